@@ -1,0 +1,142 @@
+"""Many members at once, faster than one by one.
+
+Owns the order of the work: small stored neighbours in one read, blocks of
+large stored members and whole compressed ones shared out among threads.
+Knows nothing of bytes; what a member is read by is `npzkit.reader`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from npzkit.errors import NpzkitError
+from npzkit.parallel import read_blocks, run
+from npzkit.reader import SMALL_SIZE, MemberReader, Options, Result, is_plain
+from npzkit.window import read_usual, read_window
+from npzkit.zip.directory import Entry
+
+__all__ = ["read_many"]
+
+_SPAN_SIZE = 1 << 20
+"""Bytes of neighbours read in one call, and kept alive by any array of them."""
+_GAP_SIZE = 1 << 14
+"""Dead bytes that are read along rather than making a second call."""
+_THREADS_SIZE = 1 << 22
+"""Bytes below which starting threads costs more than they save."""
+
+Item = tuple[str, Entry]
+
+
+def read_many(
+    reader: MemberReader, wanted: Mapping[str, Entry], threads: int, *, verify: bool = True
+) -> dict[str, Result]:
+    """Read members together; the result is in the order of `wanted`.
+
+    Raises
+    ------
+    NpzkitError
+        For the first member that fails, with its key.
+    """
+    results: dict[str, Result] = dict.fromkeys(wanted, b"")
+    small: list[Item] = []
+    large: list[Item] = []
+    other: list[Item] = []
+    for item in wanted.items():
+        if not is_plain(item[1]):
+            other.append(item)
+        elif item[1].compressed_size > SMALL_SIZE:
+            large.append(item)
+        else:
+            small.append(item)
+    small.sort(key=_header_offset)
+    for span in _spans(small):
+        _read_span(reader, span, results, verify)
+    _read_large(reader, large, results, threads, verify)
+    size = sum(entry.uncompressed_size for _, entry in other)
+    tasks = [_task(reader, item, Options(verify=verify)) for item in other]
+    done = run(tasks, threads if size >= _THREADS_SIZE else 1)
+    results.update(zip((key for key, _ in other), done, strict=True))
+    return results
+
+
+def _header_offset(item: Item) -> int:
+    return item[1].header_offset
+
+
+def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
+    """Group members that lie close together, in file order."""
+    span: list[Item] = []
+    start = end = 0
+    for item in wanted:
+        offset, size = item[1].header_offset, item[1].compressed_size
+        if span and (offset - end > _GAP_SIZE or offset + size - start > _SPAN_SIZE):
+            yield span
+            span = []
+        if not span:
+            start = offset
+        end = offset + size
+        span.append(item)
+    if span:
+        yield span
+
+
+def _read_span(
+    reader: MemberReader, span: Sequence[Item], results: dict[str, Result], verify: bool
+) -> None:
+    """Read small neighbours in one call and cut them out."""
+    first, last = span[0][1], span[-1][1]
+    size = last.header_offset + reader.extent(last) - first.header_offset
+    window = read_window(reader.source, first.header_offset, size)
+    header_limit, size_limit = reader.header_limit, reader.size_limit
+    for key, entry in span:
+        if size_limit is None or entry.compressed_size <= size_limit:
+            array = read_usual(window, entry, header_limit, verify)
+            if array is not None:
+                results[key] = array
+                continue
+        results[key] = _task(reader, (key, entry), Options(verify=verify))()
+
+
+def _task(reader: MemberReader, item: Item, options: Options) -> Callable[[], Result]:
+    """Return the reading of one member, its key in what it raises."""
+    key, entry = item
+
+    def read() -> Result:
+        try:
+            return reader.read(entry, options)
+        except NpzkitError as error:
+            error.locate(key=key)
+            raise
+
+    return read
+
+
+def _read_large(
+    reader: MemberReader,
+    wanted: Sequence[Item],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Read the headers of all, then the blocks of all on several threads."""
+    prepared = []
+    for key, entry in wanted:
+        try:
+            pending = reader.prepare(entry)
+            if pending is None:
+                results[key] = reader.read(entry, Options(verify=verify))
+                continue
+        except NpzkitError as error:
+            error.locate(key=key)
+            raise
+        results[key] = pending.array
+        prepared.append((key, entry, pending))
+    spans = [(pending.offset, pending.view) for _, _, pending in prepared]
+    crcs = read_blocks(reader.source, spans, threads, verify=verify)
+    for (key, entry, pending), crc in zip(prepared, crcs, strict=True):
+        try:
+            if verify:
+                pending.check(crc, entry)
+        except NpzkitError as error:
+            error.locate(key=key)
+            raise

@@ -1,0 +1,204 @@
+"""The error tree: every way a file or a call can be wrong, one class each.
+
+Owns the classes and how their messages read. Imports nothing of npzkit and
+never touches a file. A layer raises with what it knows (an offset, what was
+found); the layers above add what they know (the key, the path) with
+`NpzkitError.locate` on the way out, so that nobody has to pass a path down.
+
+======================== =============================== ======================
+class                    raised when                     is also a
+======================== =============================== ======================
+`FormatError`            bytes are not what they claim   ``ValueError``
+`NpyFormatError`         ... in an NPY header or array   ``ValueError``
+`ZipFormatError`         ... in the zip container        ``zipfile.BadZipFile``
+`ChecksumError`          a CRC-32 differs                ``zipfile.BadZipFile``
+`AmbiguousArchiveError`  two readings are possible       ``ValueError``
+`UnsupportedError`       valid, but not readable here    ``NotImplementedError``
+`LimitExceededError`     larger than `npzkit.Limits`     ``ValueError``
+`PickleRefusedError`     pickle needed, not allowed      ``ValueError``
+`UnsafeNameError`        a key that would not be safe    ``ValueError``
+`MemberNotFoundError`    no member has this key          ``KeyError``
+`ClosedArchiveError`     used after ``close()``          ``ValueError``
+`StaleArchiveError`      the file changed underneath     ``ValueError``
+`NotMappableError`       cannot be memory-mapped         ``ValueError``
+======================== =============================== ======================
+
+``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from typing import Any
+
+__all__ = [
+    "AmbiguousArchiveError",
+    "AmbiguousArchiveWarning",
+    "ChecksumError",
+    "ClosedArchiveError",
+    "FormatError",
+    "LimitExceededError",
+    "MemberNotFoundError",
+    "NotMappableError",
+    "NpyFormatError",
+    "NpzkitError",
+    "PickleRefusedError",
+    "StaleArchiveError",
+    "TornArchiveWarning",
+    "UnsafeNameError",
+    "UnsupportedError",
+    "ZipFormatError",
+]
+
+_SHOWN_LENGTH = 120
+"""A hostile header may be megabytes long: messages quote this much of it."""
+
+
+class NpzkitError(Exception):
+    """Base of every error npzkit raises for bad input or a call it refuses.
+
+    Parameters
+    ----------
+    what : str
+        What went wrong, in one sentence without a full stop.
+    path : str or path-like, optional
+        The archive.
+    key : str, optional
+        The array's key.
+    offset : int, optional
+        Bytes from the start of the file (or of the member's data, where the
+        NPY layer raises).
+    found, expected : object, optional
+        The value that was there, and what should have been.
+    remedy : str, optional
+        What to do about it, a full sentence.
+
+    Notes
+    -----
+    All parameters are attributes too.
+
+    Examples
+    --------
+    >>> error = NpzkitError("the header is too long", key="w", found=70000, expected=10000)
+    >>> str(error)
+    "the header is too long (key 'w'): found 70000, expected 10000"
+    >>> error.found
+    70000
+    """
+
+    def __init__(
+        self,
+        what: str = "",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        key: str | None = None,
+        offset: int | None = None,
+        found: Any = None,
+        expected: Any = None,
+        remedy: str | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path = path
+        self.key = key
+        self.offset = offset
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+
+    def locate(
+        self, *, path: str | os.PathLike[str] | None = None, key: str | None = None
+    ) -> NpzkitError:
+        """Fill in where it happened, unless a lower layer already said."""
+        if self.path is None:
+            self.path = path
+        if self.key is None:
+            self.key = key
+        return self
+
+    def __str__(self) -> str:
+        where = []
+        if self.path is not None:
+            where.append(f"in {os.fspath(self.path)!r}")
+        if self.key is not None:
+            where.append(f"key {_shown(self.key)}")
+        if self.offset is not None:
+            where.append(f"at byte {self.offset}")
+        text = self.what + (f" ({', '.join(where)})" if where else "")
+        values = []
+        if self.found is not None:
+            values.append(f"found {_shown(self.found)}")
+        if self.expected is not None:
+            values.append(f"expected {_shown(self.expected)}")
+        if values:
+            text += ": " + ", ".join(values)
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+
+def _shown(value: object) -> str:
+    """Quote a value taken from a file, cut to a readable length."""
+    if isinstance(value, (str, bytes)):
+        value = value[: _SHOWN_LENGTH + 1]
+    text = repr(value)
+    return text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "..."
+
+
+class FormatError(NpzkitError, ValueError):
+    """The bytes are not what the format says they should be."""
+
+
+class NpyFormatError(FormatError):
+    """An array's header or data is not valid NPY."""
+
+
+class ZipFormatError(FormatError, zipfile.BadZipFile):
+    """The container is not a valid zip archive."""
+
+
+class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):
+    """The CRC-32 of the data differs from the recorded one."""
+
+
+class AmbiguousArchiveError(NpzkitError, ValueError):
+    """The archive can be read in two ways, and programs would disagree."""
+
+
+class UnsupportedError(NpzkitError, NotImplementedError):
+    """The member is valid but npzkit, or this Python, cannot read it."""
+
+
+class LimitExceededError(NpzkitError, ValueError):
+    """Something is larger than the limits the archive was opened with."""
+
+
+class PickleRefusedError(NpzkitError, ValueError):
+    """The array needs pickle, and pickle was not allowed."""
+
+
+class UnsafeNameError(NpzkitError, ValueError):
+    """A key that would be dangerous or ambiguous as a member name."""
+
+
+class MemberNotFoundError(NpzkitError, KeyError):
+    """No member of the archive has this key."""
+
+
+class ClosedArchiveError(NpzkitError, ValueError):
+    """The archive was used after it was closed."""
+
+
+class StaleArchiveError(NpzkitError, ValueError):
+    """The file changed since the archive was opened."""
+
+
+class NotMappableError(NpzkitError, ValueError):
+    """The member cannot be memory-mapped."""
+
+
+class TornArchiveWarning(UserWarning):
+    """Bytes follow the last complete end record: an append was cut short."""
+
+
+class AmbiguousArchiveWarning(UserWarning):
+    """A member name occurs more than once; the last one is used."""

@@ -1,0 +1,215 @@
+"""The NPY format: every function of `numpy.lib.format`, npzkit's own.
+
+Same names, same signatures, same bytes. Where the behaviour differs it is
+stricter about bad input, which always gives an `npzkit.errors.NpyFormatError`
+(a ``ValueError``) or one of its siblings, and never runs any of the file's
+text through Python. Public here and private in numpy: the readers and writers
+of version 3.0, which numpy reaches only through `read_array`.
+
+Source: the NPY format description in `numpy.lib.format`; NEP 1.
+
+Examples
+--------
+>>> import io, numpy as np
+>>> stream = io.BytesIO()
+>>> write_array(stream, np.arange(6).reshape(2, 3))
+>>> _ = stream.seek(0)
+>>> read_magic(stream)
+(1, 0)
+>>> read_array_header_1_0(stream)
+((2, 3), False, dtype('int64'))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npzkit.errors import NpyFormatError
+from npzkit.format.array import (
+    isfileobj,
+    open_memmap,
+    read_array,
+    read_bytes,
+    read_rest_of_header,
+    write_array,
+)
+from npzkit.format.descr import descr_to_dtype, drop_metadata, dtype_to_descr
+from npzkit.format.header import (
+    ARRAY_ALIGN,
+    EXPECTED_KEYS,
+    GROWTH_AXIS_MAX_DIGITS,
+    MAGIC_LEN,
+    MAGIC_PREFIX,
+    check_version,
+    format_header,
+    header_fields,
+    index_shape,
+)
+from npzkit.limits import DEFAULT_HEADER_SIZE
+
+__all__ = [
+    "ARRAY_ALIGN",
+    "BUFFER_SIZE",
+    "EXPECTED_KEYS",
+    "GROWTH_AXIS_MAX_DIGITS",
+    "MAGIC_LEN",
+    "MAGIC_PREFIX",
+    "descr_to_dtype",
+    "drop_metadata",
+    "dtype_to_descr",
+    "header_data_from_array_1_0",
+    "isfileobj",
+    "magic",
+    "open_memmap",
+    "read_array",
+    "read_array_header_1_0",
+    "read_array_header_2_0",
+    "read_array_header_3_0",
+    "read_magic",
+    "write_array",
+    "write_array_header_1_0",
+    "write_array_header_2_0",
+    "write_array_header_3_0",
+]
+
+BUFFER_SIZE = 2**18
+"""numpy's reading buffer for archives, in bytes. Kept for its name; unused."""
+
+
+def magic(major: int, minor: int) -> bytes:
+    """Return the eight bytes that begin an NPY file of this version.
+
+    Raises
+    ------
+    ValueError
+        A number does not fit in a byte.
+
+    Examples
+    --------
+    >>> magic(1, 0) == MAGIC_PREFIX + bytes([1, 0])
+    True
+    """
+    for name, number in (("major", major), ("minor", minor)):
+        if not 0 <= number <= 255:
+            raise ValueError(f"{name} version must be 0 <= {name} < 256, not {number}")
+    return MAGIC_PREFIX + bytes([major, minor])
+
+
+def read_magic(fp: Any) -> tuple[int, int]:
+    """Read eight bytes and return the version, whether it is supported or not.
+
+    Returns
+    -------
+    (int, int)
+        Major and minor version.
+
+    Raises
+    ------
+    NpyFormatError
+        The bytes are no NPY magic, or the stream ends.
+    """
+    data = read_bytes(fp, MAGIC_LEN, "magic string")
+    if data[:6] != MAGIC_PREFIX:
+        raise NpyFormatError(
+            f"the magic string is not correct; expected {MAGIC_PREFIX!r}, got {data[:6]!r}"
+        )
+    return data[6], data[7]
+
+
+def header_data_from_array_1_0(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """Return the dict whose ``repr`` is the array's header.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> header_data_from_array_1_0(np.zeros((2, 3), "f4"))
+    {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}
+    """
+    return header_fields(array, dtype_to_descr(array.dtype))
+
+
+def _read_array_header(
+    fp: Any, version: tuple[int, int], max_header_size: int = DEFAULT_HEADER_SIZE
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header behind the magic, in the given version."""
+    check_version(version)
+    header = read_rest_of_header(fp, magic(*version), max_header_size, stacklevel=3).fresh()
+    return header.shape, header.fortran_order, header.dtype
+
+
+def read_array_header_1_0(
+    fp: Any, max_header_size: int = DEFAULT_HEADER_SIZE
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a version 1.0 header behind the magic, leaving `fp` at the data.
+
+    Parameters
+    ----------
+    fp : file object
+        Positioned behind the magic.
+    max_header_size : int, default 10_000
+        Largest header, in bytes.
+
+    Returns
+    -------
+    shape : tuple of int
+    fortran_order : bool
+    dtype : numpy.dtype
+
+    Raises
+    ------
+    NpyFormatError
+        The header is invalid or cut short.
+    LimitExceededError
+        It is larger than `max_header_size`.
+    """
+    return _read_array_header(fp, (1, 0), max_header_size)
+
+
+def read_array_header_2_0(
+    fp: Any, max_header_size: int = DEFAULT_HEADER_SIZE
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a version 2.0 header; see `read_array_header_1_0`."""
+    return _read_array_header(fp, (2, 0), max_header_size)
+
+
+def read_array_header_3_0(
+    fp: Any, max_header_size: int = DEFAULT_HEADER_SIZE
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a version 3.0 header; see `read_array_header_1_0`."""
+    return _read_array_header(fp, (3, 0), max_header_size)
+
+
+def _write_array_header(fp: Any, d: dict[str, Any], version: tuple[int, int] | None = None) -> None:
+    """Write magic and header in the given version, or the oldest that fits."""
+    check_version(version)
+    fp.write(format_header({**d, "shape": index_shape(d["shape"])}, version, stacklevel=3))
+
+
+def write_array_header_1_0(fp: Any, d: dict[str, Any]) -> None:
+    """Write magic and header in version 1.0.
+
+    Parameters
+    ----------
+    fp : file object
+    d : dict
+        ``descr``, ``fortran_order`` and ``shape``, as
+        `header_data_from_array_1_0` returns them.
+
+    Raises
+    ------
+    NpyFormatError
+        The header does not fit version 1.0.
+    """
+    _write_array_header(fp, d, (1, 0))
+
+
+def write_array_header_2_0(fp: Any, d: dict[str, Any]) -> None:
+    """Write magic and header in version 2.0; see `write_array_header_1_0`."""
+    _write_array_header(fp, d, (2, 0))
+
+
+def write_array_header_3_0(fp: Any, d: dict[str, Any]) -> None:
+    """Write magic and header in version 3.0; see `write_array_header_1_0`."""
+    _write_array_header(fp, d, (3, 0))

@@ -1,0 +1,356 @@
+"""An NPY header: the bytes before an array's data, parsed and formatted.
+
+Owns the record `NpyHeader` and the three versions of its encoding. Does no
+I/O and knows no zip: bytes in, record out, and the other way round.
+
+Layout (the NPY format description in `numpy.lib.format`)::
+
+    offset  size  content
+    0       6     magic, 93 4E 55 4D 50 59 (the byte 0x93, then "NUMPY")
+    6       2     major and minor version: 1.0, 2.0 or 3.0
+    8       2     length of what follows, little-endian (4 bytes from 2.0 on)
+    10 (12)       a dict literal, latin-1 (3.0: UTF-8), padded with spaces and
+                  ended by a newline so that the data starts at a multiple of 64
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+import struct
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.errors import LimitExceededError, NpyFormatError
+from npzkit.format.descr import descr_to_dtype, drop_metadata
+from npzkit.format.literal import parse_literal
+from npzkit.limits import DEFAULT_HEADER_SIZE
+
+__all__ = [
+    "MAGIC_PREFIX",
+    "NpyHeader",
+    "check_version",
+    "format_header",
+    "header_size",
+    "parse_header",
+]
+
+MAGIC_PREFIX = b"\x93NUMPY"
+MAGIC_LEN = len(MAGIC_PREFIX) + 2
+ARRAY_ALIGN = 64
+EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
+GROWTH_AXIS_MAX_DIGITS = 21
+"""Room to rewrite the growing axis in place: the digits of 8 * 2**64."""
+
+PREFIX_SIZE = MAGIC_LEN + 4
+"""Bytes that suffice for `header_size`, in every version."""
+
+MAX_DIMENSIONS = 64
+MAX_EMPTY_ITEMS = 2**24
+"""Items without bytes (``S0``) that are believed: no file backs their number."""
+
+_ENCODINGS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", "utf8")}
+_CACHE_SIZE = 4096
+
+
+class NpyHeader(NamedTuple):
+    """What the header of one array says.
+
+    Attributes
+    ----------
+    version : (int, int)
+    shape : tuple of int
+    fortran_order : bool
+        The data is the transposed array's, in C order.
+    dtype : numpy.dtype
+    data_offset : int
+        Bytes from the magic to the data: the size of the header.
+    nbytes : int
+        Bytes of data, exactly. 0 for an array of objects, whose data is a
+        pickle of unknown size.
+    python2 : bool
+        Python 2 wrote the header, with integers such as ``3L``.
+    """
+
+    version: tuple[int, int]
+    shape: tuple[int, ...]
+    fortran_order: bool
+    dtype: np.dtype[Any]
+    data_offset: int
+    nbytes: int
+    python2: bool
+
+    def fresh(self) -> NpyHeader:
+        """Return the header with a dtype that nobody else holds.
+
+        Field names of a structured dtype can be assigned to, which would
+        rename them in every array that shares the dtype.
+        """
+        if self.dtype.names is None:
+            return self
+        return self._replace(dtype=descr_to_dtype(_descr_of(self.dtype)))
+
+
+def _descr_of(dtype: np.dtype[Any]) -> Any:
+    return dtype.descr if dtype.names is not None else dtype.str
+
+
+def check_version(version: object) -> None:
+    """Raise NpyFormatError unless `version` is 1.0, 2.0, 3.0 or None."""
+    if version is not None and version not in _ENCODINGS:
+        raise NpyFormatError(
+            f"we only support format version (1,0), (2,0), and (3,0), not {version}",
+            found=version,
+            remedy="The file is damaged, or needs a newer npzkit.",
+        )
+
+
+def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
+    """Return the size of a header from its first `PREFIX_SIZE` bytes.
+
+    Parameters
+    ----------
+    prefix : bytes
+        The start of the member; at least 10 bytes (12 from version 2.0 on).
+    limit : int or None
+        Largest length the header's literal may claim.
+
+    Returns
+    -------
+    int
+        Bytes up to the data.
+
+    Raises
+    ------
+    NpyFormatError
+        Magic or version are wrong, or `prefix` is too short.
+    LimitExceededError
+        The claimed length is over the limit; nothing was read or allocated.
+    """
+    if prefix[:6] != MAGIC_PREFIX:
+        raise NpyFormatError(
+            f"the magic string is not correct; expected {MAGIC_PREFIX!r}, got {prefix[:6]!r}",
+            offset=0,
+            remedy="The member is not an array, or is damaged.",
+        )
+    major_minor = (prefix[6], prefix[7]) if len(prefix) >= MAGIC_LEN else None
+    if major_minor is None:
+        raise end_of_data("magic string", MAGIC_LEN, len(prefix))
+    check_version(major_minor)
+    length_format = _ENCODINGS[major_minor][0]
+    start = MAGIC_LEN + struct.calcsize(length_format)
+    if len(prefix) < start:
+        raise end_of_data("array header length", start - MAGIC_LEN, len(prefix) - MAGIC_LEN)
+    (length,) = struct.unpack_from(length_format, prefix, MAGIC_LEN)
+    check_header_length(length, limit)
+    return start + int(length)
+
+
+def check_header_length(length: int, limit: int | None) -> None:
+    """Raise LimitExceededError where a header claims more than `limit` bytes."""
+    if limit is not None and length > limit:
+        raise LimitExceededError(
+            f"Header info length ({length}) is large and may not be safe to load",
+            found=length,
+            expected=f"at most {limit}",
+            remedy="Raise max_header_size (Limits.header_size), or pass allow_pickle=True "
+            "if you fully trust the file.",
+        )
+
+
+def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
+    """Say that a file or member ended inside `what`."""
+    return NpyFormatError(
+        f"EOF: reading {what}, expected {expected} bytes got {found}",
+        remedy="The file is cut short: fetch or write it again.",
+    )
+
+
+@functools.lru_cache(maxsize=_CACHE_SIZE)
+def parse_header(data: bytes) -> NpyHeader:
+    """Parse one whole header, magic included. Cached by its bytes.
+
+    Checkpoints repeat few headers; a repeated one costs a dictionary lookup.
+    Treat the dtype as shared, see `NpyHeader.fresh`.
+
+    Raises
+    ------
+    NpyFormatError
+        For anything but the three keys of one dict literal, with values that
+        describe an array.
+    LimitExceededError
+        A huge number of items that have no bytes.
+
+    Examples
+    --------
+    >>> header = parse_header(format_header({"descr": "<f4", "fortran_order": False,
+    ...                                      "shape": (3, 4)}))
+    >>> header.shape, header.dtype, header.data_offset, header.nbytes
+    ((3, 4), dtype('float32'), 128, 48)
+    """
+    if header_size(data[:PREFIX_SIZE], None) != len(data):
+        raise NpyFormatError("the header has another length than it says", found=len(data))
+    version = data[6], data[7]
+    length_format, encoding = _ENCODINGS[version]
+    start = MAGIC_LEN + struct.calcsize(length_format)
+    try:
+        text = data[start:].decode(encoding)
+    except UnicodeDecodeError as error:
+        raise NpyFormatError(
+            f"the header is not {encoding}", offset=start + error.start, found=data[start:][:40]
+        ) from error
+    fields, python2 = parse_literal(text, python2=version <= (2, 0))
+    shape, fortran_order = _check_fields(fields)
+    dtype = descr_to_dtype(fields["descr"])
+    nbytes = _check_size(shape, dtype)
+    return NpyHeader(version, shape, fortran_order, dtype, len(data), nbytes, python2)
+
+
+def _check_fields(fields: object) -> tuple[tuple[int, ...], bool]:
+    """Check the dict's keys and return its shape and order."""
+    if not isinstance(fields, dict):
+        raise NpyFormatError("Header is not a dictionary", found=fields)
+    if fields.keys() != EXPECTED_KEYS:
+        raise NpyFormatError(
+            "Header does not contain the correct keys",
+            found=sorted(fields),
+            expected=sorted(EXPECTED_KEYS),
+        )
+    shape, fortran_order = fields["shape"], fields["fortran_order"]
+    if not isinstance(shape, tuple) or any(type(n) is not int or not 0 <= n < 2**63 for n in shape):
+        raise NpyFormatError(
+            "shape is not valid", found=shape, expected="a tuple of integers from 0 to 2**63 - 1"
+        )
+    if len(shape) > MAX_DIMENSIONS:
+        raise NpyFormatError(
+            "shape has too many dimensions", found=len(shape), expected=f"<= {MAX_DIMENSIONS}"
+        )
+    if not isinstance(fortran_order, bool):
+        raise NpyFormatError(
+            "fortran_order is not a valid bool", found=fortran_order, expected="True or False"
+        )
+    return shape, fortran_order
+
+
+def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Return the bytes of data, in exact integers, or refuse the shape."""
+    count = math.prod(shape)
+    if dtype.hasobject:
+        return 0
+    if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
+        raise LimitExceededError(
+            f"the array claims {count} items of no bytes", found=shape,
+            expected=f"at most {MAX_EMPTY_ITEMS} items",
+        )  # fmt: skip
+    # numpy measures the extent with empty dimensions counted as one.
+    if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:
+        raise NpyFormatError("shape is too large for any array", found=shape)
+    return count * dtype.itemsize
+
+
+def warn_python2(stacklevel: int) -> None:
+    """Say that a header took the detour for Python 2's integers."""
+    warnings.warn(
+        "Reading this header needed an extra step, because Python 2 wrote it with integers "
+        "such as '3L'. Save the array again to avoid this warning.",
+        UserWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def header_fields(array: np.ndarray[Any, Any], descr: Any) -> dict[str, Any]:
+    """Return the three fields for an array whose ``descr`` is known."""
+    flags = array.flags
+    return {
+        "descr": descr,
+        "fortran_order": flags.f_contiguous and not flags.c_contiguous,
+        "shape": array.shape,
+    }
+
+
+def format_header(
+    fields: dict[str, Any], version: tuple[int, int] | None = None, *, stacklevel: int = 1
+) -> bytes:
+    """Format the fields as header bytes, identical to numpy's.
+
+    Parameters
+    ----------
+    fields : dict
+        Usually ``descr``, ``fortran_order`` and ``shape``; written in sorted
+        order, each value by its ``repr``.
+    version : (int, int), optional
+        None takes the oldest version that can hold the header, and warns when
+        that is not 1.0.
+    stacklevel : int, default 1
+        Which caller that warning names, as in `warnings.warn`.
+
+    Raises
+    ------
+    NpyFormatError
+        An explicit version cannot hold the header.
+    """
+    shape = fields["shape"]
+    text = "".join(f"'{name}': {fields[name]!r}, " for name in sorted(fields))
+    text = "{" + text + "}"
+    if shape:
+        growing = shape[-1 if fields["fortran_order"] else 0]
+        text += " " * (GROWTH_AXIS_MAX_DIGITS - len(repr(growing)))
+    if version is not None:
+        return _wrap(text, version)
+    chosen = _oldest_version(text)
+    if chosen != (1, 0):
+        oldest = {(2, 0): "1.9", (3, 0): "1.17"}[chosen]
+        warnings.warn(
+            f"Stored array in format {chosen[0]}.0. It can only be read by NumPy >= {oldest}",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+    return _wrap(text, chosen)
+
+
+def _oldest_version(text: str) -> tuple[int, int]:
+    """2.0 is for headers over 64 KiB, 3.0 for names that latin-1 cannot spell."""
+    try:
+        encoded_size = len(text.encode("latin1"))
+    except UnicodeEncodeError:
+        return (3, 0)
+    return (1, 0) if _padded_size(encoded_size, (1, 0)) < 2**16 else (2, 0)
+
+
+def _padded_size(encoded_size: int, version: tuple[int, int]) -> int:
+    """The length field's value: the literal, 1 to 64 spaces, a newline."""
+    start = MAGIC_LEN + struct.calcsize(_ENCODINGS[version][0])
+    total = start + encoded_size + 1
+    return encoded_size + 1 + ARRAY_ALIGN - total % ARRAY_ALIGN
+
+
+def _wrap(text: str, version: tuple[int, int]) -> bytes:
+    """Put magic and length before the literal, padding and newline behind."""
+    length_format, encoding = _ENCODINGS[version]
+    try:
+        literal = text.encode(encoding)
+        padded = _padded_size(len(literal), version)
+        prefix = MAGIC_PREFIX + bytes(version) + struct.pack(length_format, padded)
+    except (UnicodeEncodeError, struct.error) as error:
+        raise NpyFormatError(
+            f"Header length {len(text)} too big for version={version}"
+            if isinstance(error, struct.error)
+            else f"a field name cannot be written in version={version}",
+            remedy="Leave the version out to let npzkit choose.",
+        ) from error
+    return prefix + literal + b" " * (padded - len(literal) - 1) + b"\n"
+
+
+def index_shape(shape: Any) -> tuple[int, ...]:
+    """Return a shape as plain integers: numpy's integers print as calls."""
+    if isinstance(shape, (tuple, list)):
+        return tuple(operator.index(n) for n in shape)
+    return (operator.index(shape),)
+
+
+def plain_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return anything dtype-like as a dtype without metadata."""
+    return drop_metadata(np.dtype(dtype))

@@ -1,0 +1,102 @@
+"""What is known of one member without reading its array: a record and a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["ArrayInfo", "format_summary"]
+
+
+class ArrayInfo(NamedTuple):
+    """One member of an archive, from its headers alone.
+
+    Attributes
+    ----------
+    key : str
+        The key it is listed under.
+    member : str
+        The member's name in the zip.
+    shape : tuple of int or None
+        None where the member is not an array.
+    dtype : numpy.dtype or None
+    fortran_order : bool or None
+    nbytes : int
+        Bytes of the array in memory; of a member that is no array, or that
+        holds a pickle, bytes uncompressed.
+    compressed_size : int
+        Bytes the member takes in the file, headers aside.
+    method : str
+        ``"stored"``, ``"deflated"``, ...
+    crc32 : int
+        Of the member's uncompressed bytes, NPY header included.
+    data_offset : int
+        Bytes from the start of the file to the array's first byte, where the
+        member is stored; else to the compressed data.
+    aligned : bool
+        Stored, with its first byte at a multiple of 64.
+    seekable : bool
+        Whether a part can be read without what comes before it.
+    attrs : mapping of str to object
+        The attributes it was saved with.
+    """
+
+    key: str
+    member: str
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any] | None
+    fortran_order: bool | None
+    nbytes: int
+    compressed_size: int
+    method: str
+    crc32: int
+    data_offset: int
+    aligned: bool
+    seekable: bool
+    attrs: Mapping[str, Any]
+
+
+def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
+    """Lay the members out as a table with a line of totals."""
+    rows = [("key", "shape", "dtype", "size", "method")]
+    size = compressed_size = 0
+    for info in infos:
+        shape = "-" if info.shape is None else str(info.shape)
+        dtype = "-" if info.dtype is None else _short_dtype(info.dtype)
+        rows.append((_printable(info.key), shape, dtype, _format_size(info.nbytes), info.method))
+        size += info.nbytes
+        compressed_size += info.compressed_size
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if index == 3 else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    total = (
+        f"{len(rows) - 1} members, {_format_size(size)} ({_format_size(compressed_size)} stored)"
+    )
+    return "\n".join([title, *lines, total])
+
+
+def _short_dtype(dtype: np.dtype[Any]) -> str:
+    text = dtype.name if dtype.names is None else str(dtype)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _printable(key: str) -> str:
+    """Show a key from a file without letting it control the terminal."""
+    return key if key.isprintable() else repr(key)
+
+
+def _format_size(size: int) -> str:
+    """Format bytes with three digits: ``64.0 MiB``."""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"

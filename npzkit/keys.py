@@ -1,0 +1,84 @@
+"""Keys and member names: ``weights`` is the key, ``weights.npy`` the member.
+
+Owns which keys may be written and how a key finds its member. Pure functions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container
+
+from npzkit.errors import UnsafeNameError
+
+__all__ = ["SUFFIX", "check_key", "keys_of", "member_of"]
+
+SUFFIX = ".npy"
+_NAME_MAX_SIZE = 0xFFFF
+
+_UNSAFE = (
+    (re.compile(r"\Z"), "it is empty"),
+    (re.compile(r"/|[A-Za-z]:[/\\]"), "it is an absolute path"),
+    (re.compile(r".*[\x00-\x1f\x7f]", re.DOTALL), "it holds a control character"),
+    (re.compile(r".*[\ud800-\udfff]", re.DOTALL), "it holds half a surrogate pair"),
+    (re.compile(r".*\\", re.DOTALL), "it holds a backslash, a separator on Windows"),
+    (re.compile(r"(.*/)?\.\.(/|\Z)", re.DOTALL), "it has a '..' part"),
+    (re.compile(r".*\.npy\Z", re.DOTALL), "it ends in '.npy', which is the member's name"),
+)
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", re.ASCII)
+"""Most keys there are. Without a dot or a colon nothing above can apply."""
+
+
+def check_key(key: str) -> str:
+    """Return the member name for a key that is to be written.
+
+    Raises
+    ------
+    UnsafeNameError
+        For a key that would be dangerous on extraction, or that no reader
+        would find again.
+    TypeError
+        The key is not a string.
+
+    Examples
+    --------
+    >>> check_key("layer/weights")
+    'layer/weights.npy'
+    """
+    if not isinstance(key, str):
+        raise TypeError(f"a key must be a string, not {type(key).__name__}")
+    if not _SAFE.fullmatch(key):
+        for pattern, reason in _UNSAFE:
+            if pattern.match(key):
+                raise UnsafeNameError(
+                    f"this key cannot be saved: {reason}", key=key, remedy="Choose another."
+                )
+    name = key + SUFFIX
+    if len(name) > _NAME_MAX_SIZE // 4 and len(name.encode("utf-8")) > _NAME_MAX_SIZE:
+        raise UnsafeNameError(
+            "this key cannot be saved: it is too long",
+            key=key,
+            found=f"{len(key.encode('utf-8'))} bytes",
+            expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)}",
+        )
+    return name
+
+
+def keys_of(names: Collection[str]) -> list[str]:
+    """Return the key under which each member is listed.
+
+    One ``.npy`` is stripped, unless a bare member of that name is there too.
+    """
+    keys = [name.removesuffix(SUFFIX) for name in names]
+    if len(set(keys)) < len(keys):
+        return [key if key not in names else name for key, name in zip(keys, names, strict=True)]
+    return keys
+
+
+def member_of(key: object, present: Container[str]) -> str | None:
+    """Return the member that `key` means: the exact name, then with ``.npy``."""
+    if not isinstance(key, str):
+        return None
+    if key in present:
+        return key
+    name = key + SUFFIX
+    return name if name in present else None

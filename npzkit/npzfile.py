@@ -1,0 +1,673 @@
+"""The lazy archive: a read-only mapping from keys to arrays.
+
+Owns keys, opening, closing and pickling. Knows nothing of bytes: finding
+members is `npzkit.zip`'s, turning them into arrays `npzkit.reader`'s.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, BinaryIO, Literal, cast
+
+import numpy as np
+
+from npzkit.bulk import read_many
+from npzkit.codecs import STORED, method_name
+from npzkit.errors import (
+    ClosedArchiveError,
+    FormatError,
+    MemberNotFoundError,
+    NotMappableError,
+    NpzkitError,
+    StaleArchiveError,
+)
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.format.header import NpyHeader
+from npzkit.info import ArrayInfo, format_summary
+from npzkit.keys import keys_of, member_of
+from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
+from npzkit.metadata import parse_attrs, parse_metadata
+from npzkit.parallel import thread_count
+from npzkit.reader import MemberReader, Options
+from npzkit.source import FileSource, Source, open_source
+from npzkit.zip.directory import Entry, read_directory
+from npzkit.zip.writer import ALIGNMENT
+
+__all__ = ["NpzFile", "open"]
+
+MmapMode = Literal["r", "c"]
+
+_REPR_COUNT = 5
+"""Keys shown by ``repr``, as by numpy's."""
+
+
+class NpzFile(Mapping[str, Any]):
+    """An open ``.npz`` archive: ``npz[key]`` reads one array, now.
+
+    Opening reads the archive's directory and nothing else. Each access reads
+    its member again and returns a fresh, writable array whose CRC-32 was
+    compared; only headers are cached. An archive may be shared by threads and
+    used in forked processes; pickled, it is opened again by its path.
+
+    Parameters
+    ----------
+    file : path, bytes-like, file object or zipfile.ZipFile
+        Bytes are contents. A file object must be able to read and seek; it is
+        left open on `close`, its position is not used and not kept.
+    own_fid : bool, default False
+        Close the file object with the archive.
+    allow_pickle : bool, default False
+        Whether arrays of Python objects may be read. Unpickling runs code
+        from the file.
+    pickle_kwargs : dict, optional
+        Passed on to `pickle.loads`: ``encoding``, ``fix_imports``.
+    max_header_size : int, default 10_000
+        Short for ``limits=Limits(header_size=...)``. Without effect under
+        `allow_pickle`.
+    mmap_mode : {None, "r", "c"}, optional
+        ``npz[key]`` maps the member instead of reading it; see `memmap`.
+    strict : bool, default False
+        Raise on oddities that are otherwise read with a warning: a torn end,
+        a repeated name.
+    limits : Limits, optional
+        Upper bounds on sizes and counts.
+
+    Attributes
+    ----------
+    files : list of str
+        The keys, in the archive's order.
+    f : object
+        The arrays as attributes: ``npz.f.weights``.
+    metadata : mapping of str to object
+        What the archive was saved with, read-only; empty for other writers'.
+    zip : zipfile.ZipFile
+        Onto the same archive, made on first use.
+    fid : file object or None
+        The file, where the archive opened or owns it.
+    allow_pickle, pickle_kwargs, max_header_size
+        As given.
+
+    Raises
+    ------
+    OSError
+        The path cannot be opened.
+    ZipFormatError
+        Not a zip archive, or a damaged one.
+    AmbiguousArchiveError
+        The archive could be read in two ways.
+    UnsupportedError
+        It is split over several files, or the file cannot seek.
+    LimitExceededError
+        It is larger than `limits` allow.
+
+    Warns
+    -----
+    TornArchiveWarning
+        Bytes follow the archive's end; what was complete is read.
+    AmbiguousArchiveWarning
+        A member's name is repeated; the last one is read.
+
+    Notes
+    -----
+    Differences from `numpy.lib.npyio.NpzFile`: every read is checked; a
+    ``.npy`` member that is no array is an error, not bytes; `mmap_mode` is
+    honoured.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"weights": np.eye(2), "bias": np.zeros(2)}, metadata={"step": 7})
+    >>> with npzkit.open(stream) as npz:
+    ...     print(list(npz), npz["bias"], npz.metadata["step"])
+    ['weights', 'bias'] [0. 0.] 7
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        own_fid: bool = False,
+        allow_pickle: bool = False,
+        pickle_kwargs: Mapping[str, Any] | None = None,
+        *,
+        max_header_size: int = DEFAULT_HEADER_SIZE,
+        mmap_mode: MmapMode | None = None,
+        strict: bool = False,
+        limits: Limits | None = None,
+    ) -> None:
+        if mmap_mode is not None:
+            _check_mmap_mode(mmap_mode)
+        self._zip: zipfile.ZipFile | None = None
+        self._zip_stream: io.BufferedReader | None = None
+        if isinstance(file, zipfile.ZipFile):
+            self._zip, file, own_fid = file, _file_of(file), False
+        if limits is None:
+            limits = Limits(header_size=max_header_size)
+        self.allow_pickle = allow_pickle
+        self.pickle_kwargs = pickle_kwargs
+        self.max_header_size = limits.header_size
+        self.mmap_mode = mmap_mode
+        self._options = {
+            "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
+            "mmap_mode": mmap_mode, "strict": strict, "limits": limits,
+        }  # fmt: skip
+        self._source: Source = open_source(file, owned=own_fid)
+        self._is_open = True
+        is_owner = own_fid or not hasattr(file, "read")
+        self.fid = self._source.file if is_owner else None
+        try:
+            # Behind other data in a file object, an archive may begin where that stands.
+            starts = sorted({0, self._source.position})
+            directory = read_directory(self._source, starts=starts, strict=strict, limits=limits)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, NpzkitError):
+                error.locate(path=self._source.name)
+            raise
+        self._entries = directory.entries
+        self._reader = MemberReader(
+            self._source, directory, limits,
+            allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
+        )  # fmt: skip
+        self._files: list[str] | None = None
+
+    # -- the mapping --------------------------------------------------------
+
+    @property
+    def files(self) -> list[str]:
+        if self._files is None:
+            self._files = keys_of(self._entries)
+        return self._files
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return member_of(key, self._entries) is not None
+
+    def __getitem__(self, key: str) -> Any:
+        if self.mmap_mode is not None:
+            return self.memmap(key, self.mmap_mode)
+        return self.read(key)
+
+    def __repr__(self) -> str:
+        keys = ", ".join(self.files[:_REPR_COUNT])
+        if len(self.files) > _REPR_COUNT:
+            keys += "..."
+        return f"NpzFile {self._source.name!r} with keys: {keys}"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.files
+
+    @property
+    def f(self) -> _Attributes:
+        return _Attributes(self)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        return parse_metadata(self._reader.directory.comment)
+
+    # -- reading ------------------------------------------------------------
+
+    def read(
+        self,
+        key: str,
+        out: np.ndarray[Any, Any] | None = None,
+        verify: bool = True,
+        *,
+        threads: int | None = None,
+    ) -> Any:
+        """Read one array.
+
+        Parameters
+        ----------
+        key : str
+            With or without ``.npy``.
+        out : numpy.ndarray, optional
+            Filled and returned instead of a new array. Needs the member's
+            shape and dtype; memory in the member's order is read into
+            directly.
+        verify : bool, default True
+            Compare the CRC-32; False reads damaged data as it is.
+        threads : int, optional
+            How many read the blocks of a large stored array; None takes the
+            processors there are.
+
+        Returns
+        -------
+        numpy.ndarray or bytes
+            Fresh and writable. Bytes for a member that is not an array, as
+            numpy returns.
+
+        Raises
+        ------
+        MemberNotFoundError
+            No such key.
+        ChecksumError
+            The data is damaged.
+        ZipFormatError, NpyFormatError
+            The member is not what its headers say.
+        PickleRefusedError
+            An array of objects, and the archive was opened without
+            ``allow_pickle=True``.
+        UnsupportedError
+            Encrypted, or in a compression method that is missing here.
+        LimitExceededError
+            Header or member are larger than the limits.
+        StaleArchiveError
+            The file changed since it was opened.
+        ClosedArchiveError
+            After `close`.
+        """
+        entry = self._entry(key)
+        if out is not None and not out.flags.writeable:
+            raise ValueError("out must be writable")
+        try:
+            return self._reader.read(entry, Options(out, thread_count(threads), verify))
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+
+    def load_all(
+        self,
+        keys: Iterable[str] | None = None,
+        threads: int | None = None,
+        *,
+        verify: bool = True,
+    ) -> dict[str, Any]:
+        """Read many arrays at once, faster than one by one.
+
+        Parameters
+        ----------
+        keys : iterable of str, optional
+            Which ones; all by default.
+        threads : int, optional
+            None takes the processors there are.
+        verify : bool, default True
+            Compare each CRC-32.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            In the order of `keys`, or of the archive. Fresh and writable;
+            small neighbours may share up to 1 MiB of memory.
+
+        Raises
+        ------
+        NpzkitError
+            As `read`, for the first member that fails.
+        """
+        self._check_open()
+        if keys is None:
+            wanted = dict(zip(self.files, self._entries.values(), strict=True))
+        else:
+            wanted = {key: self._entry(key) for key in keys}
+        try:
+            return read_many(self._reader, wanted, thread_count(threads), verify=verify)
+        except NpzkitError as error:
+            raise self._explain(error, None) from error.__cause__
+
+    def info(self, key: str) -> ArrayInfo:
+        """Return what is known of a member without reading its data.
+
+        Raises
+        ------
+        NpzkitError
+            As `read`, but for the data itself.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"w": np.zeros((3, 4), "f4")})
+        >>> info = npzkit.open(stream).info("w")
+        >>> info.shape, str(info.dtype), info.nbytes, info.method, info.aligned
+        ((3, 4), 'float32', 48, 'stored', True)
+        """
+        entry = self._entry(key)
+        try:
+            header, start = self._reader.header(entry)
+            attrs = parse_attrs(entry.extra)
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+        return self._describe(key, entry, header, start, attrs)
+
+    def _describe(
+        self,
+        key: str,
+        entry: Entry,
+        header: NpyHeader | None,
+        start: int,
+        attrs: dict[str, Any],
+    ) -> ArrayInfo:
+        is_stored = entry.method == STORED
+        has_data = header is not None and not header.dtype.hasobject
+        offset = start + header.data_offset if header is not None and is_stored else start
+        dtype = None if header is None else restored_dtype(header.fresh().dtype, attrs)
+        attrs.pop(DTYPE_ATTRIBUTE, None)
+        return ArrayInfo(
+            key=key,
+            member=entry.name,
+            shape=None if header is None else header.shape,
+            dtype=dtype,
+            fortran_order=None if header is None else header.fortran_order,
+            nbytes=header.nbytes if header is not None and has_data else entry.uncompressed_size,
+            compressed_size=entry.compressed_size,
+            method=method_name(entry.method),
+            crc32=entry.crc32,
+            data_offset=offset,
+            aligned=is_stored and has_data and offset % ALIGNMENT == 0,
+            seekable=is_stored and has_data,
+            attrs=MappingProxyType(attrs),
+        )
+
+    def summary(self) -> str:
+        """Return a table of the members: key, shape, dtype, size, method.
+
+        Reads every member's header. A member that cannot be read is listed
+        without shape and dtype.
+        """
+        title = f"NpzFile {self._source.name!r}"
+        return format_summary(title, (self._info_or_blank(key) for key in self.files))
+
+    def _info_or_blank(self, key: str) -> ArrayInfo:
+        try:
+            return self.info(key)
+        except (StaleArchiveError, ClosedArchiveError):
+            raise
+        except NpzkitError:
+            entry = self._entry(key)
+            return self._describe(key, entry, None, entry.header_offset, {})
+
+    def stream(self, key: str) -> BinaryIO:
+        """Open a member as a readable stream of its uncompressed bytes.
+
+        NPY header included, so that any NPY reader can take it from there.
+        Forward only, in bounded memory, whatever the method. The end of the
+        stream is checked, CRC included.
+
+        Raises
+        ------
+        NpzkitError
+            As `read`; format errors may come from the stream's own ``read``.
+        """
+        entry = self._entry(key)
+        try:
+            return cast(BinaryIO, io.BufferedReader(self._reader.open_stream(entry), 1 << 18))
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+
+    def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
+        """Map a stored member's array into memory, without reading it.
+
+        Parameters
+        ----------
+        key : str
+        mode : {"r", "c"}, default "r"
+            Read-only, or copy-on-write: changes stay in memory.
+
+        Returns
+        -------
+        numpy.memmap
+            Valid after the archive is closed, and after the path's file is
+            replaced. Its CRC is not compared.
+
+        Raises
+        ------
+        NotMappableError
+            The member is compressed, holds objects, or the archive is not a
+            file on disk.
+        ValueError
+            Another mode.
+        """
+        _check_mmap_mode(mode)
+        entry = self._entry(key)
+        info = self.info(key)
+        reason = self._why_not_mappable(info, entry)
+        if reason is not None:
+            raise NotMappableError(
+                f"the member cannot be memory-mapped: {reason}",
+                path=self._source.name,
+                key=key,
+                remedy="Read it with npz.read(key), or save the archive as a file with "
+                "compression='stored'.",
+            )
+        order = cast(Any, "F" if info.fortran_order else "C")
+        shape, dtype = cast("tuple[int, ...]", info.shape), cast("np.dtype[Any]", info.dtype)
+        if info.nbytes == 0:
+            # mmap refuses no bytes; there is nothing to share either.
+            empty = np.ndarray(shape, dtype, order=order)
+            empty.flags.writeable = mode == "c"
+            return empty.view(np.memmap)
+        return np.memmap(self._source.file, dtype, mode, info.data_offset, shape, order)
+
+    def _why_not_mappable(self, info: ArrayInfo, entry: Entry) -> str | None:
+        if info.dtype is None:
+            return "it is not an array"
+        if info.dtype.hasobject:
+            return "it holds Python objects"
+        if entry.method != STORED:
+            return f"it is {info.method}"
+        if not isinstance(self._source, FileSource):
+            return "the archive is not a file on disk"
+        return None
+
+    # -- the archive as a file ----------------------------------------------
+
+    @property
+    def zip(self) -> zipfile.ZipFile:
+        self._check_open()
+        if self._zip is None:
+            self._zip_stream = io.BufferedReader(_SourceFile(self._source))
+            self._zip = zipfile.ZipFile(self._zip_stream)
+        return self._zip
+
+    def close(self) -> None:
+        """Close what the archive opened, never a caller's file. Idempotent."""
+        if getattr(self, "_is_open", False):
+            self._is_open = False
+            if self._zip is not None and self._zip_stream is not None:
+                self._zip.close()
+                self._zip_stream.close()
+            self._source.close()
+
+    def __enter__(self) -> NpzFile:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        is_open = getattr(self, "_is_open", False)
+        if is_open and self._source.path is not None and not self._source.file.closed:
+            warnings.warn(
+                f"unclosed archive {self._source.name!r}; use it in a with statement",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        source = self._source
+        if not isinstance(source, FileSource) or source.path is None:
+            raise TypeError(
+                "only an archive opened from a path can be pickled; "
+                "this one was opened from an object"
+            )
+        self._check_open()
+        return _reopen, (source.path, source.size, source.modified_ns, self._options)
+
+    # -- shared by the above ------------------------------------------------
+
+    def _entry(self, key: str) -> Entry:
+        self._check_open()
+        name = member_of(key, self._entries)
+        if name is None:
+            raise MemberNotFoundError(
+                f"{key} is not a file in the archive",
+                path=self._source.name,
+                remedy=_suggestion(key, self.files),
+            )
+        return self._entries[name]
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedArchiveError(
+                "the archive is closed", path=self._source.name, remedy="Open it again."
+            )
+
+    def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
+        """Say where it happened; a file that changed is named as the cause."""
+        if isinstance(error, (FormatError, zipfile.BadZipFile)) and self._is_open:
+            try:
+                self._source.check_unchanged()
+            except StaleArchiveError as stale:
+                error = stale
+        return error.locate(path=self._source.name, key=key)
+
+
+class _Attributes:
+    """The arrays of an archive as attributes."""
+
+    def __init__(self, npz: NpzFile) -> None:
+        self._npz = npz
+
+    def __getattribute__(self, name: str) -> Any:
+        npz = object.__getattribute__(self, "_npz")
+        try:
+            return npz[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __dir__(self) -> list[str]:
+        npz: NpzFile = object.__getattribute__(self, "_npz")
+        return list(npz.files)
+
+
+class _SourceFile(io.RawIOBase):
+    """A source as a file object, for zipfile."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}
+        self._position = start[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        view = view[: max(self._source.size - self._position, 0)]
+        self._source.readinto_at(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+
+def _check_mmap_mode(mode: object) -> None:
+    if mode not in ("r", "c"):
+        raise ValueError(
+            f"mmap_mode must be 'r' or 'c', not {mode!r}: writing through a map would leave "
+            "the member's CRC-32 wrong. Change a copy and save that"
+        )
+
+
+def _file_of(archive: zipfile.ZipFile) -> Any:
+    if archive.fp is None:
+        raise ClosedArchiveError("the zipfile.ZipFile is closed", remedy="Open it again.")
+    if archive.mode != "r":
+        raise ValueError(f"the zipfile.ZipFile must be open for reading, not in mode "
+                         f"{archive.mode!r}")  # fmt: skip
+    return archive.fp
+
+
+def _suggestion(key: object, files: list[str]) -> str | None:
+    """Suggest a key that looks like the missing one."""
+    import difflib
+
+    close = difflib.get_close_matches(str(key), files[:10_000], n=1)
+    return f"Did you mean {close[0]!r}?" if close else None
+
+
+def _reopen(path: str, size: int, modified_ns: int, options: dict[str, Any]) -> NpzFile:
+    """Open a pickled archive again, refusing a file that has changed."""
+    npz = NpzFile(path, **options)
+    source = npz._source
+    found = source.size, getattr(source, "modified_ns", None)
+    if found != (size, modified_ns):
+        npz.close()
+        raise StaleArchiveError(
+            "the file changed since the archive was pickled",
+            path=path,
+            found=f"{found[0]} bytes, modified at {found[1]} ns",
+            expected=f"{size} bytes, modified at {modified_ns} ns",
+            remedy="Open it again by its path.",
+        )
+    return npz
+
+
+def open(
+    file: Any,
+    *,
+    mmap_mode: MmapMode | None = None,
+    allow_pickle: bool = False,
+    pickle_kwargs: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    limits: Limits | None = None,
+) -> NpzFile:
+    """Open an archive for reading.
+
+    Parameters
+    ----------
+    file : path, bytes-like, file object or zipfile.ZipFile
+        Bytes are contents, never a path.
+    mmap_mode : {None, "r", "c"}, optional
+        ``npz[key]`` maps instead of reading; see `NpzFile.memmap`.
+    allow_pickle : bool, default False
+        Whether arrays of Python objects may be read.
+    pickle_kwargs : dict, optional
+        Passed on to `pickle.loads`.
+    strict : bool, default False
+        Raise on oddities that are otherwise read with a warning.
+    limits : Limits, optional
+        Upper bounds on sizes and counts.
+
+    Returns
+    -------
+    NpzFile
+        To be closed, best by a ``with`` statement.
+
+    Raises
+    ------
+    OSError, NpzkitError
+        As `NpzFile`.
+
+    Examples
+    --------
+    >>> import npzkit
+    >>> with npzkit.open("fixtures/numpy_savez.npz") as npz:
+    ...     print(npz.files)
+    ['x', 'y', 'scalar']
+    """
+    return NpzFile(
+        file,
+        mmap_mode=mmap_mode,
+        allow_pickle=allow_pickle,
+        pickle_kwargs=pickle_kwargs,
+        strict=strict,
+        limits=limits,
+    )

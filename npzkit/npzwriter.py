@@ -1,0 +1,324 @@
+"""Writing archives: keys and arrays to members, whole or not at all.
+
+Owns what may be written under which key, metadata, and when the new file takes
+the old one's place. Knows nothing of bytes: `npzkit.format` makes them,
+`npzkit.zip.writer` arranges them, `npzkit.sink` puts them down.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from npzkit.codecs import check_level, method_number
+from npzkit.errors import ClosedArchiveError, NpzkitError, UnsafeNameError
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, extension_name
+from npzkit.format.array import array_header, check_savable, data_pieces, needs_pickle
+from npzkit.keys import check_key
+from npzkit.metadata import format_attrs, format_metadata
+from npzkit.sink import open_sink
+from npzkit.zip.writer import ZipWriter
+
+__all__ = ["NpzWriter", "save"]
+
+Compression = Literal["stored", "deflated"] | int
+
+
+class NpzWriter:
+    """Writes an archive, array by array; nothing is final until `close`.
+
+    At a path, the archive is written to a file beside it that takes its place
+    on `close`: whatever happens before, the path holds the old file, whole,
+    or none. Leaving the ``with`` block by an exception discards the new one.
+
+    Parameters
+    ----------
+    file : path or file object
+        A path is taken as it is, no ``.npz`` is appended. A file object needs
+        only ``write``; it is left open, and its position is where the archive
+        begins.
+    mode : {"w", "x"}, default "w"
+        Replace what is at the path, or fail where something is.
+    compression : {"stored", "deflated"} or int, default "stored"
+        For arrays that do not say otherwise; zipfile's constants are taken too.
+    level : int, optional
+        0 to 9 for deflate; None takes a good one.
+    metadata : mapping, optional
+        Anything JSON can express, by strings; kept in the archive's comment.
+    allow_pickle : bool, default False
+        Whether arrays of Python objects may be written.
+    durable : bool, default False
+        On `close`, wait until the file is on disk before it takes its place.
+
+    Attributes
+    ----------
+    metadata : dict
+        May be changed until `close`.
+    files : list of str
+        The keys written so far.
+
+    Raises
+    ------
+    OSError
+        The file cannot be made.
+    FileExistsError
+        Mode "x" and the path is there.
+    ValueError, TypeError
+        Bad mode, compression, level or metadata; nothing was touched.
+
+    Notes
+    -----
+    The bytes depend on the arrays and the options only: no clock, no host.
+    Stored data begins at multiples of 64 bytes, for memory maps.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> with npzkit.NpzWriter(stream, compression="deflated") as w:
+    ...     w["weights"] = np.zeros((64, 64))
+    ...     w.add("bias", np.ones(3), compression="stored", attrs={"unit": "m"})
+    ...     w.metadata["step"] = 7
+    >>> npz = npzkit.open(stream)
+    >>> npz.info("weights").method, npz.info("bias").attrs["unit"], npz.metadata["step"]
+    ('deflated', 'm', 7)
+    """
+
+    def __init__(
+        self,
+        file: Any,
+        mode: Literal["w", "x"] = "w",
+        *,
+        compression: Compression = "stored",
+        level: int | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        allow_pickle: bool = False,
+        durable: bool = False,
+    ) -> None:
+        if mode not in ("w", "x"):
+            raise ValueError(f"mode must be 'w' or 'x', not {mode!r}")
+        self._method = method_number(compression)
+        check_level(level)
+        self._level = level
+        self._allow_pickle = allow_pickle
+        self.metadata = dict(metadata or {})
+        format_metadata(self.metadata)
+        self._members: dict[str, str] = {}
+        self._name = getattr(file, "name", "object") if hasattr(file, "write") else str(file)
+        self._sink = open_sink(file, exclusive=mode == "x", durable=durable)
+        self._zip = ZipWriter(self._sink)
+        self._is_open = True
+
+    @property
+    def files(self) -> list[str]:
+        return list(self._members.values())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._members.values()
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"<NpzWriter {self._name!r}, {len(self)} arrays, {state}>"
+
+    def __setitem__(self, key: str, array: Any) -> None:
+        self.add(key, array)
+
+    def add(
+        self,
+        key: str,
+        array: Any,
+        *,
+        compression: Compression | None = None,
+        level: int | None = None,
+        attrs: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write one array.
+
+        Parameters
+        ----------
+        key : str
+            New to the archive; may hold ``/``. See `npzkit.errors.UnsafeNameError`
+            for what may not be a key.
+        array : array-like
+            Read before this returns, so that it may be changed afterwards.
+        compression, level : optional
+            For this array; the writer's by default.
+        attrs : mapping of str to object, optional
+            Attributes to keep with the array: up to 255, strings or whatever
+            JSON can express, 65,279 bytes in all.
+
+        Raises
+        ------
+        UnsafeNameError
+            The key cannot be used, or is taken.
+        PickleRefusedError
+            The array needs pickle and the writer does not allow it.
+        UnsupportedError
+            A masked array.
+        ValueError, TypeError
+            Attributes that are too large, or nothing JSON can express.
+        OSError
+            The disk is full, or the like. The writer can then only be closed
+            by leaving its ``with`` block with the exception, or by `abort`.
+        ClosedArchiveError
+            After `close`.
+
+        Notes
+        -----
+        Everything but ``OSError`` is raised before a byte is written, and the
+        writer stays usable.
+        """
+        if not self._is_open:
+            raise ClosedArchiveError("the writer is closed", path=self._name, key=key)
+        name = check_key(key)
+        if name in self._members:
+            raise UnsafeNameError(
+                "this key is in the archive already", path=self._name, key=key,
+                remedy="Write each key once.",
+            )  # fmt: skip
+        method = self._method if compression is None else method_number(compression)
+        check_level(level)
+        array = np.asanyarray(array)
+        try:
+            check_savable(array, allow_pickle=self._allow_pickle)
+        except NpzkitError as error:
+            raise error.locate(path=self._name, key=key) from None
+        extension = extension_name(array.dtype)
+        if extension is not None:
+            attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
+        extra = format_attrs(attrs)
+        pieces, size = _member_pieces(array)
+        self._zip.write_member(
+            name, pieces, size, method=method,
+            level=self._level if level is None else level, extra=extra,
+        )  # fmt: skip
+        self._members[name] = key
+
+    def close(self) -> None:
+        """Complete the archive and put it in its place. Idempotent.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The metadata cannot be written; the old file stays.
+        OSError
+            The file cannot be completed; the old file stays.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self._zip.finish(format_metadata(self.metadata))
+        except BaseException:
+            self._sink.abort()
+            raise
+        self._sink.commit()
+
+    def abort(self) -> None:
+        """Discard what was written. Idempotent.
+
+        A path keeps its old file. What reached a file object stays there,
+        without an end record, so that no reader takes it for an archive.
+        """
+        if self._is_open:
+            self._is_open = False
+            self._sink.abort()
+
+    def __enter__(self) -> NpzWriter:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *rest: object) -> None:
+        if exc_type is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_open", False):
+            warnings.warn(
+                f"NpzWriter {self._name!r} was never closed; what it wrote is discarded",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+            self.abort()
+
+
+def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
+    """Return a member's data, header first, and its size in bytes."""
+    header = array_header(array, stacklevel=4)
+    if needs_pickle(array.dtype):
+        stream = io.BytesIO()
+        pickle.dump(array, stream, protocol=4)
+        pickled = stream.getbuffer()
+        return [header, pickled], len(header) + len(pickled)
+    pieces = data_pieces(array)
+    size = len(header) + array.nbytes
+    return ([header, *pieces] if isinstance(pieces, list) else _chain(header, pieces)), size
+
+
+def _chain(header: bytes, pieces: Any) -> Any:
+    yield header
+    yield from pieces
+
+
+def save(
+    file: Any,
+    arrays: Mapping[str, Any],
+    *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    allow_pickle: bool = False,
+    durable: bool = False,
+) -> None:
+    """Write a mapping of arrays as one archive: the old file or the new one.
+
+    Parameters
+    ----------
+    file : path or file object
+        A path is taken as it is, no ``.npz`` is appended.
+    arrays : mapping of str to array-like
+        In this order. Any key a file could have, ``"file"`` and ``"arr_0"``
+        among them.
+    compression, level, metadata, allow_pickle, durable
+        As in `NpzWriter`.
+
+    Raises
+    ------
+    NpzkitError, OSError, ValueError, TypeError
+        As `NpzWriter` and `NpzWriter.add`. The path keeps its old file.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"file": np.arange(3), "layer/w": np.eye(2)})
+    >>> np.load(io.BytesIO(stream.getvalue()))["file"]
+    array([0, 1, 2])
+    """
+    converted = {key: np.asanyarray(array) for key, array in arrays.items()}
+    for key, array in converted.items():
+        check_key(key)
+        try:
+            check_savable(array, allow_pickle=allow_pickle)
+        except NpzkitError as error:
+            raise error.locate(key=key) from None
+    with NpzWriter(
+        file,
+        compression=compression,
+        level=level,
+        metadata=metadata,
+        allow_pickle=allow_pickle,
+        durable=durable,
+    ) as writer:
+        for key, array in converted.items():
+            writer.add(key, array)

@@ -1,0 +1,329 @@
+"""A member to an array: where the zip layer and the NPY layer meet.
+
+Owns the choice of how one member is read. Knows no keys. Three ways:
+
+- a small stored member: one read, checked and used in place (`npzkit.window`);
+- a large stored member: headers first, then blocks straight into the array,
+  each block's CRC taken while it is in the cache (`npzkit.parallel`);
+- anything compressed, described late or pickled: through `MemberStream`.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.codecs import STORED, crc32, crc32_combine
+from npzkit.errors import NpyFormatError, ZipFormatError
+from npzkit.extension_dtypes import restore
+from npzkit.format.array import array_bytes, empty_array, read_header, read_pickle, shaped
+from npzkit.format.header import (
+    MAGIC_PREFIX,
+    PREFIX_SIZE,
+    NpyHeader,
+    end_of_data,
+    header_size,
+    parse_header,
+    warn_python2,
+)
+from npzkit.keys import SUFFIX
+from npzkit.limits import Limits
+from npzkit.metadata import parse_attrs
+from npzkit.parallel import read_blocks
+from npzkit.source import Source
+from npzkit.window import HEADER_START, Window, aligned, read_usual, read_window
+from npzkit.zip.directory import Directory, Entry
+from npzkit.zip.member import (
+    MemberStream,
+    check_crc32,
+    check_entry,
+    check_room,
+    data_offset,
+    find_data,
+)
+from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
+
+__all__ = ["SMALL_SIZE", "MemberReader", "Options", "Pending", "Result", "is_plain"]
+
+SMALL_SIZE = 1 << 16
+"""Members up to this size are read whole, headers and all, in one call."""
+_EXTRA_GUESS = 128
+"""Bytes allowed for a local extra field whose size is not known yet."""
+
+Result = np.ndarray[Any, Any] | bytes
+
+
+class Options(NamedTuple):
+    """How a member is to be read.
+
+    Attributes
+    ----------
+    out : numpy.ndarray or None
+        Filled and returned, instead of a new array.
+    threads : int
+    verify : bool
+        Compare the CRC.
+    """
+
+    out: np.ndarray[Any, Any] | None = None
+    threads: int = 1
+    verify: bool = True
+
+
+class Pending(NamedTuple):
+    """An array that is allocated and checked, and lacks its data.
+
+    Attributes
+    ----------
+    array : numpy.ndarray
+    view : memoryview
+        Its memory in file order.
+    offset : int
+        Where its data begins in the file.
+    header_crc32 : int
+        The CRC of the bytes before the data.
+    """
+
+    array: np.ndarray[Any, Any]
+    view: memoryview
+    offset: int
+    header_crc32: int
+
+    def check(self, crc: int, entry: Entry) -> None:
+        """Raise ChecksumError unless `crc` is the right one for the data."""
+        whole = crc32_combine(self.header_crc32, crc, len(self.view))
+        check_crc32(whole, entry, self.offset)
+
+
+class MemberReader:
+    """Reads the members of one open archive.
+
+    Parameters
+    ----------
+    source : Source
+    directory : Directory
+    limits : Limits
+    allow_pickle : bool
+    pickle_kwargs : mapping, optional
+        Passed on to `pickle.load`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        directory: Directory,
+        limits: Limits,
+        *,
+        allow_pickle: bool,
+        pickle_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.source = source
+        self.directory = directory
+        self.size_limit = limits.member_size
+        # numpy: whoever allows pickle trusts the file, and so its headers.
+        self.header_limit = None if allow_pickle else limits.header_size
+        self._allow_pickle = allow_pickle
+        self._pickle_kwargs = dict(pickle_kwargs or {})
+
+    def read(self, entry: Entry, options: Options) -> Result:
+        """Return a member's array, or its bytes where it is none."""
+        check_entry(entry, self.size_limit)
+        if options.out is not None and not self._fits(options.out, entry):
+            options.out[...] = self.read(entry, options._replace(out=None))
+            return options.out
+        if not is_plain(entry):
+            return self._read_stream(entry, options)
+        window = read_window(self.source, entry.header_offset, self.extent(entry))
+        return self.read_in(window, entry, options)
+
+    def extent(self, entry: Entry) -> int:
+        """Bytes from the local header that hold a small member, or a guess at it."""
+        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + _EXTRA_GUESS
+        size += min(entry.compressed_size, SMALL_SIZE)
+        return min(size, self.directory.directory_offset - entry.header_offset)
+
+    def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
+        """Read a plain member whose local header begins in `window`."""
+        if options.out is None:
+            array = read_usual(window, entry, self.header_limit, options.verify)
+            if array is not None:
+                return array
+        view = window.view
+        start = find_data(view, entry.header_offset - window.offset, entry)
+        check_room(window.offset + start, self.directory, entry)
+        header = self._header_in(view, start, entry)
+        if header is None or header.dtype.hasobject:
+            return self._read_stream(entry, options)
+        _check_nbytes(header, entry)
+        data_start, end = start + header.data_offset, start + entry.compressed_size
+        if end > len(view):
+            array, memory = self._target(header, entry, options.out)
+            offset = window.offset + data_start
+            pending = Pending(array, memory, offset, crc32(view[start:data_start]))
+            return self._read_blocks(pending, entry, options)
+        if options.verify:
+            check_crc32(crc32(view[start:end]), entry, window.offset + start)
+        array = self._restore(shaped(header, window.array, data_start), entry)
+        if options.out is None:
+            return aligned(array)
+        options.out[...] = array
+        return options.out
+
+    def _header_in(self, view: memoryview, start: int, entry: Entry) -> NpyHeader | None:
+        """Parse the NPY header at `start`; None where `view` does not hold it."""
+        try:
+            magic = HEADER_START.unpack_from(view, start)[0]
+        except struct.error:
+            return None
+        if not _is_array(magic, entry):
+            return None
+        size = header_size(bytes(view[start : start + PREFIX_SIZE]), self.header_limit)
+        if size > entry.uncompressed_size:
+            raise end_of_data("array header", size, entry.uncompressed_size)
+        if start + size > len(view):
+            return None
+        header = parse_header(bytes(view[start : start + size]))
+        if header.python2:
+            warn_python2(2)
+        return header
+
+    def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
+        spans = [(pending.offset, pending.view)]
+        (crc,) = read_blocks(self.source, spans, options.threads, verify=options.verify)
+        if options.verify:
+            pending.check(crc, entry)
+        return pending.array
+
+    # -- where the data goes ------------------------------------------------
+
+    def _fits(self, out: np.ndarray[Any, Any], entry: Entry) -> bool:
+        """Check `out`; True where its memory lies in the member's order."""
+        header, _ = self.header(entry)
+        if header is None or header.dtype.hasobject:
+            raise ValueError("out takes arrays of plain values; this member holds none")
+        dtype = self._restore(np.ndarray((0,), header.dtype), entry).dtype
+        if out.shape != header.shape or out.dtype != dtype:
+            raise ValueError(
+                f"out must have shape {header.shape} and dtype {dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
+        return out.flags.f_contiguous if header.fortran_order else out.flags.c_contiguous
+
+    def _target(
+        self, header: NpyHeader, entry: Entry, out: np.ndarray[Any, Any] | None
+    ) -> tuple[np.ndarray[Any, Any], memoryview]:
+        """Return the array to fill, and its memory in file order."""
+        if out is not None:
+            return out, array_bytes(out)
+        array = empty_array(header)
+        return self._restore(array, entry), array_bytes(array)
+
+    def _restore(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
+        if entry.extra and array.dtype.type is np.void:
+            return restore(array, parse_attrs(entry.extra))
+        return array
+
+    def prepare(self, entry: Entry) -> Pending | None:
+        """Check a large plain member's headers and allocate its array.
+
+        None where it cannot be read by blocks: no array, or a pickle.
+        """
+        check_entry(entry, self.size_limit)
+        header, start = self.header(entry)
+        if header is None or header.dtype.hasobject:
+            return None
+        array, view = self._target(header, entry, None)
+        head = self.source.read_at(start, header.data_offset)
+        return Pending(array, view, start + header.data_offset, crc32(head))
+
+    # -- as a stream --------------------------------------------------------
+
+    def open_stream(self, entry: Entry, *, verify: bool = True) -> MemberStream:
+        """Return the member's uncompressed bytes as a stream."""
+        check_entry(entry, self.size_limit)
+        start = data_offset(self.source, self.directory, entry)
+        return MemberStream(self.source, entry, start, verify=verify)
+
+    def _read_stream(self, entry: Entry, options: Options) -> Result:
+        stream = self.open_stream(entry, verify=options.verify)
+        prefix = stream.read_up_to(PREFIX_SIZE)
+        if not _is_array(prefix, entry):
+            return prefix + stream.read_rest()
+        header = self._stream_header(stream, prefix, entry)
+        if header.dtype.hasobject:
+            return self._read_pickled(stream)
+        array, view = self._target(header, entry, options.out)
+        stream.read_exactly(view)
+        stream.finish()
+        return array
+
+    def _read_pickled(self, stream: MemberStream) -> np.ndarray[Any, Any]:
+        """Unpickle: refused before the data is read, verified before it runs."""
+        if not self._allow_pickle:
+            read_pickle(stream, allow_pickle=False, pickle_kwargs=None)
+        data = io.BytesIO(stream.read_rest())
+        array: np.ndarray[Any, Any] = read_pickle(
+            data, allow_pickle=True, pickle_kwargs=self._pickle_kwargs
+        )
+        if data.read(1):
+            raise ZipFormatError("the member goes on behind its pickled array")
+        return array
+
+    def _stream_header(self, stream: MemberStream, prefix: bytes, entry: Entry) -> NpyHeader:
+        header = read_header(_Prefixed(prefix, stream), self.header_limit, stacklevel=4)
+        if not header.dtype.hasobject:
+            _check_nbytes(header, entry)
+        return header
+
+    def header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
+        """Return a member's NPY header, and where its data begins in the file.
+
+        None for a member that is no array. Inflates no more than the header.
+        """
+        stream = self.open_stream(entry, verify=False)
+        prefix = stream.read_up_to(PREFIX_SIZE)
+        if not _is_array(prefix, entry):
+            return None, stream.start
+        return self._stream_header(stream, prefix, entry), stream.start
+
+
+class _Prefixed:
+    """A stream with a few bytes put back before it, for the header's reader."""
+
+    def __init__(self, prefix: bytes, stream: MemberStream) -> None:
+        self._prefix = prefix
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        data, self._prefix = self._prefix[:size], self._prefix[size:]
+        return data + self._stream.read_up_to(size - len(data))
+
+
+def _is_array(prefix: bytes, entry: Entry) -> bool:
+    """Whether a member is an array: one named so must be, others may."""
+    return prefix.startswith(MAGIC_PREFIX) or entry.name.endswith(SUFFIX)
+
+
+def is_plain(entry: Entry) -> bool:
+    """Whether a member is stored, with everything known before its data."""
+    return entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR
+
+
+def _check_nbytes(header: NpyHeader, entry: Entry) -> None:
+    """Hold the header's shape against the member's size, before allocating."""
+    size = header.data_offset + header.nbytes
+    if size == entry.uncompressed_size:
+        return
+    if size > entry.uncompressed_size:
+        found = max(entry.uncompressed_size - header.data_offset, 0)
+        raise end_of_data(f"array data of shape {header.shape}", header.nbytes, found)
+    raise NpyFormatError(
+        "bytes follow the array in its member",
+        found=entry.uncompressed_size,
+        expected=size,
+        remedy="np.load ignores them; save the array again.",
+    )

@@ -1,0 +1,281 @@
+"""Where an archive's bytes go: a path replaced as a whole, or a file object.
+
+Owns temporary files, buffering and the exchange of the old file for the new.
+Must never know zip or NPY. A path holds the old contents or the new ones at
+every instant, whatever happens in between.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import errno
+import io
+import os
+import stat
+from typing import Any
+
+__all__ = ["FileSink", "PathSink", "Sink", "open_sink"]
+
+_BUFFER_SIZE = 1 << 22
+"""Small writes gathered before one system call."""
+_DIRECT_SIZE = 1 << 16
+"""From this size on a write goes to the file without a copy."""
+_CALL_SIZE = 1 << 30
+"""Linux takes at most 2 GiB a call, macOS refuses more."""
+_RESERVE_SIZE = 1 << 20
+"""From this size on room is reserved first: a file written into reserved room
+took 0.058 s where one that grew took 0.073 s (268 MB)."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Sink(abc.ABC):
+    """A place to write one archive to, front to back.
+
+    Attributes
+    ----------
+    position : int
+        Bytes written so far.
+    can_patch : bool
+        Whether `patch` may change bytes that were written.
+    """
+
+    position: int = 0
+    can_patch: bool = False
+
+    @abc.abstractmethod
+    def write(self, data: Buffer) -> None:
+        """Write all of `data` at `position`. It may be reused afterwards."""
+
+    def reserve(self, size: int) -> None:
+        """Say that `size` more bytes will come; where that fails, fail now."""
+
+    @abc.abstractmethod
+    def patch(self, offset: int, data: bytes) -> None:
+        """Overwrite bytes at `offset` that were written before."""
+
+    @abc.abstractmethod
+    def commit(self) -> None:
+        """Make what was written the contents. Nothing may follow but `close`."""
+
+    @abc.abstractmethod
+    def abort(self) -> None:
+        """Forget what was written, as far as that is possible."""
+
+
+class FileSink(Sink):
+    """A caller's file object, written from its current position on.
+
+    It is never closed here. Bytes that reached it cannot be taken back; an
+    aborted archive lacks its end record, so that no reader takes it for whole.
+    """
+
+    def __init__(self, file: Any, *, owned: bool = False) -> None:
+        self._file = file
+        self._owned = owned
+        self.can_patch = _is_seekable(file)
+        self._start = file.tell() if self.can_patch else 0
+
+    def write(self, data: Buffer) -> None:
+        size = len(data)
+        view = memoryview(data)
+        while view:
+            written = self._file.write(view)
+            if not isinstance(written, int) or written >= len(view):
+                break
+            view = view[written:]
+        self.position += size
+
+    def patch(self, offset: int, data: bytes) -> None:
+        self._file.seek(self._start + offset)
+        self._file.write(data)
+        self._file.seek(self._start + self.position)
+
+    def commit(self) -> None:
+        if hasattr(self._file, "flush"):
+            self._file.flush()
+        self._close()
+
+    def abort(self) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        if self._owned:
+            self._file.close()
+
+
+class PathSink(Sink):
+    """A new file beside `path` that takes its place when it is complete.
+
+    Readers that have the old file open or mapped keep it. A process that is
+    killed leaves the old file, and one named ``.npzkit-*.tmp``.
+
+    Parameters
+    ----------
+    path : str
+        Symbolic links are followed; the file they lead to is replaced.
+    exclusive : bool
+        Refuse to replace: a file that is there, now or at commit, is an error.
+    durable : bool
+        Have the new file on disk before it takes the old one's place.
+    """
+
+    can_patch = True
+
+    def __init__(self, path: str, *, exclusive: bool, durable: bool) -> None:
+        if exclusive and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self._path = os.path.realpath(path)
+        self._exclusive = exclusive
+        self._durable = durable
+        self._buffer = bytearray()
+        self._reserved = 0
+        directory = os.path.dirname(self._path)
+        self._temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+        flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        self._descriptor = os.open(self._temporary, flags, 0o666)
+        try:
+            self._take_mode()
+        except BaseException:
+            self.abort()
+            raise
+
+    def _take_mode(self) -> None:
+        """Give the new file the old one's permissions."""
+        with contextlib.suppress(FileNotFoundError):
+            mode = stat.S_IMODE(os.stat(self._path).st_mode)
+            if hasattr(os, "fchmod"):
+                os.fchmod(self._descriptor, mode)
+
+    def write(self, data: Buffer) -> None:
+        if len(data) < _DIRECT_SIZE:
+            self._buffer += data
+            self.position += len(data)
+            if len(self._buffer) >= _BUFFER_SIZE:
+                self._flush()
+        else:
+            self._flush()
+            self._write_at(self.position, memoryview(data))
+            self.position += len(data)
+
+    def _flush(self) -> None:
+        """Write what was gathered: always the last bytes before `position`."""
+        if self._buffer:
+            with memoryview(self._buffer) as view:
+                self._write_at(self.position - len(view), view)
+            self._buffer.clear()
+
+    def _write_at(self, offset: int, view: memoryview) -> None:
+        if hasattr(os, "pwrite"):
+            while len(view):
+                written = os.pwrite(self._descriptor, view[:_CALL_SIZE], offset)
+                view, offset = view[written:], offset + written
+            return
+        os.lseek(self._descriptor, offset, os.SEEK_SET)
+        while len(view):
+            view = view[os.write(self._descriptor, view[:_CALL_SIZE]) :]
+
+    def reserve(self, size: int) -> None:
+        end = self.position + size
+        if size < _RESERVE_SIZE or end <= self._reserved or not hasattr(os, "posix_fallocate"):
+            return
+        try:
+            os.posix_fallocate(self._descriptor, self.position, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV):
+                raise
+            return
+        self._reserved = end
+
+    def patch(self, offset: int, data: bytes) -> None:
+        self._flush()
+        self._write_at(offset, memoryview(data))
+
+    def commit(self) -> None:
+        try:
+            self._flush()
+            if self._reserved > self.position:
+                os.ftruncate(self._descriptor, self.position)
+            if self._durable:
+                os.fsync(self._descriptor)
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+            self._replace()
+        except BaseException:
+            self.abort()
+            raise
+        if self._durable:
+            _sync_directory(os.path.dirname(self._path))
+
+    def _replace(self) -> None:
+        if not self._exclusive:
+            os.replace(self._temporary, self._path)
+            return
+        try:
+            # Unlike a rename, a link never replaces what came in between.
+            os.link(self._temporary, self._path)
+        except FileExistsError:
+            raise
+        except (OSError, AttributeError):
+            # No hard links here (FAT, some network shares): claim the name.
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            os.replace(self._temporary, self._path)
+        else:
+            os.unlink(self._temporary)
+
+    def abort(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+
+def _sync_directory(directory: str) -> None:
+    """Have the new name on disk too. Windows cannot open directories."""
+    if os.name != "nt":
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _is_seekable(file: Any) -> bool:
+    """Whether bytes already written can be changed by seeking back.
+
+    Only io's own files are trusted to: a GzipFile says that it can seek, and
+    a file opened to append writes at its end wherever it was sought to.
+    """
+    raw = getattr(file, "raw", file)
+    if isinstance(raw, io.FileIO):
+        return not raw.closed and "a" not in raw.mode and raw.seekable()
+    return isinstance(file, io.BytesIO)
+
+
+def open_sink(file: Any, *, exclusive: bool = False, durable: bool = False) -> Sink:
+    """Return the sink for a path or a file object with ``write``.
+
+    A path that names a device or a pipe is written to as it is.
+
+    Raises
+    ------
+    FileExistsError
+        `exclusive`, and the path is there.
+    OSError
+        From making the temporary file: no such directory, no permission.
+    """
+    if hasattr(file, "write"):
+        return FileSink(file)
+    path = os.fspath(file)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode) and not exclusive:
+        return FileSink(open(path, "wb", buffering=0), owned=True)
+    return PathSink(os.path.abspath(path), exclusive=exclusive, durable=durable)

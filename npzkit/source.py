@@ -1,0 +1,255 @@
+"""Where an archive's bytes come from: positional reads and nothing else.
+
+Owns the file descriptor, buffer or file object. Must never know zip or NPY.
+Every source reads at an explicit offset and keeps no position of its own, so
+threads and forked processes share one without hearing of each other. The one
+exception, a file object with no descriptor, takes a lock around seek and read.
+"""
+
+from __future__ import annotations
+
+import abc
+import errno
+import io
+import os
+import stat
+import threading
+from typing import Any, cast
+
+from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+
+__all__ = ["BufferSource", "FileSource", "SeekingSource", "Source", "open_source"]
+
+
+class Source(abc.ABC):
+    """Random access to the bytes of one archive.
+
+    Attributes
+    ----------
+    name : str
+        For messages and reprs: the path, or ``"object"``.
+    path : str or None
+        The absolute path, where the source was opened from one.
+    size : int
+        Bytes, as found when the source was opened.
+    file : file object or None
+        What the bytes are read from.
+    position : int
+        Where a file object stood when it was handed over.
+    """
+
+    name: str = "object"
+    path: str | None = None
+    size: int = 0
+    file: Any = None
+    position: int = 0
+
+    @abc.abstractmethod
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        """Fill `view` (format ``B``) with the bytes at `offset`, all of it."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return exactly `size` bytes at `offset`.
+
+        The caller has checked that the range lies within the source.
+        """
+        buffer = bytearray(size)
+        self.readinto_at(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def check_unchanged(self) -> None:
+        """Raise StaleArchiveError where the file is seen to have changed."""
+
+    def close(self) -> None:
+        """Release what the source owns. May be called twice."""
+
+
+class BufferSource(Source):
+    """Bytes in memory: ``bytes``, ``bytearray``, ``memoryview``, an ``mmap``."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._view = memoryview(buffer).cast("B")
+        self.size = len(self._view)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        try:
+            view[:] = self._view[offset : offset + len(view)]
+        except ValueError:
+            raise _closed() from None
+
+    def close(self) -> None:
+        self._view.release()
+
+
+class FileSource(Source):
+    """A regular file, read by ``preadv`` (or ``pread``) on its descriptor."""
+
+    def __init__(self, file: Any, *, owned: bool) -> None:
+        self.file = file
+        self.name = _name_of(file)
+        self._owned = owned
+        self.position = _position(file)
+        found = os.fstat(file.fileno())
+        self.size = found.st_size
+        self.modified_ns = found.st_mtime_ns
+
+    def _descriptor(self) -> int:
+        try:
+            return cast(int, self.file.fileno())
+        except ValueError:
+            raise _closed() from None
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._descriptor(), size, offset)
+        return data if len(data) == size else super().read_at(offset, size)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        descriptor = self._descriptor()
+        count = _read_positional(descriptor, view, offset)
+        while count < len(view):
+            more = _read_positional(descriptor, view[count:], offset + count)
+            if not more:
+                raise _stale(found=offset + count, expected=self.size)
+            count += more
+
+    def check_unchanged(self) -> None:
+        now = os.fstat(self._descriptor())
+        if (now.st_size, now.st_mtime_ns) != (self.size, self.modified_ns):
+            raise _stale(found=now.st_size, expected=self.size)
+
+    def close(self) -> None:
+        if self._owned:
+            self.file.close()
+
+
+class SeekingSource(Source):
+    """Any object with ``read`` and ``seek``; a lock makes each pair atomic."""
+
+    def __init__(self, file: Any, *, owned: bool = False) -> None:
+        self.file = file
+        self.name = _name_of(file)
+        self._owned = owned
+        self._lock = threading.Lock()
+        self.position = _position(file)
+        end = file.seek(0, os.SEEK_END)
+        self.size = end if end is not None else file.tell()
+        file.seek(self.position)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        done = 0
+        with self._lock:
+            if getattr(self.file, "closed", False):
+                raise _closed()
+            self.file.seek(offset)
+            while done < len(view):
+                piece = self.file.read(len(view) - done)
+                if not piece:
+                    raise _stale(found=offset + done, expected=self.size)
+                view[done : done + len(piece)] = piece
+                done += len(piece)
+
+    def close(self) -> None:
+        if self._owned:
+            self.file.close()
+
+
+def _read_positional(descriptor: int, view: memoryview, offset: int) -> int:
+    """Read some bytes at `offset` into `view`, without the shared position."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, [view], offset)
+    # One call takes at most 2 GiB on every system; the caller loops.
+    data = os.pread(descriptor, min(len(view), 1 << 26), offset)
+    view[: len(data)] = data
+    return len(data)
+
+
+def _closed() -> ClosedArchiveError:
+    return ClosedArchiveError("the archive is closed", remedy="Open it again.")
+
+
+def _stale(*, found: int, expected: int) -> StaleArchiveError:
+    return StaleArchiveError(
+        "the file changed since it was opened",
+        found=f"{found} bytes",
+        expected=f"{expected} bytes",
+        remedy="Open it again.",
+    )
+
+
+def _name_of(file: Any) -> str:
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else "object"
+
+
+def _position(file: Any) -> int:
+    """The current position of a file object that may lack ``tell``."""
+    if hasattr(file, "tell"):
+        return cast(int, file.tell())
+    return cast(int, file.seek(0, os.SEEK_CUR))
+
+
+def _is_plain_file(file: Any) -> bool:
+    """True where the object's descriptor holds exactly the object's bytes.
+
+    A GzipFile has a descriptor too, but behind it lie other bytes: only a
+    ``FileIO``, bare or under one of io's buffers, is read by descriptor, and
+    no subclass of them, which may have changed what ``read`` returns.
+    """
+    if type(file) not in (io.FileIO, io.BufferedReader, io.BufferedRandom):
+        return False
+    raw = getattr(file, "raw", file)
+    if type(raw) is not io.FileIO or raw.closed or not raw.readable():
+        return False
+    return stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+
+
+def open_source(file: Any, *, owned: bool = False) -> Source:
+    """Return the source for a path, a bytes-like object or a file object.
+
+    Parameters
+    ----------
+    file : str, path-like, bytes-like or file object
+        Bytes are contents, never a path. A file object needs ``read`` and
+        ``seek``.
+    owned : bool, default False
+        Whether closing the source closes the file object. A path's file is
+        always owned.
+
+    Raises
+    ------
+    OSError
+        From opening the path, unchanged.
+    UnsupportedError
+        A stream that cannot seek.
+    """
+    if isinstance(file, (bytes, bytearray, memoryview)):
+        return BufferSource(file)
+    if hasattr(file, "read"):
+        return _wrap_file(file, owned=owned)
+    name = os.fspath(file)
+    opened = open(name, "rb", buffering=0)  # noqa: SIM115 - the source closes it
+    try:
+        source = _wrap_file(opened, owned=True)
+    except BaseException:
+        opened.close()
+        raise
+    source.name, source.path = name, os.path.abspath(name)
+    return source
+
+
+def _wrap_file(file: Any, *, owned: bool) -> Source:
+    """Choose descriptor reads where the object is a plain file, else seeks."""
+    if _is_plain_file(file) and hasattr(os, "pread"):
+        if file.writable() and isinstance(file, io.BufferedRandom):
+            file.flush()
+        return FileSource(file, owned=owned)
+    try:
+        return SeekingSource(file, owned=owned)
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ESPIPE):
+            raise
+        raise UnsupportedError(
+            "an archive is read from its end, and this file cannot seek",
+            path=_name_of(file),
+            remedy="Read it into memory first: npzkit.open(file.read()).",
+        ) from error

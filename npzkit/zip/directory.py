@@ -1,0 +1,190 @@
+"""The central directory: found from the end of the archive, read in one pass.
+
+Owns everything that is decided before a member is touched: that the end record
+(`npzkit.zip.end`) and the entries (`npzkit.zip.entries`) belong together, which
+of two members of one name counts, and what becomes of a torn end. Allocates
+only what it has read.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from npzkit.errors import (
+    AmbiguousArchiveError,
+    AmbiguousArchiveWarning,
+    LimitExceededError,
+    TornArchiveWarning,
+    UnsupportedError,
+    ZipFormatError,
+)
+from npzkit.limits import Limits
+from npzkit.source import Source
+from npzkit.zip.end import (
+    COMMENT_MAX_SIZE,
+    End,
+    describe,
+    find_base,
+    find_end,
+    resolve_end,
+    scan_ends,
+)
+from npzkit.zip.entries import Entry, check_layout, parse_entries
+from npzkit.zip.records import END_SIZE
+
+__all__ = ["Directory", "Entry", "read_directory"]
+
+
+class Directory(NamedTuple):
+    """What an archive says of itself.
+
+    Attributes
+    ----------
+    entries : dict of str to Entry
+        By member name, in the directory's order; of equal names, the last.
+    comment : bytes
+        The archive's comment.
+    start_offset : int
+        Where the archive begins in the file.
+    directory_offset : int
+        Where its central directory begins.
+    end_offset : int
+        Where the archive ends, behind the end record's comment.
+    """
+
+    entries: dict[str, Entry]
+    comment: bytes
+    start_offset: int
+    directory_offset: int
+    end_offset: int
+
+
+def read_directory(
+    source: Source, *, starts: Sequence[int] = (0,), strict: bool = False, limits: Limits
+) -> Directory:
+    """Find and read the central directory.
+
+    Parameters
+    ----------
+    source : Source
+    starts : sequence of int
+        Offsets at which the archive may begin. Offsets in the archive count
+        from its start, or from the file's.
+    strict : bool, default False
+        Raise where a torn end or a repeated name would only warn.
+    limits : Limits
+        ``member_count`` and ``total_size`` are checked here.
+
+    Raises
+    ------
+    ZipFormatError
+        No archive, or a damaged one.
+    AmbiguousArchiveError
+        Two end records fit; in `strict`, two members share a name.
+    UnsupportedError
+        The archive is split over several files.
+    LimitExceededError
+        More members, or more bytes in all, than `limits` allow.
+    """
+    tail_offset = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
+    tail = source.read_at(tail_offset, source.size - tail_offset)
+    end = find_end(source, tail, tail_offset)
+    if end is not None:
+        return _read(source, end, starts, strict, limits)
+    return _read_last_commit(source, starts, strict, limits)
+
+
+def _read(
+    source: Source, end: End, starts: Sequence[int], strict: bool, limits: Limits
+) -> Directory:
+    """Check the end record against the file and read the entries it counts."""
+    record = end.record
+    if limits.member_count is not None and record.entry_count > limits.member_count:
+        raise LimitExceededError(
+            "the archive has too many members",
+            found=record.entry_count,
+            expected=f"at most {limits.member_count}",
+            remedy="Raise Limits.member_count.",
+        )
+    start, base = find_base(source, end, starts)
+    offset = record.directory_offset + base
+    data = source.read_at(offset, record.directory_size)
+    entries = parse_entries(data, record.entry_count, base, offset)
+    check_layout(entries, start, offset)
+    named = {entry.name: entry for entry in entries}
+    if len(named) < len(entries):
+        _report_repeated(entries, strict)
+    total = sum(entry.uncompressed_size for entry in named.values()) if limits.total_size else 0
+    if limits.total_size is not None and total > limits.total_size:
+        raise LimitExceededError(
+            "the members take too many bytes uncompressed",
+            found=total,
+            expected=f"at most {limits.total_size}",
+            remedy="Raise Limits.total_size.",
+        )
+    return Directory(named, record.comment, start, offset, end.end_offset)
+
+
+def _report_repeated(entries: list[Entry], strict: bool) -> None:
+    seen: set[str] = set()
+    name = next(entry.name for entry in entries if entry.name in seen or seen.add(entry.name))  # type: ignore[func-returns-value]
+    if strict:
+        raise AmbiguousArchiveError(
+            "a member's name occurs twice",
+            key=name,
+            remedy="Open it without strict=True to read the last one.",
+        )
+    warnings.warn(
+        f"the member {name!r} occurs more than once in the archive; the last one is used",
+        AmbiguousArchiveWarning,
+        stacklevel=2,
+    )
+
+
+def _read_last_commit(
+    source: Source, starts: Sequence[int], strict: bool, limits: Limits
+) -> Directory:
+    """Read the last complete directory of an archive with a torn end."""
+    directory = _find_last_commit(source, starts, strict, limits)
+    if directory is None:
+        raise ZipFormatError(
+            f"not a zip archive: {describe(source)}",
+            found=source.read_at(0, min(source.size, 16)),
+            expected="an end of central directory record",
+        )
+    torn = source.size - directory.end_offset
+    if strict:
+        raise ZipFormatError(
+            "the archive has a torn end",
+            offset=directory.end_offset,
+            found=f"{torn} bytes behind its last complete end record",
+            expected="none",
+            remedy="Open it without strict=True to read what was committed.",
+        )
+    warnings.warn(
+        f"{torn} bytes follow the end of the archive: an append was cut short, or something "
+        "was added. What was committed before is read.",
+        TornArchiveWarning,
+        stacklevel=2,
+    )
+    return directory
+
+
+def _find_last_commit(
+    source: Source, starts: Sequence[int], strict: bool, limits: Limits
+) -> Directory | None:
+    """Try end records from the last to the first, in time linear in the file."""
+    budget = 2 * source.size
+    for end_offset in scan_ends(source):
+        try:
+            end = resolve_end(source, end_offset)
+            find_base(source, end, starts)
+            budget -= end.record.directory_size
+            if budget < 0:
+                break
+            return _read(source, end, starts, strict, limits)
+        except (ZipFormatError, UnsupportedError):
+            continue
+    return None

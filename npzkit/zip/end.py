@@ -1,0 +1,219 @@
+"""The end of central directory: which record counts, and what it says.
+
+Owns the search from the end of the file, zip64's records, and where the
+archive begins. Parses no entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from npzkit.errors import AmbiguousArchiveError, UnsupportedError, ZipFormatError
+from npzkit.source import Source
+from npzkit.zip import records
+from npzkit.zip.records import (
+    END_SIGNATURE,
+    END_SIZE,
+    LOCAL_HEADER_SIGNATURE,
+    SENTINEL_16,
+    SENTINEL_32,
+    EndOfCentralDirectory,
+)
+
+__all__ = ["End", "describe", "find_base", "find_end", "resolve_end", "scan_ends"]
+
+COMMENT_MAX_SIZE = 0xFFFF
+_SCAN_SIZE = 1 << 22
+"""Bytes searched at a time for the last commit of a torn archive."""
+
+
+class End(NamedTuple):
+    """An end record with its zip64 values resolved, and where it stands."""
+
+    record: EndOfCentralDirectory
+    records_offset: int
+    end_offset: int
+
+
+def find_end(source: Source, tail: bytes, tail_offset: int) -> End | None:
+    """Return the one end record whose comment ends where the file does."""
+    fitting = [
+        position
+        for position in _positions(tail, END_SIGNATURE)
+        if position + END_SIZE <= len(tail)
+        and position + END_SIZE + int.from_bytes(tail[position + 20 : position + 22], "little")
+        == len(tail)
+    ]
+    if len(fitting) > 1:
+        raise AmbiguousArchiveError(
+            "two end of central directory records fit the end of the file",
+            found=[tail_offset + position for position in fitting],
+            remedy="Programs would read different members from it; make the archive again.",
+        )
+    return resolve_end(source, tail_offset + fitting[0]) if fitting else None
+
+
+def _positions(data: bytes, signature: bytes) -> Iterator[int]:
+    """Yield where `signature` occurs, last first."""
+    position = data.rfind(signature)
+    while position >= 0:
+        yield position
+        position = data.rfind(signature, 0, position + len(signature) - 1)
+
+
+def resolve_end(source: Source, offset: int) -> End:
+    """Parse the end record at `offset` and the zip64 records before it."""
+    head = source.read_at(offset, END_SIZE)
+    comment_size = int.from_bytes(head[20:22], "little")
+    record = records.parse_end_of_central_directory(
+        head + source.read_at(offset + END_SIZE, comment_size)
+    )
+    end_offset = offset + END_SIZE + comment_size
+    zip64 = _find_zip64(source, offset)
+    if zip64 is not None:
+        record64, records_offset = zip64
+        record = _merge_zip64(record, record64, offset)
+    else:
+        records_offset = offset
+    if (record.disk, record.directory_disk) != (0, 0) or record.disk_entry_count != (
+        record.entry_count
+    ):
+        raise UnsupportedError(
+            "the archive is split over several files",
+            offset=offset,
+            found=f"disk {record.disk}",
+            remedy="Join the parts first: zip -s 0 split.zip --out whole.npz.",
+        )
+    return End(record, records_offset, end_offset)
+
+
+def _find_zip64(
+    source: Source, end_offset: int
+) -> tuple[records.Zip64EndOfCentralDirectory, int] | None:
+    """Return the zip64 end record that a locator announces, and its offset.
+
+    The locator's offset counts from the archive's start, which is not known
+    yet: the record must stand right before the locator, as every writer puts
+    it, and `find_base` later holds the locator's word against that (CVE-2025-8291).
+    """
+    locator_offset = end_offset - records.ZIP64_LOCATOR_SIZE
+    if locator_offset < records.ZIP64_END_SIZE:
+        return None
+    head = source.read_at(locator_offset, records.ZIP64_LOCATOR_SIZE)
+    if not head.startswith(records.ZIP64_LOCATOR_SIGNATURE):
+        return None
+    locator = records.parse_zip64_locator(head)
+    record_offset = locator_offset - records.ZIP64_END_SIZE
+    try:
+        record = records.parse_zip64_end_of_central_directory(
+            source.read_at(record_offset, records.ZIP64_END_SIZE)
+        )
+    except ZipFormatError as error:
+        error.offset = record_offset
+        error.remedy = "The zip64 locator announces a record that must stand right before it."
+        raise
+    base = record_offset - record.directory_size - record.directory_offset
+    if (
+        record.record_size != records.ZIP64_END_SIZE - 12
+        or locator.disk != 0
+        or locator.disk_count > 1
+        or locator.record_offset + base != record_offset
+    ):
+        raise ZipFormatError(
+            "the zip64 locator and the zip64 end record disagree",
+            offset=locator_offset,
+            found=f"{locator}, {record}",
+            expected=f"a record at {record_offset - base}",
+        )
+    return record, record_offset
+
+
+def _merge_zip64(
+    record: EndOfCentralDirectory, zip64: records.Zip64EndOfCentralDirectory, offset: int
+) -> EndOfCentralDirectory:
+    """Take the zip64 values where the record agrees: same value or a sentinel."""
+    values = zip64[3:]
+    sentinels = (SENTINEL_16,) * 4 + (SENTINEL_32,) * 2
+    for name, small, large, sentinel in zip(
+        record._fields, record[:6], values, sentinels, strict=False
+    ):
+        if small not in (large, sentinel):
+            raise ZipFormatError(
+                f"the end record and the zip64 end record disagree on {name}",
+                offset=offset,
+                found=small,
+                expected=f"{large} or {sentinel}",
+            )
+    return EndOfCentralDirectory(*values, record.comment)
+
+
+def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int]:
+    """Return where the archive starts, and what its offsets count from."""
+    record = end.record
+    base = end.records_offset - record.directory_size - record.directory_offset
+    directory_offset = end.records_offset - record.directory_size
+    for start in starts:
+        first = source.read_at(start, min(4, max(source.size - start, 0)))
+        is_empty = record.entry_count == 0 and start == directory_offset
+        if base in (start, 0) and (first == LOCAL_HEADER_SIGNATURE or is_empty):
+            return start, base
+    if base in (*starts, 0):
+        raise ZipFormatError(
+            "bytes stand before the first local header",
+            offset=starts[-1],
+            found=source.read_at(starts[-1], min(16, source.size - starts[-1])),
+            expected=LOCAL_HEADER_SIGNATURE,
+            remedy="Cut them off; np.load cannot read such an archive either.",
+        )
+    raise ZipFormatError(
+        "the central directory is not where the end record says",
+        offset=end.records_offset,
+        found=f"a directory of {record.directory_size} bytes at {record.directory_offset}",
+        expected=f"one that ends at {end.records_offset}",
+        remedy="The file is damaged or was cut: fetch it again.",
+    )
+
+
+def scan_ends(source: Source) -> Iterator[int]:
+    """Yield offsets of end signatures with a whole record behind, last first."""
+    high = source.size
+    while high > 0:
+        low = max(high - _SCAN_SIZE, 0)
+        # Overlap by a signature less one byte, to see those across the border.
+        data = source.read_at(low, min(high + 3, source.size) - low)
+        for position in _positions(data, END_SIGNATURE):
+            offset = low + position
+            if offset < high and offset + END_SIZE <= source.size:
+                size = source.read_at(offset + 20, 2)
+                if offset + END_SIZE + int.from_bytes(size, "little") <= source.size:
+                    yield offset
+        high = low
+
+
+_KNOWN_BEGINNINGS = (
+    (b"PK\x03\x04", "its end is missing; the file was cut short, as by a broken download"),
+    (b"\x93NUMPY", "it is a bare .npy file; read it with npzkit.load or np.load"),
+    (b"version https://git-lfs", "it is a git-lfs pointer; fetch the real file: git lfs pull"),
+    (b"\x1f\x8b", "it is gzip; decompress it first"),
+    (b"\x89HDF", "it is an HDF5 file; read it with h5py"),
+    (b"BZh", "it is bzip2; decompress it first"),
+    (b"\xfd7zXZ", "it is xz; decompress it first"),
+    (b"\x28\xb5\x2f\xfd", "it is Zstandard; decompress it first"),
+    (b"7z\xbc\xaf", "it is a 7-Zip archive; extract it first"),
+    (b"\x80", "it seems to be a pickle; npzkit.load with allow_pickle=True reads those"),
+)
+
+
+def describe(source: Source) -> str:
+    """Name what a file that is no archive seems to be."""
+    if source.size == 0:
+        return "the file is empty"
+    head = source.read_at(0, min(source.size, 512))
+    for beginning, meaning in _KNOWN_BEGINNINGS:
+        if head.startswith(beginning):
+            return meaning
+    if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
+        return "it is an HTML or XML page, perhaps an error page saved by a download"
+    return "it has no end of central directory record"

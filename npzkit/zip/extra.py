@@ -1,0 +1,174 @@
+"""Extra fields: the tagged blocks behind names in both kinds of header. No I/O.
+
+Owns the four that npzkit reads or writes: zip64 sizes (section 4.5.3), Info-ZIP's
+Unicode path (4.6.9), key-value pairs (sozip/keyvaluepairs-spec 0.5) and the
+alignment padding of Android's zipalign, which every reader skips.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from npzkit.errors import ZipFormatError
+
+__all__ = [
+    "find_extra",
+    "format_alignment",
+    "format_extra",
+    "format_key_value_pairs",
+    "format_zip64",
+    "iter_extra",
+    "parse_key_value_pairs",
+    "parse_unicode_path",
+    "parse_zip64",
+]
+
+ZIP64_ID = 0x0001
+UNICODE_PATH_ID = 0x7075
+KEY_VALUE_PAIRS_ID = 0x564B
+ALIGNMENT_ID = 0xD935
+
+_KEY_VALUE_SIGNATURE = b"KeyValuePairs"
+_ALIGNMENT_MIN_SIZE = 6
+"""Identifier, length, and the alignment itself: less cannot be padded."""
+
+
+def iter_extra(extra: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield each block's identifier and payload.
+
+    Up to three bytes left at the end are skipped: zipalign before 2016 padded
+    with bare zeros.
+
+    Raises
+    ------
+    ZipFormatError
+        A block runs over the end of the field.
+    """
+    position = 0
+    while position + 4 <= len(extra):
+        identifier, size = struct.unpack_from("<HH", extra, position)
+        position += 4
+        if position + size > len(extra):
+            raise ZipFormatError(
+                f"extra field {identifier:#06x} runs over its end",
+                found=f"{len(extra) - position} bytes",
+                expected=f"{size} bytes",
+            )
+        yield identifier, extra[position : position + size]
+        position += size
+
+
+def find_extra(extra: bytes, identifier: int) -> bytes | None:
+    """Return the payload of the first block with `identifier`, or None."""
+    return next((payload for found, payload in iter_extra(extra) if found == identifier), None)
+
+
+def format_extra(identifier: int, payload: bytes) -> bytes:
+    """Format one block."""
+    return struct.pack("<HH", identifier, len(payload)) + payload
+
+
+def parse_zip64(payload: bytes, count: int) -> tuple[int, ...]:
+    """Return the 64-bit values that stand for `count` sentinels, in order.
+
+    Raises
+    ------
+    ZipFormatError
+        There are fewer values than sentinels.
+    """
+    if len(payload) < 8 * count:
+        raise ZipFormatError(
+            "the zip64 extra field lacks values",
+            found=f"{len(payload)} bytes",
+            expected=f"{8 * count} bytes",
+        )
+    return struct.unpack_from(f"<{count}Q", payload)
+
+
+def format_zip64(values: Sequence[int]) -> bytes:
+    """Format a zip64 block of these values; nothing where there are none."""
+    return format_extra(ZIP64_ID, struct.pack(f"<{len(values)}Q", *values)) if values else b""
+
+
+def parse_unicode_path(payload: bytes, name: bytes) -> str | None:
+    """Return the UTF-8 name that Info-ZIP puts beside a name in another code page.
+
+    None where the block was made for another name, which its CRC tells.
+    """
+    if len(payload) < 5 or payload[0] != 1:
+        return None
+    (crc,) = struct.unpack_from("<L", payload, 1)
+    if crc != zlib.crc32(name):
+        return None
+    try:
+        return payload[5:].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ZipFormatError("a Unicode path is not UTF-8", found=payload[5:]) from error
+
+
+def parse_key_value_pairs(payload: bytes) -> dict[str, str]:
+    """Return the pairs of a key-value block.
+
+    Raises
+    ------
+    ZipFormatError
+        The block is cut short, or not UTF-8.
+    """
+    signature_size = len(_KEY_VALUE_SIGNATURE)
+    if payload[:signature_size] != _KEY_VALUE_SIGNATURE or len(payload) == signature_size:
+        raise ZipFormatError("a key-value extra field has a wrong signature", found=payload[:16])
+    texts = []
+    position = signature_size + 1
+    for _ in range(2 * payload[signature_size]):
+        end = position + 2
+        if end <= len(payload):
+            end += struct.unpack_from("<H", payload, position)[0]
+        if end > len(payload) or end < position + 2:
+            raise ZipFormatError("a key-value extra field is cut short", found=payload[:40])
+        try:
+            texts.append(payload[position + 2 : end].decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise ZipFormatError("a key-value pair is not UTF-8", found=payload[:40]) from error
+        position = end
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
+    """Format a key-value block.
+
+    Raises
+    ------
+    ValueError
+        More than 255 pairs, or more than 65,535 bytes in one text or in all.
+    """
+    if len(pairs) > 255:
+        raise ValueError(f"an array takes at most 255 attributes, not {len(pairs)}")
+    parts = [_KEY_VALUE_SIGNATURE, bytes([len(pairs)])]
+    for text in (text for pair in pairs.items() for text in pair):
+        data = text.encode("utf-8")
+        if len(data) > 0xFFFF:
+            raise ValueError(f"an attribute takes at most 65,535 bytes, not {len(data)}")
+        parts += (struct.pack("<H", len(data)), data)
+    payload = b"".join(parts)
+    # The local header adds the alignment behind it, in the same field.
+    if len(payload) > 0xFFFF - 256:
+        raise ValueError(
+            f"the attributes of an array take at most 65,279 bytes, not {len(payload)}; "
+            "save large ones as an array of their own"
+        )
+    return format_extra(KEY_VALUE_PAIRS_ID, payload)
+
+
+def format_alignment(offset: int, alignment: int) -> bytes:
+    """Return the padding block that moves `offset` to a multiple of `alignment`.
+
+    Empty where it is one already.
+    """
+    size = -offset % alignment
+    if size == 0:
+        return b""
+    while size < _ALIGNMENT_MIN_SIZE:
+        size += alignment
+    return format_extra(ALIGNMENT_ID, struct.pack("<H", alignment) + bytes(size - 6))

@@ -1,0 +1,399 @@
+"""One member: its local header held against its entry, its data as a stream.
+
+Owns everything between an `Entry` and the uncompressed bytes. Knows no NPY.
+A local header is checked when its member is first read, not at open: that
+would cost a read a member.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any
+
+from npzkit.codecs import DEFLATED, STORED, Decompressor, crc32, decompressor, method_name
+from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
+from npzkit.source import Source
+from npzkit.zip import records
+from npzkit.zip.directory import Directory, Entry
+from npzkit.zip.extra import ZIP64_ID, find_extra, parse_zip64
+from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED, LOCAL_HEADER_SIZE, SENTINEL_32
+
+__all__ = [
+    "DEFLATE_MAX_RATIO",
+    "MemberStream",
+    "check_crc32",
+    "check_entry",
+    "data_offset",
+    "find_data",
+]
+
+DEFLATE_MAX_RATIO = 1032
+"""Deflate spends at least one bit on 258 bytes, plus one for each match's distance."""
+
+_REFUSED_FLAGS = (
+    FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
+)
+_INPUT_SIZE = 1 << 16
+"""Compressed bytes fed at a time."""
+_OUTPUT_SIZE = 1 << 18
+"""Bytes taken at a time, so that their CRC finds them in the cache."""
+_REST_SIZE = 1 << 22
+
+LOCAL_FIELDS = struct.Struct("<4s2xHH4xLLLHH")
+"""A local header's signature, flags, method, CRC and sizes, without version and
+time, which no reader compares; then the sizes of name and extra field."""
+
+
+def check_entry(entry: Entry, size_limit: int | None = None) -> None:
+    """Raise where the entry alone says that its member cannot be read.
+
+    Raises
+    ------
+    UnsupportedError
+        Encrypted, patched, or on another disk.
+    ZipFormatError
+        A size that the compressed bytes cannot reach.
+    LimitExceededError
+        More uncompressed bytes than `size_limit`.
+    """
+    if entry.flags & _REFUSED_FLAGS or entry.disk_start:
+        raise UnsupportedError(
+            "the member is encrypted, patched, or split over several files",
+            offset=entry.header_offset,
+            found=f"flags {entry.flags:#06x}, disk {entry.disk_start}",
+            remedy="Extract it with the program that made it, and save it again.",
+        )
+    size, compressed_size = entry.uncompressed_size, entry.compressed_size
+    if size_limit is not None and size > size_limit:
+        raise LimitExceededError(
+            "the member is too large",
+            found=size,
+            expected=f"at most {size_limit}",
+            remedy="Raise Limits.member_size.",
+        )
+    if entry.method == STORED and size != compressed_size:
+        raise ZipFormatError(
+            "a stored member has two different sizes", found=compressed_size, expected=size
+        )
+    if entry.method == DEFLATED and size > DEFLATE_MAX_RATIO * compressed_size:
+        raise ZipFormatError(
+            "the member claims more bytes than its compressed data can hold",
+            offset=entry.header_offset,
+            found=f"{size} bytes from {compressed_size}",
+            expected=f"at most {DEFLATE_MAX_RATIO * compressed_size}",
+            remedy="The file is damaged, or made to exhaust memory.",
+        )
+
+
+def find_data(window: bytes | memoryview, position: int, entry: Entry) -> int:
+    """Check the local header at `position` and return where the data begins.
+
+    Parameters
+    ----------
+    window : bytes-like
+        Part of the archive, with the whole local header in it.
+    position : int
+        The header's place in `window`.
+    entry : Entry
+        What the directory says of the member.
+
+    Returns
+    -------
+    int
+        A place in `window`, maybe behind its end.
+
+    Raises
+    ------
+    ZipFormatError
+        Name, method, sizes, CRC or encryption differ: programs would not
+        agree on what the archive holds.
+    """
+    (
+        signature, flags, method, crc, compressed_size, uncompressed_size, name_size, extra_size
+    ) = LOCAL_FIELDS.unpack_from(window, position)  # fmt: skip
+    if signature != records.LOCAL_HEADER_SIGNATURE:
+        raise _differs(entry, "signature", signature, records.LOCAL_HEADER_SIGNATURE)
+    name_offset = position + LOCAL_HEADER_SIZE
+    name_end = name_offset + name_size
+    if window[name_offset:name_end] != entry[1]:
+        name = bytes(window[name_offset:name_end])
+        raise _differs(entry, "name", name, entry.raw_name)
+    data_start: int = name_end + extra_size
+    if (flags, method, crc, compressed_size, uncompressed_size) == entry[2:7]:
+        return data_start
+    extra = bytes(window[data_start - extra_size : data_start])
+    sizes = _resolve_sizes(extra, uncompressed_size, compressed_size)
+    _compare(entry, flags, method, crc, sizes)
+    return data_start
+
+
+def _resolve_sizes(extra: bytes, uncompressed_size: int, compressed_size: int) -> tuple[int, int]:
+    """Return both sizes, from the zip64 block where they are sentinels.
+
+    np.savez forces zip64 headers on members of any size.
+    """
+    sizes = (uncompressed_size, compressed_size)
+    count = sizes.count(SENTINEL_32)
+    payload = find_extra(extra, ZIP64_ID) if count else None
+    if payload is None:
+        return sizes
+    large = iter(parse_zip64(payload, count))
+    uncompressed_size, compressed_size = (
+        next(large) if size == SENTINEL_32 else size for size in sizes
+    )
+    return uncompressed_size, compressed_size
+
+
+def _compare(entry: Entry, flags: int, method: int, crc: int, sizes: tuple[int, int]) -> None:
+    """Compare field by field, sparing what a data descriptor makes unknown."""
+    checks = [
+        ("method", method, entry.method),
+        ("encryption flag", flags & FLAG_ENCRYPTED, entry.flags & FLAG_ENCRYPTED),
+        ("descriptor flag", flags & FLAG_DESCRIPTOR, entry.flags & FLAG_DESCRIPTOR),
+    ]
+    values = (
+        ("CRC-32", crc, entry.crc32),
+        ("uncompressed size", sizes[0], entry.uncompressed_size),
+        ("compressed size", sizes[1], entry.compressed_size),
+    )
+    # Under a descriptor each is 0 here, or known after all (Java's jar).
+    deferred = (0, SENTINEL_32) if flags & FLAG_DESCRIPTOR else ()
+    checks += [check for check in values if check[1] not in deferred]
+    for name, found, expected in checks:
+        if found != expected:
+            raise _differs(entry, name, found, expected)
+
+
+def _differs(entry: Entry, field: str, found: object, expected: object) -> ZipFormatError:
+    return ZipFormatError(
+        f"the local header and the central directory disagree on the {field}",
+        offset=entry.header_offset,
+        found=found,
+        expected=expected,
+        remedy="Programs would read different data from this file; make it again.",
+    )
+
+
+def data_offset(source: Source, directory: Directory, entry: Entry) -> int:
+    """Read and check a member's local header; return where its data begins.
+
+    For a member with a data descriptor that is read and compared too.
+    """
+    offset = entry.header_offset
+    room = directory.directory_offset - offset
+    head = source.read_at(offset, min(LOCAL_HEADER_SIZE + len(entry.raw_name) + 1024, room))
+    if len(head) >= LOCAL_HEADER_SIZE:
+        name_size, extra_size = struct.unpack_from("<HH", head, LOCAL_HEADER_SIZE - 4)
+        header_size = LOCAL_HEADER_SIZE + name_size + extra_size
+        if len(head) < header_size <= room:
+            head = source.read_at(offset, header_size)
+    start = offset + find_data(head, 0, entry)
+    check_room(start, directory, entry)
+    if entry.flags & FLAG_DESCRIPTOR:
+        _check_descriptor(source, start + entry.compressed_size, directory, entry)
+    return start
+
+
+def check_room(start: int, directory: Directory, entry: Entry) -> None:
+    """Raise where a member's data, as its local header places it, runs over."""
+    if start + entry.compressed_size > directory.directory_offset:
+        raise ZipFormatError(
+            "the member's data overlaps the central directory",
+            offset=start,
+            found=f"{entry.compressed_size} bytes",
+            expected=f"at most {max(directory.directory_offset - start, 0)}",
+        )
+
+
+def _check_descriptor(source: Source, offset: int, directory: Directory, entry: Entry) -> None:
+    size = min(records.DESCRIPTOR_MAX_SIZE, directory.directory_offset - offset)
+    data = source.read_at(offset, size)
+    if not records.matches_data_descriptor(
+        data, entry.crc32, entry.compressed_size, entry.uncompressed_size
+    ):
+        raise ZipFormatError(
+            "the data descriptor and the central directory disagree",
+            offset=offset,
+            found=data,
+            expected=(entry.crc32, entry.compressed_size, entry.uncompressed_size),
+        )
+
+
+def check_crc32(found: int, entry: Entry, offset: int) -> None:
+    """Raise ChecksumError where the data's CRC is not the entry's."""
+    if found != entry.crc32:
+        raise ChecksumError(
+            "the data is damaged: its CRC-32 differs",
+            offset=offset,
+            found=f"{found:#010x}",
+            expected=f"{entry.crc32:#010x}",
+            remedy="Fetch or write the file again; verify=False reads it as it is.",
+        )
+
+
+class MemberStream(io.RawIOBase):
+    """The uncompressed bytes of one member, forward only, in bounded memory.
+
+    Parameters
+    ----------
+    source : Source
+        Read at explicit offsets: any number of streams may share it.
+    entry : Entry
+    data_start : int
+        From `data_offset`.
+    verify : bool, default True
+        Compare the CRC at the end.
+
+    Attributes
+    ----------
+    start : int
+        `data_start`.
+
+    Notes
+    -----
+    At the end of the data the stream checks that the compressed stream ends
+    there as well, that nothing is left behind it, and the CRC.
+    """
+
+    def __init__(
+        self, source: Source, entry: Entry, data_start: int, *, verify: bool = True
+    ) -> None:
+        self._source = source
+        self._entry = entry
+        self.start = data_start
+        self._verify = verify
+        self._fed = 0
+        self._done = 0
+        self._crc = 0
+        self._checked = False
+        self._decoder = (
+            None
+            if entry.method == STORED
+            else decompressor(entry.method, entry.compressed_size, entry.uncompressed_size)
+        )
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        """Uncompressed bytes read so far."""
+        return self._done
+
+    def readinto(self, buffer: Any) -> int:
+        """Read up to ``len(buffer)`` bytes; 0 at the end, which is checked."""
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._entry.uncompressed_size - self._done)
+        if wanted <= 0:
+            if len(view):
+                self.finish()
+            return 0
+        count = self._fill(view[:wanted])
+        if self._verify:
+            self._crc = crc32(view[:count], self._crc)
+        self._done += count
+        if self._done == self._entry.uncompressed_size:
+            self.finish()
+        return count
+
+    def read_exactly(self, view: memoryview) -> None:
+        """Fill `view`, which the member is known to have bytes for."""
+        while len(view):
+            count = self.readinto(view[:_OUTPUT_SIZE])
+            if not count:
+                raise self._ends_early()
+            view = view[count:]
+
+    def read_up_to(self, size: int) -> bytes:
+        """Return `size` bytes, fewer only where the member ends before."""
+        size = min(size, self._entry.uncompressed_size - self._done)
+        data = bytearray(size)
+        self.read_exactly(memoryview(data))
+        return bytes(data)
+
+    def read_rest(self) -> bytes:
+        """Return all bytes that are left, and check the end.
+
+        The buffer grows with what is decoded, never ahead of it.
+        """
+        pieces = []
+        while self._done < self._entry.uncompressed_size:
+            pieces.append(self.read_up_to(_REST_SIZE))
+        self.finish()
+        return b"".join(pieces)
+
+    def finish(self) -> None:
+        """Check what must hold once all bytes were read. Idempotent.
+
+        Raises
+        ------
+        ZipFormatError
+            Bytes are left: uncompressed, compressed, or behind the stream.
+        ChecksumError
+            The CRC differs.
+        """
+        if self._checked:
+            return
+        if self._done < self._entry.uncompressed_size:
+            raise ZipFormatError(
+                "the member goes on behind its array",
+                offset=self.start,
+                found=f"{self._entry.uncompressed_size} bytes",
+                expected=f"{self._done} bytes",
+            )
+        if self._decoder is not None:
+            self._check_stream_end(self._decoder)
+        if self._verify:
+            check_crc32(self._crc, self._entry, self.start)
+        self._checked = True
+
+    def _fill(self, view: memoryview) -> int:
+        if self._decoder is None:
+            self._source.readinto_at(self.start + self._done, view)
+            return len(view)
+        while True:
+            out = self._decode(self._decoder, len(view))
+            if out:
+                view[: len(out)] = out
+                return len(out)
+            if self._decoder.eof or self._is_starved(self._decoder):
+                raise self._ends_early()
+
+    def _is_starved(self, decoder: Decompressor) -> bool:
+        return decoder.needs_input and self._fed == self._entry.compressed_size
+
+    def _decode(self, decoder: Decompressor, wanted: int) -> bytes:
+        """Feed the decoder once, unless it has output without."""
+        data = b""
+        if decoder.needs_input and not decoder.eof:
+            size = min(_INPUT_SIZE, self._entry.compressed_size - self._fed)
+            data = self._source.read_at(self.start + self._fed, size)
+            self._fed += size
+        return decoder.decompress(data, wanted)
+
+    def _check_stream_end(self, decoder: Decompressor) -> None:
+        while not decoder.eof and not self._is_starved(decoder):
+            if self._decode(decoder, 1):
+                raise self._goes_on()
+        left = decoder.unused_size + self._entry.compressed_size - self._fed
+        if left or (decoder.ends and not decoder.eof):
+            raise ZipFormatError(
+                "the compressed stream does not end where the member does",
+                offset=self.start + self._entry.compressed_size - left,
+                found=f"{left} bytes left" if left else "no end mark",
+            )
+
+    def _goes_on(self) -> ZipFormatError:
+        return ZipFormatError(
+            "the compressed stream goes on past the declared size",
+            offset=self.start,
+            expected=f"{self._entry.uncompressed_size} bytes",
+        )
+
+    def _ends_early(self) -> ZipFormatError:
+        return ZipFormatError(
+            f"the {method_name(self._entry.method)} stream ends early",
+            offset=self.start,
+            found=f"{self._done} bytes",
+            expected=f"{self._entry.uncompressed_size} bytes",
+        )

@@ -1,0 +1,43 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "npzkit", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("npzkit")
+
+
+@pytest.fixture(scope="session")
+def fixtures() -> Path:
+    """The folder of files that other programs made."""
+    return Path(__file__).parent.parent / "fixtures"
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    """One array of every kind that needs no pickle."""
+    rng = np.random.default_rng(0)
+    record = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,)), ("tag", "S3")])
+    record["id"] = [1, 2, 3]
+    return {
+        "weights": rng.random((200, 300)),
+        "fortran": np.asfortranarray(rng.random((30, 50)).astype("f4")),
+        "strided": rng.random((100, 80))[::2, ::-3],
+        "big_endian": np.arange(10, dtype=">i4"),
+        "empty": np.zeros((0, 3)),
+        "scalar": np.float32(3.5),
+        "text": np.array(["a", "bcd"]),
+        "bytes": np.array([b"a", b"bcd"]),
+        "when": np.arange("2020-01", "2020-04", dtype="M8[M]"),
+        "flags": np.array([True, False]),
+        "record": record,
+        "complex": np.array([1 + 2j]),
+        "a/b": np.arange(5),
+    }

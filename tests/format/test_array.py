@@ -1,0 +1,210 @@
+"""Arrays through NPY streams, held against numpy's own reader and writer."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import os
+import pickle
+import socket
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from npzkit import format as npy
+from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
+from npzkit.format import array as array_module
+
+DTYPES = hnp.scalar_dtypes() | hnp.array_dtypes(allow_subarrays=True)
+
+
+@st.composite
+def any_arrays(draw):
+    """Any dtype, shape, order, byte order and strides."""
+    dtype = draw(DTYPES)
+    array = draw(hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)))
+    if draw(st.booleans()):
+        array = np.asfortranarray(array)
+    if array.ndim and draw(st.booleans()):
+        array = array[tuple(draw(st.sampled_from([slice(None), slice(None, None, -1), slice(None, None, 2)]))
+                            for _ in range(array.ndim))]  # fmt: skip
+    if draw(st.booleans()):
+        array = array.T
+    return array
+
+
+def numpy_bytes(array):
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, array)
+    return stream.getvalue()
+
+
+def same(left, right):
+    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+class Trickle(io.RawIOBase):
+    """A stream that cannot seek and returns a few bytes at a time."""
+
+    def __init__(self, data):
+        self.inner = io.BytesIO(data)
+
+    def read(self, size=-1):
+        return self.inner.read(min(size, 7))
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
+@given(any_arrays())
+def test_bytes_are_numpys_and_come_back(array):
+    """write_array writes numpy's bytes; read_array reads them from memory and from a trickle."""
+    stream = io.BytesIO()
+    npy.write_array(stream, array)
+    assert stream.getvalue() == numpy_bytes(array)
+    for source in (io.BytesIO(stream.getvalue()), Trickle(stream.getvalue())):
+        found = npy.read_array(source)
+        assert same(found, array)
+        assert found.flags.writeable
+    order = np.lib.format.read_array(io.BytesIO(stream.getvalue())).flags
+    assert found.flags.f_contiguous == order.f_contiguous
+
+
+@pytest.mark.parametrize("buffering", [-1, 0])
+def test_files(tmp_path, arrays, buffering):
+    """Real files, buffered or not, hold numpy's bytes, one array behind the other."""
+    path = tmp_path / "all.npy"
+    with open(path, "wb", buffering=buffering) as file:
+        for array in arrays.values():
+            npy.write_array(file, np.asanyarray(array))
+    with open(path, "rb", buffering=buffering) as file:
+        for array in arrays.values():
+            assert same(npy.read_array(file), np.asanyarray(array))
+        assert not file.read()
+
+
+def test_a_socket(arrays):
+    """An array goes through a socket's file, which can neither seek nor be measured."""
+    left, right = socket.socketpair()
+
+    def send():
+        with left.makefile("wb") as file:
+            npy.write_array(file, arrays["weights"])
+        left.close()
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with right.makefile("rb") as file:
+        assert same(npy.read_array(file), arrays["weights"])
+    thread.join()
+    right.close()
+
+
+def test_a_claimed_size_is_not_allocated():
+    """A stream that claims a petabyte and holds nothing costs no memory."""
+    stream = io.BytesIO()
+    npy.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (2**47,)})
+    with pytest.raises(NpyFormatError, match="Failed to read all data"):
+        npy.read_array(io.BytesIO(stream.getvalue()))
+
+
+def test_a_long_stream_grows_its_buffer(monkeypatch):
+    """An array longer than the first allocation is read whole."""
+    monkeypatch.setattr(array_module, "_FIRST_ALLOCATION", 100)
+    array = np.arange(1000.0)
+    assert same(npy.read_array(io.BytesIO(numpy_bytes(array))), array)
+
+
+def test_large_strided_arrays_are_written_in_pieces(monkeypatch):
+    """Pieces of a strided array, down to part of a row, are numpy's bytes together."""
+    array = np.arange(2 * 3 * 4 * 50).reshape(4, 3, 2, 50)[::2, ::-1, :, ::3]
+    for size in (8, 100, 1000, 10_000):
+        monkeypatch.setattr(array_module, "PIECE_SIZE", size)
+        stream = io.BytesIO()
+        npy.write_array(stream, array)
+        assert stream.getvalue() == numpy_bytes(array)
+        assert all(len(piece) <= max(size, 50 * 8) for piece in array_module.data_pieces(array))
+
+
+def test_objects_need_pickle_both_ways():
+    """Nothing is written, and no pickle code reached, without allow_pickle."""
+    array = np.array([1, "a", None], dtype=object)
+    stream = io.BytesIO()
+    with pytest.raises(PickleRefusedError, match="Object arrays cannot be saved when"):
+        npy.write_array(stream, array, allow_pickle=False)
+    assert not stream.getvalue()
+    npy.write_array(stream, array)
+    assert npy.read_array(io.BytesIO(stream.getvalue()), allow_pickle=True).tolist() == [1, "a", None]
+    with pytest.raises(PickleRefusedError, match="Object arrays cannot be loaded when"):
+        npy.read_array(io.BytesIO(stream.getvalue()))
+
+
+@pytest.mark.parametrize("descr", ["[('a', '|O')]", "[('a', '|O', (2,))]", "('|O', (2,))", "[('a', [('b', '|O')])]"])
+def test_objects_inside_structures_are_found(descr, monkeypatch):
+    """An object dtype at any depth is refused before pickle is touched."""
+    from forge import header
+
+    monkeypatch.setattr(pickle, "load", lambda *a, **k: pytest.fail("unpickled"))
+    data = header(f"{{'descr': {descr}, 'fortran_order': False, 'shape': (1,), }}") + bytes(64)
+    with pytest.raises(PickleRefusedError):
+        npy.read_array(io.BytesIO(data))
+
+
+def test_masked_arrays_are_refused():
+    """A mask is never dropped silently."""
+    with pytest.raises(UnsupportedError, match="mask"):
+        npy.write_array(io.BytesIO(), np.ma.masked_array([1, 2], [True, False]))
+
+
+def test_open_memmap(tmp_path):
+    """A mapped new file has numpy's bytes; numpy's integers do in a shape."""
+    path = tmp_path / "a.npy"
+    shape = (np.int64(3), np.int32(4))
+    mapped = npy.open_memmap(path, "w+", "<f4", shape, fortran_order=np.True_)
+    mapped[...] = 1
+    mapped.flush()
+    assert path.read_bytes() == numpy_bytes(np.ones((3, 4), "<f4", order="F"))
+    assert npy.open_memmap(str(path), "r")[2, 3] == 1
+    del mapped
+    with open(path, "rb") as file, pytest.raises(ValueError, match="path"):
+        npy.open_memmap(file)
+    with pytest.raises(PickleRefusedError):
+        npy.open_memmap(path, "w+", object, (1,))
+
+
+def test_open_memmap_does_not_extend_a_short_file(tmp_path):
+    """Mapping a truncated file is an error, and leaves its size alone."""
+    path = tmp_path / "a.npy"
+    np.save(path, np.ones(100))
+    os.truncate(path, 500)
+    with pytest.raises(NpyFormatError, match="EOF"):
+        npy.open_memmap(path, "r+")
+    assert path.stat().st_size == 500
+
+
+def test_every_name_and_signature_is_numpys():
+    """npzkit.format offers whatever numpy.lib.format does, called alike."""
+    for name in dir(np.lib.format):
+        theirs = getattr(np.lib.format, name)
+        if name.startswith("_") or inspect.ismodule(theirs):
+            continue
+        ours = getattr(npy, name)
+        if not callable(theirs):
+            assert ours == theirs, name
+            continue
+        if name == "drop_metadata":
+            continue  # decorated in C by some versions of numpy
+        found, expected = (list(inspect.signature(f).parameters.values()) for f in (ours, theirs))
+        assert [(p.name, p.kind, p.default) for p in found] == [
+            (p.name, p.kind, p.default) for p in expected
+        ], name
+
+
+def test_version_3_has_public_functions():
+    """What numpy keeps private for version 3.0 reads and writes here."""
+    stream = io.BytesIO()
+    npy.write_array_header_3_0(stream, {"descr": [("漢", "<f8")], "fortran_order": False, "shape": (2,)})
+    stream.seek(8)
+    assert npy.read_array_header_3_0(stream) == ((2,), False, np.dtype([("漢", "<f8")]))

@@ -1,0 +1,71 @@
+"""dtypes to literals and back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis.extra import numpy as hnp
+
+from npzkit.errors import NpyFormatError
+from npzkit.format import descr_to_dtype, drop_metadata, dtype_to_descr
+
+DTYPES = hnp.scalar_dtypes() | hnp.nested_dtypes()
+
+PADDED = np.dtype({"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [3, 16], "itemsize": 32})
+TITLED = np.dtype({"names": ["a"], "formats": ["i4"], "titles": ["A title"]})
+EXAMPLES = [
+    np.dtype("f8"), np.dtype(">u2"), np.dtype("S0"), np.dtype("U7"), np.dtype("V5"), np.dtype("M8[25s]"),
+    np.dtype("m8"), np.dtype("?"), np.dtype("O"), np.dtype([]), PADDED, TITLED,
+    np.dtype([("x", PADDED, (2, 3)), ("y", [("z", TITLED)])]), np.dtype([("größe", "f4")]),
+    np.dtype({"names": [], "formats": [], "itemsize": 8}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", EXAMPLES, ids=str)
+def test_examples_survive(dtype):
+    """Padding, titles, subarrays and empty structures come back as they were."""
+    assert descr_to_dtype(dtype_to_descr(dtype)) == dtype
+
+
+@given(DTYPES)
+def test_any_dtype_survives_as_in_numpy(dtype):
+    """The descr is numpy's, and gives the dtype that numpy makes of it."""
+    if dtype.subdtype is not None:
+        dtype = np.dtype([("f", dtype)])
+    descr = dtype_to_descr(dtype)
+    assert descr == np.lib.format.dtype_to_descr(dtype)
+    assert descr_to_dtype(descr) == np.lib.format.descr_to_dtype(descr)
+
+
+@pytest.mark.parametrize("name", ["float64", "int32", "bool", "datetime64[ns]", "complex128", "f8"])
+def test_plain_names_are_accepted(name):
+    """A descr may be a dtype's plain name."""
+    assert descr_to_dtype(name) == np.dtype(name)
+
+
+@pytest.mark.parametrize(
+    "descr",
+    [
+        1, None, {}, b"<f8", "", "nonsense", "<f3", "i4,f8", "(2,)i4", "<f8 ", "<f8;", "f8" * 99,
+        ("<f8",), ("<f8", -1), ("<f8", True), ("<f8", (1, "2")), ("<f8", "<i8"), ("<f8", (2**62, 9)),
+        [("a",)], [("a", "<f8", 1, 2)], ["a"], [["a", "<f8"]], [(1, "<f8")], [("a", "<f8"), ("a", "<f8")],
+        [(("t", "u", "v"), "<f8")], [((1, "a"), "<f8")], [("a", "<f8", (-1,))], [("a", [])] * 2,
+        "<V99999999999", "<U4611686018427387904", "<M8[parsec]", "<m8[1/0s]",
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_bad_descriptions_give_one_error(descr):
+    """Whatever numpy raises for a bad description becomes NpyFormatError."""
+    with pytest.raises(NpyFormatError):
+        descr_to_dtype(descr)
+
+
+def test_metadata_is_dropped_with_a_warning():
+    """Metadata at any depth is left out, and said to be."""
+    inner = np.dtype("i4", metadata={"unit": "m"})
+    dtype = np.dtype([("a", [("b", inner, (2,))])])
+    with pytest.warns(UserWarning, match="metadata"):
+        descr = dtype_to_descr(dtype)
+    assert drop_metadata(descr_to_dtype(descr)) is not None
+    assert drop_metadata(dtype)["a"]["b"].subdtype[0].metadata is None

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import PickleRefusedError
-from npzkit.format.array import open_memmap, read_array
+from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
+from npzkit.format.memmap import open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.npzfile import NpzFile
 from npzkit.npzwriter import save

@@ -130,7 +130,6 @@ class PathSink(Sink):
         self._exclusive = exclusive
         self._durable = durable
         self._buffer = bytearray()
-        self._reserved = 0
         directory = os.path.dirname(self._path)
         self._temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -178,16 +177,13 @@ class PathSink(Sink):
             view = view[os.write(self._descriptor, view[:_CALL_SIZE]) :]
 
     def reserve(self, size: int) -> None:
-        end = self.position + size
-        if size < _RESERVE_SIZE or end <= self._reserved or not hasattr(os, "posix_fallocate"):
+        if size < _RESERVE_SIZE or not hasattr(os, "posix_fallocate"):
             return
         try:
             os.posix_fallocate(self._descriptor, self.position, size)
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV):
                 raise
-            return
-        self._reserved = end
 
     def patch(self, offset: int, data: bytes) -> None:
         self._flush()
@@ -196,8 +192,6 @@ class PathSink(Sink):
     def commit(self) -> None:
         try:
             self._flush()
-            if self._reserved > self.position:
-                os.ftruncate(self._descriptor, self.position)
             if self._durable:
                 os.fsync(self._descriptor)
             descriptor, self._descriptor = self._descriptor, -1

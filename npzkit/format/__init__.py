@@ -27,14 +27,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import NpyFormatError
-from npzkit.format.array import (
-    isfileobj,
-    open_memmap,
-    read_array,
-    read_bytes,
-    read_rest_of_header,
-    write_array,
-)
+from npzkit.format.array import read_array, read_bytes, read_rest_of_header, write_array
 from npzkit.format.descr import descr_to_dtype, drop_metadata, dtype_to_descr
 from npzkit.format.header import (
     ARRAY_ALIGN,
@@ -47,6 +40,7 @@ from npzkit.format.header import (
     header_fields,
     index_shape,
 )
+from npzkit.format.memmap import isfileobj, open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 __all__ = [

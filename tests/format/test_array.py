@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
 from npzkit import format as npy
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
 from npzkit.format import array as array_module
@@ -26,7 +25,9 @@ DTYPES = hnp.scalar_dtypes() | hnp.array_dtypes(allow_subarrays=True)
 def any_arrays(draw):
     """Any dtype, shape, order, byte order and strides."""
     dtype = draw(DTYPES)
-    array = draw(hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)))
+    array = draw(
+        hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
+    )
     if draw(st.booleans()):
         array = np.asfortranarray(array)
     if array.ndim and draw(st.booleans()):
@@ -44,7 +45,11 @@ def numpy_bytes(array):
 
 
 def same(left, right):
-    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.tobytes() == right.tobytes()
+    )
 
 
 class Trickle(io.RawIOBase):
@@ -136,12 +141,18 @@ def test_objects_need_pickle_both_ways():
         npy.write_array(stream, array, allow_pickle=False)
     assert not stream.getvalue()
     npy.write_array(stream, array)
-    assert npy.read_array(io.BytesIO(stream.getvalue()), allow_pickle=True).tolist() == [1, "a", None]
+    assert npy.read_array(io.BytesIO(stream.getvalue()), allow_pickle=True).tolist() == [
+        1,
+        "a",
+        None,
+    ]
     with pytest.raises(PickleRefusedError, match="Object arrays cannot be loaded when"):
         npy.read_array(io.BytesIO(stream.getvalue()))
 
 
-@pytest.mark.parametrize("descr", ["[('a', '|O')]", "[('a', '|O', (2,))]", "('|O', (2,))", "[('a', [('b', '|O')])]"])
+@pytest.mark.parametrize(
+    "descr", ["[('a', '|O')]", "[('a', '|O', (2,))]", "('|O', (2,))", "[('a', [('b', '|O')])]"]
+)
 def test_objects_inside_structures_are_found(descr, monkeypatch):
     """An object dtype at any depth is refused before pickle is touched."""
     from forge import header
@@ -205,6 +216,8 @@ def test_every_name_and_signature_is_numpys():
 def test_version_3_has_public_functions():
     """What numpy keeps private for version 3.0 reads and writes here."""
     stream = io.BytesIO()
-    npy.write_array_header_3_0(stream, {"descr": [("漢", "<f8")], "fortran_order": False, "shape": (2,)})
+    npy.write_array_header_3_0(
+        stream, {"descr": [("漢", "<f8")], "fortran_order": False, "shape": (2,)}
+    )
     stream.seek(8)
     assert npy.read_array_header_3_0(stream) == ((2,), False, np.dtype([("漢", "<f8")]))

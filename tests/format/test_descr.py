@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra import numpy as hnp
-
 from npzkit.errors import NpyFormatError
 from npzkit.format import descr_to_dtype, drop_metadata, dtype_to_descr
 
 DTYPES = hnp.scalar_dtypes() | hnp.nested_dtypes()
 
-PADDED = np.dtype({"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [3, 16], "itemsize": 32})
+PADDED = np.dtype(
+    {"names": ["a", "b"], "formats": ["i1", "f8"], "offsets": [3, 16], "itemsize": 32}
+)
 TITLED = np.dtype({"names": ["a"], "formats": ["i4"], "titles": ["A title"]})
 EXAMPLES = [
     np.dtype("f8"), np.dtype(">u2"), np.dtype("S0"), np.dtype("U7"), np.dtype("V5"), np.dtype("M8[25s]"),

@@ -9,7 +9,6 @@ import pytest
 from forge import header as forged
 from hypothesis import given
 from hypothesis import strategies as st
-
 from npzkit import format as npy
 from npzkit.errors import LimitExceededError, NpyFormatError, NpzkitError
 from npzkit.format.header import format_header, header_size, parse_header
@@ -122,7 +121,9 @@ def test_python2_integers_warn_in_version_1_and_fail_in_version_3():
 
 def test_renaming_fields_does_not_reach_the_cache():
     """Assigning a dtype's field names leaves later arrays of the same header alone."""
-    data = format_header({"descr": [("x", "<i4")], "fortran_order": False, "shape": (1,)}) + bytes(4)
+    data = format_header({"descr": [("x", "<i4")], "fortran_order": False, "shape": (1,)}) + bytes(
+        4
+    )
     first = npy.read_array(io.BytesIO(data))
     first.dtype.names = ("renamed",)
     assert npy.read_array(io.BytesIO(data)).dtype.names == ("x",)

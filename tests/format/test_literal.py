@@ -8,7 +8,6 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from npzkit.errors import NpyFormatError
 from npzkit.format.literal import parse_literal
 
@@ -16,7 +15,8 @@ NAMES = st.text(max_size=8)
 DESCR = st.recursive(
     NAMES,
     lambda inner: st.lists(
-        st.tuples(NAMES, inner) | st.tuples(st.tuples(NAMES, NAMES), inner, st.tuples(st.integers(0, 9)))
+        st.tuples(NAMES, inner)
+        | st.tuples(st.tuples(NAMES, NAMES), inner, st.tuples(st.integers(0, 9)))
     ),
     max_leaves=12,
 )
@@ -85,7 +85,12 @@ def test_time_is_linear_in_the_text():
     """Ten times the text takes about ten times as long, hostile or not."""
 
     def seconds(size: int) -> float:
-        texts = ["{'a': [" + "'x'," * size + "]}", "'" * size, "\\" * size, "{'a': '" + "\\\\" * size]
+        texts = [
+            "{'a': [" + "'x'," * size + "]}",
+            "'" * size,
+            "\\" * size,
+            "{'a': '" + "\\\\" * size,
+        ]
         best = float("inf")
         for _ in range(3):
             begin = time.perf_counter()

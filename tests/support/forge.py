@@ -31,17 +31,35 @@ def header(text: str, version: tuple[int, int] = (1, 0), encoding: str = "latin1
 class Member:
     """One member, each field of both headers open to forgery."""
 
-    def __init__(self, name: str | bytes, data: bytes, *, method: int = 0, raw: bytes | None = None,
-                 extra: bytes = b"", local_extra: bytes | None = None, descriptor: str | None = None,
-                 local: dict | None = None, central: dict | None = None) -> None:
+    def __init__(
+        self,
+        name: str | bytes,
+        data: bytes,
+        *,
+        method: int = 0,
+        raw: bytes | None = None,
+        extra: bytes = b"",
+        local_extra: bytes | None = None,
+        descriptor: str | None = None,
+        local: dict | None = None,
+        central: dict | None = None,
+    ) -> None:
         self.name = name.encode() if isinstance(name, str) else name
         self.data = data
         self.raw = raw if raw is not None else (deflate(data) if method == 8 else data)
         self.extra = extra
         self.local_extra = extra if local_extra is None else local_extra
         self.descriptor = descriptor
-        fields = {"version": 20, "flags": 0, "method": method, "crc": zlib.crc32(data),
-                  "csize": len(self.raw), "usize": len(data), "disk": 0, "offset": None}
+        fields = {
+            "version": 20,
+            "flags": 0,
+            "method": method,
+            "crc": zlib.crc32(data),
+            "csize": len(self.raw),
+            "usize": len(data),
+            "disk": 0,
+            "offset": None,
+        }
         if any(byte > 127 for byte in self.name):
             fields["flags"] |= 0x800
         if descriptor is not None:
@@ -53,9 +71,20 @@ class Member:
     def local_bytes(self) -> bytes:
         f = self.local
         name = f.get("name", self.name)
-        head = struct.pack("<4sHHHHHLLLHH", f.get("signature", b"PK\x03\x04"), f["version"],
-                           f["flags"], f["method"], 0, 33, f["crc"], f["csize"], f["usize"],
-                           len(name), len(self.local_extra))
+        head = struct.pack(
+            "<4sHHHHHLLLHH",
+            f.get("signature", b"PK\x03\x04"),
+            f["version"],
+            f["flags"],
+            f["method"],
+            0,
+            33,
+            f["crc"],
+            f["csize"],
+            f["usize"],
+            len(name),
+            len(self.local_extra),
+        )
         return head + name + self.local_extra + self.raw + self.descriptor_bytes()
 
     def descriptor_bytes(self) -> bytes:
@@ -69,10 +98,26 @@ class Member:
     def central_bytes(self, offset: int) -> bytes:
         f = self.central
         offset = offset if f["offset"] is None else f["offset"]
-        head = struct.pack("<4sHHHHHHLLLHHHHHLL", f.get("signature", b"PK\x01\x02"), 0x314,
-                           f["version"], f["flags"], f["method"], 0, 33, f["crc"], f["csize"],
-                           f["usize"], len(self.name), f.get("xlen", len(self.extra)), 0, f["disk"],
-                           0, 0o600 << 16, offset)
+        head = struct.pack(
+            "<4sHHHHHHLLLHHHHHLL",
+            f.get("signature", b"PK\x01\x02"),
+            0x314,
+            f["version"],
+            f["flags"],
+            f["method"],
+            0,
+            33,
+            f["crc"],
+            f["csize"],
+            f["usize"],
+            len(self.name),
+            f.get("xlen", len(self.extra)),
+            0,
+            f["disk"],
+            0,
+            0o600 << 16,
+            offset,
+        )
         return head + self.name + self.extra
 
 
@@ -82,8 +127,15 @@ def deflate(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
-def archive(*members: Member, prefix: bytes = b"", gap: bytes = b"", comment: bytes = b"",
-            base: int = 0, zip64: dict | bool = False, **end: int) -> bytes:
+def archive(
+    *members: Member,
+    prefix: bytes = b"",
+    gap: bytes = b"",
+    comment: bytes = b"",
+    base: int = 0,
+    zip64: dict | bool = False,
+    **end: int,
+) -> bytes:
     """Return the archive of these members; `end` overrides the end record."""
     out, directory = bytearray(prefix), bytearray()
     for member in members:
@@ -91,20 +143,51 @@ def archive(*members: Member, prefix: bytes = b"", gap: bytes = b"", comment: by
         out += member.local_bytes() + gap
         directory += member.central_bytes(offset)
     start = len(out) - base
-    values = {"disk": 0, "directory_disk": 0, "count": len(members), "total": len(members),
-              "size": len(directory), "offset": start}
+    values = {
+        "disk": 0,
+        "directory_disk": 0,
+        "count": len(members),
+        "total": len(members),
+        "size": len(directory),
+        "offset": start,
+    }
     out += directory
     if zip64 is not False:
-        large = {**values, "signature": b"PK\x06\x06", "record_size": 44, "where": len(out) - base,
-                 "locator": True, "disks": 1, **(zip64 if isinstance(zip64, dict) else {})}
-        out += struct.pack("<4sQHHLLQQQQ", large["signature"], large["record_size"], 45, 45,
-                           large["disk"], large["directory_disk"], large["count"], large["total"],
-                           large["size"], large["offset"])
+        large = {
+            **values,
+            "signature": b"PK\x06\x06",
+            "record_size": 44,
+            "where": len(out) - base,
+            "locator": True,
+            "disks": 1,
+            **(zip64 if isinstance(zip64, dict) else {}),
+        }
+        out += struct.pack(
+            "<4sQHHLLQQQQ",
+            large["signature"],
+            large["record_size"],
+            45,
+            45,
+            large["disk"],
+            large["directory_disk"],
+            large["count"],
+            large["total"],
+            large["size"],
+            large["offset"],
+        )
         if large["locator"]:
             out += struct.pack("<4sLQL", b"PK\x06\x07", 0, large["where"], large["disks"])
         values.update(count=0xFFFF, total=0xFFFF, size=0xFFFFFFFF, offset=0xFFFFFFFF)
     values.update(end)
-    out += struct.pack("<4sHHHHLLH", b"PK\x05\x06", values["disk"], values["directory_disk"],
-                       values["count"], values["total"], values["size"], values["offset"],
-                       values.get("comment_size", len(comment)))
+    out += struct.pack(
+        "<4sHHHHLLH",
+        b"PK\x05\x06",
+        values["disk"],
+        values["directory_disk"],
+        values["count"],
+        values["total"],
+        values["size"],
+        values["offset"],
+        values.get("comment_size", len(comment)),
+    )
     return bytes(out + comment)

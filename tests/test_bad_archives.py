@@ -1,0 +1,361 @@
+"""Each row of what a reader may meet in the container, and what it gets."""
+
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import npzkit
+import numpy as np
+import pytest
+from forge import Member, archive, deflate, npy
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import (
+    AmbiguousArchiveError,
+    ChecksumError,
+    LimitExceededError,
+    NpyFormatError,
+    NpzkitError,
+    UnsupportedError,
+    ZipFormatError,
+)
+
+X = np.arange(6.0).reshape(2, 3)
+DATA = npy(X)
+LARGE = npy(np.arange(20_000.0))
+
+
+def plain(name="x.npy", data=DATA, **forged):
+    return Member(name, data, **forged)
+
+
+def read(data, key="x", **options):
+    with npzkit.open(data, **options) as npz:
+        return npz[key]
+
+
+def test_the_forge_makes_valid_archives():
+    """What the tests below start from is read by npzkit and by numpy."""
+    good = archive(plain(), plain("y.npy", LARGE, method=8))
+    assert np.array_equal(read(good), X)
+    with np.load(io.BytesIO(good)) as theirs:
+        assert np.array_equal(theirs["x"], X)
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "empty"),
+        (b"<!DOCTYPE html><html>404</html>" * 9, "HTML"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "git-lfs"),
+        (DATA, r"\.npy"),
+        (b"\x1f\x8b\x08" + bytes(40), "gzip"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(40), "HDF5"),
+        (b"PK\x03\x04", "cut short"),
+        (archive(plain())[:-10], "cut short"),
+        (b"PK\x05\x06", "not a zip"),
+        (b"\x00" * 100_000, "not a zip"),
+    ],
+)
+def test_other_files_are_named(data, says):
+    """What is no archive is called what it seems to be."""
+    with pytest.raises(ZipFormatError, match=says):
+        npzkit.open(data)
+
+
+BAD_AT_OPEN = {
+    "directory offset": archive(plain(), offset=7),
+    "directory size": archive(plain(), size=7),
+    "count too large": archive(plain(), count=2, total=2),
+    "count too small": archive(plain(), plain("y.npy"), count=1, total=1),
+    "entry signature": archive(plain(central={"signature": b"PK\x01\x03"})),
+    "extra runs over": archive(plain(central={"xlen": 500})),
+    "prefix": archive(plain(), prefix=b"#!/bin/sh\n"),
+    "prefix, relative offsets": archive(plain(), prefix=b"#!/bin/sh\n", base=10),
+    "no local header at 0": b"XX" + archive(plain())[2:],
+    "member beyond the directory": archive(plain(central={"csize": 10**6, "usize": 10**6})),
+    "member inside another": archive(plain(), plain("y.npy", central={"offset": 10})),
+    "two entries, one member": archive(plain(), plain("y.npy", central={"offset": 0})),
+    "NUL in a name": archive(plain("x\0y.npy")),
+    "control character in a name": archive(plain("x\x1b[2Jy.npy")),
+    "name not UTF-8": archive(plain(b"\xff\xfe.npy")),
+    "zip64: locator points elsewhere": archive(plain(), zip64={"where": 3}),
+    "zip64: no record": archive(plain(), zip64={"signature": b"PK\x06\x00"}),
+    "zip64: record size": archive(plain(), zip64={"record_size": 99}),
+    "zip64: counts differ": archive(plain(), zip64=True, count=3, total=3),
+    "zip64: sizes differ": archive(plain(), zip64=True, size=3),
+    "zip64: offsets differ": archive(plain(), zip64=True, offset=3),
+    "zip64: wrong offset": archive(plain(), zip64={"offset": 3}),
+    "zip64: extra too short": archive(
+        plain(central={"usize": 0xFFFFFFFF, "csize": 0xFFFFFFFF}, extra=struct.pack("<HHQ", 1, 8, 224))
+    ),
+    "zip64: extra denies its entry": archive(plain(extra=struct.pack("<HHQQ", 1, 16, 1, 2))),
+    "zip64: sentinels without locator": archive(plain(), zip64={"locator": False}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_AT_OPEN)
+def test_damaged_at_open(case):
+    """A directory that contradicts itself or the file is a ZipFormatError at open."""
+    with pytest.raises(ZipFormatError) as caught:
+        npzkit.open(BAD_AT_OPEN[case])
+    assert caught.value.path == "object"
+
+
+DIFFERENT = {
+    "name": {"name": b"y.npy"}, "method": {"method": 8}, "csize": {"csize": 5}, "usize": {"usize": 5},
+    "crc": {"crc": 5}, "encryption": {"flags": 1}, "signature": {"signature": b"PK\x03\x05"},
+    "descriptor": {"flags": 8},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("field", DIFFERENT)
+def test_a_local_header_that_differs(field, large):
+    """A local header must repeat its entry; one that does not is an error when it is read."""
+    member = plain(data=LARGE if large else DATA, local=DIFFERENT[field])
+    data = archive(plain("first.npy"), member)
+    with npzkit.open(data) as npz:
+        assert np.array_equal(npz["first"], X)
+        for use in (npz.read, npz.info, lambda key: npz.load_all([key])):
+            with pytest.raises(ZipFormatError) as caught:
+                use("x")
+            assert (caught.value.key, caught.value.path) == ("x", "object")
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("shape", ["32", "64", "signed 32", "signed 64"])
+def test_data_descriptors(shape, method):
+    """All four shapes of data descriptor are read, and held against the entry."""
+    data = archive(plain(method=method, descriptor=shape), plain("y.npy"))
+    assert np.array_equal(read(data), X)
+    assert np.array_equal(npzkit.open(data).load_all()["x"], X)
+    member = plain(method=method, descriptor=shape)
+    position = data.index(member.descriptor_bytes()) + 5
+    wrong = data[:position] + b"\xee" + data[position + 1 :]
+    with pytest.raises(ZipFormatError, match="descriptor"):
+        read(wrong)
+
+
+def test_forced_zip64_is_accepted():
+    """np.savez's zip64 sizes in the local header of a small member are read."""
+    for size in (DATA, LARGE):
+        sizes = struct.pack("<HHQQ", 1, 16, len(size), len(size))
+        sentinel = {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF, "version": 45}
+        data = archive(plain(data=size, local=sentinel, local_extra=sizes), plain("y.npy"))
+        assert np.array_equal(read(data).ravel(), np.load(io.BytesIO(size)).ravel())
+        wrong = struct.pack("<HHQQ", 1, 16, len(size), len(size) + 1)
+        with pytest.raises(ZipFormatError, match="compressed size"):
+            read(archive(plain(data=size, local=sentinel, local_extra=wrong)))
+
+
+def test_zip64_where_it_is_needed_or_not():
+    """zip64 records and extra fields that agree are read, needed or not."""
+    assert np.array_equal(read(archive(plain(), zip64=True)), X)
+    extra = struct.pack("<HHQQQ", 1, 24, len(DATA), len(DATA), 0)
+    full = {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF, "offset": 0xFFFFFFFF}
+    local = {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF}
+    assert np.array_equal(read(archive(plain(central=full, local=local, extra=extra))), X)
+    agreeing = struct.pack("<HHQQ", 1, 16, len(DATA), len(DATA))
+    assert np.array_equal(read(archive(plain(extra=agreeing))), X)
+
+
+def test_two_end_records():
+    """An end record inside a comment that fits as well makes the archive ambiguous."""
+    inner = struct.pack("<4sHHHHLLH", b"PK\x05\x06", 0, 0, 0, 0, 0, 0, 0)
+    with pytest.raises(AmbiguousArchiveError):
+        npzkit.open(archive(plain(), comment=inner))
+
+
+@pytest.mark.parametrize("tail", [b"\n", b"PK\x03\x04" + bytes(100), b"PK\x05\x06", b"x" * 100_000])
+def test_a_torn_end(tail):
+    """Bytes behind the end are warned of; strict raises."""
+    data = archive(plain()) + tail
+    with pytest.warns(npzkit.TornArchiveWarning):
+        npz = npzkit.open(data)
+    assert np.array_equal(npz["x"], X)
+    with pytest.raises(ZipFormatError, match="torn"):
+        npzkit.open(data, strict=True)
+
+
+def test_many_false_ends_cost_linear_time():
+    """A file full of end records that lead nowhere is refused, and soon."""
+    entry = archive(plain())[-100:]
+    with pytest.raises(ZipFormatError):
+        npzkit.open(b"PK\x03\x04" + entry * 5000 + b"!")
+
+
+def test_repeated_names():
+    """Of two members of one name the last one counts, with a warning; strict raises."""
+    data = archive(plain(), plain(data=npy(np.zeros(2))))
+    with pytest.warns(npzkit.AmbiguousArchiveWarning):
+        npz = npzkit.open(data)
+    assert npz.files == ["x"]
+    assert np.array_equal(npz["x"], np.zeros(2))
+    with pytest.raises(AmbiguousArchiveError):
+        npzkit.open(data, strict=True)
+
+
+def test_bare_name_beside_npy_name():
+    """x and x.npy are both listed and both reachable."""
+    npz = npzkit.open(archive(Member("x", b"note"), plain()))
+    assert npz.files == ["x", "x.npy"]
+    assert npz["x"] == b"note"
+    assert np.array_equal(npz["x.npy"], X)
+    assert npz.load_all()["x"] == b"note"
+
+
+@pytest.mark.parametrize("name", ["/abs.npy", "../up.npy", "a\\b.npy", "C:/x.npy"])
+def test_dangerous_names_are_only_keys(name):
+    """A name that would be dangerous as a path is read as any other key."""
+    npz = npzkit.open(archive(plain(name)))
+    assert np.array_equal(npz[name.removesuffix(".npy")], X)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"flags": 1},
+        {"flags": 0x20},
+        {"flags": 0x41},
+        {"flags": 0x2000},
+        {"method": 97},
+        {"disk": 2},
+    ],
+    ids=str,
+)
+def test_unsupported_members_are_listed(forged):
+    """Encrypted, patched, split or unknown: listed, and UnsupportedError when read."""
+    data = archive(
+        plain(central=forged, local={k: v for k, v in forged.items() if k != "disk"}),
+        plain("y.npy"),
+    )
+    npz = npzkit.open(data)
+    assert npz.files == ["x", "y"]
+    for use in (npz.read, lambda key: npz.load_all([key])):
+        with pytest.raises(UnsupportedError) as caught:
+            use("x")
+        assert caught.value.key == "x"
+    assert np.array_equal(npz["y"], X)
+    assert "x" in npz.summary()
+
+
+def test_a_split_archive():
+    """An end record that names another disk is UnsupportedError."""
+    with pytest.raises(UnsupportedError, match="split"):
+        npzkit.open(archive(plain(), disk=1, directory_disk=1))
+
+
+def test_folders_and_symlinks_are_listed():
+    """A folder is listed with its slash and reads as no bytes, as in numpy."""
+    npz = npzkit.open(archive(Member("folder/", b""), plain()))
+    assert npz.files == ["folder/", "x"]
+    assert npz["folder/"] == b""
+    assert npz.info("folder/").shape is None
+
+
+def test_a_bomb_is_refused_before_allocation():
+    """A size that deflate cannot reach is refused before memory is taken."""
+    raw = deflate(DATA)
+    sizes = {"usize": 1033 * len(raw)}
+    with pytest.raises(ZipFormatError, match="more bytes"):
+        read(archive(plain(method=8, central=sizes, local=sizes)))
+    with pytest.raises(LimitExceededError):
+        read(archive(plain(method=8)), limits=npzkit.Limits(member_size=100))
+    with pytest.raises(LimitExceededError):
+        npzkit.open(archive(plain()), limits=npzkit.Limits(total_size=100))
+    with pytest.raises(LimitExceededError):
+        npzkit.open(archive(plain(), plain("y.npy")), limits=npzkit.Limits(member_count=1))
+    for keys in (None, ["x"]):
+        with pytest.raises(LimitExceededError):
+            npzkit.open(archive(plain()), limits=npzkit.Limits(member_size=100)).load_all(keys)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [deflate(DATA)[:-1], deflate(DATA) + b"!", deflate(DATA + b"!"), deflate(DATA[:-1]), b"\xff" * 50,
+     deflate(DATA)[:20] + b"\xff" + deflate(DATA)[21:], deflate(LARGE[:-8]), deflate(LARGE) + bytes(9)],
+    ids=["cut", "left over", "too long", "too short", "garbage", "flipped", "short, large", "left over, large"],
+)  # fmt: skip
+def test_streams_that_do_not_fit_their_size(raw):
+    """A stream that ends early, late, or with bytes behind it is an error."""
+    data = LARGE if len(raw) > 1000 else DATA
+    for use in (
+        lambda npz: npz["x"],
+        lambda npz: npz.load_all(),
+        lambda npz: npz.stream("x").read(),
+    ):
+        with pytest.raises((ZipFormatError, ChecksumError)):
+            use(npzkit.open(archive(plain(data=data, method=8, raw=raw))))
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("data", [DATA, LARGE], ids=["small", "large"])
+def test_a_wrong_checksum(data, method):
+    """A CRC that differs is a ChecksumError naming both; verify=False reads anyway."""
+    wrong = {"crc": 1}
+    npz = npzkit.open(archive(plain(data=data, method=method, central=wrong, local=wrong)))
+    for use in (npz.read, lambda key: npz.load_all([key])):
+        with pytest.raises(ChecksumError) as caught:
+            use("x")
+        assert caught.value.key == "x"
+        assert caught.value.found == f"{zlib.crc32(data):#010x}"
+        assert caught.value.expected == "0x00000001"
+    assert npz.read("x", verify=False).size
+    assert npz.load_all(verify=False)["x"].size
+
+
+def test_bytes_behind_the_array():
+    """Bytes that follow the array in its member are an error, however it is read."""
+    for method in (0, 8):
+        npz = npzkit.open(archive(plain(data=DATA + b"!", method=method)))
+        with pytest.raises(NpyFormatError, match="follow"):
+            npz["x"]
+        with pytest.raises(NpyFormatError, match="follow"):
+            npz.load_all()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\x93NUM", b"no array at all", DATA[:100], DATA[:-1], b"\x93NUMPY\x04\x00" + bytes(200)],
+)
+@pytest.mark.parametrize("method", [0, 8])
+def test_a_member_named_npy_must_be_an_array(data, method):
+    """A .npy member that is no whole array is an NpyFormatError, not bytes."""
+    npz = npzkit.open(archive(plain(data=data, method=method)))
+    for use in (npz.read, npz.info, lambda key: npz.load_all()):
+        with pytest.raises(NpyFormatError):
+            use("x")
+
+
+def test_gaps_and_hidden_members_are_dead_space():
+    """Bytes between members, and local headers nobody lists, are passed over."""
+    hidden = plain("hidden.npy").local_bytes()
+    data = archive(plain(), plain("y.npy"), gap=hidden + b"\0" * 100)
+    npz = npzkit.open(data)
+    assert npz.files == ["x", "y"]
+    assert all(np.array_equal(array, X) for array in npz.load_all().values())
+
+
+@given(st.data())
+def test_every_flip_and_cut_is_an_error_or_the_right_data(data):
+    """One byte changed, or the end cut off: an NpzkitError, or arrays as they were."""
+    good = archive(plain(), plain("y.npy", DATA, method=8), plain("z.npy", descriptor="signed 32"))
+    changed = bytearray(good)
+    position = data.draw(st.integers(0, len(good) - 1))
+    if data.draw(st.booleans()):
+        changed[position] ^= data.draw(st.integers(1, 255))
+    else:
+        del changed[position:]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with npzkit.open(bytes(changed)) as npz:
+                for key in ("x", "y", "z"):
+                    if key in npz:
+                        assert np.array_equal(npz[key], X)
+        except NpzkitError:
+            pass

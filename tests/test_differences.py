@@ -1,0 +1,153 @@
+"""Where npzkit is deliberately unlike numpy: each row of the README's table, side by side."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+
+import npzkit
+import numpy as np
+import pytest
+from forge import Member, archive, header, npy
+from npzkit.errors import ChecksumError, NpyFormatError, UnsupportedError
+
+X = np.arange(1000.0)
+
+
+def test_mmap_mode_is_honoured(tmp_path):
+    """numpy reads where it was asked to map; npzkit maps."""
+    np.savez(tmp_path / "a.npz", x=X)
+    with np.load(tmp_path / "a.npz", mmap_mode="r") as theirs:
+        assert not isinstance(theirs["x"], np.memmap)
+    with npzkit.load(tmp_path / "a.npz", mmap_mode="r") as ours:
+        assert isinstance(ours["x"], np.memmap)
+
+
+def test_bytes_behind_an_array_are_an_error():
+    """numpy skips the CRC where bytes follow the array; npzkit refuses them."""
+    wrong = {"crc": 1}
+    data = archive(Member("x.npy", npy(X) + b"!" * 10_000, central=wrong, local=wrong))
+    assert np.array_equal(np.load(io.BytesIO(data))["x"], X)
+    with pytest.raises(NpyFormatError, match="follow"):
+        npzkit.open(data)["x"]
+
+
+def test_a_bad_npy_member_is_an_error():
+    """numpy returns the bytes of a .npy member that is no array; npzkit says so."""
+    data = archive(Member("x.npy", b"not an array"))
+    assert np.load(io.BytesIO(data))["x"] == b"not an array"
+    with pytest.raises(NpyFormatError):
+        npzkit.open(data)["x"]
+
+
+def test_masks_are_never_lost(tmp_path):
+    """numpy drops the mask of a masked array; npzkit refuses the array."""
+    masked = np.ma.masked_array([1, 2], [True, False])
+    stream = io.BytesIO()
+    np.savez(stream, x=masked)
+    stream.seek(0)
+    assert not np.ma.isMaskedArray(np.load(stream)["x"])
+    for save in (npzkit.savez, npzkit.savez_compressed):
+        with pytest.raises(UnsupportedError, match="mask"):
+            save(tmp_path / "a", x=masked)
+
+
+def test_any_name_is_a_key(tmp_path):
+    """numpy cannot save under 'file'; npzkit's mapping takes it."""
+    with pytest.raises(TypeError):
+        np.savez(tmp_path / "a", file=X)
+    npzkit.save(tmp_path / "a.npz", {"file": X, "arr_0": X, "allow_pickle": X})
+    with np.load(tmp_path / "a.npz") as theirs:
+        assert theirs.files == ["file", "arr_0", "allow_pickle"]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path):
+    """numpy leaves a valid archive with keys missing; npzkit leaves the old one."""
+
+    class Bad:
+        def __reduce__(self):
+            raise RuntimeError("cannot be pickled")
+
+    arrays = {"a": X, "b": np.array([Bad()], dtype=object), "c": X}
+    path = tmp_path / "a.npz"
+    for module in (np, npzkit):
+        module.savez(path, old=X)
+        with pytest.raises(RuntimeError):
+            module.savez(path, **arrays)
+        with np.load(path) as npz:
+            assert npz.files == (["a", "b"] if module is np else ["old"])
+
+
+def _read_many(npz, queue):
+    try:
+        queue.put(all(np.array_equal(npz["x"], X) for _ in range(200)))
+    except Exception as error:
+        queue.put(f"{type(error).__name__}")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_forked_workers_read_right(tmp_path):
+    """Forked workers share numpy's file offset; npzkit's reads have none."""
+    np.savez(tmp_path / "a.npz", x=X)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        children = [context.Process(target=_read_many, args=(npz, queue)) for _ in range(4)]
+        for child in children:
+            child.start()
+        assert [queue.get(timeout=60) for _ in children] == [True] * 4
+        for child in children:
+            child.join()
+
+
+def test_bfloat16_comes_back():
+    """numpy returns two-byte voids for bfloat16; npzkit restores the dtype."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.ones(3, ml_dtypes.bfloat16)})
+    assert np.load(io.BytesIO(stream.getvalue()))["x"].dtype == "V2"
+    assert npzkit.open(stream)["x"].dtype == ml_dtypes.bfloat16
+
+
+def test_shape_and_dtype_without_loading():
+    """numpy must load an array to tell its shape; npzkit reads its header."""
+    wrong = {"crc": 1}
+    npz = npzkit.open(archive(Member("x.npy", npy(X), central=wrong, local=wrong)))
+    assert npz.info("x").shape == (1000,)
+    assert "(1000,)" in npz.summary()
+    with pytest.raises(ChecksumError):
+        npz["x"]
+
+
+def test_levels_and_methods_per_array(tmp_path):
+    """numpy has one level for a whole archive; npzkit one for each array."""
+    with npzkit.NpzWriter(tmp_path / "a.npz", compression="deflated") as w:
+        w.add("fast", np.tile(X, 50), level=1)
+        w.add("small", np.tile(X, 50), level=9)
+        w.add("mapped", X, compression="stored")
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz.info("small").compressed_size < npz.info("fast").compressed_size
+        assert npz.info("mapped").method == "stored"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{'descr': ['<f8'], 'fortran_order': False, 'shape': ()}", "{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}",
+     "{'descr': [('a',)], 'fortran_order': False, 'shape': ()}", "(" * 9000, "{'descr': '<f8', [1]: 2}",
+     "{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999999999999,)}"],
+)  # fmt: skip
+def test_hostile_headers_give_one_error(text):
+    """Where numpy raises whatever comes along, npzkit raises NpyFormatError."""
+    data = archive(Member("x.npy", header(text) + bytes(8)))
+    with pytest.raises(NpyFormatError):
+        npzkit.open(data)["x"]
+
+
+def test_stored_data_is_aligned_for_maps(tmp_path):
+    """numpy's arrays lie at any offset; npzkit's at multiples of 64."""
+    for module, aligned in ((np, False), (npzkit, True)):
+        module.savez(tmp_path / "a.npz", xy=X, z=X)
+        with npzkit.open(tmp_path / "a.npz") as npz:
+            assert all(npz.info(key).aligned for key in npz) == aligned

@@ -1,0 +1,109 @@
+"""npzkit.load, savez and savez_compressed behave as numpy's, but where they say otherwise."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import pickle
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import PickleRefusedError, UnsafeNameError
+
+
+@pytest.mark.parametrize("name", ["load", "savez", "savez_compressed"])
+def test_signatures_are_numpys(name):
+    """Parameters have numpy's names, kinds and defaults."""
+    ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (npzkit, np))
+    assert [(p.name, p.kind) for p in ours.values()] == [(p.name, p.kind) for p in theirs.values()]
+    for parameter in ours.values():
+        assert parameter.default == theirs[parameter.name].default
+
+
+@pytest.mark.parametrize("name", ["savez", "savez_compressed"])
+def test_suffix_and_positional_names(name, tmp_path):
+    """.npz is appended to a path that lacks it; keywords come first, then arr_0 and on."""
+    getattr(npzkit, name)(tmp_path / "a", np.zeros(2), [1, 2], named=3)
+    getattr(npzkit, name)(str(tmp_path / "b.npz"), np.zeros(2))
+    with np.load(tmp_path / "a.npz") as theirs, npzkit.load(tmp_path / "b.npz") as ours:
+        assert theirs.files == ["named", "arr_0", "arr_1"]
+        assert ours.files == ["arr_0"]
+        assert ours.zip.infolist()[0].compress_type == (8 if "compressed" in name else 0)
+    with pytest.raises(ValueError, match="arr_0"):
+        getattr(npzkit, name)(tmp_path / "a", np.zeros(2), arr_0=1)
+
+
+def test_keywords_are_left_alone(tmp_path):
+    """The caller's dict of arrays is not changed."""
+    arrays = {"a": np.zeros(2)}
+    npzkit.savez(tmp_path / "a", 1, **arrays)
+    assert list(arrays) == ["a"]
+
+
+def test_unsafe_keywords(tmp_path):
+    """Keys that numpy writes and no reader could use are refused."""
+    with pytest.raises(UnsafeNameError):
+        npzkit.savez(tmp_path / "a", **{"../up": np.zeros(2)})
+
+
+def test_load_tells_the_kinds_apart(tmp_path):
+    """Archives, arrays and pickles are told by their first bytes."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    assert npzkit.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
+    assert isinstance(npzkit.load(tmp_path / "a.npy", mmap_mode="r"), np.memmap)
+    np.savez(tmp_path / "a.npz", a=np.arange(3))
+    with npzkit.load(tmp_path / "a.npz") as npz:
+        assert isinstance(npz, npzkit.NpzFile)
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps({"a": 1}))
+    assert npzkit.load(tmp_path / "a.pkl", allow_pickle=True) == {"a": 1}
+    with pytest.raises(PickleRefusedError, match="allow_pickle"):
+        npzkit.load(tmp_path / "a.pkl")
+    (tmp_path / "bad").write_bytes(b"neither of them")
+    with pytest.raises(pickle.UnpicklingError):
+        npzkit.load(tmp_path / "bad", allow_pickle=True)
+    with pytest.raises(EOFError):
+        npzkit.load(io.BytesIO())
+    with pytest.raises(ValueError, match="encoding"):
+        npzkit.load(tmp_path / "a.npy", encoding="utf-8")
+
+
+def test_mmap_mode_is_honoured_for_archives(tmp_path):
+    """numpy ignores mmap_mode for an archive; here members map, or say why they cannot."""
+    npzkit.savez(tmp_path / "a", a=np.arange(3))
+    with npzkit.load(tmp_path / "a.npz", mmap_mode="r") as npz:
+        assert isinstance(npz["a"], np.memmap)
+    npzkit.savez_compressed(tmp_path / "b", a=np.arange(3))
+    with (
+        npzkit.load(tmp_path / "b.npz", mmap_mode="r") as npz,
+        pytest.raises(npzkit.errors.NotMappableError),
+    ):
+        npz["a"]
+
+
+def test_only_read_and_seek_are_needed():
+    """load works on an object with nothing but read and seek."""
+
+    class JustReader:
+        def __init__(self, data):
+            self.inner = io.BytesIO(data)
+
+        def read(self, size):
+            return self.inner.read(size)
+
+        def seek(self, offset, whence=0):
+            return self.inner.seek(offset, whence)
+
+    stream = io.BytesIO()
+    np.savez(stream, a=np.arange(3))
+    assert npzkit.load(JustReader(stream.getvalue()))["a"].tolist() == [0, 1, 2]
+
+
+def test_string_dtype_needs_pickle_with_one_warning(tmp_path):
+    """A dtype without fixed size is pickled as by numpy, with one warning."""
+    array = np.array(["a", "long text"], dtype=np.dtypes.StringDType())
+    with pytest.warns(UserWarning, match="pickle") as caught:
+        npzkit.savez(tmp_path / "a", a=array)
+    assert len(caught) == 1
+    with npzkit.load(tmp_path / "a.npz", allow_pickle=True) as npz:
+        assert npz["a"].tolist() == ["a", "long text"]

@@ -1,0 +1,114 @@
+"""The layers: imports point down, without a circle."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import npzkit
+
+ROOT = Path(npzkit.__file__).parent
+
+LAYERS = [
+    {"errors", "limits"},
+    {"source", "sink", "codecs", "format.literal", "format.descr", "keys"},
+    {
+        "format.header",
+        "format.array",
+        "format.memmap",
+        "parallel",
+        "zip.records",
+        "zip.extra",
+        "zip",
+    },
+    {"format", "zip.end", "zip.entries", "zip.directory", "zip.member", "zip.writer"},
+    {"metadata", "extension_dtypes", "info"},
+    {"window", "reader", "bulk"},
+    {"npzfile", "npzwriter"},
+    {"drop_ins"},
+    {""},
+    {"demo", "cli", "__main__"},
+]
+"""From the bottom up: a module imports from its own layer or lower ones."""
+
+FORBIDDEN = {
+    "zip": {"numpy", "npzkit.format", "npzkit.reader", "npzkit.npzfile"},
+    "format": {"zipfile", "npzkit.zip", "npzkit.source", "npzkit.codecs"},
+    "source": {"numpy", "npzkit.zip", "npzkit.format"},
+    "sink": {"numpy", "npzkit.zip", "npzkit.format"},
+}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
+
+
+def imports_of(path: Path) -> set[str]:
+    """Every module a file imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            inner = {name for name in names if name.removeprefix("npzkit.") in MODULES}
+            found |= inner if inner == names else inner | {node.module or ""}
+    return found
+
+
+def inner_imports(name: str) -> set[str]:
+    return {
+        module.removeprefix("npzkit").removeprefix(".")
+        for module in imports_of(MODULES[name])
+        if module.split(".")[0] == "npzkit"
+    }
+
+
+def test_every_module_has_a_layer():
+    """A new module must be given its place."""
+    assert set(MODULES) == set().union(*LAYERS) & set(MODULES)
+    assert set().union(*LAYERS) == set(MODULES)
+
+
+def test_imports_point_down():
+    """No module imports from a layer above its own."""
+    level = {name: index for index, layer in enumerate(LAYERS) for name in layer}
+    for name in MODULES:
+        for target in inner_imports(name):
+            assert level[target] <= level[name], f"{name or 'npzkit'} imports {target}"
+
+
+def test_there_is_no_circle():
+    """Following imports never leads back."""
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path, name))
+        if name not in done:
+            for target in inner_imports(name):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in MODULES:
+        visit(name, ())
+
+
+def test_layers_do_not_know_each_other():
+    """The zip layer knows no numpy and no NPY, the NPY layer no zip, sources neither."""
+    for name in MODULES:
+        for module in imports_of(MODULES[name]):
+            for forbidden in FORBIDDEN.get(name.split(".")[0], ()):
+                assert not (module == forbidden or module.startswith(forbidden + ".")), (
+                    f"{name}: {module}"
+                )
+
+
+def test_the_bottom_imports_nothing_of_npzkit():
+    """errors and limits stand on the standard library alone."""
+    assert not inner_imports("errors")
+    assert not inner_imports("limits")

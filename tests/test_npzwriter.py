@@ -1,0 +1,695 @@
+"""Writing: what may be written, where, and that it happens whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import gzip
+import io
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import (
+    ClosedArchiveError,
+    NpzkitError,
+    PickleRefusedError,
+    UnsafeNameError,
+    UnsupportedError,
+)
+from npzkit.zip import writer as zip_writer
+
+COMPRESSIONS = ["stored", "deflated"]
+
+
+def files_in(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_numpy_reads_what_is_written(tmp_path, arrays, compression):
+    """Every array comes back from plain np.load, as it was."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, arrays, compression=compression, metadata={"step": 7})
+    with np.load(path) as theirs:
+        assert theirs.files == list(arrays)
+        for key, array in arrays.items():
+            assert theirs[key].tobytes() == np.asanyarray(array).tobytes()
+            assert theirs[key].dtype == np.asanyarray(array).dtype
+
+
+def test_members_hold_numpys_bytes(arrays):
+    """Each member is byte for byte what numpy's own writer makes of the array."""
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays)
+    with zipfile.ZipFile(stream) as archive:
+        for key, array in arrays.items():
+            expected = io.BytesIO()
+            np.lib.format.write_array(expected, np.asanyarray(array))
+            assert archive.read(key + ".npy") == expected.getvalue()
+
+
+def test_stored_data_is_aligned_and_headers_are_plain(tmp_path, arrays):
+    """Stored data begins at multiples of 64; nothing has zip64, a clock or a descriptor."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, arrays)
+    with npzkit.open(path) as npz:
+        assert all(npz.info(key).data_offset % 64 == 0 for key in npz)
+    for info in zipfile.ZipFile(path).infolist():
+        assert (info.date_time, info.create_system, info.external_attr >> 16) == (
+            (1980, 1, 1, 0, 0, 0),
+            3,
+            0o600,
+        )
+        assert (info.create_version, info.extract_version, info.flag_bits, info.extra) == (
+            20,
+            20,
+            0,
+            b"",
+        )
+
+
+class Pipe:
+    """A stream that can only be written to."""
+
+    def __init__(self):
+        self.data = bytearray()
+
+    def write(self, data):
+        self.data += data
+        return len(data)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_the_same_bytes_everywhere(tmp_path, arrays, compression):
+    """A path, a file, memory, a stream that cannot seek: the same bytes, twice over."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, arrays, compression=compression)
+    expected = path.read_bytes()
+    npzkit.save(path, arrays, compression=compression)
+    assert path.read_bytes() == expected
+    memory, pipe = io.BytesIO(), Pipe()
+    for file in (memory, pipe):
+        npzkit.save(file, arrays, compression=compression)
+    with open(tmp_path / "b.npz", "wb") as file:
+        npzkit.save(file, arrays, compression=compression)
+        assert not file.closed
+    with gzip.open(tmp_path / "c.gz", "wb") as file:
+        npzkit.save(file, arrays, compression=compression)
+    with open(tmp_path / "d.npz", "ab", buffering=0) as file:
+        npzkit.save(file, arrays, compression=compression)
+    assert memory.getvalue() == pipe.data == expected
+    assert (tmp_path / "b.npz").read_bytes() == gzip.open(tmp_path / "c.gz").read() == expected
+    assert (tmp_path / "d.npz").read_bytes() == expected
+
+
+def test_a_socket(arrays):
+    """An archive streams through a socket and is read on the other side."""
+    left, right = socket.socketpair()
+
+    def send():
+        with left, left.makefile("wb") as file:
+            npzkit.save(file, arrays, compression="deflated")
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    with right, right.makefile("rb") as file:
+        data = file.read()
+    thread.join()
+    assert np.array_equal(npzkit.open(data)["weights"], arrays["weights"])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_named_pipe(tmp_path, arrays):
+    """A path that names a pipe is written to, not replaced."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    thread = threading.Thread(target=npzkit.save, args=(path, arrays))
+    thread.start()
+    data = path.read_bytes()
+    thread.join()
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert np.array_equal(npzkit.open(data)["weights"], arrays["weights"])
+
+
+def test_from_the_position_of_a_file_object(arrays):
+    """An archive begins where the file object stands."""
+    stream = io.BytesIO(b"before")
+    stream.seek(6)
+    npzkit.save(stream, arrays)
+    assert np.array_equal(npzkit.open(stream.getvalue()[6:])["weights"], arrays["weights"])
+    stream.seek(6)
+    assert np.array_equal(npzkit.load(stream)["weights"], arrays["weights"])
+
+
+@pytest.mark.parametrize("level", [0, 1, 6, 9])
+def test_levels(level):
+    """A level is honoured: 0 stores, higher ones are no larger."""
+    array = np.tile(np.arange(1000), 50)
+    sizes = {}
+    for chosen in (level, 1):
+        stream = io.BytesIO()
+        npzkit.save(stream, {"a": array}, compression="deflated", level=chosen)
+        assert np.array_equal(np.load(io.BytesIO(stream.getvalue()))["a"], array)
+        sizes[chosen] = len(stream.getvalue())
+    if level == 0:
+        assert sizes[0] > array.nbytes
+    else:
+        assert sizes[level] <= sizes[1] < array.nbytes / 5
+
+
+def test_choices_per_array(tmp_path):
+    """Method and level may differ from array to array."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, compression=zipfile.ZIP_DEFLATED) as w:
+        w["a"] = np.zeros(1000)
+        w.add("b", np.zeros(1000), compression="stored")
+        w.add("c", np.zeros(1000), level=0)
+        assert (len(w), w.files, "b" in w, "d" in w) == (3, ["a", "b", "c"], True, False)
+    with npzkit.open(path) as npz:
+        assert [npz.info(key).method for key in "abc"] == ["deflated", "stored", "deflated"]
+        assert npz.info("c").compressed_size > 8000 > npz.info("a").compressed_size
+
+
+@pytest.mark.parametrize("compression", ["gzip", 12, None, True])
+def test_bad_choices(compression, tmp_path):
+    """An unknown compression, level or mode is refused before anything is touched."""
+    for options in ({"compression": compression}, {"level": 10}, {"level": "9"}, {"mode": "a+"}):
+        with pytest.raises(ValueError, match=r"compression|level|mode"):
+            npzkit.NpzWriter(tmp_path / "a.npz", **options)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "/abs",
+        "C:/x",
+        "a\0b",
+        "a\nb",
+        "a\\b",
+        "..",
+        "../a",
+        "a/../b",
+        "a.npy",
+        "\ud800",
+        "x" * 70_000,
+    ],
+)
+def test_unsafe_keys(key, tmp_path):
+    """A key that no reader could use safely is refused, and nothing is written."""
+    with pytest.raises(UnsafeNameError) as caught:
+        npzkit.save(tmp_path / "a.npz", {"good": np.zeros(3), key: np.zeros(3)})
+    assert caught.value.key == key
+    assert files_in(tmp_path) == []
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20))
+def test_any_other_key_survives(key):
+    """Whatever key is taken is found again, by npzkit and by zipfile."""
+    stream = io.BytesIO()
+    try:
+        npzkit.save(stream, {key: np.arange(3)})
+    except UnsafeNameError:
+        return
+    npz = npzkit.open(stream)
+    assert npz.files == [key]
+    assert zipfile.ZipFile(stream).namelist() == [key + ".npy"]
+    assert np.array_equal(npz[key], np.arange(3))
+
+
+def test_keys_that_numpy_eats():
+    """file, arr_0 and allow_pickle are keys like any other."""
+    arrays = {
+        "file": np.arange(3),
+        "arr_0": np.zeros(2),
+        "allow_pickle": np.ones(1),
+        "self": np.eye(2),
+    }
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays)
+    assert list(np.load(io.BytesIO(stream.getvalue()))) == list(arrays)
+
+
+def test_repeated_keys(tmp_path):
+    """A key is written once; the second time is refused and the first one kept."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        w["a"] = np.zeros(3)
+        with pytest.raises(UnsafeNameError, match="already"):
+            w["a"] = np.ones(3)
+        with pytest.raises(TypeError):
+            w[3] = np.ones(3)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert np.array_equal(npz["a"], np.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("array", "error"),
+    [
+        (np.array([None]), PickleRefusedError),
+        (np.zeros(1, [("a", object)]), PickleRefusedError),
+        (np.ma.masked_array([1, 2], [0, 1]), UnsupportedError),
+        (np.array(["text"], dtype=np.dtypes.StringDType()), PickleRefusedError),
+    ],
+    ids=["object", "object in a structure", "masked", "StringDType"],
+)
+def test_arrays_that_cannot_be_saved(array, error, tmp_path):
+    """Objects, masks and variable strings are refused before a byte is written, with a remedy."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    with pytest.raises(error) as caught:
+        npzkit.save(path, {"good": np.zeros(3), "bad": array})
+    assert caught.value.key == "bad"
+    assert caught.value.remedy
+    assert path.read_bytes() == before
+    with npzkit.NpzWriter(path) as w:
+        w["good"] = np.zeros(3)
+        with pytest.raises(error):
+            w["bad"] = array
+        w["after"] = np.ones(3)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["good", "after"]
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_pickle_on_request(tmp_path):
+    """allow_pickle=True writes objects that np.load reads."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.array([1, "x", None], dtype=object)}, allow_pickle=True)
+    with np.load(path, allow_pickle=True) as theirs:
+        assert theirs["a"].tolist() == [1, "x", None]
+
+
+def test_extension_dtypes(tmp_path):
+    """bfloat16 and float8 come back by name; np.load sees bytes of their size."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    path = tmp_path / "a.npz"
+    arrays = {
+        name: np.arange(8).astype(getattr(ml_dtypes, name))
+        for name in ("bfloat16", "float8_e4m3fn", "int4")
+    }
+    arrays["large"] = np.arange(100_000).astype(ml_dtypes.bfloat16).reshape(100, -1)
+    for compression in COMPRESSIONS:
+        npzkit.save(path, arrays, compression=compression)
+        with npzkit.open(path) as npz:
+            for key, array in arrays.items():
+                for found in (
+                    npz[key],
+                    npz.load_all()[key],
+                    npz.read(key, out=np.zeros_like(array)),
+                ):
+                    assert found.dtype == array.dtype
+                    assert np.array_equal(found, array)
+                assert npz.info(key).dtype == array.dtype
+                assert dict(npz.info(key).attrs) == {}
+        with np.load(path) as theirs:
+            assert theirs["bfloat16"].dtype == "V2"
+
+
+def test_attributes_and_metadata(tmp_path):
+    """Attributes and metadata come back with their types, and np.load does not see them."""
+    path = tmp_path / "a.npz"
+    attrs = {
+        "unit": "m",
+        "number": "3",
+        "scale": 0.5,
+        "axes": ["x", "y"],
+        "none": None,
+        "größe": True,
+        "np": np.int64(3),
+    }
+    with npzkit.NpzWriter(path, metadata={"a": np.float32(0.5)}) as w:
+        w.add("x", np.arange(3), attrs=attrs)
+        w.add("y", np.arange(3), attrs=attrs, compression="deflated")
+        w["z"] = np.arange(3)
+        w.metadata["nested"] = {"list": [1, None, "x"]}
+    with npzkit.open(path) as npz:
+        for key in ("x", "y"):
+            assert dict(npz.info(key).attrs) == {**attrs, "np": 3}
+            assert np.array_equal(npz[key], np.arange(3))
+        assert npz.info("x").aligned
+        assert dict(npz.info("z").attrs) == {}
+        assert dict(npz.metadata) == {"a": 0.5, "nested": {"list": [1, None, "x"]}}
+        assert npz.zip.testzip() is None
+    with np.load(path) as theirs:
+        assert theirs.files == ["x", "y", "z"]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+
+
+@given(st.dictionaries(KEYS, JSON, max_size=4), st.dictionaries(KEYS, JSON, max_size=4))
+def test_any_json_survives(metadata, attrs):
+    """Whatever JSON can express is kept, as metadata and as attributes."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, metadata=metadata) as w:
+        w.add("a", np.arange(3), attrs=attrs)
+    npz = npzkit.open(stream)
+    assert dict(npz.metadata) == metadata
+    assert dict(npz.info("a").attrs) == attrs
+
+
+@pytest.mark.parametrize(
+    ("metadata", "error"),
+    [
+        ({"a": "x" * 65_536}, ValueError),
+        ({"a": np.arange(3)}, TypeError),
+        ({3: 4}, TypeError),
+        ({"a": object()}, TypeError),
+    ],
+    ids=["too long", "array", "key", "object"],
+)
+def test_bad_metadata(metadata, error, tmp_path):
+    """Metadata that cannot be kept is refused at once, or at close with the old file kept."""
+    path = tmp_path / "a.npz"
+    with pytest.raises(error):
+        npzkit.save(path, {"a": np.arange(3)}, metadata=metadata)
+    assert files_in(tmp_path) == []
+    npzkit.save(path, {"old": np.arange(3)})
+    w = npzkit.NpzWriter(path)
+    w["a"] = np.zeros(3)
+    w.metadata.update(metadata)
+    with pytest.raises(error):
+        w.close()
+    with npzkit.open(path) as npz:
+        assert npz.files == ["old"]
+    with npzkit.NpzWriter(path) as w:
+        for attrs in ({"a": "x" * 65_536}, {3: 4}, {"a": object()}):
+            with pytest.raises((ValueError, TypeError)):
+                w.add("a", np.zeros(3), attrs=attrs)
+        w["b"] = np.zeros(3)
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_an_exception_leaves_the_old_file(error, tmp_path):
+    """Leaving the with block by an exception discards the new file, whole."""
+    path = tmp_path / "a.npz"
+    for old in (None, b"whatever was here"):
+        if old is not None:
+            path.write_bytes(old)
+        with pytest.raises(error), npzkit.NpzWriter(path) as w:
+            w["a"] = np.zeros(1_000_000)
+            raise error
+        assert files_in(tmp_path) == ([] if old is None else ["a.npz"])
+        assert old is None or path.read_bytes() == old
+    with pytest.raises(ClosedArchiveError):
+        w["b"] = np.zeros(3)
+    w.close()
+    w.abort()
+
+
+def test_an_aborted_stream_is_no_archive():
+    """What an aborted writer left in a file object is refused by readers."""
+    stream = io.BytesIO()
+    with pytest.raises(RuntimeError), npzkit.NpzWriter(stream) as w:
+        w["a"] = np.zeros(1000)
+        raise RuntimeError
+    with pytest.raises(npzkit.errors.ZipFormatError):
+        npzkit.open(stream)
+
+
+def test_a_forgotten_writer(tmp_path):
+    """A writer that is dropped open warns and discards."""
+    w = npzkit.NpzWriter(tmp_path / "a.npz")
+    w["a"] = np.zeros(3)
+    with pytest.warns(ResourceWarning, match="never closed"):
+        del w
+        gc.collect()
+    assert files_in(tmp_path) == []
+
+
+def test_mode_x(tmp_path):
+    """Mode x never replaces, not even what appears while it writes."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, "x") as w:
+        w["a"] = np.zeros(3)
+    with pytest.raises(FileExistsError):
+        npzkit.NpzWriter(path, "x")
+    other = tmp_path / "b.npz"
+    w = npzkit.NpzWriter(other, "x")
+    w["a"] = np.zeros(3)
+    other.write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        w.close()
+    assert other.read_bytes() == b"mine"
+    assert files_in(tmp_path) == ["a.npz", "b.npz"]
+
+
+def test_mode_x_without_hard_links(tmp_path, monkeypatch):
+    """Where the file system has no hard links, mode x still never replaces."""
+
+    def refuse(*args):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with npzkit.NpzWriter(tmp_path / "a.npz", "x") as w:
+        w["a"] = np.arange(3)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert np.array_equal(npz["a"], np.arange(3))
+    w = npzkit.NpzWriter(tmp_path / "b.npz", "x")
+    (tmp_path / "b.npz").write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        w.close()
+    assert files_in(tmp_path) == ["a.npz", "b.npz"]
+
+
+def test_links_and_permissions_are_kept(tmp_path):
+    """A symbolic link stays one, and a replaced file keeps its permissions."""
+    real = tmp_path / "real.npz"
+    npzkit.save(real, {"a": np.zeros(3)})
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(real.stat().st_mode) == 0o666 & ~umask
+    real.chmod(0o640)
+    link = tmp_path / "link.npz"
+    link.symlink_to(real)
+    npzkit.save(link, {"a": np.ones(3)})
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    with npzkit.open(real) as npz:
+        assert npz["a"][0] == 1
+
+
+def test_saving_over_what_is_mapped(tmp_path):
+    """An archive may be rewritten from maps onto itself."""
+    path = tmp_path / "a.npz"
+    array = np.random.default_rng(0).random(100_000)
+    npzkit.save(path, {"a": array})
+    with npzkit.open(path) as npz:
+        npzkit.save(path, {"a": npz.memmap("a"), "b": npz.memmap("a")[::2]})
+    with npzkit.open(path) as npz:
+        assert np.array_equal(npz["a"], array)
+        assert np.array_equal(npz["b"], array[::2])
+
+
+def test_changing_an_array_after_adding_it(tmp_path):
+    """An array is taken as it is when it is added, small or large."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        for size in (3, 1000, 1_000_000):
+            array = np.zeros(size)
+            w[str(size)] = array
+            array[...] = 1
+    with npzkit.open(path) as npz:
+        assert not any(array.any() for array in npz.load_all().values())
+
+
+FAILING_CALLS = ["pwrite", "posix_fallocate", "fsync", "close", "replace", "fchmod"]
+
+
+@pytest.mark.parametrize("call", [name for name in FAILING_CALLS if hasattr(os, name)])
+def test_a_failing_system_leaves_the_old_file(call, tmp_path, monkeypatch):
+    """A full disk or an I/O error, in any call, leaves the old file and nothing else."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    real = getattr(os, call)
+
+    def fail(*args, **kwargs):
+        if call == "close":
+            real(*args)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        with pytest.raises(OSError, match="No space left"):
+            npzkit.save(path, {"new": np.zeros(1_000_000)}, durable=True)
+    assert path.read_bytes() == before
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_a_file_system_without_reservations(tmp_path, monkeypatch):
+    """Where room cannot be reserved, the file is written without."""
+
+    def refuse(*args):
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    npzkit.save(tmp_path / "a.npz", {"a": np.zeros(1_000_000)})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["a"].shape == (1_000_000,)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "posix_fallocate", "fchmod", "link"])
+def test_a_missing_call_has_a_fallback(call, tmp_path, arrays, monkeypatch):
+    """Without one of the calls that some systems lack, the same bytes are written."""
+    expected = io.BytesIO()
+    npzkit.save(expected, arrays, compression="deflated")
+    monkeypatch.delattr(os, call, raising=False)
+    with npzkit.NpzWriter(tmp_path / "a.npz", "x", compression="deflated") as w:
+        for key, array in arrays.items():
+            w[key] = array
+    assert (tmp_path / "a.npz").read_bytes() == expected.getvalue()
+
+
+def test_short_writes_are_repeated(tmp_path, arrays, monkeypatch):
+    """A system that writes fewer bytes than given is given the rest."""
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:1000], offset))
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert np.array_equal(npz["weights"], arrays["weights"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_process_leaves_the_old_file(number, tmp_path):
+    """A process stopped while it writes leaves the old file; SIGINT leaves nothing else."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    code = (
+        "import sys, time, npzkit, numpy as np\n"
+        "with npzkit.NpzWriter(sys.argv[1]) as w:\n"
+        "    w['a'] = np.zeros(1_000_000)\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(number)
+    child.wait(timeout=60)
+    child.stdout.close()
+    assert path.read_bytes() == before
+    left = [name for name in files_in(tmp_path) if name != "a.npz"]
+    assert len(left) == (number == signal.SIGKILL)
+    assert all(name.startswith(".npzkit-") for name in left)
+
+
+def test_errors_of_the_system_pass_through(tmp_path):
+    """No folder, or a folder in the way: OSError, unchanged."""
+    with pytest.raises(FileNotFoundError):
+        npzkit.save(tmp_path / "absent" / "a.npz", {})
+    with pytest.raises(IsADirectoryError):
+        npzkit.save(tmp_path, {})
+
+
+def test_an_empty_archive(tmp_path):
+    """No arrays make an archive that numpy opens."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {}, metadata={"a": 1})
+    with np.load(path) as theirs, npzkit.open(path) as ours:
+        assert theirs.files == ours.files == []
+        assert ours.load_all() == {}
+        assert dict(ours.metadata) == {"a": 1}
+
+
+def test_many_members_need_zip64(tmp_path):
+    """65,535 members and more are written with a zip64 directory that everyone reads."""
+    path = tmp_path / "a.npz"
+    for count in (65_534, 65_535, 65_536):
+        npzkit.save(path, {str(i): np.uint8(i % 256) for i in range(count)})
+        with npzkit.open(path) as npz, zipfile.ZipFile(path) as theirs:
+            assert len(npz) == len(theirs.namelist()) == count
+            assert npz[str(count - 1)] == (count - 1) % 256
+            assert len(npz.load_all()) == count
+        assert (b"PK\x06\x06" in path.read_bytes()[-200:]) == (count >= 65_535)
+
+
+class Sparse:
+    """A sink that keeps what is not zero: gigabytes of zeros cost nothing."""
+
+    can_patch = True
+
+    def __init__(self, path):
+        self.file = open(path, "wb")
+        self.position = 0
+
+    def write(self, data):
+        if len(data) < 100_000:
+            self.file.seek(self.position)
+            self.file.write(data)
+        self.position += len(data)
+
+    def reserve(self, size):
+        pass
+
+    def patch(self, offset, data):
+        self.file.seek(offset)
+        self.file.write(data)
+
+    def commit(self):
+        self.file.truncate(self.position)
+        self.file.close()
+
+
+def test_sizes_and_offsets_beyond_4_gib(tmp_path, monkeypatch):
+    """A member over 4 GiB, and one that begins behind it, are written with zip64 and found."""
+    monkeypatch.setattr(zip_writer, "crc32", lambda data, crc=0: 0)
+    path = tmp_path / "a.npz"
+    zeros = memoryview(bytes(1 << 26))
+    sink = Sparse(path)
+    writer = zip_writer.ZipWriter(sink)
+    size = (1 << 32) + 128
+    header = npzkit.format.header.format_header(
+        {"descr": "|u1", "fortran_order": False, "shape": (1 << 32,)}
+    )
+    writer.write_member("large.npy", [header, *[zeros] * 64], size)
+    writer.write_member("small.npy", [header], len(header))
+    writer.finish()
+    sink.commit()
+    with npzkit.open(path) as npz, zipfile.ZipFile(path) as theirs:
+        info = npz.info("large")
+        assert (info.shape, info.nbytes, info.aligned) == ((1 << 32,), 1 << 32, True)
+        assert npz.memmap("large")[-1] == 0
+        found = theirs.infolist()
+        assert [member.file_size for member in found] == [size, 128]
+        assert found[1].header_offset > 1 << 32
+        assert theirs.open("large.npy").read(128) == header
+        with pytest.raises(NpzkitError):
+            npz["small"]
+
+
+def test_a_writer_says_what_it_is(tmp_path):
+    """repr names path, number of arrays and state."""
+    w = npzkit.NpzWriter(tmp_path / "a.npz")
+    assert "a.npz" in repr(w)
+    assert "0 arrays, open" in repr(w)
+    w.abort()
+    assert "closed" in repr(w)

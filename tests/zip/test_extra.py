@@ -1,0 +1,76 @@
+"""Extra fields, both ways."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import ZipFormatError
+from npzkit.zip import extra
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2**16 - 1), st.binary(max_size=20)), max_size=5),
+    st.binary(max_size=3),
+)
+def test_blocks_survive_with_zipaligns_zeros_behind(blocks, tail):
+    """Any blocks come back in order; up to three bytes behind them are skipped."""
+    data = b"".join(extra.format_extra(*block) for block in blocks)
+    assert list(extra.iter_extra(data + bytes(len(tail)))) == blocks
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_blocks_or_one_error(data):
+    """Random bytes raise ZipFormatError or nothing."""
+    try:
+        list(extra.iter_extra(data))
+        extra.parse_key_value_pairs(data)
+    except ZipFormatError:
+        pass
+
+
+@given(st.dictionaries(TEXTS, TEXTS, max_size=8))
+def test_key_value_pairs_survive(pairs):
+    """Pairs come back in order, whatever characters they hold."""
+    (block,) = extra.iter_extra(extra.format_key_value_pairs(pairs))
+    assert block[0] == 0x564B
+    assert list(extra.parse_key_value_pairs(block[1]).items()) == list(pairs.items())
+
+
+def test_key_value_pairs_are_the_specifications_bytes():
+    """The example of the specification, byte for byte."""
+    expected = bytes.fromhex(
+        "4b562800 4b657956616c75655061697273 01 0c00 436f6e74656e742d54797065 0a00 746578742f706c61696e"
+    )
+    assert extra.format_key_value_pairs({"Content-Type": "text/plain"}) == expected
+
+
+@given(st.integers(0, 2**40), st.sampled_from([64, 4096]))
+def test_alignment_reaches_the_next_multiple(offset, alignment):
+    """Padding ends at a multiple, and is a block of its own that readers can skip."""
+    data = extra.format_alignment(offset, alignment)
+    assert (offset + len(data)) % alignment == 0
+    assert len(data) < alignment + 6
+    assert all(identifier == 0xD935 for identifier, _ in extra.iter_extra(data))
+
+
+def test_unicode_path():
+    """Info-ZIP's UTF-8 name counts only beside the name it was made for."""
+    payload = b"\x01" + zlib.crc32(b"gr\x94\xe1e").to_bytes(4, "little") + "größe".encode()
+    assert extra.parse_unicode_path(payload, b"gr\x94\xe1e") == "größe"
+    assert extra.parse_unicode_path(payload, b"other") is None
+    assert extra.parse_unicode_path(b"\x02" + payload[1:], b"gr\x94\xe1e") is None
+
+
+def test_limits():
+    """Too many or too long attributes are an error before anything is written."""
+    with pytest.raises(ValueError, match="255"):
+        extra.format_key_value_pairs({str(i): "" for i in range(256)})
+    with pytest.raises(ValueError, match=r"65,535"):
+        extra.format_key_value_pairs({"a": "x" * 65_536})
+    with pytest.raises(ValueError, match=r"65,279"):
+        extra.format_key_value_pairs({"a": "x" * 40_000, "b": "x" * 40_000})

@@ -1,0 +1,107 @@
+"""Each record as one row of bytes, read and written, whole, shifted and cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import ZipFormatError
+from npzkit.zip import records
+from npzkit.zip.records import (
+    CentralEntry,
+    EndOfCentralDirectory,
+    LocalHeader,
+    Zip64EndOfCentralDirectory,
+    Zip64Locator,
+)
+
+TABLE = [
+    (
+        LocalHeader(20, 0x800, 8, 1, 33, 0xDEADBEEF, 5, 7, b"a.npy", b"\x01\x00\x00\x00"),
+        "504b0304 1400 0008 0800 0100 2100 efbeadde 05000000 07000000 0500 0400 612e6e7079 01000000",
+        records.parse_local_header,
+        records.format_local_header,
+    ),
+    (
+        CentralEntry(
+            0x314, 20, 0, 8, 1, 33, 0xDEADBEEF, 5, 7, 0, 0, 0x1800000, 300, b"a.npy", b"", b"hi"
+        ),
+        "504b0102 1403 1400 0000 0800 0100 2100 efbeadde 05000000 07000000 0500 0000 0200 0000 0000"
+        "00008001 2c010000 612e6e7079 6869",
+        records.parse_central_entry,
+        records.format_central_entry,
+    ),
+    (
+        EndOfCentralDirectory(0, 0, 2, 2, 100, 5000, b"{}"),
+        "504b0506 0000 0000 0200 0200 64000000 88130000 0200 7b7d",
+        records.parse_end_of_central_directory,
+        records.format_end_of_central_directory,
+    ),
+    (
+        Zip64EndOfCentralDirectory(44, 45, 45, 0, 0, 70000, 70000, 100, 2**33),
+        "504b0606 2c00000000000000 2d00 2d00 00000000 00000000 7011010000000000 7011010000000000"
+        "6400000000000000 0000000002000000",
+        records.parse_zip64_end_of_central_directory,
+        records.format_zip64_end_of_central_directory,
+    ),
+    (
+        Zip64Locator(0, 2**33, 1),
+        "504b0607 00000000 0000000002000000 01000000",
+        records.parse_zip64_locator,
+        records.format_zip64_locator,
+    ),
+]
+IDS = [type(row[0]).__name__ for row in TABLE]
+
+
+@pytest.mark.parametrize(("record", "text", "parse", "write"), TABLE, ids=IDS)
+def test_bytes_go_both_ways(record, text, parse, write):
+    """A record is written as these bytes and read from them, wherever they stand."""
+    data = bytes.fromhex(text)
+    assert write(record) == data
+    assert parse(data) == record
+    assert parse(b"before" + data + b"behind", 6) == record
+
+
+@pytest.mark.parametrize(("record", "text", "parse", "write"), TABLE, ids=IDS)
+def test_every_cut_and_every_wrong_signature_is_an_error(record, text, parse, write):
+    """Cut at any byte, or with any byte of the signature changed: ZipFormatError."""
+    data = bytes.fromhex(text)
+    for size in range(len(data)):
+        with pytest.raises(ZipFormatError):
+            parse(data[:size])
+    for index in range(4):
+        with pytest.raises(ZipFormatError, match="signature"):
+            parse(data[:index] + b"\xff" + data[index + 1 :])
+
+
+U16, U32 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
+BYTES = st.binary(max_size=20)
+
+
+@given(st.tuples(*[U16] * 5, U32, U32, U32, BYTES, BYTES))
+def test_any_local_header_survives(fields):
+    """Formatting and parsing are inverse for local headers."""
+    header = LocalHeader(*fields)
+    data = records.format_local_header(header)
+    assert records.parse_local_header(data) == header
+    assert header.size == len(data)
+
+
+@given(st.tuples(*[U16] * 6, U32, U32, U32, U16, U16, U32, U32, BYTES, BYTES, BYTES))
+def test_any_central_entry_survives(fields):
+    """Formatting and parsing are inverse for central entries."""
+    entry = CentralEntry(*fields)
+    data = records.format_central_entry(entry)
+    assert records.parse_central_entry(data) == entry
+    assert entry.size == len(data)
+
+
+@given(U32, U32, U32, st.booleans(), st.booleans())
+def test_any_data_descriptor_is_recognised(crc, compressed, size, signature, zip64):
+    """All four shapes of a descriptor match their values, and no others."""
+    data = records.format_data_descriptor(crc, compressed, size, signature=signature, zip64=zip64)
+    assert records.matches_data_descriptor(data, crc, compressed, size)
+    assert not records.matches_data_descriptor(data[:-1], crc, compressed, size)
+    if crc != int.from_bytes(b"PK\x07\x08", "little"):
+        assert not records.matches_data_descriptor(data, crc ^ 1, compressed, size)

@@ -118,9 +118,8 @@ def _open_lazily(path: Path, arrays: Mapping[str, Any], console: Console) -> Non
         console.print(f'   npz["labels"][:10] = {npz["labels"][:10]}', highlight=False)
         mapped = npz.memmap("means")
         same = np.array_equal(mapped, arrays["means"])
-        console.print(
-            f'   npz.memmap("means") shares {mapped.nbytes:,} bytes with the file: {_confirmed(same)}'
-        )
+        share = f'npz.memmap("means") shares {mapped.nbytes:,} bytes with the file'
+        console.print(f"   {share}: {_confirmed(same)}")
         console.print(f"   npz.metadata = {dict(npz.metadata)}", highlight=False)
 
 

@@ -46,7 +46,7 @@ def public_objects():
                             yield f"{module.__name__}.{name}.{inner}", value
 
 
-@pytest.mark.parametrize(("name", "thing"), public_objects())
+@pytest.mark.parametrize(("name", "thing"), list(public_objects()))
 def test_public_things_are_documented(name, thing):
     """Every public class, function and method has a docstring; parameters are all named in it."""
     assert thing.__doc__, name

@@ -76,6 +76,8 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
         exec(compile(block, "README.md", "exec"), namespace)
     promised = re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE)
     assert promised == printed
+    with npzkit.open("run.npz") as npz:
+        assert f"```\n{npz.summary()}\n```" in README
 
 
 def test_the_readmes_commands_are_the_ones_that_run():

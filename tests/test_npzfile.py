@@ -260,8 +260,9 @@ def test_an_archive_behind_other_data(arrays):
     np.savez(outer, a=np.arange(3))
     outer.seek(10)
     assert np.array_equal(npzkit.load(outer)["a"], np.arange(3))
-    with pytest.raises(npzkit.errors.ZipFormatError, match="bytes stand before"):
-        npzkit.open(b"other data" + inner.getvalue())
+    for behind in (outer.getvalue(), b"other data" + inner.getvalue()):
+        with pytest.raises(npzkit.errors.ZipFormatError, match="bytes stand before"):
+            npzkit.open(behind)
 
 
 def test_errors_of_the_system_pass_through(tmp_path):

@@ -159,11 +159,11 @@ def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int
         is_empty = record.entry_count == 0 and start == directory_offset
         if base in (start, 0) and (first == LOCAL_HEADER_SIGNATURE or is_empty):
             return start, base
-    if base in (*starts, 0):
+    if base == 0 or (base > 0 and source.read_at(base, 4) == LOCAL_HEADER_SIGNATURE):
         raise ZipFormatError(
             "bytes stand before the first local header",
-            offset=starts[-1],
-            found=source.read_at(starts[-1], min(16, source.size - starts[-1])),
+            offset=0,
+            found=source.read_at(0, min(16, source.size)),
             expected=LOCAL_HEADER_SIGNATURE,
             remedy="Cut them off; np.load cannot read such an archive either.",
         )

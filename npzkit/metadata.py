@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from npzkit.errors import LimitExceededError
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra import parse_key_value_pairs as _parse_pairs
 
@@ -26,7 +27,7 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     ------
     TypeError
         A key is no string, or a value is nothing that JSON can express.
-    ValueError
+    LimitExceededError
         More than 65,535 bytes of JSON.
     """
     if not metadata:
@@ -39,9 +40,11 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     # ASCII only: no byte of an escaped comment can look like an end record.
     text = json.dumps(dict(metadata), default=_plain, separators=(",", ":")).encode("ascii")
     if len(text) > _COMMENT_MAX_SIZE:
-        raise ValueError(
-            f"metadata takes at most 65,535 bytes as JSON, not {len(text)}; "
-            "save what is large as an array"
+        raise LimitExceededError(
+            "the metadata is too long",
+            found=f"{len(text)} bytes of JSON",
+            expected="at most 65,535",
+            remedy="Save what is large as an array.",
         )
     return text
 

@@ -163,8 +163,8 @@ class NpzWriter:
             The array needs pickle and the writer does not allow it.
         UnsupportedError
             A masked array.
-        ValueError, TypeError
-            Attributes that are too large, or nothing JSON can express.
+        LimitExceededError, TypeError
+            Attributes that are too long, or nothing JSON can express.
         OSError
             The disk is full, or the like. The writer can then only be closed
             by leaving its ``with`` block with the exception, or by `abort`.
@@ -207,7 +207,7 @@ class NpzWriter:
 
         Raises
         ------
-        ValueError, TypeError
+        LimitExceededError, TypeError
             The metadata cannot be written; the old file stays.
         OSError
             The file cannot be completed; the old file stays.

@@ -18,6 +18,9 @@ from typing import Any, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
 
+_CALL_SIZE = 1 << 26
+"""Bytes asked of calls that return what they read as an object of its own."""
+
 __all__ = ["BufferSource", "FileSource", "SeekingSource", "Source", "open_source"]
 
 
@@ -82,12 +85,17 @@ class BufferSource(Source):
 
 
 class FileSource(Source):
-    """A regular file, read by ``preadv`` (or ``pread``) on its descriptor."""
+    """A regular file, read at offsets of its descriptor.
+
+    By ``preadv``, by ``pread`` where that is missing (older macOS), and by
+    seeking and reading under a lock where both are (Windows).
+    """
 
     def __init__(self, file: Any, *, owned: bool) -> None:
         self.file = file
         self.name = _name_of(file)
         self._owned = owned
+        self._lock = threading.Lock()
         self.position = _position(file)
         found = os.fstat(file.fileno())
         self.size = found.st_size
@@ -100,17 +108,35 @@ class FileSource(Source):
             raise _closed() from None
 
     def read_at(self, offset: int, size: int) -> bytes:
+        if not hasattr(os, "pread"):
+            return super().read_at(offset, size)
         data = os.pread(self._descriptor(), size, offset)
         return data if len(data) == size else super().read_at(offset, size)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         descriptor = self._descriptor()
-        count = _read_positional(descriptor, view, offset)
+        count = self._read_some(descriptor, view, offset)
         while count < len(view):
-            more = _read_positional(descriptor, view[count:], offset + count)
+            more = self._read_some(descriptor, view[count:], offset + count)
             if not more:
                 raise _stale(found=offset + count, expected=self.size)
             count += more
+
+    def _read_some(self, descriptor: int, view: memoryview, offset: int) -> int:
+        """Read some bytes at `offset` into `view`, leaving the file's position alone."""
+        if hasattr(os, "preadv"):
+            return os.preadv(descriptor, [view], offset)
+        size = min(len(view), _CALL_SIZE)
+        if hasattr(os, "pread"):
+            data = os.pread(descriptor, size, offset)
+        else:
+            with self._lock:
+                position = os.lseek(descriptor, 0, os.SEEK_CUR)
+                os.lseek(descriptor, offset, os.SEEK_SET)
+                data = os.read(descriptor, size)
+                os.lseek(descriptor, position, os.SEEK_SET)
+        view[: len(data)] = data
+        return len(data)
 
     def check_unchanged(self) -> None:
         now = os.fstat(self._descriptor())
@@ -151,16 +177,6 @@ class SeekingSource(Source):
     def close(self) -> None:
         if self._owned:
             self.file.close()
-
-
-def _read_positional(descriptor: int, view: memoryview, offset: int) -> int:
-    """Read some bytes at `offset` into `view`, without the shared position."""
-    if hasattr(os, "preadv"):
-        return os.preadv(descriptor, [view], offset)
-    # One call takes at most 2 GiB on every system; the caller loops.
-    data = os.pread(descriptor, min(len(view), 1 << 26), offset)
-    view[: len(data)] = data
-    return len(data)
 
 
 def _closed() -> ClosedArchiveError:
@@ -239,7 +255,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
 
 def _wrap_file(file: Any, *, owned: bool) -> Source:
     """Choose descriptor reads where the object is a plain file, else seeks."""
-    if _is_plain_file(file) and hasattr(os, "pread"):
+    if _is_plain_file(file):
         if file.writable() and isinstance(file, io.BufferedRandom):
             file.flush()
         return FileSource(file, owned=owned)

@@ -11,7 +11,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from npzkit.errors import ZipFormatError
+from npzkit.errors import LimitExceededError, ZipFormatError
 
 __all__ = [
     "find_extra",
@@ -31,6 +31,7 @@ KEY_VALUE_PAIRS_ID = 0x564B
 ALIGNMENT_ID = 0xD935
 
 _KEY_VALUE_SIGNATURE = b"KeyValuePairs"
+_TOO_LONG = "Save what is large as an array of its own."
 _ALIGNMENT_MIN_SIZE = 6
 """Identifier, length, and the alignment itself: less cannot be padded."""
 
@@ -140,23 +141,30 @@ def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
 
     Raises
     ------
-    ValueError
+    LimitExceededError
         More than 255 pairs, or more than 65,535 bytes in one text or in all.
     """
     if len(pairs) > 255:
-        raise ValueError(f"an array takes at most 255 attributes, not {len(pairs)}")
+        raise LimitExceededError("too many attributes", found=len(pairs), expected="at most 255")
     parts = [_KEY_VALUE_SIGNATURE, bytes([len(pairs)])]
     for text in (text for pair in pairs.items() for text in pair):
         data = text.encode("utf-8")
         if len(data) > 0xFFFF:
-            raise ValueError(f"an attribute takes at most 65,535 bytes, not {len(data)}")
+            raise LimitExceededError(
+                "an attribute is too long",
+                found=f"{len(data)} bytes",
+                expected="at most 65,535",
+                remedy=_TOO_LONG,
+            )
         parts += (struct.pack("<H", len(data)), data)
     payload = b"".join(parts)
     # The local header adds the alignment behind it, in the same field.
     if len(payload) > 0xFFFF - 256:
-        raise ValueError(
-            f"the attributes of an array take at most 65,279 bytes, not {len(payload)}; "
-            "save large ones as an array of their own"
+        raise LimitExceededError(
+            "the attributes of an array are too long",
+            found=f"{len(payload)} bytes",
+            expected="at most 65,279",
+            remedy=_TOO_LONG,
         )
     return format_extra(KEY_VALUE_PAIRS_ID, payload)
 

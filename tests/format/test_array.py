@@ -7,35 +7,16 @@ import io
 import os
 import pickle
 import socket
+import tempfile
 import threading
 
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 from npzkit import format as npy
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
 from npzkit.format import array as array_module
-
-DTYPES = hnp.scalar_dtypes() | hnp.array_dtypes(allow_subarrays=True)
-
-
-@st.composite
-def any_arrays(draw):
-    """Any dtype, shape, order, byte order and strides."""
-    dtype = draw(DTYPES)
-    array = draw(
-        hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5))
-    )
-    if draw(st.booleans()):
-        array = np.asfortranarray(array)
-    if array.ndim and draw(st.booleans()):
-        array = array[tuple(draw(st.sampled_from([slice(None), slice(None, None, -1), slice(None, None, 2)]))
-                            for _ in range(array.ndim))]  # fmt: skip
-    if draw(st.booleans()):
-        array = array.T
-    return array
+from strategies import any_arrays
 
 
 def numpy_bytes(array):
@@ -65,7 +46,7 @@ class Trickle(io.RawIOBase):
 @pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
 @given(any_arrays())
 def test_bytes_are_numpys_and_come_back(array):
-    """write_array writes numpy's bytes; read_array reads them from memory and from a trickle."""
+    """write_array writes numpy's bytes; read_array reads them from memory, a trickle and a file."""
     stream = io.BytesIO()
     npy.write_array(stream, array)
     assert stream.getvalue() == numpy_bytes(array)
@@ -73,6 +54,12 @@ def test_bytes_are_numpys_and_come_back(array):
         found = npy.read_array(source)
         assert same(found, array)
         assert found.flags.writeable
+    with tempfile.TemporaryFile() as file:
+        npy.write_array(file, array)
+        file.seek(0)
+        assert same(npy.read_array(file), array)
+        file.seek(0)
+        assert file.read() == stream.getvalue()
     order = np.lib.format.read_array(io.BytesIO(stream.getvalue())).flags
     assert found.flags.f_contiguous == order.f_contiguous
 

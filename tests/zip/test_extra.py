@@ -7,7 +7,7 @@ import zlib
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.errors import ZipFormatError
+from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.zip import extra
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -68,9 +68,9 @@ def test_unicode_path():
 
 def test_limits():
     """Too many or too long attributes are an error before anything is written."""
-    with pytest.raises(ValueError, match="255"):
+    with pytest.raises(LimitExceededError, match="255"):
         extra.format_key_value_pairs({str(i): "" for i in range(256)})
-    with pytest.raises(ValueError, match=r"65,535"):
+    with pytest.raises(LimitExceededError, match=r"65,535"):
         extra.format_key_value_pairs({"a": "x" * 65_536})
-    with pytest.raises(ValueError, match=r"65,279"):
+    with pytest.raises(LimitExceededError, match=r"65,279"):
         extra.format_key_value_pairs({"a": "x" * 40_000, "b": "x" * 40_000})

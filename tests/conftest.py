@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "npzkit", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
 
 

@@ -21,6 +21,8 @@ NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_
 METHODS = st.sampled_from(
     [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
 )
+# Whatever the name, what begins as an array is read as one.
+CONTENTS = st.binary(max_size=30).filter(lambda data: not data.startswith(b"\x93NUMPY"))
 FIELDS = [
     "CRC",
     "compress_size",
@@ -49,8 +51,9 @@ def described(data):
 
 
 @given(
-    st.lists(st.tuples(NAMES, METHODS, st.binary(max_size=30)), max_size=6),
-    st.binary(max_size=20),
+    st.lists(st.tuples(NAMES, METHODS, CONTENTS), max_size=6),
+    # zipfile takes the last signature for the end record's, inside its comment too.
+    st.binary(max_size=20).filter(lambda comment: b"PK\x05\x06" not in comment),
     st.booleans(),
 )
 def test_what_zipfile_writes(members, comment, streamed):

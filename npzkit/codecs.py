@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import operator
 import struct
 import zlib
 from collections.abc import Callable
@@ -368,8 +369,10 @@ def method_name(method: int) -> str:
     return METHOD_NAMES.get(method, f"method {method}")
 
 
-def method_number(compression: str | int) -> int:
+def method_number(compression: str | int | None) -> int:
     """Return the number of a compression npzkit writes, named or numbered.
+
+    None, as elsewhere in the field, means no compression.
 
     Raises
     ------
@@ -382,7 +385,11 @@ def method_number(compression: str | int) -> int:
     >>> method_number("deflated")
     8
     """
+    if compression is None:
+        return STORED
     for number in (STORED, *COMPRESSORS):
+        if isinstance(compression, bool):
+            break
         if compression == number or compression == METHOD_NAMES[number]:
             return number
     raise ValueError(
@@ -391,10 +398,13 @@ def method_number(compression: str | int) -> int:
     )
 
 
-def check_level(level: int | None) -> None:
-    """Raise ValueError unless `level` is None or an integer from 0 to 9."""
-    if level is not None and not (isinstance(level, int) and 0 <= level <= 9):
+def check_level(level: Any) -> int | None:
+    """Return `level` as None or an integer from 0 to 9, else raise ValueError."""
+    if level is None:
+        return None
+    if isinstance(level, bool) or not hasattr(level, "__index__") or not 0 <= level <= 9:
         raise ValueError(f"level must be an integer from 0 to 9, or None, not {level!r}")
+    return operator.index(level)
 
 
 def _damaged(method: str, error: Exception) -> ZipFormatError:

@@ -99,7 +99,7 @@ def _bundle(arrays: Mapping[str, Any], path: Path, console: Console) -> None:
                 compression="stored" if array.dtype == np.float32 else "deflated",
                 attrs={"mean": float(array.mean())},
             )
-    table = Table("key", "shape", "dtype", "bytes", "in the file", "method", "mean (attribute)")
+    table = Table("key", "shape", "dtype", "bytes", "in file", "method", "mean")
     with npzkit.open(path) as npz:
         for info in map(npz.info, npz):
             table.add_row(

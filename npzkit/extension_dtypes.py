@@ -7,14 +7,29 @@ it; its true name is an attribute of the member. Owns that attribute.
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-__all__ = ["DTYPE_ATTRIBUTE", "extension_name", "restore"]
+from npzkit.errors import UnsupportedError
+
+__all__ = ["DTYPE_ATTRIBUTE", "check_fields", "extension_name", "restore", "restored_dtype"]
 
 DTYPE_ATTRIBUTE = "npzkit.dtype"
+
+
+def check_fields(dtype: np.dtype[Any]) -> None:
+    """Raise UnsupportedError where a field's dtype would lose its name."""
+    for name in dtype.names or ():
+        field = dtype[name].base
+        if extension_name(field) is not None:
+            raise UnsupportedError(
+                f"the field {name!r} would lose its dtype {field}, which NPY cannot name",
+                remedy="Save the field as an array of its own.",
+            )
+        check_fields(field)
 
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:
@@ -42,6 +57,12 @@ def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[A
     try:
         ml_dtypes = importlib.import_module("ml_dtypes")
     except ImportError:
+        warnings.warn(
+            f"this array was saved as {name[:40]!r}; without the package ml_dtypes it is read "
+            "as bytes. Install it: python -m pip install ml_dtypes",
+            UserWarning,
+            stacklevel=2,
+        )
         return dtype
     scalar = getattr(ml_dtypes, name, None) if name.isidentifier() else None
     if not (isinstance(scalar, type) and issubclass(scalar, np.generic)):

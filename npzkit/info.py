@@ -76,9 +76,8 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
         ).rstrip()
         for row in rows
     ]
-    total = (
-        f"{len(rows) - 1} members, {_format_size(size)} ({_format_size(compressed_size)} stored)"
-    )
+    count = f"{len(rows) - 1} member{'' if len(rows) == 2 else 's'}"
+    total = f"{count}, {_format_size(size)}, {_format_size(compressed_size)} in the file"
     return "\n".join([title, *lines, total])
 
 

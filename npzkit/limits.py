@@ -43,3 +43,9 @@ class Limits:
     member_count: int | None = None
     member_size: int | None = None
     total_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise ValueError(f"{field.name} must be a whole number or None, not {value!r}")

@@ -32,9 +32,7 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     """
     if not metadata:
         return b""
-    for key in metadata:
-        if not isinstance(key, str):
-            raise TypeError(f"metadata takes strings as keys, not {key!r}")
+    _check_keys(metadata, "metadata")
     import json
 
     # ASCII only: no byte of an escaped comment can look like an end record.
@@ -49,12 +47,24 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     return text
 
 
+def _check_keys(value: Any, what: str) -> None:
+    """Raise TypeError for a key that is no string, at any depth: JSON would rename it."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"{what} must have strings as keys, not {key!r}")
+            _check_keys(inner, what)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            _check_keys(inner, what)
+
+
 def _plain(value: object) -> Any:
     """Turn a numpy scalar, which has `item`, into a Python number."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         return value.item()
     raise TypeError(
-        f"metadata takes what JSON can express, not {type(value).__name__}; "
+        f"metadata and attributes take what JSON can express, not {type(value).__name__}; "
         "save arrays as members, or convert it first"
     )
 
@@ -78,9 +88,9 @@ def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:
     """
     if not attrs:
         return b""
-    for key in attrs:
-        if not isinstance(key, str):
-            raise TypeError(f"attributes take strings as keys, not {key!r}")
+    if not isinstance(attrs, Mapping):
+        raise TypeError(f"attrs must be a mapping, not {type(attrs).__name__}")
+    _check_keys(attrs, "attributes")
     return format_key_value_pairs({key: _format_value(value) for key, value in attrs.items()})
 
 

@@ -34,7 +34,7 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
-from npzkit.source import FileSource, Source, open_source
+from npzkit.source import UNNAMED, FileSource, Source, open_source
 from npzkit.zip.directory import Entry, read_directory
 from npzkit.zip.writer import ALIGNMENT
 
@@ -150,6 +150,8 @@ class NpzFile(Mapping[str, Any]):
             self._zip, file, own_fid = file, _file_of(file), False
         if limits is None:
             limits = Limits(header_size=max_header_size)
+        elif not isinstance(limits, Limits):
+            raise TypeError(f"limits must be an npzkit.Limits, not {type(limits).__name__}")
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
         self.max_header_size = limits.header_size
@@ -169,7 +171,7 @@ class NpzFile(Mapping[str, Any]):
         except BaseException as error:
             self.close()
             if isinstance(error, NpzkitError):
-                error.locate(path=self._source.name)
+                error.locate(path=self._path)
             raise
         self._entries = directory.entries
         self._reader = MemberReader(
@@ -311,6 +313,8 @@ class NpzFile(Mapping[str, Any]):
             As `read`, for the first member that fails.
         """
         self._check_open()
+        if isinstance(keys, str):
+            raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
         if keys is None:
             wanted = dict(zip(self.files, self._entries.values(), strict=True))
         else:
@@ -395,9 +399,9 @@ class NpzFile(Mapping[str, Any]):
     def stream(self, key: str) -> BinaryIO:
         """Open a member as a readable stream of its uncompressed bytes.
 
-        NPY header included, so that any NPY reader can take it from there.
-        Forward only, in bounded memory, whatever the method. The end of the
-        stream is checked, CRC included.
+        NPY header included, as `numpy.lib.format.read_array` takes it. Forward
+        only, in bounded memory, whatever the method. The end of the stream is
+        checked, CRC included.
 
         Raises
         ------
@@ -438,12 +442,12 @@ class NpzFile(Mapping[str, Any]):
         info = self.info(key)
         reason = self._why_not_mappable(info, entry)
         if reason is not None:
+            what, remedy = reason
             raise NotMappableError(
-                f"the member cannot be memory-mapped: {reason}",
-                path=self._source.name,
+                f"the member cannot be memory-mapped: {what}",
+                path=self._path,
                 key=key,
-                remedy="Read it with npz.read(key), or save the archive as a file with "
-                "compression='stored'.",
+                remedy=f"Read it with npz.read(key){remedy}.",
             )
         order = cast(Any, "F" if info.fortran_order else "C")
         shape, dtype = cast("tuple[int, ...]", info.shape), cast("np.dtype[Any]", info.dtype)
@@ -460,15 +464,16 @@ class NpzFile(Mapping[str, Any]):
             # numpy seeks to the file's end to measure it.
             file.seek(position)
 
-    def _why_not_mappable(self, info: ArrayInfo, entry: Entry) -> str | None:
+    def _why_not_mappable(self, info: ArrayInfo, entry: Entry) -> tuple[str, str] | None:
+        """Return the reason, and what else there is to do about it."""
         if info.dtype is None:
-            return "it is not an array"
+            return "it is not an array", ""
         if info.dtype.hasobject:
-            return "it holds Python objects"
+            return "it holds Python objects", ""
         if entry.method != STORED:
-            return f"it is {info.method}"
+            return f"it is {info.method}", ", or save it with compression='stored'"
         if not isinstance(self._source, FileSource):
-            return "the archive is not a file on disk"
+            return "the archive was not opened from a file", ", or open the archive by its path"
         return None
 
     # -- the archive as a file ----------------------------------------------
@@ -525,7 +530,7 @@ class NpzFile(Mapping[str, Any]):
         if name is None:
             raise MemberNotFoundError(
                 f"{key} is not a file in the archive",
-                path=self._source.name,
+                path=self._path,
                 remedy=_suggestion(key, self.files),
             )
         return self._entries[name]
@@ -533,7 +538,7 @@ class NpzFile(Mapping[str, Any]):
     def _check_open(self) -> None:
         if not self._is_open:
             raise ClosedArchiveError(
-                "the archive is closed", path=self._source.name, remedy="Open it again."
+                "the archive is closed", path=self._path, remedy="Open it again."
             )
 
     def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
@@ -543,7 +548,12 @@ class NpzFile(Mapping[str, Any]):
                 self._source.check_unchanged()
             except StaleArchiveError as stale:
                 error = stale
-        return error.locate(path=self._source.name, key=key)
+        return error.locate(path=self._path, key=key)
+
+    @property
+    def _path(self) -> str | None:
+        """The name for messages; what lies in memory has none."""
+        return None if self._source.name == UNNAMED else self._source.name
 
 
 class _Attributes:
@@ -556,8 +566,8 @@ class _Attributes:
         npz = object.__getattribute__(self, "_npz")
         try:
             return npz[name]
-        except KeyError:
-            raise AttributeError(name) from None
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
 
     def __dir__(self) -> list[str]:
         npz: NpzFile = object.__getattribute__(self, "_npz")
@@ -591,11 +601,13 @@ class _SourceFile(io.RawIOBase):
 
 
 def _check_mmap_mode(mode: object) -> None:
-    if mode not in ("r", "c"):
+    if mode in ("r+", "w+"):
         raise ValueError(
             f"mmap_mode must be 'r' or 'c', not {mode!r}: writing through a map would leave "
             "the member's CRC-32 wrong. Change a copy and save that"
         )
+    if mode not in ("r", "c"):
+        raise ValueError(f"mmap_mode must be 'r', 'c' or None, not {mode!r}")
 
 
 def _file_of(archive: zipfile.ZipFile) -> Any:
@@ -609,12 +621,14 @@ def _file_of(archive: zipfile.ZipFile) -> Any:
 
 def _suggestion(key: object, files: list[str]) -> str | None:
     """Suggest a key that looks like the missing one, where that is soon found."""
+    if not isinstance(key, str):
+        return "Keys are strings."
     if len(files) > _SUGGESTION_COUNT:
         return None
     import difflib
 
-    close = difflib.get_close_matches(str(key), files, n=1)
-    return f"Did you mean {close[0]!r}?" if close else None
+    close = difflib.get_close_matches(key, files, n=1)
+    return f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(files[:10]) or 'none'}."
 
 
 def _reopen(path: str, size: int, modified_ns: int, options: dict[str, Any]) -> NpzFile:

@@ -8,25 +8,28 @@ the old one's place. Knows nothing of bytes: `npzkit.format` makes them,
 from __future__ import annotations
 
 import io
+import os
 import pickle
+import threading
 import warnings
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, Literal
 
 import numpy as np
 
-from npzkit.codecs import check_level, method_number
+from npzkit.codecs import STORED, check_level, method_number
 from npzkit.errors import ClosedArchiveError, NpzkitError, UnsafeNameError
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, extension_name
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_fields, extension_name
 from npzkit.format.array import array_header, check_savable, data_pieces, needs_pickle
-from npzkit.keys import check_key
+from npzkit.keys import SUFFIX, check_key
 from npzkit.metadata import format_attrs, format_metadata
 from npzkit.sink import open_sink
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["NpzWriter", "save"]
 
-Compression = Literal["stored", "deflated"] | int
+Compression = Literal["stored", "deflated"] | int | None
 
 
 class NpzWriter:
@@ -47,9 +50,11 @@ class NpzWriter:
     compression : {"stored", "deflated"} or int, default "stored"
         For arrays that do not say otherwise; zipfile's constants are taken too.
     level : int, optional
-        0 to 9 for deflate; None takes a good one.
+        0 to 9 for arrays that are deflated; None takes 6, as numpy does.
     metadata : mapping, optional
         Anything JSON can express, by strings; kept in the archive's comment.
+        Tuples come back as lists; NaN and infinity are written as Python's
+        `json` writes them, which other languages may refuse.
     allow_pickle : bool, default False
         Whether arrays of Python objects may be written.
     durable : bool, default False
@@ -74,7 +79,9 @@ class NpzWriter:
     Notes
     -----
     The bytes depend on the arrays and the options only: no clock, no host.
-    Stored data begins at multiples of 64 bytes, for memory maps.
+    Stored data begins at multiples of 64 bytes, for memory maps. Several
+    threads may add arrays; they are written one after the other, in the order
+    their calls come in.
 
     Examples
     --------
@@ -106,10 +113,15 @@ class NpzWriter:
         check_level(level)
         self._level = level
         self._allow_pickle = allow_pickle
+        if not isinstance(metadata, (Mapping, NoneType)):
+            raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
         self.metadata = dict(metadata or {})
         format_metadata(self.metadata)
         self._members: dict[str, str] = {}
-        self._name = getattr(file, "name", "object") if hasattr(file, "write") else str(file)
+        if not hasattr(file, "write"):
+            file = os.fsdecode(file)
+        self._name = getattr(file, "name", "object") if hasattr(file, "write") else file
+        self._lock = threading.Lock()
         self._sink = open_sink(file, exclusive=mode == "x", durable=durable)
         self._zip = ZipWriter(self._sink)
         self._is_open = True
@@ -176,31 +188,34 @@ class NpzWriter:
         Everything but ``OSError`` is raised before a byte is written, and the
         writer stays usable.
         """
-        if not self._is_open:
-            raise ClosedArchiveError("the writer is closed", path=self._name, key=key)
+        self._check_open(key)
         name = check_key(key)
-        if name in self._members:
-            raise UnsafeNameError(
-                "this key is in the archive already", path=self._name, key=key,
-                remedy="Write each key once.",
-            )  # fmt: skip
         method = self._method if compression is None else method_number(compression)
-        check_level(level)
-        array = np.asanyarray(array)
-        try:
-            check_savable(array, allow_pickle=self._allow_pickle)
-        except NpzkitError as error:
-            raise error.locate(path=self._name, key=key) from None
+        level = _level_for(method, level)
+        array = _as_array(array, key, allow_pickle=self._allow_pickle)
+        if attrs and DTYPE_ATTRIBUTE in attrs:
+            raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
         extension = extension_name(array.dtype)
         if extension is not None:
             attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
         extra = format_attrs(attrs)
         pieces, size = _member_pieces(array)
-        self._zip.write_member(
-            name, pieces, size, method=method,
-            level=self._level if level is None else level, extra=extra,
-        )  # fmt: skip
-        self._members[name] = key
+        with self._lock:
+            self._check_open(key)
+            if name in self._members:
+                raise UnsafeNameError(
+                    "this key is in the archive already", path=self._name, key=key,
+                    remedy="Write each key once.",
+                )  # fmt: skip
+            self._zip.write_member(
+                name, pieces, size, method=method,
+                level=self._level if level is None else level, extra=extra,
+            )  # fmt: skip
+            self._members[name] = key
+
+    def _check_open(self, key: str) -> None:
+        if not self._is_open:
+            raise ClosedArchiveError("the writer is closed", path=self._name, key=key)
 
     def close(self) -> None:
         """Complete the archive and put it in its place. Idempotent.
@@ -212,15 +227,16 @@ class NpzWriter:
         OSError
             The file cannot be completed; the old file stays.
         """
-        if not self._is_open:
-            return
-        self._is_open = False
-        try:
-            self._zip.finish(format_metadata(self.metadata))
-        except BaseException:
-            self._sink.abort()
-            raise
-        self._sink.commit()
+        with self._lock:
+            if not self._is_open:
+                return
+            self._is_open = False
+            try:
+                self._zip.finish(format_metadata(self.metadata))
+            except BaseException:
+                self._sink.abort()
+                raise
+            self._sink.commit()
 
     def abort(self) -> None:
         """Discard what was written. Idempotent.
@@ -228,9 +244,10 @@ class NpzWriter:
         A path keeps its old file. What reached a file object stays there,
         without an end record, so that no reader takes it for an archive.
         """
-        if self._is_open:
-            self._is_open = False
-            self._sink.abort()
+        with self._lock:
+            if self._is_open:
+                self._is_open = False
+                self._sink.abort()
 
     def __enter__(self) -> NpzWriter:
         return self
@@ -250,6 +267,33 @@ class NpzWriter:
                 source=self,
             )
             self.abort()
+
+
+def _level_for(method: int, level: int | None) -> int | None:
+    """Check a level, and that it was not given for what is stored."""
+    level = check_level(level)
+    if level is not None and method == STORED:
+        raise ValueError("level is for compression='deflated'; stored arrays have none")
+    return level
+
+
+def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
+    """Convert to an array that can be saved whole, or say why that cannot be."""
+    converted: np.ndarray[Any, Any] = np.asanyarray(array)
+    try:
+        check_savable(converted, allow_pickle=allow_pickle)
+        check_fields(converted.dtype)
+    except NpzkitError as error:
+        if converted.dtype == object and not isinstance(array, np.ndarray):
+            error.found = type(array).__name__
+            error.remedy = (
+                "Save the arrays in it under keys of their own, such as 'layer/weights'."
+                if isinstance(array, Mapping)
+                else "Save something that NumPy makes an array of numbers or strings of, "
+                "or pass allow_pickle=True."
+            )
+        raise error.locate(key=key) from None
+    return converted
 
 
 def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
@@ -305,13 +349,17 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue()))["file"]
     array([0, 1, 2])
     """
-    converted = {key: np.asanyarray(array) for key, array in arrays.items()}
-    for key, array in converted.items():
-        check_key(key)
-        try:
-            check_savable(array, allow_pickle=allow_pickle)
-        except NpzkitError as error:
-            raise error.locate(key=key) from None
+    if not isinstance(arrays, Mapping):
+        raise TypeError(
+            f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
+            "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
+        )
+    _level_for(method_number(compression), level)
+    # All is checked before anything is touched, and no array is converted twice.
+    converted = {
+        key: _as_array(array, check_key(key).removesuffix(SUFFIX), allow_pickle=allow_pickle)
+        for key, array in arrays.items()
+    }
     with NpzWriter(
         file,
         compression=compression,

@@ -134,7 +134,12 @@ class PathSink(Sink):
         self._temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
         flags |= getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-        self._descriptor = os.open(self._temporary, flags, 0o666)
+        try:
+            self._descriptor = os.open(self._temporary, flags, 0o666)
+        except OSError as error:
+            # The user knows this path, and not the temporary file's.
+            error.filename = path
+            raise
         try:
             self._take_mode()
         except BaseException:

@@ -18,6 +18,9 @@ from typing import Any, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
 
+UNNAMED = "object"
+"""numpy's word for what has no name."""
+
 _CALL_SIZE = 1 << 26
 """Bytes asked of calls that return what they read as an object of its own."""
 
@@ -30,7 +33,7 @@ class Source(abc.ABC):
     Attributes
     ----------
     name : str
-        For messages and reprs: the path, or ``"object"``.
+        For messages and reprs: the path, or `UNNAMED`.
     path : str or None
         The absolute path, where the source was opened from one.
     size : int
@@ -41,7 +44,7 @@ class Source(abc.ABC):
         Where a file object stood when it was handed over.
     """
 
-    name: str = "object"
+    name: str = UNNAMED
     path: str | None = None
     size: int = 0
     file: Any = None
@@ -194,7 +197,7 @@ def _stale(*, found: int, expected: int) -> StaleArchiveError:
 
 def _name_of(file: Any) -> str:
     name = getattr(file, "name", None)
-    return name if isinstance(name, str) else "object"
+    return name if isinstance(name, str) else UNNAMED
 
 
 def _position(file: Any) -> int:
@@ -266,6 +269,5 @@ def _wrap_file(file: Any, *, owned: bool) -> Source:
             raise
         raise UnsupportedError(
             "an archive is read from its end, and this file cannot seek",
-            path=_name_of(file),
             remedy="Read it into memory first: npzkit.open(file.read()).",
         ) from error

@@ -181,7 +181,7 @@ def test_choices_per_array(tmp_path):
         assert npz.info("c").compressed_size > 8000 > npz.info("a").compressed_size
 
 
-@pytest.mark.parametrize("compression", ["gzip", 12, None, True])
+@pytest.mark.parametrize("compression", ["gzip", 12, 3.5, True])
 def test_bad_choices(compression, tmp_path):
     """An unknown compression, level or mode is refused before anything is touched."""
     for options in ({"compression": compression}, {"level": 10}, {"level": "9"}, {"mode": "a+"}):
@@ -693,3 +693,82 @@ def test_a_writer_says_what_it_is(tmp_path):
     assert "0 arrays, open" in repr(w)
     w.abort()
     assert "closed" in repr(w)
+
+
+def test_threads_share_a_writer(tmp_path):
+    """Arrays added by many threads at once all arrive, whole."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    for compression in COMPRESSIONS:
+        path = tmp_path / "a.npz"
+        with (
+            npzkit.NpzWriter(path, compression=compression) as w,
+            ThreadPoolExecutor(8) as executor,
+        ):
+            list(executor.map(lambda i: w.add(str(i), np.full(10_000, i)), range(60)))
+        with npzkit.open(path) as npz:
+            assert {key: array[0] for key, array in npz.load_all().items()} == {
+                str(i): i for i in range(60)
+            }
+
+
+def test_wrong_arguments_are_explained(tmp_path):
+    """What is passed by mistake is named, and what to pass instead."""
+    path = tmp_path / "a.npz"
+    for wrong in (np.ones(2), [np.ones(2)], "x.npz"):
+        with pytest.raises(TypeError, match="mapping"):
+            npzkit.save(path, wrong)
+    with pytest.raises(PickleRefusedError, match=r"found 'dict'.*keys of their own"):
+        npzkit.save(path, {"layer": {"w": np.ones(2)}})
+    with pytest.raises(PickleRefusedError, match="found 'NoneType'"):
+        npzkit.save(path, {"a": None})
+    with pytest.raises(ValueError, match="level"):
+        npzkit.save(path, {"a": np.ones(2)}, level=9)
+    with pytest.raises(TypeError, match="metadata must be a mapping"):
+        npzkit.save(path, {}, metadata="hi")
+    with pytest.raises(TypeError, match="strings as keys, not 1"):
+        npzkit.save(path, {}, metadata={"x": [{1: 2}]})
+    with pytest.raises(FileNotFoundError) as caught:
+        npzkit.save(tmp_path / "absent" / "a.npz", {})
+    assert caught.value.filename == str(tmp_path / "absent" / "a.npz")
+    with npzkit.NpzWriter(path) as w:
+        with pytest.raises(TypeError, match="attrs must be a mapping"):
+            w.add("a", np.ones(2), attrs="hi")
+        with pytest.raises(ValueError, match=r"npzkit\.dtype"):
+            w.add("a", np.ones(2), attrs={"npzkit.dtype": "x"})
+        with pytest.raises(ValueError, match="level"):
+            w.add("a", np.ones(2), level=3)
+        w.add("b", np.ones(2), compression="deflated", level=np.int64(3))
+    npzkit.save(os.fsencode(path), {"a": np.ones(2)}, compression=None)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["a"]
+        with pytest.raises(TypeError, match="several keys"):
+            npz.load_all("a")
+        with pytest.raises(KeyError, match="It has a"):
+            npz["zzz"]
+        with pytest.raises(KeyError, match="Keys are strings"):
+            npz[0]
+    for wrong in ({"total_size": 10}, 3):
+        with pytest.raises(TypeError, match=r"npzkit\.Limits"):
+            npzkit.open(path, limits=wrong)
+    for wrong in (-1, "1GB", 1.5):
+        with pytest.raises(ValueError, match="whole number"):
+            npzkit.Limits(total_size=wrong)
+
+
+def test_extension_dtypes_in_fields_are_refused(tmp_path):
+    """A field that would lose its dtype silently is refused."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for dtype in ([("x", ml_dtypes.bfloat16)], [("a", [("x", ml_dtypes.bfloat16, (2,))])]):
+        with pytest.raises(UnsupportedError, match="lose its dtype"):
+            npzkit.save(tmp_path / "a.npz", {"a": np.zeros(2, dtype)})
+
+
+def test_without_ml_dtypes(monkeypatch):
+    """Where ml_dtypes is missing, the bytes are read, with a warning that names it."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.zeros(2, ml_dtypes.bfloat16)})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.warns(UserWarning, match="pip install ml_dtypes"):
+        assert npzkit.open(stream)["a"].dtype == "V2"

@@ -76,7 +76,7 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
         )
     if allow_pickle or not needs_pickle(array.dtype):
         return
-    if array.dtype.hasobject:
+    if is_legacy(array.dtype):
         raise PickleRefusedError(
             "Object arrays cannot be saved when allow_pickle=False",
             found=str(array.dtype),

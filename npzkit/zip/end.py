@@ -165,7 +165,9 @@ def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int
             offset=0,
             found=source.read_at(0, min(16, source.size)),
             expected=LOCAL_HEADER_SIGNATURE,
-            remedy="Cut them off; np.load cannot read such an archive either.",
+            remedy=f"Cut off the first {base} bytes, or pass a file object that stands behind them."
+            if base
+            else "Open the file object where the archive begins.",
         )
     raise ZipFormatError(
         "the central directory is not where the end record says",

@@ -228,7 +228,7 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
             offset=offset,
             found=f"{found:#010x}",
             expected=f"{entry.crc32:#010x}",
-            remedy="Fetch or write the file again; verify=False reads it as it is.",
+            remedy="Fetch or write the file again; npz.read(key, verify=False) reads it as it is.",
         )
 
 

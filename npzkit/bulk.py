@@ -13,7 +13,7 @@ from npzkit.errors import NpzkitError
 from npzkit.parallel import read_blocks, run
 from npzkit.reader import SMALL_SIZE, MemberReader, Options, Result, is_plain
 from npzkit.window import read_usual, read_window
-from npzkit.zip.directory import Entry
+from npzkit.zip.entries import Entry
 
 __all__ = ["read_many"]
 
@@ -41,14 +41,19 @@ def read_many(
     small: list[Item] = []
     large: list[Item] = []
     other: list[Item] = []
+    last_offset, in_order = 0, True
     for item in wanted.items():
-        if not is_plain(item[1]):
+        entry = item[1]
+        if not is_plain(entry):
             other.append(item)
-        elif item[1].compressed_size > SMALL_SIZE:
+        elif entry.compressed_size > SMALL_SIZE:
             large.append(item)
         else:
             small.append(item)
-    small.sort(key=_header_offset)
+            in_order = in_order and entry.header_offset >= last_offset
+            last_offset = entry.header_offset
+    if not in_order:
+        small.sort(key=lambda item: item[1].header_offset)
     for span in _spans(small):
         _read_span(reader, span, results, verify)
     _read_large(reader, large, results, threads, verify)
@@ -57,10 +62,6 @@ def read_many(
     done = run(tasks, threads if size >= _THREADS_SIZE else 1)
     results.update(zip((key for key, _ in other), done, strict=True))
     return results
-
-
-def _header_offset(item: Item) -> int:
-    return item[1].header_offset
 
 
 def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:

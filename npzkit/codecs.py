@@ -238,8 +238,8 @@ class _Deflate64:
     """
 
     ends = True
-    _STEP = 1 << 12
-    """Compressed bytes at a time: 130 MB of output at the very worst."""
+    _STEP = 1 << 6
+    """Compressed bytes at a time: 2 MB of output at the very worst."""
     _SINGLY = 16
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:

@@ -7,6 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+_KEY_LENGTH = 80
+"""Characters of a key that a table shows: every row is as wide as the longest."""
+
 __all__ = ["ArrayInfo", "format_summary"]
 
 
@@ -82,12 +85,17 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
 
 
 def _short_dtype(dtype: np.dtype[Any]) -> str:
-    text = dtype.name if dtype.names is None else str(dtype)
+    try:
+        text = dtype.name if dtype.names is None else str(dtype)
+    except RecursionError:
+        return "structure"
     return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _printable(key: str) -> str:
-    """Show a key from a file without letting it control the terminal."""
+    """Show a key from a file, without letting it control or flood the terminal."""
+    if len(key) > _KEY_LENGTH:
+        key = key[: _KEY_LENGTH - 3] + "..."
     return key if key.isprintable() else repr(key)
 
 

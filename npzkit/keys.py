@@ -68,10 +68,7 @@ def keys_of(names: Collection[str]) -> list[str]:
 
     One ``.npy`` is stripped, unless a bare member of that name is there too.
     """
-    keys = [name.removesuffix(SUFFIX) for name in names]
-    if len(set(keys)) < len(keys):
-        return [key if key not in names else name for key, name in zip(keys, names, strict=True)]
-    return keys
+    return [key if (key := name.removesuffix(SUFFIX)) not in names else name for name in names]
 
 
 def member_of(key: object, present: Container[str]) -> str | None:

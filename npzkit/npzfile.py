@@ -35,7 +35,8 @@ from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
 from npzkit.source import UNNAMED, FileSource, Source, open_source
-from npzkit.zip.directory import Entry, read_directory
+from npzkit.zip.directory import read_directory
+from npzkit.zip.entries import Entry
 from npzkit.zip.writer import ALIGNMENT
 
 __all__ = ["NpzFile", "open"]
@@ -174,8 +175,10 @@ class NpzFile(Mapping[str, Any]):
                 error.locate(path=self._path)
             raise
         self._entries = directory.entries
+        self._comment = directory.comment
+        self._end_offset = directory.end_offset
         self._reader = MemberReader(
-            self._source, directory, limits,
+            self._source, limits,
             allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
         )  # fmt: skip
         self._files: list[str] | None = None
@@ -221,7 +224,7 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return parse_metadata(self._reader.directory.comment)
+        return parse_metadata(self._comment)
 
     # -- reading ------------------------------------------------------------
 

@@ -20,7 +20,14 @@ import numpy as np
 from npzkit.codecs import STORED, crc32, crc32_combine
 from npzkit.errors import NpyFormatError, ZipFormatError
 from npzkit.extension_dtypes import restore
-from npzkit.format.array import array_bytes, empty_array, read_header, read_pickle, shaped
+from npzkit.format.array import (
+    array_bytes,
+    empty_array,
+    read_growing,
+    read_header,
+    read_pickle,
+    shaped,
+)
 from npzkit.format.header import (
     MAGIC_PREFIX,
     PREFIX_SIZE,
@@ -36,14 +43,16 @@ from npzkit.metadata import parse_attrs
 from npzkit.parallel import read_blocks
 from npzkit.source import Source
 from npzkit.window import HEADER_START, Window, aligned, read_usual, read_window
-from npzkit.zip.directory import Directory, Entry
+from npzkit.zip.entries import Entry
 from npzkit.zip.member import (
+    MAX_RATIOS,
     MemberStream,
     check_crc32,
     check_entry,
     check_room,
     data_offset,
     find_data,
+    header_end,
 )
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 
@@ -105,7 +114,6 @@ class MemberReader:
     Parameters
     ----------
     source : Source
-    directory : Directory
     limits : Limits
     allow_pickle : bool
     pickle_kwargs : mapping, optional
@@ -115,14 +123,12 @@ class MemberReader:
     def __init__(
         self,
         source: Source,
-        directory: Directory,
         limits: Limits,
         *,
         allow_pickle: bool,
         pickle_kwargs: Mapping[str, Any] | None,
     ) -> None:
         self.source = source
-        self.directory = directory
         self.size_limit = limits.member_size
         # numpy: whoever allows pickle trusts the file, and so its headers.
         self.header_limit = None if allow_pickle else limits.header_size
@@ -144,7 +150,7 @@ class MemberReader:
         """Bytes from the local header that hold a small member, or a guess at it."""
         size = LOCAL_HEADER_SIZE + len(entry.raw_name) + _EXTRA_GUESS
         size += min(entry.compressed_size, SMALL_SIZE)
-        return min(size, self.directory.directory_offset - entry.header_offset)
+        return min(size, entry.end_offset - entry.header_offset)
 
     def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
         """Read a plain member whose local header begins in `window`."""
@@ -152,10 +158,12 @@ class MemberReader:
             array = read_usual(window, entry, self.header_limit, options.verify)
             if array is not None:
                 return array
-        view = window.view
-        start = find_data(view, entry.header_offset - window.offset, entry)
-        check_room(window.offset + start, self.directory, entry)
-        header = self._header_in(view, start, entry)
+        view, position = window.view, entry.header_offset - window.offset
+        if header_end(view, position) > len(view):
+            return self._read_stream(entry, options)
+        start = find_data(view, position, entry)
+        check_room(window.offset + start, entry)
+        header = self._header_in(view[: start + entry.compressed_size], start, entry)
         if header is None or header.dtype.hasobject:
             return self._read_stream(entry, options)
         _check_nbytes(header, entry)
@@ -245,7 +253,7 @@ class MemberReader:
     def open_stream(self, entry: Entry, *, verify: bool = True) -> MemberStream:
         """Return the member's uncompressed bytes as a stream."""
         check_entry(entry, self.size_limit)
-        start = data_offset(self.source, self.directory, entry)
+        start = data_offset(self.source, entry)
         return MemberStream(self.source, entry, start, verify=verify)
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
@@ -256,8 +264,12 @@ class MemberReader:
         header = self._stream_header(stream, prefix, entry)
         if header.dtype.hasobject:
             return self._read_pickled(stream)
-        array, view = self._target(header, entry, options.out)
-        stream.read_exactly(view)
+        if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
+            # Nothing bounds what these methods may claim: grow with what comes.
+            array = self._restore(shaped(header, read_growing(stream, header)), entry)
+        else:
+            array, view = self._target(header, entry, options.out)
+            stream.read_exactly(view)
         stream.finish()
         return array
 

@@ -16,10 +16,10 @@ import numpy as np
 from npzkit.codecs import STORED, crc32
 from npzkit.format.header import MAGIC_PREFIX, parse_header
 from npzkit.source import Source
-from npzkit.zip.directory import Entry
-from npzkit.zip.member import LOCAL_FIELDS
+from npzkit.zip.entries import Entry
 from npzkit.zip.records import (
     FLAG_UTF8,
+    LOCAL_FIELDS,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
@@ -32,6 +32,9 @@ _ALIGNMENT = 64
 
 HEADER_START = struct.Struct("<6sBxH2x")
 """Magic, major version, and the length as version 1.0 has it."""
+
+_HEADS_SIZE = 512
+"""Bytes of both headers together that are looked at here."""
 
 _FORCED_ZIP64 = struct.Struct("<LQQ")
 _FORCED_ZIP64_START = 0x00100001
@@ -67,7 +70,8 @@ def read_window(source: Source, offset: int, size: int) -> Window:
 
 def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Move data that lies askew, as np.savez's: numpy computes on it at half speed."""
-    return array if array.flags.aligned else array.copy("K")
+    # copy() would turn S0 into S1.
+    return array if array.flags.aligned or not array.itemsize else array.copy("K")
 
 
 def read_usual(
@@ -78,49 +82,61 @@ def read_usual(
     None for any other. All checks are made in one go: an archive of 10,000
     small members spends half of its time here.
     """
-    _, raw_name, flags, method, crc, size, full_size, offset, disk, extra = entry
+    _, raw_name, flags, method, crc, size, full_size, offset, disk, extra, limit = entry
     view = window.view
     position = offset - window.offset
+    # Both headers as bytes of their own: they are cut up faster than a view.
+    heads = bytes(view[position : position + _HEADS_SIZE])
     try:
-        signature, *local, name_size, extra_size = LOCAL_FIELDS.unpack_from(view, position)
-        name_end = position + LOCAL_HEADER_SIZE + name_size
-        start = name_end + extra_size
-        magic, major, length = HEADER_START.unpack_from(view, start)
-        if extra_size == _FORCED_ZIP64.size and local[3:] == [SENTINEL_32, SENTINEL_32]:
-            # np.savez forces zip64 sizes on every local header.
-            zip64, local[4], local[3] = _FORCED_ZIP64.unpack_from(view, name_end)
-            if zip64 != _FORCED_ZIP64_START:
-                return None
+        local = LOCAL_FIELDS.unpack_from(heads)
+        name_end = LOCAL_HEADER_SIZE + local[6]
+        array_start = name_end + local[7]
+        magic, major, length = HEADER_START.unpack_from(heads, array_start)
+        if local[1:6] != entry[2:7] and not _has_forced_zip64(heads, name_end, local, entry):
+            return None
     except struct.error:
         return None
-    end, data_start = start + size, start + length + 10
+    data_start = array_start + length + 10
+    start = position + array_start
+    end = start + size
     if (
-        local != [flags, method, crc, size, full_size]
-        or signature != LOCAL_HEADER_SIGNATURE
-        or view[position + LOCAL_HEADER_SIZE : name_end] != raw_name
+        local[0] != LOCAL_HEADER_SIGNATURE
+        or heads[LOCAL_HEADER_SIZE:name_end] != raw_name
         or flags & ~FLAG_UTF8
         or method != STORED
         or size != full_size
         or disk
-        or extra
+        or window.offset + end > limit
         or magic != MAGIC_PREFIX
         or major != 1
         or (header_limit is not None and length > header_limit)
+        or data_start > len(heads)
+        or position + data_start > end
         or end > len(view)
-        or data_start > end
         or (verify and crc32(view[start:end]) != crc)
     ):
         return None
-    header = parse_header(bytes(view[start:data_start]))
+    header = parse_header(heads[array_start:data_start])
     _, shape, fortran_order, dtype, _, nbytes, python2 = header
+    data_start += position
     if (
         data_start + nbytes != end
         or fortran_order
         or python2
         or dtype.hasobject
         or dtype.names is not None
+        or (extra and dtype.type is np.void)
         or not nbytes
     ):
         return None
     array = np.ndarray(shape, dtype, window.array, data_start)
     return aligned(array) if data_start % dtype.alignment else array
+
+
+def _has_forced_zip64(heads: bytes, name_end: int, local: tuple[Any, ...], entry: Entry) -> bool:
+    """Whether the sizes stand in a zip64 block: np.savez forces one on every member."""
+    return bool(
+        local[1:6] == (*entry[2:5], SENTINEL_32, SENTINEL_32)
+        and local[7] == _FORCED_ZIP64.size
+        and _FORCED_ZIP64.unpack_from(heads, name_end) == (_FORCED_ZIP64_START, *entry[6:4:-1])
+    )

@@ -38,6 +38,7 @@ __all__ = [
     "empty_array",
     "needs_pickle",
     "read_array",
+    "read_growing",
     "write_array",
 ]
 
@@ -281,7 +282,7 @@ def read_array(
     header = read_header(fp, None if allow_pickle else max_header_size, stacklevel=2)
     if header.dtype.hasobject:
         return read_pickle(fp, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs)
-    data = _read_growing(fp, header)
+    data = read_growing(fp, header)
     return shaped(header, data)
 
 
@@ -327,7 +328,7 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
         ) from error
 
 
-def _read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
+def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
     """Read the data into a buffer that never runs far ahead of the stream."""
     buffer = np.empty(min(header.nbytes, _FIRST_ALLOCATION), np.uint8)
     done = 0
@@ -367,7 +368,7 @@ def read_some(fp: Any, view: memoryview) -> int:
 
 def read_bytes(fp: Any, size: int, what: str) -> bytes:
     """Read exactly `size` bytes of `what`, over short reads."""
-    data = b""
+    data = bytearray()
     while len(data) < size:
         try:
             piece = fp.read(size - len(data))
@@ -376,4 +377,4 @@ def read_bytes(fp: Any, size: int, what: str) -> bytes:
         if piece is not None and not piece:
             raise end_of_data(what, size, len(data))
         data += piece or b""
-    return data
+    return bytes(data)

@@ -20,10 +20,9 @@ from npzkit.errors import NpyFormatError
 
 __all__ = ["descr_to_dtype", "drop_metadata", "dtype_to_descr", "is_legacy"]
 
-_TYPE_STRING = re.compile(
-    r"[<>|=]?[A-Za-z_]+[0-9]{0,18}(?:\[[0-9]{0,18}[A-Za-zμ]+(?:/[0-9]{1,18})?\])?", re.ASCII
-)
-"""``<f8``, ``|S12``, ``<M8[25s]``, ``float64``: never ``(2,)i4,f8``."""
+_TYPE_STRING = re.compile(r"[<>|=]?[A-Za-z_]+[0-9]{0,18}(?:\[([0-9]{0,10})[A-Za-zμ]+\])?", re.ASCII)
+"""``<f8``, ``|S12``, ``<M8[25s]``, ``float64``: never ``(2,)i4,f8``, and never a
+divided unit (``<M8[s/2]``), which numpy does not write and crashes on."""
 
 _DTYPE_ERRORS = (
     TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError,
@@ -128,9 +127,13 @@ def descr_to_dtype(descr: Any) -> np.dtype[Any]:
 
 def _dtype(descr: Any) -> np.dtype[Any]:
     if isinstance(descr, str):
-        if not _TYPE_STRING.fullmatch(descr):
+        match = _TYPE_STRING.fullmatch(descr)
+        if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
             raise _invalid(descr, "no dtype's name looks like this")
-        return np.dtype(descr)
+        dtype = np.dtype(descr)
+        if not is_legacy(dtype):
+            raise _invalid(descr, "its elements are not plain bytes")
+        return dtype
     if isinstance(descr, tuple):
         if len(descr) != 2:
             raise _invalid(descr, "a subarray is (descr, shape)")

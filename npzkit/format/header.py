@@ -54,6 +54,8 @@ MAX_EMPTY_ITEMS = 2**24
 
 _ENCODINGS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", "utf8")}
 _CACHE_SIZE = 4096
+_CACHED_SIZE = 512
+"""Bytes of the longest header that is cached; hostile ones are longer."""
 
 
 class NpyHeader(NamedTuple):
@@ -169,9 +171,8 @@ def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
     )
 
 
-@functools.lru_cache(maxsize=_CACHE_SIZE)
 def parse_header(data: bytes) -> NpyHeader:
-    """Parse one whole header, magic included. Cached by its bytes.
+    """Parse one whole header, magic included. Short ones are cached by their bytes.
 
     Checkpoints repeat few headers; a repeated one costs a dictionary lookup.
     Treat the dtype as shared, see `NpyHeader.fresh`.
@@ -191,6 +192,10 @@ def parse_header(data: bytes) -> NpyHeader:
     >>> header.shape, header.dtype, header.data_offset, header.nbytes
     ((3, 4), dtype('float32'), 128, 48)
     """
+    return _parse_cached(data) if len(data) <= _CACHED_SIZE else _parse(data)
+
+
+def _parse(data: bytes) -> NpyHeader:
     if header_size(data[:PREFIX_SIZE], None) != len(data):
         raise NpyFormatError("the header has another length than it says", found=len(data))
     version = data[6], data[7]
@@ -205,8 +210,13 @@ def parse_header(data: bytes) -> NpyHeader:
     fields, python2 = parse_literal(text, python2=version <= (2, 0))
     shape, fortran_order = _check_fields(fields)
     dtype = descr_to_dtype(fields["descr"])
+    if dtype.subdtype is not None:
+        raise NpyFormatError("a subarray can only be the dtype of a field", found=fields["descr"])
     nbytes = _check_size(shape, dtype)
     return NpyHeader(version, shape, fortran_order, dtype, len(data), nbytes, python2)
+
+
+_parse_cached = functools.lru_cache(maxsize=_CACHE_SIZE)(_parse)
 
 
 def _check_fields(fields: object) -> tuple[tuple[int, ...], bool]:

@@ -25,8 +25,8 @@ from npzkit.errors import NpyFormatError
 
 __all__ = ["parse_literal"]
 
-MAX_DEPTH = 200
-"""Brackets within brackets; Python's own parser stops at 200 as well."""
+MAX_DEPTH = 100
+"""Brackets within brackets: fifty nested structures. Python's parser stops at 200."""
 
 MAX_DIGITS = 20
 """2**64 has 20 digits. Bounds ``int()``, which is quadratic in the digits."""
@@ -34,7 +34,7 @@ MAX_DIGITS = 20
 _TOKEN = re.compile(
     r"""[ \t\n\r]*(?:
         (?P<mark>[](){}[:,])
-      | [uU]?(?P<string>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
+      | [uU]?(?P<string>'(?:[^'\\\n]++|\\.)*+'|"(?:[^"\\\n]++|\\.)*+")
       | (?P<integer>-?(?:0|[1-9][0-9]*))(?P<long>L?)(?![0-9A-Za-z_.])
       | (?P<word>True|False)(?![0-9A-Za-z_])
       | (?P<end>\Z)
@@ -80,7 +80,11 @@ def parse_literal(text: str, *, python2: bool = False) -> tuple[Any, bool]:
     """
     parser = _Parser(text, python2)
     parser.advance()
-    value = parser.value(0)
+    try:
+        value = parser.value(0)
+    except RecursionError:
+        # The caller's own stack was nearly full.
+        raise parser.unexpected("less nesting") from None
     if parser.kind != "end":
         raise parser.unexpected("the end of the header")
     return value, parser.had_long

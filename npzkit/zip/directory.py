@@ -8,6 +8,8 @@ only what it has read.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -31,10 +33,14 @@ from npzkit.zip.end import (
     resolve_end,
     scan_ends,
 )
-from npzkit.zip.entries import Entry, check_layout, parse_entries
+from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.records import END_SIZE
 
 __all__ = ["Directory", "Entry", "read_directory"]
+
+
+_CANDIDATE_COUNT = 1000
+"""End records tried in a torn archive; a real one has few that lead nowhere."""
 
 
 class Directory(NamedTuple):
@@ -46,8 +52,6 @@ class Directory(NamedTuple):
         By member name, in the directory's order; of equal names, the last.
     comment : bytes
         The archive's comment.
-    start_offset : int
-        Where the archive begins in the file.
     directory_offset : int
         Where its central directory begins.
     end_offset : int
@@ -56,7 +60,6 @@ class Directory(NamedTuple):
 
     entries: dict[str, Entry]
     comment: bytes
-    start_offset: int
     directory_offset: int
     end_offset: int
 
@@ -111,25 +114,28 @@ def _read(
     start, base = find_base(source, end, starts)
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
-    entries = parse_entries(data, record.entry_count, base, offset)
-    check_layout(entries, start, offset)
+    entries = parse_entries(data, record.entry_count, base, start, offset)
     named = {entry.name: entry for entry in entries}
     if len(named) < len(entries):
         _report_repeated(entries, strict)
-    total = sum(entry.uncompressed_size for entry in named.values()) if limits.total_size else 0
-    if limits.total_size is not None and total > limits.total_size:
+    if limits.total_size is not None:
+        _check_total(named, limits.total_size)
+    return Directory(named, record.comment, offset, end.end_offset)
+
+
+def _check_total(entries: dict[str, Entry], limit: int) -> None:
+    total = sum(entry.uncompressed_size for entry in entries.values())
+    if total > limit:
         raise LimitExceededError(
             "the members take too many bytes uncompressed",
             found=total,
-            expected=f"at most {limits.total_size}",
+            expected=f"at most {limit}",
             remedy="Raise Limits.total_size.",
         )
-    return Directory(named, record.comment, start, offset, end.end_offset)
 
 
 def _report_repeated(entries: list[Entry], strict: bool) -> None:
-    seen: set[str] = set()
-    name = next(entry.name for entry in entries if entry.name in seen or seen.add(entry.name))  # type: ignore[func-returns-value]
+    name = collections.Counter(entry.name for entry in entries).most_common(1)[0][0]
     if strict:
         raise AmbiguousArchiveError(
             "a member's name occurs twice",
@@ -177,7 +183,7 @@ def _find_last_commit(
 ) -> Directory | None:
     """Try end records from the last to the first, in time linear in the file."""
     budget = 2 * source.size
-    for end_offset in scan_ends(source):
+    for end_offset in itertools.islice(scan_ends(source), _CANDIDATE_COUNT):
         try:
             end = resolve_end(source, end_offset)
             find_base(source, end, starts)

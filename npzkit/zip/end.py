@@ -7,6 +7,7 @@ archive begins. Parses no entry.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -187,11 +188,25 @@ def scan_ends(source: Source) -> Iterator[int]:
         data = source.read_at(low, min(high + 3, source.size) - low)
         for position in _positions(data, END_SIGNATURE):
             offset = low + position
-            if offset < high and offset + END_SIZE <= source.size:
-                size = source.read_at(offset + 20, 2)
-                if offset + END_SIZE + int.from_bytes(size, "little") <= source.size:
-                    yield offset
+            if offset < high and _is_plausible(source, data, position, offset):
+                yield offset
         high = low
+
+
+def _is_plausible(source: Source, data: bytes, position: int, offset: int) -> bool:
+    """Whether a signature may begin an end record, from its own 22 bytes alone.
+
+    A hostile file holds a signature every four bytes; this is what each costs.
+    """
+    head = data[position : position + END_SIZE]
+    if len(head) < END_SIZE:
+        head = source.read_at(offset, min(END_SIZE, source.size - offset))
+    if len(head) < END_SIZE or head[4:8] != b"\0\0\0\0" or head[8:10] != head[10:12]:
+        return head[4:8] == b"\xff\xff\xff\xff"
+    size, start, comment_size = struct.unpack_from("<LLH", head, 12)
+    if offset + END_SIZE + comment_size > source.size:
+        return False
+    return bool(size + start <= offset or SENTINEL_32 in (size, start))
 
 
 _KNOWN_BEGINNINGS = (

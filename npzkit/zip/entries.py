@@ -7,7 +7,6 @@ agree with their zip64 values, a place of its own in the file.
 from __future__ import annotations
 
 import re
-import struct
 from typing import NamedTuple
 
 from npzkit.errors import ZipFormatError
@@ -15,15 +14,14 @@ from npzkit.zip import records
 from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID, find_extra, parse_unicode_path, parse_zip64
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
+    ENTRY_FIELDS,
     FLAG_UTF8,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
 )
 
-__all__ = ["Entry", "check_layout", "parse_entries"]
+__all__ = ["Entry", "parse_entries"]
 
-# The central entry without what reading a member does not need.
-_ENTRY = struct.Struct("<4s4xHH4xLLLHHHH6xL")
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -45,6 +43,9 @@ class Entry(NamedTuple):
         0, but for members of a split archive.
     extra : bytes
         The central extra field.
+    end_offset : int
+        Where the next member begins, or the directory: nothing of the member
+        lies behind it.
     """
 
     name: str
@@ -57,14 +58,35 @@ class Entry(NamedTuple):
     header_offset: int
     disk_start: int
     extra: bytes
+    end_offset: int
 
 
-def parse_entries(data: bytes, count: int, base: int, offset: int) -> list[Entry]:
-    """Parse all entries in one pass: 1 microsecond each."""
+def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -> list[Entry]:
+    """Parse all entries in one pass: 1 microsecond each.
+
+    Parameters
+    ----------
+    data : bytes
+        The central directory.
+    count : int
+        Entries that the end record counts.
+    base : int
+        What header offsets count from, in bytes of the file.
+    start, offset : int
+        Where the archive begins in the file, and where its directory does.
+
+    Raises
+    ------
+    ZipFormatError
+        An entry is damaged, there are more or fewer than counted, or members
+        overlap each other or the directory (CVE-2024-0450).
+    """
     if count * CENTRAL_ENTRY_SIZE > len(data):
         raise _miscounted(count, len(data) // CENTRAL_ENTRY_SIZE, offset)
     entries: list[Entry] = []
-    append, unpack, new, size = entries.append, _ENTRY.unpack_from, tuple.__new__, len(data)
+    append, unpack, new, size = entries.append, ENTRY_FIELDS.unpack_from, tuple.__new__, len(data)
+    # Where a member ends is known once the next one's offset is.
+    pending: tuple[object, ...] = ()
     position = 0
     for _ in range(count):
         if position + CENTRAL_ENTRY_SIZE > size:
@@ -79,7 +101,7 @@ def parse_entries(data: bytes, count: int, base: int, offset: int) -> list[Entry
         if signature != records.CENTRAL_ENTRY_SIGNATURE or end > size:
             # Parsing the record at length raises the precise error.
             _parse_precisely(data, position, offset)
-        extra = data[name_end : name_end + extra_size]
+        extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
         if not name.isprintable() or not name:
             name = _decode_name(raw_name, flags, extra, offset + position)
@@ -92,19 +114,19 @@ def parse_entries(data: bytes, count: int, base: int, offset: int) -> list[Entry
             compressed_size, uncompressed_size, header_offset = _resolve_zip64(
                 extra, (uncompressed_size, compressed_size, header_offset), offset + position
             )
-        append(
-            new(
-                Entry,
-                (
-                    name, raw_name, flags, method, crc32, compressed_size, uncompressed_size,
-                    header_offset + base, disk_start, extra,
-                ),
-            )
+        header_offset += base
+        if pending:
+            append(new(Entry, (*pending, header_offset)))
+        pending = (
+            name, raw_name, flags, method, crc32, compressed_size, uncompressed_size,
+            header_offset, disk_start, extra,
         )  # fmt: skip
         position = end
     if position != size:
         raise _miscounted(count, "more bytes behind the last entry", offset + position)
-    return entries
+    if pending:
+        append(new(Entry, (*pending, offset)))
+    return entries if _is_laid_out(entries, start) else _lay_out(entries, start, offset)
 
 
 def _parse_precisely(data: bytes, position: int, offset: int) -> None:
@@ -185,34 +207,30 @@ def _check_surplus_zip64(payload: bytes, values: tuple[int, ...], offset: int) -
             )
 
 
-def check_layout(entries: list[Entry], start: int, directory_offset: int) -> None:
-    """Raise where members overlap each other or the directory (CVE-2024-0450)."""
-    if _find_overlap(entries, start, directory_offset) is None:
-        return
-    # Programs that edit archives list members in another order than they lie.
-    in_file = sorted(entries, key=lambda entry: entry.header_offset)
-    overlap = _find_overlap(in_file, start, directory_offset)
-    if overlap is not None:
-        name, found, expected = overlap
-        raise ZipFormatError(
-            "members overlap each other or the central directory",
-            key=name,
-            offset=found,
-            found=f"a start at {found}",
-            expected=f"the end of what comes before, at least {expected}",
-            remedy="The file is damaged or cut, or made to expand without end: fetch it again.",
-        )
+def _is_laid_out(entries: list[Entry], start: int) -> bool:
+    """Whether each member has the room it needs up to its end."""
+    for _, raw_name, _, _, _, compressed_size, _, offset, _, _, end in entries:
+        if offset < start or offset + LOCAL_HEADER_SIZE + len(raw_name) + compressed_size > end:
+            return False
+    return True
 
 
-def _find_overlap(
-    entries: list[Entry], start: int, directory_offset: int
-) -> tuple[str, int, int] | None:
-    """Return the first that starts too early, where, and where it may start."""
-    free_offset = start
-    for name, raw_name, _, _, _, compressed_size, _, offset, _, _ in entries:
-        if offset < free_offset:
-            return name, offset, free_offset
-        free_offset = offset + LOCAL_HEADER_SIZE + len(raw_name) + compressed_size
-    if free_offset > directory_offset and entries:
-        return entries[-1].name, directory_offset, free_offset
-    return None
+def _lay_out(entries: list[Entry], start: int, directory_offset: int) -> list[Entry]:
+    """Find the ends of members listed in another order than they lie in.
+
+    Programs that edit archives list them so. What still lacks room overlaps.
+    """
+    offsets = sorted(entry.header_offset for entry in entries)
+    ends = dict(zip(offsets, [*offsets[1:], directory_offset], strict=True))
+    placed = [entry._replace(end_offset=ends[entry.header_offset]) for entry in entries]
+    for entry in placed:
+        if len(ends) < len(placed) or not _is_laid_out([entry], start):
+            raise ZipFormatError(
+                "members overlap each other or the central directory",
+                key=entry.name,
+                offset=entry.header_offset,
+                found=f"{entry.compressed_size} bytes and a header",
+                expected=f"at most {entry.end_offset - entry.header_offset} bytes",
+                remedy="The file is damaged or cut, or made to expand without end: fetch it again.",
+            )
+    return placed

@@ -11,25 +11,42 @@ import io
 import struct
 from typing import Any
 
-from npzkit.codecs import DEFLATED, STORED, Decompressor, crc32, decompressor, method_name
+from npzkit.codecs import (
+    DEFLATED,
+    DEFLATED64,
+    STORED,
+    Decompressor,
+    crc32,
+    decompressor,
+    method_name,
+)
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
 from npzkit.source import Source
 from npzkit.zip import records
-from npzkit.zip.directory import Directory, Entry
+from npzkit.zip.entries import Entry
 from npzkit.zip.extra import ZIP64_ID, find_extra, parse_zip64
-from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED, LOCAL_HEADER_SIZE, SENTINEL_32
+from npzkit.zip.records import (
+    FLAG_DESCRIPTOR,
+    FLAG_ENCRYPTED,
+    LOCAL_FIELDS,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+)
 
 __all__ = [
-    "DEFLATE_MAX_RATIO",
+    "MAX_RATIOS",
     "MemberStream",
     "check_crc32",
     "check_entry",
+    "check_room",
     "data_offset",
     "find_data",
+    "header_end",
 ]
 
-DEFLATE_MAX_RATIO = 1032
-"""Deflate spends at least one bit on 258 bytes, plus one for each match's distance."""
+MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
+"""Bytes that one compressed byte can stand for at most: a match of 258 bytes
+takes 2 bits, Deflate64's of 65,538 takes 18."""
 
 _REFUSED_FLAGS = (
     FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
@@ -39,10 +56,7 @@ _INPUT_SIZE = 1 << 16
 _OUTPUT_SIZE = 1 << 18
 """Bytes taken at a time, so that their CRC finds them in the cache."""
 _REST_SIZE = 1 << 22
-
-LOCAL_FIELDS = struct.Struct("<4s2xHH4xLLLHH")
-"""A local header's signature, flags, method, CRC and sizes, without version and
-time, which no reader compares; then the sizes of name and extra field."""
+"""Bytes made room for at a time, where the member's size is only claimed."""
 
 
 def check_entry(entry: Entry, size_limit: int | None = None) -> None:
@@ -76,12 +90,13 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
         raise ZipFormatError(
             "a stored member has two different sizes", found=compressed_size, expected=size
         )
-    if entry.method == DEFLATED and size > DEFLATE_MAX_RATIO * compressed_size:
+    reachable = MAX_RATIOS.get(entry.method, size) * compressed_size
+    if size > reachable:
         raise ZipFormatError(
             "the member claims more bytes than its compressed data can hold",
             offset=entry.header_offset,
             found=f"{size} bytes from {compressed_size}",
-            expected=f"at most {DEFLATE_MAX_RATIO * compressed_size}",
+            expected=f"at most {reachable}",
             remedy="The file is damaged, or made to exhaust memory.",
         )
 
@@ -175,39 +190,42 @@ def _differs(entry: Entry, field: str, found: object, expected: object) -> ZipFo
     )
 
 
-def data_offset(source: Source, directory: Directory, entry: Entry) -> int:
+def header_end(window: bytes | memoryview, position: int) -> int:
+    """Return where the local header at `position` ends, by its own sizes."""
+    name_size, extra_size = struct.unpack_from("<HH", window, position + LOCAL_HEADER_SIZE - 4)
+    end: int = position + LOCAL_HEADER_SIZE + name_size + extra_size
+    return end
+
+
+def data_offset(source: Source, entry: Entry) -> int:
     """Read and check a member's local header; return where its data begins.
 
     For a member with a data descriptor that is read and compared too.
     """
-    offset = entry.header_offset
-    room = directory.directory_offset - offset
+    offset, room = entry.header_offset, entry.end_offset - entry.header_offset
     head = source.read_at(offset, min(LOCAL_HEADER_SIZE + len(entry.raw_name) + 1024, room))
-    if len(head) >= LOCAL_HEADER_SIZE:
-        name_size, extra_size = struct.unpack_from("<HH", head, LOCAL_HEADER_SIZE - 4)
-        header_size = LOCAL_HEADER_SIZE + name_size + extra_size
-        if len(head) < header_size <= room:
-            head = source.read_at(offset, header_size)
+    if len(head) < header_end(head, 0) <= room:
+        head = source.read_at(offset, header_end(head, 0))
     start = offset + find_data(head, 0, entry)
-    check_room(start, directory, entry)
+    check_room(start, entry)
     if entry.flags & FLAG_DESCRIPTOR:
-        _check_descriptor(source, start + entry.compressed_size, directory, entry)
+        _check_descriptor(source, start + entry.compressed_size, entry)
     return start
 
 
-def check_room(start: int, directory: Directory, entry: Entry) -> None:
+def check_room(start: int, entry: Entry) -> None:
     """Raise where a member's data, as its local header places it, runs over."""
-    if start + entry.compressed_size > directory.directory_offset:
+    if start + entry.compressed_size > entry.end_offset:
         raise ZipFormatError(
-            "the member's data overlaps the central directory",
+            "the member's data overlaps what comes behind it",
             offset=start,
             found=f"{entry.compressed_size} bytes",
-            expected=f"at most {max(directory.directory_offset - start, 0)}",
+            expected=f"at most {max(entry.end_offset - start, 0)}",
         )
 
 
-def _check_descriptor(source: Source, offset: int, directory: Directory, entry: Entry) -> None:
-    size = min(records.DESCRIPTOR_MAX_SIZE, directory.directory_offset - offset)
+def _check_descriptor(source: Source, offset: int, entry: Entry) -> None:
+    size = min(records.DESCRIPTOR_MAX_SIZE, entry.end_offset - offset)
     data = source.read_at(offset, size)
     if not records.matches_data_descriptor(
         data, entry.crc32, entry.compressed_size, entry.uncompressed_size
@@ -307,6 +325,9 @@ class MemberStream(io.RawIOBase):
     def read_up_to(self, size: int) -> bytes:
         """Return `size` bytes, fewer only where the member ends before."""
         size = min(size, self._entry.uncompressed_size - self._done)
+        if size > _REST_SIZE:
+            steps = (min(_REST_SIZE, size - start) for start in range(0, size, _REST_SIZE))
+            return b"".join([self.read_up_to(step) for step in steps])
         data = bytearray(size)
         self.read_exactly(memoryview(data))
         return bytes(data)

@@ -62,6 +62,15 @@ DOS_DATE_1980 = 0x21
 
 _LOCAL = struct.Struct("<4sHHHHHLLLHH")
 _CENTRAL = struct.Struct("<4sHHHHHHLLLHHHHHLL")
+
+# The same without versions, times and attributes, which reading never looks at:
+# the two that are parsed 10,000 times an archive.
+LOCAL_FIELDS = struct.Struct("<4s2xHH4xLLLHH")
+"""Signature, flags, method, CRC-32, compressed and uncompressed size, sizes of
+name and extra field."""
+ENTRY_FIELDS = struct.Struct("<4s4xHH4xLLLHHHH6xL")
+"""Signature, flags, method, CRC-32, compressed and uncompressed size, sizes of
+name, extra field and comment, disk, offset of the local header."""
 _END = struct.Struct("<4sHHHHLLH")
 _ZIP64_END = struct.Struct("<4sQHHLLQQQQ")
 _ZIP64_LOCATOR = struct.Struct("<4sLQL")
@@ -88,11 +97,6 @@ class LocalHeader(NamedTuple):
     name: bytes
     extra: bytes
 
-    @property
-    def size(self) -> int:
-        """Bytes of the record; the member's data follows."""
-        return LOCAL_HEADER_SIZE + len(self.name) + len(self.extra)
-
 
 class CentralEntry(NamedTuple):
     """Central directory file header, section 4.3.12."""
@@ -113,11 +117,6 @@ class CentralEntry(NamedTuple):
     name: bytes
     extra: bytes
     comment: bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of the record; the next entry follows."""
-        return CENTRAL_ENTRY_SIZE + len(self.name) + len(self.extra) + len(self.comment)
 
 
 class EndOfCentralDirectory(NamedTuple):

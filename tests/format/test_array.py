@@ -138,7 +138,7 @@ def test_objects_need_pickle_both_ways():
 
 
 @pytest.mark.parametrize(
-    "descr", ["[('a', '|O')]", "[('a', '|O', (2,))]", "('|O', (2,))", "[('a', [('b', '|O')])]"]
+    "descr", ["[('a', '|O')]", "[('a', '|O', (2,))]", "[('a', [('b', '|O')])]"]
 )
 def test_objects_inside_structures_are_found(descr, monkeypatch):
     """An object dtype at any depth is refused before pickle is touched."""

@@ -85,7 +85,6 @@ def test_any_local_header_survives(fields):
     header = LocalHeader(*fields)
     data = records.format_local_header(header)
     assert records.parse_local_header(data) == header
-    assert header.size == len(data)
 
 
 @given(st.tuples(*[U16] * 6, U32, U32, U32, U16, U16, U32, U32, BYTES, BYTES, BYTES))
@@ -94,7 +93,23 @@ def test_any_central_entry_survives(fields):
     entry = CentralEntry(*fields)
     data = records.format_central_entry(entry)
     assert records.parse_central_entry(data) == entry
-    assert entry.size == len(data)
+
+
+@given(st.tuples(*[U16] * 6, U32, U32, U32, U16, U16, U32, U32, BYTES, BYTES, BYTES))
+def test_the_short_layouts_are_cut_from_the_long_ones(fields):
+    """What reading unpacks of a header is what parsing it at length gives."""
+    entry = CentralEntry(*fields)
+    data = records.format_central_entry(entry)
+    assert records.ENTRY_FIELDS.unpack_from(data) == (
+        b"PK\x01\x02", entry.flags, entry.method, entry.crc32, entry.compressed_size,
+        entry.uncompressed_size, len(entry.name), len(entry.extra), len(entry.comment),
+        entry.disk_start, entry.header_offset,
+    )  # fmt: skip
+    header = LocalHeader(*fields[1:9], entry.name, entry.extra)
+    assert records.LOCAL_FIELDS.unpack_from(records.format_local_header(header)) == (
+        b"PK\x03\x04", header.flags, header.method, header.crc32, header.compressed_size,
+        header.uncompressed_size, len(header.name), len(header.extra),
+    )  # fmt: skip
 
 
 @given(U32, U32, U32, st.booleans(), st.booleans())

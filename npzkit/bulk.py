@@ -21,8 +21,9 @@ _SPAN_SIZE = 1 << 20
 """Bytes of neighbours read in one call, and kept alive by any array of them."""
 _GAP_SIZE = 1 << 14
 """Dead bytes that are read along rather than making a second call."""
-_THREADS_SIZE = 1 << 22
-"""Bytes below which starting threads costs more than they save."""
+_THREADS_SIZE = 1 << 20
+"""Bytes of a compressed member from which on it is given to a thread: smaller
+ones spend their time in Python, where threads only wait for each other."""
 
 Item = tuple[str, Entry]
 
@@ -57,10 +58,13 @@ def read_many(
     for span in _spans(small):
         _read_span(reader, span, results, verify)
     _read_large(reader, large, results, threads, verify)
-    size = sum(entry.uncompressed_size for _, entry in other)
-    tasks = [_task(reader, item, Options(verify=verify)) for item in other]
-    done = run(tasks, threads if size >= _THREADS_SIZE else 1)
-    results.update(zip((key for key, _ in other), done, strict=True))
+    options = Options(verify=verify)
+    shared = [item for item in other if item[1].uncompressed_size >= _THREADS_SIZE]
+    done = run([_task(reader, item, options) for item in shared], threads)
+    results.update(zip((key for key, _ in shared), done, strict=True))
+    for item in other:
+        if item[1].uncompressed_size < _THREADS_SIZE:
+            results[item[0]] = _task(reader, item, options)()
     return results
 
 
@@ -91,7 +95,11 @@ def _read_span(
     header_limit, size_limit = reader.header_limit, reader.size_limit
     for key, entry in span:
         if size_limit is None or entry.compressed_size <= size_limit:
-            array = read_usual(window, entry, header_limit, verify)
+            try:
+                array = read_usual(window, entry, header_limit, verify)
+            except NpzkitError as error:
+                error.locate(key=key)
+                raise
             if array is not None:
                 results[key] = array
                 continue

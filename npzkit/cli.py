@@ -30,4 +30,7 @@ def demo(folder: str | None) -> None:
         data = demo_module.find_data(folder)
     except FileNotFoundError as error:
         raise click.UsageError(str(error)) from error
-    demo_module.run(data, Console(highlight=False))
+    try:
+        demo_module.run(data, Console(highlight=False))
+    except npzkit.NpzkitError as error:
+        raise click.ClickException(str(error)) from error

@@ -11,6 +11,8 @@ it in `DECOMPRESSORS`; to add an encoder, enter it in `COMPRESSORS`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib.machinery
 import importlib.util
 import operator
@@ -277,6 +279,7 @@ class _Deflate64:
         return bytes(out)
 
 
+@functools.cache
 def _import_deflate64() -> Any:
     """Load zipfile-deflate64's extension module, and nothing else of it.
 
@@ -304,12 +307,16 @@ def _bzip2(compressed_size: int, uncompressed_size: int) -> Decompressor:
 
 
 def _zstandard(compressed_size: int, uncompressed_size: int) -> Decompressor:
+    zstd = _import_zstandard()
+    return _FromObject("zstandard", zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
+
+
+@functools.cache
+def _import_zstandard() -> Any:
+    """Return Python's own module, from 3.14 on, or its backport."""
     for name in ("compression.zstd", "backports.zstd"):
-        try:
-            zstd = importlib.import_module(name)
-        except ImportError:
-            continue
-        return _FromObject("zstandard", zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(name)
     raise UnsupportedError(
         "reading Zstandard needs Python 3.14, or the package backports.zstd",
         remedy="Install it: python -m pip install backports.zstd.",

@@ -11,8 +11,6 @@ import os
 import pickle
 from typing import Any
 
-import numpy as np
-
 from npzkit.errors import PickleRefusedError
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
@@ -177,5 +175,4 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
-    arrays = {key: np.asanyarray(array) for key, array in kwds.items()}
-    save(file, arrays, compression=compression, allow_pickle=allow_pickle)
+    save(file, kwds, compression=compression, allow_pickle=allow_pickle)

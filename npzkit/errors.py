@@ -29,6 +29,8 @@ class                    raised when                     is also a
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 import zipfile
 from typing import Any
 
@@ -50,6 +52,8 @@ __all__ = [
     "UnsupportedError",
     "ZipFormatError",
 ]
+
+_PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 _SHOWN_LENGTH = 120
 """A hostile header may be megabytes long: messages quote this much of it."""
@@ -194,6 +198,17 @@ class StaleArchiveError(NpzkitError, ValueError):
 
 class NotMappableError(NpzkitError, ValueError):
     """The member cannot be memory-mapped."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn in the name of the first caller outside npzkit.
+
+    ``skip_file_prefixes`` of `warnings.warn` does the same from Python 3.12 on.
+    """
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 class TornArchiveWarning(UserWarning):

@@ -7,13 +7,13 @@ it; its true name is an attribute of the member. Owns that attribute.
 from __future__ import annotations
 
 import importlib
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from npzkit.errors import UnsupportedError
+from npzkit.errors import UnsupportedError, warn
+from npzkit.format.descr import is_legacy
 
 __all__ = ["DTYPE_ATTRIBUTE", "check_fields", "extension_name", "restore", "restored_dtype"]
 
@@ -34,9 +34,7 @@ def check_fields(dtype: np.dtype[Any]) -> None:
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:
     """Return the name that the dtype's ``descr`` loses, or None."""
-    if dtype.kind != "V" or dtype.type is np.void or dtype.names is not None:
-        return None
-    return dtype.name
+    return dtype.name if dtype.isbuiltin == 2 and is_legacy(dtype) else None
 
 
 def restore(array: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
@@ -57,11 +55,10 @@ def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[A
     try:
         ml_dtypes = importlib.import_module("ml_dtypes")
     except ImportError:
-        warnings.warn(
+        warn(
             f"this array was saved as {name[:40]!r}; without the package ml_dtypes it is read "
             "as bytes. Install it: python -m pip install ml_dtypes",
             UserWarning,
-            stacklevel=2,
         )
         return dtype
     scalar = getattr(ml_dtypes, name, None) if name.isidentifier() else None

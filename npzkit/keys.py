@@ -17,11 +17,12 @@ _NAME_MAX_SIZE = 0xFFFF
 
 _UNSAFE = (
     (re.compile(r"\Z"), "it is empty"),
-    (re.compile(r"/|[A-Za-z]:[/\\]"), "it is an absolute path"),
+    (re.compile(r"/|[A-Za-z]:"), "it is an absolute path, or begins with a drive"),
     (re.compile(r".*[\x00-\x1f\x7f]", re.DOTALL), "it holds a control character"),
     (re.compile(r".*[\ud800-\udfff]", re.DOTALL), "it holds half a surrogate pair"),
     (re.compile(r".*\\", re.DOTALL), "it holds a backslash, a separator on Windows"),
-    (re.compile(r"(.*/)?\.\.(/|\Z)", re.DOTALL), "it has a '..' part"),
+    (re.compile(r"(.*/)?\.\.?(/|\Z)", re.DOTALL), "it has a '.' or '..' part"),
+    (re.compile(r".*/(/|\Z)", re.DOTALL), "it has an empty part"),
     (re.compile(r".*\.npy\Z", re.DOTALL), "it ends in '.npy', which is the member's name"),
 )
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", re.ASCII)

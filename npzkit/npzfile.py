@@ -7,10 +7,9 @@ members is `npzkit.zip`'s, turning them into arrays `npzkit.reader`'s.
 from __future__ import annotations
 
 import io
-import os
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, BinaryIO, Literal, cast
 
@@ -31,12 +30,14 @@ from npzkit.format.header import NpyHeader
 from npzkit.info import ArrayInfo, format_summary
 from npzkit.keys import keys_of, member_of
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
+from npzkit.mapping import FileMap
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
-from npzkit.source import UNNAMED, FileSource, Source, open_source
+from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
+from npzkit.zip.member import MemberStream
 from npzkit.zip.writer import ALIGNMENT
 
 __all__ = ["NpzFile", "open"]
@@ -54,14 +55,16 @@ class NpzFile(Mapping[str, Any]):
 
     Opening reads the archive's directory and nothing else. Each access reads
     its member again and returns a fresh, writable array whose CRC-32 was
-    compared; only headers are cached. An archive may be shared by threads and
-    used in forked processes; pickled, it is opened again by its path.
+    compared; only headers are cached. An archive may be shared by threads. From
+    a path, an ordinary file or bytes it may be used in forked processes, and
+    from a path pickled: it is opened again there.
 
     Parameters
     ----------
     file : path, bytes-like, file object or zipfile.ZipFile
         Bytes are contents. A file object must be able to read and seek; it is
-        left open on `close`, its position is not used and not kept.
+        left open on `close`. The archive begins at the file's start, or where
+        the object stands.
     own_fid : bool, default False
         Close the file object with the archive.
     allow_pickle : bool, default False
@@ -147,10 +150,13 @@ class NpzFile(Mapping[str, Any]):
             _check_mmap_mode(mmap_mode)
         self._zip: zipfile.ZipFile | None = None
         self._zip_stream: io.BufferedReader | None = None
+        self._map: FileMap | None = None
         if isinstance(file, zipfile.ZipFile):
             self._zip, file, own_fid = file, _file_of(file), False
         if limits is None:
             limits = Limits(header_size=max_header_size)
+        elif max_header_size != DEFAULT_HEADER_SIZE:
+            raise ValueError("give max_header_size or limits=Limits(header_size=...), not both")
         elif not isinstance(limits, Limits):
             raise TypeError(f"limits must be an npzkit.Limits, not {type(limits).__name__}")
         self.allow_pickle = allow_pickle
@@ -413,9 +419,11 @@ class NpzFile(Mapping[str, Any]):
         """
         entry = self._entry(key)
         try:
-            return cast(BinaryIO, io.BufferedReader(self._reader.open_stream(entry), 1 << 18))
+            stream = self._reader.open_stream(entry)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
+        located = _LocatedStream(stream, lambda error: self._explain(error, key))
+        return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
 
     def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
         """Map a stored member's array into memory, without reading it.
@@ -452,20 +460,15 @@ class NpzFile(Mapping[str, Any]):
                 key=key,
                 remedy=f"Read it with npz.read(key){remedy}.",
             )
-        order = cast(Any, "F" if info.fortran_order else "C")
-        shape, dtype = cast("tuple[int, ...]", info.shape), cast("np.dtype[Any]", info.dtype)
-        if info.nbytes == 0:
-            # mmap refuses no bytes; there is nothing to share either.
-            empty = np.ndarray(shape, dtype, order=order)
-            empty.flags.writeable = mode == "c"
-            return empty.view(np.memmap)
-        file = self._source.file
-        position = file.tell()
         try:
-            return np.memmap(file, dtype, mode, info.data_offset, shape, order)
-        finally:
-            # numpy seeks to the file's end to measure it.
-            file.seek(position)
+            if mode == "r":
+                self._map = self._map or FileMap(self._source.file, self._source.size, mode)
+                return self._map.array(info)
+            # Each copy-on-write map keeps changes of its own.
+            return FileMap(self._source.file, self._source.size, mode).array(info)
+        except ValueError:
+            self._source.check_unchanged()
+            raise
 
     def _why_not_mappable(self, info: ArrayInfo, entry: Entry) -> tuple[str, str] | None:
         """Return the reason, and what else there is to do about it."""
@@ -485,7 +488,7 @@ class NpzFile(Mapping[str, Any]):
     def zip(self) -> zipfile.ZipFile:
         self._check_open()
         if self._zip is None:
-            self._zip_stream = io.BufferedReader(_SourceFile(self._source))
+            self._zip_stream = io.BufferedReader(SourceFile(self._source, self._end_offset))
             self._zip = zipfile.ZipFile(self._zip_stream)
         return self._zip
 
@@ -493,6 +496,7 @@ class NpzFile(Mapping[str, Any]):
         """Close what the archive opened, never a caller's file. Idempotent."""
         if getattr(self, "_is_open", False):
             self._is_open = False
+            self._map = None
             if self._zip is not None and self._zip_stream is not None:
                 self._zip.close()
                 self._zip_stream.close()
@@ -577,30 +581,21 @@ class _Attributes:
         return list(npz.files)
 
 
-class _SourceFile(io.RawIOBase):
-    """A source as a file object, for zipfile."""
+class _LocatedStream(io.RawIOBase):
+    """A member's stream whose errors say which archive and key it is."""
 
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._position = 0
+    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
+        self._stream = stream
+        self._explain = explain
 
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._source.size}
-        self._position = start[whence] + offset
-        return self._position
-
     def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        view = view[: max(self._source.size - self._position, 0)]
-        self._source.readinto_at(self._position, view)
-        self._position += len(view)
-        return len(view)
+        try:
+            return self._stream.readinto(buffer)
+        except NpzkitError as error:
+            raise self._explain(error) from error.__cause__
 
 
 def _check_mmap_mode(mode: object) -> None:

@@ -22,7 +22,7 @@ from npzkit.codecs import STORED, check_level, method_number
 from npzkit.errors import ClosedArchiveError, NpzkitError, UnsafeNameError
 from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_fields, extension_name
 from npzkit.format.array import array_header, check_savable, data_pieces, needs_pickle
-from npzkit.keys import SUFFIX, check_key
+from npzkit.keys import check_key
 from npzkit.metadata import format_attrs, format_metadata
 from npzkit.sink import open_sink
 from npzkit.zip.writer import ZipWriter
@@ -124,6 +124,7 @@ class NpzWriter:
         self._lock = threading.Lock()
         self._sink = open_sink(file, exclusive=mode == "x", durable=durable)
         self._zip = ZipWriter(self._sink)
+        self._failure: BaseException | None = None
         self._is_open = True
 
     @property
@@ -178,10 +179,10 @@ class NpzWriter:
         LimitExceededError, TypeError
             Attributes that are too long, or nothing JSON can express.
         OSError
-            The disk is full, or the like. The writer can then only be closed
-            by leaving its ``with`` block with the exception, or by `abort`.
+            The disk is full, or the like. The archive is then discarded, and
+            whatever is tried with the writer afterwards is an error.
         ClosedArchiveError
-            After `close`.
+            After `close`, or after an array could not be written.
 
         Notes
         -----
@@ -195,6 +196,18 @@ class NpzWriter:
         array = _as_array(array, key, allow_pickle=self._allow_pickle)
         if attrs and DTYPE_ATTRIBUTE in attrs:
             raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
+        self._put(key, name, array, method, self._level if level is None else level, attrs)
+
+    def _put(
+        self,
+        key: str,
+        name: str,
+        array: np.ndarray[Any, Any],
+        method: int,
+        level: int | None,
+        attrs: Mapping[str, Any] | None,
+    ) -> None:
+        """Write what was checked, one thread at a time."""
         extension = extension_name(array.dtype)
         if extension is not None:
             attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
@@ -207,13 +220,21 @@ class NpzWriter:
                     "this key is in the archive already", path=self._name, key=key,
                     remedy="Write each key once.",
                 )  # fmt: skip
-            self._zip.write_member(
-                name, pieces, size, method=method,
-                level=self._level if level is None else level, extra=extra,
-            )  # fmt: skip
+            try:
+                self._zip.write_member(name, pieces, size, method=method, level=level, extra=extra)
+            except BaseException as error:
+                # Half a member may be in the file: nothing can follow it.
+                self._is_open, self._failure = False, error
+                self._sink.abort()
+                raise
             self._members[name] = key
 
-    def _check_open(self, key: str) -> None:
+    def _check_open(self, key: str | None = None) -> None:
+        if self._failure is not None:
+            raise ClosedArchiveError(
+                "an earlier array could not be written, so the archive was discarded",
+                path=self._name, key=key, remedy="Write it again from the start.",
+            ) from self._failure  # fmt: skip
         if not self._is_open:
             raise ClosedArchiveError("the writer is closed", path=self._name, key=key)
 
@@ -226,8 +247,12 @@ class NpzWriter:
             The metadata cannot be written; the old file stays.
         OSError
             The file cannot be completed; the old file stays.
+        ClosedArchiveError
+            An array could not be written before; the old file stays.
         """
         with self._lock:
+            if self._failure is not None:
+                self._check_open()
             if not self._is_open:
                 return
             self._is_open = False
@@ -298,7 +323,7 @@ def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, An
 
 def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
     """Return a member's data, header first, and its size in bytes."""
-    header = array_header(array, stacklevel=4)
+    header = array_header(array)
     if needs_pickle(array.dtype):
         stream = io.BytesIO()
         pickle.dump(array, stream, protocol=4)
@@ -354,12 +379,12 @@ def save(
             f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
             "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
         )
-    _level_for(method_number(compression), level)
-    # All is checked before anything is touched, and no array is converted twice.
-    converted = {
-        key: _as_array(array, check_key(key).removesuffix(SUFFIX), allow_pickle=allow_pickle)
-        for key, array in arrays.items()
-    }
+    level = _level_for(method_number(compression), level)
+    # All is checked before anything is touched.
+    checked = {}
+    for key, array in arrays.items():
+        name = check_key(key)
+        checked[key] = name, _as_array(array, key, allow_pickle=allow_pickle)
     with NpzWriter(
         file,
         compression=compression,
@@ -368,5 +393,6 @@ def save(
         allow_pickle=allow_pickle,
         durable=durable,
     ) as writer:
-        for key, array in converted.items():
-            writer.add(key, array)
+        method = method_number(compression)
+        for key, (name, array) in checked.items():
+            writer._put(key, name, array, method, level, None)

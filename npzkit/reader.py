@@ -196,7 +196,7 @@ class MemberReader:
             return None
         header = parse_header(bytes(view[start : start + size]))
         if header.python2:
-            warn_python2(2)
+            warn_python2()
         return header
 
     def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
@@ -286,7 +286,7 @@ class MemberReader:
         return array
 
     def _stream_header(self, stream: MemberStream, prefix: bytes, entry: Entry) -> NpyHeader:
-        header = read_header(_Prefixed(prefix, stream), self.header_limit, stacklevel=4)
+        header = read_header(_Prefixed(prefix, stream), self.header_limit)
         if not header.dtype.hasobject:
             _check_nbytes(header, entry)
         return header

@@ -15,7 +15,7 @@ import os
 import stat
 from typing import Any
 
-__all__ = ["FileSink", "PathSink", "Sink", "open_sink"]
+__all__ = ["FileSink", "PathSink", "Sink", "open_sink", "write_all"]
 
 _BUFFER_SIZE = 1 << 22
 """Small writes gathered before one system call."""
@@ -78,18 +78,12 @@ class FileSink(Sink):
         self._start = file.tell() if self.can_patch else 0
 
     def write(self, data: Buffer) -> None:
-        size = len(data)
-        view = memoryview(data)
-        while view:
-            written = self._file.write(view)
-            if not isinstance(written, int) or written >= len(view):
-                break
-            view = view[written:]
-        self.position += size
+        write_all(self._file, data)
+        self.position += len(data)
 
     def patch(self, offset: int, data: bytes) -> None:
         self._file.seek(self._start + offset)
-        self._file.write(data)
+        write_all(self._file, data)
         self._file.seek(self._start + self.position)
 
     def commit(self) -> None:
@@ -105,6 +99,24 @@ class FileSink(Sink):
             self._file.close()
 
 
+def write_all(file: Any, data: Buffer) -> None:
+    """Write all of `data` to a file object, which may take a part at a time.
+
+    Raises
+    ------
+    BlockingIOError
+        A non-blocking file takes no more now.
+    """
+    view = memoryview(data)
+    while view:
+        written = file.write(view if len(view) < len(data) else data)
+        if written is None and isinstance(file, io.RawIOBase):
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        if not isinstance(written, int):
+            return
+        view = view[written:]
+
+
 class PathSink(Sink):
     """A new file beside `path` that takes its place when it is complete.
 
@@ -118,7 +130,14 @@ class PathSink(Sink):
     exclusive : bool
         Refuse to replace: a file that is there, now or at commit, is an error.
     durable : bool
-        Have the new file on disk before it takes the old one's place.
+        Have the new file on disk before it takes the old one's place. Where
+        only the last step fails, waiting for the folder, an error is raised
+        though the new file is in place.
+
+    Notes
+    -----
+    Windows does not replace a file that is open or mapped: `commit` then
+    raises ``PermissionError``, and the old file stays.
     """
 
     can_patch = True
@@ -128,6 +147,7 @@ class PathSink(Sink):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self._path = os.path.realpath(path)
         self._exclusive = exclusive
+        self._process = os.getpid()
         self._durable = durable
         self._buffer = bytearray()
         directory = os.path.dirname(self._path)
@@ -151,7 +171,9 @@ class PathSink(Sink):
         with contextlib.suppress(FileNotFoundError):
             mode = stat.S_IMODE(os.stat(self._path).st_mode)
             if hasattr(os, "fchmod"):
-                os.fchmod(self._descriptor, mode)
+                # FAT and some network file systems have no permissions to set.
+                with contextlib.suppress(OSError):
+                    os.fchmod(self._descriptor, mode)
 
     def write(self, data: Buffer) -> None:
         if len(data) < _DIRECT_SIZE:
@@ -220,14 +242,22 @@ class PathSink(Sink):
         except (OSError, AttributeError):
             # No hard links here (FAT, some network shares): claim the name.
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-            os.replace(self._temporary, self._path)
+            try:
+                os.replace(self._temporary, self._path)
+            except BaseException:
+                os.unlink(self._path)
+                raise
         else:
-            os.unlink(self._temporary)
+            with contextlib.suppress(OSError):
+                os.unlink(self._temporary)
 
     def abort(self) -> None:
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             os.close(descriptor)
+        if os.getpid() != self._process:
+            # A forked child that drops its copy leaves its parent's file alone.
+            return
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._temporary)
 

@@ -24,7 +24,7 @@ UNNAMED = "object"
 _CALL_SIZE = 1 << 26
 """Bytes asked of calls that return what they read as an object of its own."""
 
-__all__ = ["BufferSource", "FileSource", "SeekingSource", "Source", "open_source"]
+__all__ = ["BufferSource", "FileSource", "SeekingSource", "Source", "SourceFile", "open_source"]
 
 
 class Source(abc.ABC):
@@ -182,6 +182,33 @@ class SeekingSource(Source):
             self.file.close()
 
 
+class SourceFile(io.RawIOBase):
+    """A source, up to `end_offset`, as a readable file object with a position."""
+
+    def __init__(self, source: Source, end_offset: int) -> None:
+        self._source = source
+        self._size = end_offset
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
+        self._position = start[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        view = view[: max(self._size - self._position, 0)]
+        self._source.readinto_at(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+
 def _closed() -> ClosedArchiveError:
     return ClosedArchiveError("the archive is closed", remedy="Open it again.")
 
@@ -258,6 +285,9 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
 
 def _wrap_file(file: Any, *, owned: bool) -> Source:
     """Choose descriptor reads where the object is a plain file, else seeks."""
+    if type(file).__module__ == "tempfile":
+        # NamedTemporaryFile wraps a plain file, to delete it when it is closed.
+        file = getattr(file, "file", file)
     if _is_plain_file(file):
         if file.writable() and isinstance(file, io.BufferedRandom):
             file.flush()

@@ -121,6 +121,8 @@ def test_a_missing_library_is_named(missing, method, fixtures, monkeypatch):
     """A member whose decoder is not installed says what to install."""
     if method == "zstandard" and sys.version_info >= (3, 14):
         pytest.skip("Python has Zstandard itself from 3.14 on")
+    codecs._import_deflate64.cache_clear()
+    codecs._import_zstandard.cache_clear()
     real = codecs.importlib.util.find_spec
     monkeypatch.setattr(
         codecs.importlib.util, "find_spec", lambda name: None if name == missing else real(name)

@@ -22,7 +22,7 @@ LAYERS = [
         "zip",
     },
     {"format", "zip.end", "zip.entries", "zip.directory", "zip.member", "zip.writer"},
-    {"metadata", "extension_dtypes", "info"},
+    {"metadata", "extension_dtypes", "info", "mapping"},
     {"window", "reader", "bulk"},
     {"npzfile", "npzwriter"},
     {"drop_ins"},

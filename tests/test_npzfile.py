@@ -122,8 +122,8 @@ def test_attribute_access(path, arrays):
         assert npz._ipython_key_completions_() == npz.files
 
 
-def test_info_reads_headers_only(path, arrays, monkeypatch):
-    """info tells shape, dtype, order, sizes and place without the data."""
+def test_info_reads_headers_only(path, arrays):
+    """info tells shape, dtype, order, sizes and place."""
     with npzkit.open(path) as npz:
         method = zipfile.ZipFile(path).infolist()[0].compress_type
         for key, array in arrays.items():
@@ -602,3 +602,87 @@ def test_import_is_lean():
         if name != "lzma":  # zipfile's own import
             assert name not in loaded, name
     assert Path(npzkit.__file__).name == "__init__.py"
+
+
+def test_info_reads_no_data(tmp_path, monkeypatch):
+    """Describing 100 MB reads a few kilobytes; so does opening it."""
+    path = tmp_path / "a.npz"
+    array = np.random.default_rng(0).integers(0, 9, 12_000_000)
+    npzkit.save(path, {"stored": array})
+    with npzkit.NpzWriter(tmp_path / "b.npz") as w:
+        w.add("deflated", array[:1_000_000], compression="deflated")
+    read = [0]
+    real_pread, real_preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, n, o: (read.append(n), real_pread(fd, n, o))[1])
+    monkeypatch.setattr(
+        os, "preadv", lambda fd, v, o: (read.append(len(v[0])), real_preadv(fd, v, o))[1]
+    )
+    for name, key in (("a.npz", "stored"), ("b.npz", "deflated")):
+        with npzkit.open(tmp_path / name) as npz:
+            assert npz.info(key).shape
+        assert sum(read) < 300_000
+        read.clear()
+
+
+def test_thousands_of_maps_are_one(tmp_path):
+    """Mapping 2,000 arrays takes one mapping and no descriptor each."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {str(i): np.full(3, i) for i in range(2000)})
+    with npzkit.open(path, mmap_mode="r") as npz:
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        maps = [npz[key] for key in npz]
+        after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert after - before <= 1
+    assert [int(array[0]) for array in maps] == list(range(2000))
+    assert maps[7].filename == os.fspath(path)
+
+
+def test_mapping_a_file_that_shrank(tmp_path):
+    """A file cut since it was opened is stale, also for maps."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(100_000)})
+    with npzkit.open(path) as npz:
+        os.truncate(path, 1000)
+        for mode in ("r", "c"):
+            with pytest.raises(StaleArchiveError):
+                npz.memmap("x", mode)
+
+
+def test_zip_of_a_torn_archive(path):
+    """npz.zip sees the archive that npz does, without what follows its end."""
+    with pytest.warns(npzkit.TornArchiveWarning):
+        npz = npzkit.open(path.read_bytes() + b"!" * 100)
+    assert npz.zip.testzip() is None
+
+
+def test_limits_given_twice(path):
+    """max_header_size beside limits is a contradiction, and said to be one."""
+    with pytest.raises(ValueError, match="not both"):
+        npzkit.NpzFile(path, max_header_size=5, limits=npzkit.Limits())
+
+
+def test_temporary_files_are_read_by_descriptor(arrays):
+    """A NamedTemporaryFile maps and forks like the file it wraps."""
+    with tempfile.NamedTemporaryFile() as file:
+        npzkit.save(file, arrays)
+        file.flush()
+        with npzkit.open(file) as npz:
+            assert same(npz.memmap("weights"), arrays["weights"])
+        assert not file.closed
+
+
+def test_compressed_members_use_threads(tmp_path, monkeypatch):
+    """Large compressed members are shared out among threads; small ones are not."""
+    used = []
+    real = npzkit.bulk.run
+    monkeypatch.setattr(
+        npzkit.bulk,
+        "run",
+        lambda tasks, threads: (used.append((len(tasks), threads)), real(tasks, threads))[1],
+    )
+    arrays = {"large": np.zeros(1_000_000), "small": np.zeros(3), "other": np.ones(1_000_000)}
+    npzkit.save(tmp_path / "a.npz", arrays, compression="deflated")
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        found = npz.load_all(threads=2)
+    assert list(found) == list(arrays)
+    assert used == [(2, 2)]

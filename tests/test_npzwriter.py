@@ -518,7 +518,7 @@ def test_changing_an_array_after_adding_it(tmp_path):
         assert not any(array.any() for array in npz.load_all().values())
 
 
-FAILING_CALLS = ["pwrite", "posix_fallocate", "fsync", "close", "replace", "fchmod"]
+FAILING_CALLS = ["pwrite", "posix_fallocate", "fsync", "close", "replace"]
 
 
 @pytest.mark.parametrize("call", [name for name in FAILING_CALLS if hasattr(os, name)])
@@ -772,3 +772,159 @@ def test_without_ml_dtypes(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.warns(UserWarning, match="pip install ml_dtypes"):
         assert npzkit.open(stream)["a"].dtype == "V2"
+
+
+class Failing:
+    """Replaces a call of the system by one that fails the n-th time, halfway through."""
+
+    def __init__(self, monkeypatch, name, after):
+        self.real, self.left = getattr(os, name), after
+        monkeypatch.setattr(os, name, self)
+
+    def __call__(self, descriptor, data, offset):
+        self.left -= 1
+        if self.left == 0:
+            self.real(descriptor, data[: len(data) // 2], offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self.real(descriptor, data, offset)
+
+
+def test_a_writer_that_failed_stays_failed(tmp_path, monkeypatch):
+    """After a write failed, nothing can be added or committed, even where the error was caught."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    w = npzkit.NpzWriter(path)
+    w["a"] = np.arange(10)
+    with monkeypatch.context() as patched:
+        Failing(patched, "pwrite", after=2)
+        with pytest.raises(OSError, match="No space"):
+            w["big"] = np.zeros(10**6)
+    with pytest.raises(ClosedArchiveError, match="discarded"):
+        w["c"] = np.arange(3)
+    with pytest.raises(ClosedArchiveError, match="discarded"):
+        w.close()
+    w.abort()
+    assert path.read_bytes() == before
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_a_file_that_takes_no_more():
+    """A non-blocking file that is full raises BlockingIOError; nothing is lost silently."""
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    with (
+        open(readable, "rb"),
+        open(writable, "wb", buffering=0) as pipe,
+        pytest.raises(BlockingIOError),
+    ):
+        npzkit.save(pipe, {"a": np.zeros(1_000_000)})
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_leaves_the_parents_file(tmp_path):
+    """A child that drops an inherited writer does not remove what its parent writes."""
+    path = tmp_path / "a.npz"
+    w = npzkit.NpzWriter(path)
+    w["a"] = np.arange(3)
+    child = os.fork()
+    if child == 0:
+        w.abort()
+        os._exit(0)
+    os.waitpid(child, 0)
+    w.close()
+    with npzkit.open(path) as npz:
+        assert npz["a"].tolist() == [0, 1, 2]
+
+
+def test_large_rows_of_transposed_arrays(tmp_path, monkeypatch):
+    """An array whose rows are larger than a piece, and lie transposed, is written in its order."""
+    monkeypatch.setattr("npzkit.format.array.PIECE_SIZE", 64)
+    array = np.arange(2 * 30 * 40).reshape(2, 30, 40).transpose(0, 2, 1)
+    for compression in COMPRESSIONS:
+        npzkit.save(tmp_path / "a.npz", {"a": array}, compression=compression)
+        with npzkit.open(tmp_path / "a.npz") as ours, np.load(tmp_path / "a.npz") as theirs:
+            assert np.array_equal(ours["a"], array)
+            assert np.array_equal(theirs["a"], array)
+
+
+def test_every_dtype_of_ml_dtypes(tmp_path):
+    """Each scalar type of ml_dtypes comes back as it was, and opens in np.load."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kinds = {
+        name: value
+        for name, value in vars(ml_dtypes).items()
+        if isinstance(value, type) and issubclass(value, np.generic)
+    }
+    assert len(kinds) > 10
+    arrays = {name: np.array([0, 1, 1]).astype(kind) for name, kind in kinds.items()}
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        for name, array in arrays.items():
+            assert npz[name].dtype == array.dtype
+            assert npz[name].tobytes() == array.tobytes()
+    with np.load(tmp_path / "a.npz") as theirs:
+        assert all(theirs[name].dtype.kind == "V" for name in arrays)
+
+
+def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):
+    """durable=True has the file on disk before it takes its place, and the folder after."""
+    events = []
+    real_sync, real_replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append("sync"), real_sync(fd))[1])
+    monkeypatch.setattr(os, "replace", lambda *a: (events.append("replace"), real_replace(*a))[1])
+    npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)}, durable=True)
+    assert (
+        events == ["sync", "replace", "sync"] if os.name != "nt" else events == ["sync", "replace"]
+    )
+    events.clear()
+    npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)})
+    assert events == ["replace"]
+
+
+def test_permissions_that_cannot_be_set(tmp_path, monkeypatch):
+    """A file system without permissions is written to all the same."""
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not here")
+
+    npzkit.save(tmp_path / "a.npz", {"a": np.zeros(3)})
+    monkeypatch.setattr(os, "fchmod", refuse, raising=False)
+    npzkit.save(tmp_path / "a.npz", {"a": np.ones(3)})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["a"][0] == 1
+
+
+def test_mode_x_gives_its_claim_back(tmp_path, monkeypatch):
+    """Without hard links, a name that was claimed and not filled is free again."""
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
+    w = npzkit.NpzWriter(tmp_path / "a.npz", "x")
+    with pytest.raises(PermissionError):
+        w.close()
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("key", ["C:x", "a//b", "./a", "a/", ".", "a/./b"])
+def test_keys_that_change_on_extraction(key):
+    """A key that would be another path once extracted is refused."""
+    with pytest.raises(UnsafeNameError):
+        npzkit.save(io.BytesIO(), {key: np.zeros(3)})
+    npzkit.save(io.BytesIO(), {"kernel:0": np.zeros(3), ".hidden": np.zeros(3), "a.b": np.zeros(3)})
+
+
+def test_warnings_name_the_caller(tmp_path):
+    """A warning points at the user's line, not into npzkit."""
+    long = np.zeros(1, [("x" * 70_000, "f4")])
+    with pytest.warns(UserWarning, match="format 2") as caught:
+        npzkit.save(tmp_path / "a.npz", {"a": long})
+    assert caught[0].filename == __file__
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "a.npz").read_bytes() + b"!")
+    with pytest.warns(npzkit.TornArchiveWarning) as caught:
+        npzkit.open(tmp_path / "torn.npz").close()
+    assert caught[0].filename == __file__

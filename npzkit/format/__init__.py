@@ -129,7 +129,7 @@ def _read_array_header(
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read the header behind the magic, in the given version."""
     check_version(version)
-    header = read_rest_of_header(fp, magic(*version), max_header_size, stacklevel=3).fresh()
+    header = read_rest_of_header(fp, magic(*version), max_header_size).fresh()
     return header.shape, header.fortran_order, header.dtype
 
 
@@ -178,7 +178,7 @@ def read_array_header_3_0(
 def _write_array_header(fp: Any, d: dict[str, Any], version: tuple[int, int] | None = None) -> None:
     """Write magic and header in the given version, or the oldest that fits."""
     check_version(version)
-    fp.write(format_header({**d, "shape": index_shape(d["shape"])}, version, stacklevel=3))
+    fp.write(format_header({**d, "shape": index_shape(d["shape"])}, version))
 
 
 def write_array_header_1_0(fp: Any, d: dict[str, Any]) -> None:

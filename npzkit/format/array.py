@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import pickle
 import sys
 from collections.abc import Iterator
@@ -26,10 +27,12 @@ from npzkit.format.header import (
     format_header,
     header_fields,
     header_size,
+    is_fortran_ordered,
     parse_header,
     warn_python2,
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE
+from npzkit.sink import write_all
 
 __all__ = [
     "array_header",
@@ -92,15 +95,22 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
     )
 
 
-def array_header(
-    array: np.ndarray[Any, Any], version: tuple[int, int] | None = None, *, stacklevel: int = 1
-) -> bytes:
+def array_header(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> bytes:
     """Return the NPY header of an array."""
     dtype = array.dtype
     if version is None and dtype.names is None and dtype.metadata is None and is_legacy(dtype):
-        return _simple_header(dtype.str, array.shape, header_fields(array, "")["fortran_order"])
+        return _simple_header(_simple_descr(dtype), array.shape, is_fortran_ordered(array))
     fields = header_fields(array, dtype_to_descr(dtype))
-    return format_header(fields, version, stacklevel=stacklevel + 1)
+    return format_header(fields, version)
+
+
+def _simple_descr(dtype: np.dtype[Any]) -> str:
+    """Spell a dtype; one of another package as bytes, whatever kind it says it is.
+
+    ``str`` of float8_e5m2 is ``<f1``, which no reader knows.
+    """
+    is_foreign = dtype.isbuiltin == 2 and dtype.kind != "V"
+    return f"|V{dtype.itemsize}" if is_foreign else dtype.str
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,7 +148,7 @@ def _copied_pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
     row_size = array.nbytes // len(array)
     if row_size > PIECE_SIZE and array.ndim > 1:
         for row in array:
-            yield from data_pieces(np.ascontiguousarray(row) if row.ndim < 1 else row)
+            yield from _copied_pieces(row)
         return
     step = max(PIECE_SIZE // row_size, 1)
     for start in range(0, len(array), step):
@@ -218,20 +228,12 @@ def write_array(
     """
     check_version(version)
     check_savable(array, allow_pickle=allow_pickle)
-    write_all(fp, array_header(array, version, stacklevel=2))
+    write_all(fp, array_header(array, version))
     if needs_pickle(array.dtype):
         pickle.dump(array, fp, protocol=4, **(pickle_kwargs or {}))
         return
     for piece in data_pieces(array):
         write_all(fp, piece)
-
-
-def write_all(fp: Any, data: bytes | memoryview) -> None:
-    """Write all of `data`; an unbuffered file may take a part at a time."""
-    written = fp.write(data)
-    while isinstance(written, int) and written < len(data):
-        data = memoryview(data)[written:]
-        written = fp.write(data)
 
 
 def read_array(
@@ -279,22 +281,20 @@ def read_array(
     array([[1., 0.],
            [0., 1.]])
     """
-    header = read_header(fp, None if allow_pickle else max_header_size, stacklevel=2)
+    header = read_header(fp, None if allow_pickle else max_header_size)
     if header.dtype.hasobject:
         return read_pickle(fp, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs)
     data = read_growing(fp, header)
     return shaped(header, data)
 
 
-def read_header(fp: Any, limit: int | None, *, stacklevel: int = 1) -> NpyHeader:
+def read_header(fp: Any, limit: int | None) -> NpyHeader:
     """Read magic and header, and not a byte of data."""
     prefix = read_bytes(fp, MAGIC_LEN, "magic string")
-    return read_rest_of_header(fp, prefix, limit, stacklevel=stacklevel + 1)
+    return read_rest_of_header(fp, prefix, limit)
 
 
-def read_rest_of_header(
-    fp: Any, prefix: bytes, limit: int | None, *, stacklevel: int = 1
-) -> NpyHeader:
+def read_rest_of_header(fp: Any, prefix: bytes, limit: int | None) -> NpyHeader:
     """Read the header behind a magic that was read already."""
     if prefix[:6] == b"\x93NUMPY":
         check_version((prefix[6], prefix[7]))
@@ -303,7 +303,7 @@ def read_rest_of_header(
     size = header_size(prefix, limit)
     header = parse_header(prefix + read_bytes(fp, size - len(prefix), "array header"))
     if header.python2:
-        warn_python2(stacklevel + 1)
+        warn_python2()
     return header
 
 
@@ -330,7 +330,8 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
 
 def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
     """Read the data into a buffer that never runs far ahead of the stream."""
-    buffer = np.empty(min(header.nbytes, _FIRST_ALLOCATION), np.uint8)
+    is_backed = _size_left(fp) >= header.nbytes
+    buffer = np.empty(header.nbytes if is_backed else min(header.nbytes, _FIRST_ALLOCATION), "u1")
     done = 0
     while done < header.nbytes:
         if done == len(buffer):
@@ -347,6 +348,16 @@ def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
             )
         done += count
     return buffer
+
+
+def _size_left(fp: Any) -> int:
+    """Bytes that a plain stream is known to hold from here on; 0 where unknown."""
+    if type(fp) not in _PLAIN_STREAMS or not fp.seekable():
+        return 0
+    position = fp.tell()
+    end = fp.seek(0, os.SEEK_END)
+    fp.seek(position)
+    return int(end - position)
 
 
 def read_some(fp: Any, view: memoryview) -> int:

@@ -11,12 +11,11 @@ Source: the NPY format description in `numpy.lib.format`.
 from __future__ import annotations
 
 import re
-import warnings
 from typing import Any
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError
+from npzkit.errors import NpyFormatError, warn
 
 __all__ = ["descr_to_dtype", "drop_metadata", "dtype_to_descr", "is_legacy"]
 
@@ -69,20 +68,18 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
     """
     bare = drop_metadata(dtype)
     if bare is not dtype:
-        warnings.warn(
+        warn(
             "the dtype's metadata is not saved: NPY has no place for it. Keep it in the "
             "attributes of the array, or use another format.",
             UserWarning,
-            stacklevel=2,
         )
     if bare.names is not None:
         return bare.descr
     if not is_legacy(bare):
-        warnings.warn(
+        warn(
             f"{bare!r} is saved as Python objects by pickle; reading it back needs "
             "allow_pickle=True.",
             UserWarning,
-            stacklevel=2,
         )
         return "|O"
     return bare.str

@@ -19,12 +19,11 @@ import functools
 import math
 import operator
 import struct
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import LimitExceededError, NpyFormatError
+from npzkit.errors import LimitExceededError, NpyFormatError, warn
 from npzkit.format.descr import descr_to_dtype, drop_metadata
 from npzkit.format.literal import parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
@@ -261,29 +260,27 @@ def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return count * dtype.itemsize
 
 
-def warn_python2(stacklevel: int) -> None:
+def warn_python2() -> None:
     """Say that a header took the detour for Python 2's integers."""
-    warnings.warn(
+    warn(
         "Reading this header needed an extra step, because Python 2 wrote it with integers "
         "such as '3L'. Save the array again to avoid this warning.",
         UserWarning,
-        stacklevel=stacklevel + 1,
     )
 
 
 def header_fields(array: np.ndarray[Any, Any], descr: Any) -> dict[str, Any]:
     """Return the three fields for an array whose ``descr`` is known."""
+    return {"descr": descr, "fortran_order": is_fortran_ordered(array), "shape": array.shape}
+
+
+def is_fortran_ordered(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array's data is written transposed: numpy's rule."""
     flags = array.flags
-    return {
-        "descr": descr,
-        "fortran_order": flags.f_contiguous and not flags.c_contiguous,
-        "shape": array.shape,
-    }
+    return flags.f_contiguous and not flags.c_contiguous
 
 
-def format_header(
-    fields: dict[str, Any], version: tuple[int, int] | None = None, *, stacklevel: int = 1
-) -> bytes:
+def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None) -> bytes:
     """Format the fields as header bytes, identical to numpy's.
 
     Parameters
@@ -294,8 +291,6 @@ def format_header(
     version : (int, int), optional
         None takes the oldest version that can hold the header, and warns when
         that is not 1.0.
-    stacklevel : int, default 1
-        Which caller that warning names, as in `warnings.warn`.
 
     Raises
     ------
@@ -313,10 +308,9 @@ def format_header(
     chosen = _oldest_version(text)
     if chosen != (1, 0):
         oldest = {(2, 0): "1.9", (3, 0): "1.17"}[chosen]
-        warnings.warn(
+        warn(
             f"Stored array in format {chosen[0]}.0. It can only be read by NumPy >= {oldest}",
             UserWarning,
-            stacklevel=stacklevel + 1,
         )
     return _wrap(text, chosen)
 

@@ -96,13 +96,13 @@ def open_memmap(
         dtype, shape, fortran_order = plain_dtype(dtype), index_shape(shape), bool(fortran_order)
         _check_mappable(dtype)
         fields = {"descr": dtype_to_descr(dtype), "fortran_order": fortran_order, "shape": shape}
-        header_bytes = format_header(fields, version, stacklevel=2)
+        header_bytes = format_header(fields, version)
         with open(path, mode + "b") as fp:
             fp.write(header_bytes)
         offset, mode = len(header_bytes), "r+" if mode == "w+" else mode
     else:
         with open(path, "rb") as fp:
-            header = read_header(fp, max_header_size, stacklevel=2).fresh()
+            header = read_header(fp, max_header_size).fresh()
         dtype, shape, fortran_order = header.dtype, header.shape, header.fortran_order
         _check_mappable(dtype)
         offset = header.data_offset

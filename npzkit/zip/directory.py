@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,6 +20,7 @@ from npzkit.errors import (
     TornArchiveWarning,
     UnsupportedError,
     ZipFormatError,
+    warn,
 )
 from npzkit.limits import Limits
 from npzkit.source import Source
@@ -142,10 +142,9 @@ def _report_repeated(entries: list[Entry], strict: bool) -> None:
             key=name,
             remedy="Open it without strict=True to read the last one.",
         )
-    warnings.warn(
+    warn(
         f"the member {name!r} occurs more than once in the archive; the last one is used",
         AmbiguousArchiveWarning,
-        stacklevel=2,
     )
 
 
@@ -169,11 +168,10 @@ def _read_last_commit(
             expected="none",
             remedy="Open it without strict=True to read what was committed.",
         )
-    warnings.warn(
+    warn(
         f"{torn} bytes follow the end of the archive: an append was cut short, or something "
         "was added. What was committed before is read.",
         TornArchiveWarning,
-        stacklevel=2,
     )
     return directory
 

@@ -114,6 +114,8 @@ class ZipWriter:
         self, header: LocalHeader, pieces: Iterable[Any], is_large: bool, tally: _Tally
     ) -> CentralEntry:
         header_offset = self._sink.position
+        if header.method == STORED:
+            self._sink.reserve(header.uncompressed_size)
         self._sink.write(self._local_bytes(header, is_large, header_offset))
         for piece in pieces:
             self._sink.write(piece)

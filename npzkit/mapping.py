@@ -1,0 +1,55 @@
+"""An archive's file in memory, and the stored arrays that lie in it.
+
+Owns the mapping of a file and the arrays made of it. One mapping serves all
+arrays of an archive: a checkpoint has thousands of them, and a process may not
+open so many files.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any, cast
+
+import numpy as np
+
+from npzkit.info import ArrayInfo
+
+__all__ = ["FileMap"]
+
+_ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
+
+
+class FileMap:
+    """A whole file, mapped.
+
+    Parameters
+    ----------
+    file : file object
+        Only its descriptor is used, and not kept: the mapping outlives the
+        file object, and the file's name.
+    size : int
+        Bytes to map.
+    mode : {"r", "c"}
+        Read-only, or copy-on-write.
+
+    Raises
+    ------
+    ValueError
+        The file is shorter than `size`.
+    """
+
+    def __init__(self, file: Any, size: int, mode: str) -> None:
+        self._name = getattr(file, "name", None)
+        self._mode = mode
+        self._map = mmap.mmap(file.fileno(), size, access=_ACCESS[mode])
+
+    def array(self, info: ArrayInfo) -> np.memmap[Any, Any]:
+        """Return the stored array that `info` describes, in the file's memory."""
+        order = cast(Any, "F" if info.fortran_order else "C")
+        shape = cast("tuple[int, ...]", info.shape)
+        array: np.memmap[Any, Any] = np.ndarray.__new__(
+            np.memmap, shape, info.dtype, self._map, info.data_offset, None, order
+        )
+        # What np.memmap sets for its users, for an array of its own mapping.
+        array.offset, array.mode, array.filename = info.data_offset, self._mode, self._name
+        return array

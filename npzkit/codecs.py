@@ -1,27 +1,17 @@
-"""Compression methods: a zip method number to a compressor or a decompressor.
+"""Compression methods by number and name, their encoders, and the checksum.
 
-Owns which library does the work and turns each library's own exceptions into
-`ZipFormatError`. Knows neither headers nor arrays. All decompressors behave
-alike, and none returns more than it is asked for, so that a few hostile bytes
-cannot claim gigabytes of memory.
+Owns which library deflates and which computes CRCs, each with zlib in its
+place where it cannot be imported. Decoders are in `npzkit.decompressors`.
 
-To add a method, write a class with the attributes of `Decompressor` and enter
-it in `DECOMPRESSORS`; to add an encoder, enter it in `COMPRESSORS`.
+To add an encoder, enter it in `COMPRESSORS`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import importlib.machinery
-import importlib.util
 import operator
-import struct
 import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
-
-from npzkit.errors import UnsupportedError, ZipFormatError
 
 inflate_library: Any
 try:
@@ -37,11 +27,9 @@ __all__ = [
     "METHOD_NAMES",
     "STORED",
     "Compressor",
-    "Decompressor",
     "compressor",
     "crc32",
     "crc32_combine",
-    "decompressor",
     "method_name",
     "method_number",
 ]
@@ -90,266 +78,6 @@ class Compressor(Protocol):
 
     def compress(self, data: Any, /) -> bytes: ...
     def flush(self) -> bytes: ...
-
-
-class Decompressor(Protocol):
-    """What every method's decoder offers.
-
-    Attributes
-    ----------
-    eof : bool
-        The stream's own end was reached.
-    needs_input : bool
-        The next call needs more compressed bytes; otherwise pass ``b""``.
-    unused_size : int
-        Compressed bytes that were fed but lie behind the stream's end.
-    ends : bool
-        Whether the method marks its end, so that `eof` must be reached.
-    """
-
-    ends: bool
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_size(self) -> int: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
-
-
-class _Inflate:
-    """Deflate (RFC 1951) through `isal`, or zlib where isal is missing."""
-
-    ends = True
-
-    def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._stream = inflate_library.decompressobj(-15)
-        self._pending = b""
-        self.needs_input = True
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._stream.eof)
-
-    @property
-    def unused_size(self) -> int:
-        return len(self._stream.unused_data)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        try:
-            out: bytes = self._stream.decompress(self._pending + data, max_length)
-        except (inflate_library.error, zlib.error) as error:
-            raise _damaged("deflate", error) from error
-        self._pending = self._stream.unconsumed_tail
-        # A full answer may have more behind it even without more input.
-        self.needs_input = not self._pending and len(out) < max_length
-        return out
-
-
-class _FromObject:
-    """A decoder with the interface of `bz2.BZ2Decompressor`."""
-
-    ends = True
-
-    def __init__(self, name: str, stream: Any, errors: tuple[type[Exception], ...]) -> None:
-        self._name = name
-        self._stream = stream
-        self._errors = errors
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._stream.eof)
-
-    @property
-    def needs_input(self) -> bool:
-        return bool(self._stream.needs_input)
-
-    @property
-    def unused_size(self) -> int:
-        return len(self._stream.unused_data)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        try:
-            return bytes(self._stream.decompress(data, max_length))
-        except self._errors as error:
-            raise _damaged(self._name, error) from error
-
-
-class _LzmaAlone:
-    """LZMA as zip carries it (APPNOTE section 5.8): properties, then raw data.
-
-    The end marker is optional, so `eof` is not required. The dictionary is
-    never larger than the output, whatever size the properties claim.
-    """
-
-    ends = False
-    unused_size = 0
-
-    def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._size = uncompressed_size
-        self._head = b""
-        self._stream: Any = None
-
-    @property
-    def eof(self) -> bool:
-        return self._stream is not None and bool(self._stream.eof)
-
-    @property
-    def needs_input(self) -> bool:
-        return self._stream is None or bool(self._stream.needs_input)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        import lzma
-
-        try:
-            if self._stream is None:
-                self._head += data
-                if len(self._head) < 9:
-                    return b""
-                self._stream, data = self._start(lzma), self._head[9:]
-            out: bytes = self._stream.decompress(data, max_length)
-        except (lzma.LZMAError, EOFError, MemoryError) as error:
-            raise _damaged("lzma", error) from error
-        if self._stream.eof:
-            self.unused_size = len(self._stream.unused_data)
-        return out
-
-    def _start(self, lzma: Any) -> Any:
-        properties_size, coded, dictionary_size = struct.unpack_from("<2xHBI", self._head)
-        if properties_size != 5 or coded >= 9 * 5 * 5:
-            raise ZipFormatError(
-                "the LZMA properties are not valid", found=self._head[2:9], expected="5 bytes"
-            )
-        model = {
-            "id": lzma.FILTER_LZMA1,
-            "lc": coded % 9,
-            "lp": coded // 9 % 5,
-            "pb": coded // 45,
-            "dict_size": max(4096, min(dictionary_size, self._size)),
-        }
-        return lzma.LZMADecompressor(lzma.FORMAT_RAW, filters=[model])
-
-
-class _Deflate64:
-    """Deflate64 through zipfile-deflate64's decoder, which returns all it can.
-
-    That decoder neither bounds its output nor says where its input ended. So
-    it is fed little at a time, its surplus is kept here, and the last bytes
-    are fed one by one: the end is exact where it matters.
-    """
-
-    ends = True
-    _STEP = 1 << 6
-    """Compressed bytes at a time: 2 MB of output at the very worst."""
-    _SINGLY = 16
-
-    def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._stream = _import_deflate64().Deflate64()
-        self._unfed_size = compressed_size
-        self._input = b""
-        self._output = memoryview(b"")
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._stream.eof) and not self._output
-
-    @property
-    def needs_input(self) -> bool:
-        return not self._input and not self._output
-
-    @property
-    def unused_size(self) -> int:
-        return len(self._input)
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        self._input += data
-        while self._input and not self._output and not self._stream.eof:
-            ahead = self._unfed_size - self._SINGLY
-            size = min(self._STEP, ahead) if ahead > 0 else 1
-            piece, self._input = self._input[:size], self._input[size:]
-            self._unfed_size -= len(piece)
-            try:
-                self._output = memoryview(self._stream.decompress(piece))
-            except Exception as error:
-                # The decoder documents no error class of its own; it raises
-                # ValueError and RuntimeError for damaged input.
-                raise _damaged("deflate64", error) from error
-        out, self._output = self._output[:max_length], self._output[max_length:]
-        return bytes(out)
-
-
-@functools.cache
-def _import_deflate64() -> Any:
-    """Load zipfile-deflate64's extension module, and nothing else of it.
-
-    Importing the package patches private functions of `zipfile` for the whole
-    process, functions which newer Pythons move; the decoder needs none of it.
-    """
-    package = importlib.util.find_spec("zipfile_deflate64")
-    spec = package and importlib.machinery.PathFinder.find_spec(
-        "zipfile_deflate64.deflate64", package.submodule_search_locations
-    )
-    if not spec or not spec.loader:
-        raise UnsupportedError(
-            "reading Deflate64 needs the package zipfile-deflate64",
-            remedy="Install it: python -m pip install 'npzkit[deflate64]'.",
-        )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _bzip2(compressed_size: int, uncompressed_size: int) -> Decompressor:
-    import bz2
-
-    return _FromObject("bzip2", bz2.BZ2Decompressor(), (OSError, ValueError, EOFError))
-
-
-def _zstandard(compressed_size: int, uncompressed_size: int) -> Decompressor:
-    zstd = _import_zstandard()
-    return _FromObject("zstandard", zstd.ZstdDecompressor(), (zstd.ZstdError, EOFError))
-
-
-@functools.cache
-def _import_zstandard() -> Any:
-    """Return Python's own module, from 3.14 on, or its backport."""
-    for name in ("compression.zstd", "backports.zstd"):
-        with contextlib.suppress(ImportError):
-            return importlib.import_module(name)
-    raise UnsupportedError(
-        "reading Zstandard needs Python 3.14, or the package backports.zstd",
-        remedy="Install it: python -m pip install backports.zstd.",
-    )
-
-
-DECOMPRESSORS: dict[int, Callable[[int, int], Decompressor]] = {
-    DEFLATED: _Inflate,
-    DEFLATED64: _Deflate64,
-    BZIP2: _bzip2,
-    LZMA: _LzmaAlone,
-    ZSTANDARD: _zstandard,
-}
-"""Method number to a function of the compressed and the uncompressed size."""
-
-
-def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> Decompressor:
-    """Return a decoder for one member of these sizes, in bytes.
-
-    Raises
-    ------
-    UnsupportedError
-        For a method npzkit does not know, or whose library is missing.
-    """
-    factory = DECOMPRESSORS.get(method)
-    if factory is None:
-        raise UnsupportedError(
-            "the compression method is not supported",
-            found=method,
-            expected=", ".join(f"{number} ({name})" for number, name in METHOD_NAMES.items()),
-            remedy="Extract the member with another program and save it again.",
-        )
-    return factory(compressed_size, uncompressed_size)
 
 
 def _deflate(level: int | None) -> Compressor:
@@ -412,10 +140,3 @@ def check_level(level: Any) -> int | None:
     if isinstance(level, bool) or not hasattr(level, "__index__") or not 0 <= level <= 9:
         raise ValueError(f"level must be an integer from 0 to 9, or None, not {level!r}")
     return operator.index(level)
-
-
-def _damaged(method: str, error: Exception) -> ZipFormatError:
-    return ZipFormatError(
-        f"the {method} stream is damaged ({error})",
-        remedy="Fetch the file again, or recover the other members one by one.",
-    )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.codecs import STORED, method_name
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.format.header import NpyHeader
+from npzkit.zip.entries import Entry
+from npzkit.zip.writer import ALIGNMENT
+
 _KEY_LENGTH = 80
 """Characters of a key that a table shows: every row is as wide as the longest."""
 
-__all__ = ["ArrayInfo", "format_summary"]
+__all__ = ["ArrayInfo", "describe", "format_summary"]
 
 
 class ArrayInfo(NamedTuple):
@@ -59,6 +66,48 @@ class ArrayInfo(NamedTuple):
     aligned: bool
     seekable: bool
     attrs: Mapping[str, Any]
+
+
+def describe(
+    key: str,
+    entry: Entry,
+    header: NpyHeader | None,
+    start: int,
+    attrs: dict[str, Any],
+) -> ArrayInfo:
+    """Put together what a member's entry and its NPY header say.
+
+    Parameters
+    ----------
+    key : str
+    entry : Entry
+    header : NpyHeader or None
+        None for a member that is no array.
+    start : int
+        Where the member's data begins in the file.
+    attrs : dict
+        Its attributes, npzkit's own among them.
+    """
+    is_stored = entry.method == STORED
+    has_data = header is not None and not header.dtype.hasobject
+    offset = start + header.data_offset if header is not None and is_stored else start
+    dtype = None if header is None else restored_dtype(header.fresh().dtype, attrs)
+    attrs.pop(DTYPE_ATTRIBUTE, None)
+    return ArrayInfo(
+        key=key,
+        member=entry.name,
+        shape=None if header is None else header.shape,
+        dtype=dtype,
+        fortran_order=None if header is None else header.fortran_order,
+        nbytes=header.nbytes if header is not None and has_data else entry.uncompressed_size,
+        compressed_size=entry.compressed_size,
+        method=method_name(entry.method),
+        crc32=entry.crc32,
+        data_offset=offset,
+        aligned=is_stored and has_data and offset % ALIGNMENT == 0,
+        seekable=is_stored and has_data,
+        attrs=MappingProxyType(attrs),
+    )
 
 
 def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:

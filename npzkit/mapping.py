@@ -12,9 +12,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from npzkit.codecs import METHOD_NAMES, STORED
 from npzkit.info import ArrayInfo
+from npzkit.source import FileSource, Source
 
-__all__ = ["FileMap"]
+__all__ = ["FileMap", "why_not_mappable"]
 
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
@@ -53,3 +55,16 @@ class FileMap:
         # What np.memmap sets for its users, for an array of its own mapping.
         array.offset, array.mode, array.filename = info.data_offset, self._mode, self._name
         return array
+
+
+def why_not_mappable(info: ArrayInfo, source: Source) -> tuple[str, str] | None:
+    """Return the reason, and what else there is to do about it."""
+    if info.dtype is None:
+        return "it is not an array", ""
+    if info.dtype.hasobject:
+        return "it holds Python objects", ""
+    if info.method != METHOD_NAMES[STORED]:
+        return f"it is {info.method}", ", or save it with compression='stored'"
+    if not isinstance(source, FileSource):
+        return "the archive was not opened from a file", ", or open the archive by its path"
+    return None

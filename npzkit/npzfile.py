@@ -9,14 +9,12 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
 
 from npzkit.bulk import read_many
-from npzkit.codecs import STORED, method_name
 from npzkit.errors import (
     ClosedArchiveError,
     FormatError,
@@ -25,20 +23,16 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
-from npzkit.format.header import NpyHeader
-from npzkit.info import ArrayInfo, format_summary
+from npzkit.info import ArrayInfo, describe, format_summary
 from npzkit.keys import keys_of, member_of
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
-from npzkit.mapping import FileMap
+from npzkit.mapping import FileMap, why_not_mappable
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
-from npzkit.reader import MemberReader, Options
+from npzkit.reader import LocatedStream, MemberReader, Options
 from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.member import MemberStream
-from npzkit.zip.writer import ALIGNMENT
 
 __all__ = ["NpzFile", "open"]
 
@@ -356,36 +350,7 @@ class NpzFile(Mapping[str, Any]):
             attrs = parse_attrs(entry.extra)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
-        return self._describe(key, entry, header, start, attrs)
-
-    def _describe(
-        self,
-        key: str,
-        entry: Entry,
-        header: NpyHeader | None,
-        start: int,
-        attrs: dict[str, Any],
-    ) -> ArrayInfo:
-        is_stored = entry.method == STORED
-        has_data = header is not None and not header.dtype.hasobject
-        offset = start + header.data_offset if header is not None and is_stored else start
-        dtype = None if header is None else restored_dtype(header.fresh().dtype, attrs)
-        attrs.pop(DTYPE_ATTRIBUTE, None)
-        return ArrayInfo(
-            key=key,
-            member=entry.name,
-            shape=None if header is None else header.shape,
-            dtype=dtype,
-            fortran_order=None if header is None else header.fortran_order,
-            nbytes=header.nbytes if header is not None and has_data else entry.uncompressed_size,
-            compressed_size=entry.compressed_size,
-            method=method_name(entry.method),
-            crc32=entry.crc32,
-            data_offset=offset,
-            aligned=is_stored and has_data and offset % ALIGNMENT == 0,
-            seekable=is_stored and has_data,
-            attrs=MappingProxyType(attrs),
-        )
+        return describe(key, entry, header, start, attrs)
 
     def summary(self) -> str:
         """Return a table of the members: key, shape, dtype, size, method.
@@ -403,7 +368,7 @@ class NpzFile(Mapping[str, Any]):
             raise
         except NpzkitError:
             entry = self._entry(key)
-            return self._describe(key, entry, None, entry.header_offset, {})
+            return describe(key, entry, None, entry.header_offset, {})
 
     def stream(self, key: str) -> BinaryIO:
         """Open a member as a readable stream of its uncompressed bytes.
@@ -422,7 +387,7 @@ class NpzFile(Mapping[str, Any]):
             stream = self._reader.open_stream(entry)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
-        located = _LocatedStream(stream, lambda error: self._explain(error, key))
+        located = LocatedStream(stream, lambda error: self._explain(error, key))
         return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
 
     def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
@@ -449,9 +414,8 @@ class NpzFile(Mapping[str, Any]):
             Another mode.
         """
         _check_mmap_mode(mode)
-        entry = self._entry(key)
         info = self.info(key)
-        reason = self._why_not_mappable(info, entry)
+        reason = why_not_mappable(info, self._source)
         if reason is not None:
             what, remedy = reason
             raise NotMappableError(
@@ -469,18 +433,6 @@ class NpzFile(Mapping[str, Any]):
         except ValueError:
             self._source.check_unchanged()
             raise
-
-    def _why_not_mappable(self, info: ArrayInfo, entry: Entry) -> tuple[str, str] | None:
-        """Return the reason, and what else there is to do about it."""
-        if info.dtype is None:
-            return "it is not an array", ""
-        if info.dtype.hasobject:
-            return "it holds Python objects", ""
-        if entry.method != STORED:
-            return f"it is {info.method}", ", or save it with compression='stored'"
-        if not isinstance(self._source, FileSource):
-            return "the archive was not opened from a file", ", or open the archive by its path"
-        return None
 
     # -- the archive as a file ----------------------------------------------
 
@@ -579,23 +531,6 @@ class _Attributes:
     def __dir__(self) -> list[str]:
         npz: NpzFile = object.__getattribute__(self, "_npz")
         return list(npz.files)
-
-
-class _LocatedStream(io.RawIOBase):
-    """A member's stream whose errors say which archive and key it is."""
-
-    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
-        self._stream = stream
-        self._explain = explain
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return self._stream.readinto(buffer)
-        except NpzkitError as error:
-            raise self._explain(error) from error.__cause__
 
 
 def _check_mmap_mode(mode: object) -> None:

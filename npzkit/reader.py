@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.codecs import STORED, crc32, crc32_combine
-from npzkit.errors import NpyFormatError, ZipFormatError
+from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.extension_dtypes import restore
 from npzkit.format.array import (
     array_bytes,
@@ -46,7 +46,6 @@ from npzkit.window import HEADER_START, Window, aligned, read_usual, read_window
 from npzkit.zip.entries import Entry
 from npzkit.zip.member import (
     MAX_RATIOS,
-    MemberStream,
     check_crc32,
     check_entry,
     check_room,
@@ -55,8 +54,17 @@ from npzkit.zip.member import (
     header_end,
 )
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
+from npzkit.zip.stream import MemberStream
 
-__all__ = ["SMALL_SIZE", "MemberReader", "Options", "Pending", "Result", "is_plain"]
+__all__ = [
+    "SMALL_SIZE",
+    "LocatedStream",
+    "MemberReader",
+    "Options",
+    "Pending",
+    "Result",
+    "is_plain",
+]
 
 SMALL_SIZE = 1 << 16
 """Members up to this size are read whole, headers and all, in one call."""
@@ -339,3 +347,20 @@ def _check_nbytes(header: NpyHeader, entry: Entry) -> None:
         expected=size,
         remedy="np.load ignores them; save the array again.",
     )
+
+
+class LocatedStream(io.RawIOBase):
+    """A member's stream whose errors say which archive and key it is."""
+
+    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
+        self._stream = stream
+        self._explain = explain
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return self._stream.readinto(buffer)
+        except NpzkitError as error:
+            raise self._explain(error) from error.__cause__

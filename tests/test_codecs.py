@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit import codecs
+from npzkit import codecs, decompressors
 from npzkit.errors import NpzkitError, UnsupportedError
 
 FIXTURES = {
@@ -51,7 +51,7 @@ def test_output_is_bounded(data, step, most):
     }
     for method, encode in encoders.items():
         raw = encode()
-        decoder = codecs.decompressor(method, len(raw), len(data))
+        decoder = decompressors.decompressor(method, len(raw), len(data))
         out, position = b"", 0
         while not decoder.eof:
             piece = b""
@@ -121,11 +121,13 @@ def test_a_missing_library_is_named(missing, method, fixtures, monkeypatch):
     """A member whose decoder is not installed says what to install."""
     if method == "zstandard" and sys.version_info >= (3, 14):
         pytest.skip("Python has Zstandard itself from 3.14 on")
-    codecs._import_deflate64.cache_clear()
-    codecs._import_zstandard.cache_clear()
-    real = codecs.importlib.util.find_spec
+    decompressors._import_deflate64.cache_clear()
+    decompressors._import_zstandard.cache_clear()
+    real = decompressors.importlib.util.find_spec
     monkeypatch.setattr(
-        codecs.importlib.util, "find_spec", lambda name: None if name == missing else real(name)
+        decompressors.importlib.util,
+        "find_spec",
+        lambda name: None if name == missing else real(name),
     )
     for name in [name for name in sys.modules if name.startswith("backports.zstd")]:
         monkeypatch.delitem(sys.modules, name)
@@ -199,7 +201,7 @@ def test_names_and_numbers():
     ]
     assert [codecs.method_number(c) for c in ("stored", "deflated", 0, 8)] == [0, 8, 0, 8]
     with pytest.raises(UnsupportedError):
-        codecs.decompressor(97, 0, 0)
+        decompressors.decompressor(97, 0, 0)
     stream = io.BytesIO()
     with pytest.raises(ValueError, match="compression"):
         npzkit.save(stream, {}, compression="bzip2")

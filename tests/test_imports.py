@@ -11,7 +11,7 @@ ROOT = Path(npzkit.__file__).parent
 
 LAYERS = [
     {"errors", "limits"},
-    {"source", "sink", "codecs", "format.literal", "format.descr", "keys"},
+    {"source", "sink", "codecs", "decompressors", "format.literal", "format.descr", "keys"},
     {
         "format.header",
         "format.array",
@@ -21,7 +21,7 @@ LAYERS = [
         "zip.extra",
         "zip",
     },
-    {"format", "zip.end", "zip.entries", "zip.directory", "zip.member", "zip.writer"},
+    {"format", "zip.end", "zip.entries", "zip.directory", "zip.member", "zip.stream", "zip.writer"},
     {"metadata", "extension_dtypes", "info", "mapping"},
     {"window", "reader", "bulk"},
     {"npzfile", "npzwriter"},

@@ -7,7 +7,8 @@ Knows no numpy. Its modules, each importing only those before it:
 - `end`: the end record, searched for and resolved
 - `entries`: the central directory's entries, parsed and held together
 - `directory`: both together
-- `member`: a member's local header checked, its data as a stream
+- `member`: a member's local header checked
+- `stream`: its data, decompressed piece by piece
 - `writer`: members, directory and end record to a sink
 
 Source: PKWARE APPNOTE.TXT 6.3.10, cited by section.

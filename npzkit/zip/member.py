@@ -7,18 +7,12 @@ would cost a read a member.
 
 from __future__ import annotations
 
-import io
 import struct
-from typing import Any
 
 from npzkit.codecs import (
     DEFLATED,
     DEFLATED64,
     STORED,
-    Decompressor,
-    crc32,
-    decompressor,
-    method_name,
 )
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
 from npzkit.source import Source
@@ -35,7 +29,6 @@ from npzkit.zip.records import (
 
 __all__ = [
     "MAX_RATIOS",
-    "MemberStream",
     "check_crc32",
     "check_entry",
     "check_room",
@@ -51,12 +44,6 @@ takes 2 bits, Deflate64's of 65,538 takes 18."""
 _REFUSED_FLAGS = (
     FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
 )
-_INPUT_SIZE = 1 << 16
-"""Compressed bytes fed at a time."""
-_OUTPUT_SIZE = 1 << 18
-"""Bytes taken at a time, so that their CRC finds them in the cache."""
-_REST_SIZE = 1 << 22
-"""Bytes made room for at a time, where the member's size is only claimed."""
 
 
 def check_entry(entry: Entry, size_limit: int | None = None) -> None:
@@ -247,174 +234,4 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
             found=f"{found:#010x}",
             expected=f"{entry.crc32:#010x}",
             remedy="Fetch or write the file again; npz.read(key, verify=False) reads it as it is.",
-        )
-
-
-class MemberStream(io.RawIOBase):
-    """The uncompressed bytes of one member, forward only, in bounded memory.
-
-    Parameters
-    ----------
-    source : Source
-        Read at explicit offsets: any number of streams may share it.
-    entry : Entry
-    data_start : int
-        From `data_offset`.
-    verify : bool, default True
-        Compare the CRC at the end.
-
-    Attributes
-    ----------
-    start : int
-        `data_start`.
-
-    Notes
-    -----
-    At the end of the data the stream checks that the compressed stream ends
-    there as well, that nothing is left behind it, and the CRC.
-    """
-
-    def __init__(
-        self, source: Source, entry: Entry, data_start: int, *, verify: bool = True
-    ) -> None:
-        self._source = source
-        self._entry = entry
-        self.start = data_start
-        self._verify = verify
-        self._fed = 0
-        self._done = 0
-        self._crc = 0
-        self._checked = False
-        self._decoder = (
-            None
-            if entry.method == STORED
-            else decompressor(entry.method, entry.compressed_size, entry.uncompressed_size)
-        )
-
-    def readable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        """Uncompressed bytes read so far."""
-        return self._done
-
-    def readinto(self, buffer: Any) -> int:
-        """Read up to ``len(buffer)`` bytes; 0 at the end, which is checked."""
-        view = memoryview(buffer).cast("B")
-        wanted = min(len(view), self._entry.uncompressed_size - self._done)
-        if wanted <= 0:
-            if len(view):
-                self.finish()
-            return 0
-        count = self._fill(view[:wanted])
-        if self._verify:
-            self._crc = crc32(view[:count], self._crc)
-        self._done += count
-        if self._done == self._entry.uncompressed_size:
-            self.finish()
-        return count
-
-    def read_exactly(self, view: memoryview) -> None:
-        """Fill `view`, which the member is known to have bytes for."""
-        while len(view):
-            count = self.readinto(view[:_OUTPUT_SIZE])
-            if not count:
-                raise self._ends_early()
-            view = view[count:]
-
-    def read_up_to(self, size: int) -> bytes:
-        """Return `size` bytes, fewer only where the member ends before."""
-        size = min(size, self._entry.uncompressed_size - self._done)
-        if size > _REST_SIZE:
-            steps = (min(_REST_SIZE, size - start) for start in range(0, size, _REST_SIZE))
-            return b"".join([self.read_up_to(step) for step in steps])
-        data = bytearray(size)
-        self.read_exactly(memoryview(data))
-        return bytes(data)
-
-    def read_rest(self) -> bytes:
-        """Return all bytes that are left, and check the end.
-
-        The buffer grows with what is decoded, never ahead of it.
-        """
-        pieces = []
-        while self._done < self._entry.uncompressed_size:
-            pieces.append(self.read_up_to(_REST_SIZE))
-        self.finish()
-        return b"".join(pieces)
-
-    def finish(self) -> None:
-        """Check what must hold once all bytes were read. Idempotent.
-
-        Raises
-        ------
-        ZipFormatError
-            Bytes are left: uncompressed, compressed, or behind the stream.
-        ChecksumError
-            The CRC differs.
-        """
-        if self._checked:
-            return
-        if self._done < self._entry.uncompressed_size:
-            raise ZipFormatError(
-                "the member goes on behind its array",
-                offset=self.start,
-                found=f"{self._entry.uncompressed_size} bytes",
-                expected=f"{self._done} bytes",
-            )
-        if self._decoder is not None:
-            self._check_stream_end(self._decoder)
-        if self._verify:
-            check_crc32(self._crc, self._entry, self.start)
-        self._checked = True
-
-    def _fill(self, view: memoryview) -> int:
-        if self._decoder is None:
-            self._source.readinto_at(self.start + self._done, view)
-            return len(view)
-        while True:
-            out = self._decode(self._decoder, len(view))
-            if out:
-                view[: len(out)] = out
-                return len(out)
-            if self._decoder.eof or self._is_starved(self._decoder):
-                raise self._ends_early()
-
-    def _is_starved(self, decoder: Decompressor) -> bool:
-        return decoder.needs_input and self._fed == self._entry.compressed_size
-
-    def _decode(self, decoder: Decompressor, wanted: int) -> bytes:
-        """Feed the decoder once, unless it has output without."""
-        data = b""
-        if decoder.needs_input and not decoder.eof:
-            size = min(_INPUT_SIZE, self._entry.compressed_size - self._fed)
-            data = self._source.read_at(self.start + self._fed, size)
-            self._fed += size
-        return decoder.decompress(data, wanted)
-
-    def _check_stream_end(self, decoder: Decompressor) -> None:
-        while not decoder.eof and not self._is_starved(decoder):
-            if self._decode(decoder, 1):
-                raise self._goes_on()
-        left = decoder.unused_size + self._entry.compressed_size - self._fed
-        if left or (decoder.ends and not decoder.eof):
-            raise ZipFormatError(
-                "the compressed stream does not end where the member does",
-                offset=self.start + self._entry.compressed_size - left,
-                found=f"{left} bytes left" if left else "no end mark",
-            )
-
-    def _goes_on(self) -> ZipFormatError:
-        return ZipFormatError(
-            "the compressed stream goes on past the declared size",
-            offset=self.start,
-            expected=f"{self._entry.uncompressed_size} bytes",
-        )
-
-    def _ends_early(self) -> ZipFormatError:
-        return ZipFormatError(
-            f"the {method_name(self._entry.method)} stream ends early",
-            offset=self.start,
-            found=f"{self._done} bytes",
-            expected=f"{self._entry.uncompressed_size} bytes",
         )

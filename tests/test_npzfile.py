@@ -686,3 +686,16 @@ def test_compressed_members_use_threads(tmp_path, monkeypatch):
         found = npz.load_all(threads=2)
     assert list(found) == list(arrays)
     assert used == [(2, 2)]
+
+
+def test_load_all_reads_what_is_asked_for(tmp_path, monkeypatch):
+    """Two small members at both ends of a large archive are read without what lies between."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"first": np.arange(3), "large": np.zeros(1_000_000), "last": np.arange(4)})
+    read = [0]
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, v, o: (read.append(len(v[0])), real(fd, v, o))[1])
+    with npzkit.open(path) as npz:
+        found = npz.load_all(["last", "first"])
+    assert {key: len(array) for key, array in found.items()} == {"last": 4, "first": 3}
+    assert sum(read) < 100_000

@@ -22,14 +22,19 @@ except ImportError:
     inflate_library = zlib
 
 __all__ = [
+    "BZIP2",
     "DEFLATED",
     "DEFLATED64",
+    "LZMA",
     "METHOD_NAMES",
     "STORED",
+    "ZSTANDARD",
     "Compressor",
+    "check_level",
     "compressor",
     "crc32",
     "crc32_combine",
+    "inflate_library",
     "method_name",
     "method_number",
 ]

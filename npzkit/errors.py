@@ -51,6 +51,7 @@ __all__ = [
     "UnsafeNameError",
     "UnsupportedError",
     "ZipFormatError",
+    "warn",
 ]
 
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")

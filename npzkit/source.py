@@ -24,7 +24,15 @@ UNNAMED = "object"
 _CALL_SIZE = 1 << 26
 """Bytes asked of calls that return what they read as an object of its own."""
 
-__all__ = ["BufferSource", "FileSource", "SeekingSource", "Source", "SourceFile", "open_source"]
+__all__ = [
+    "UNNAMED",
+    "BufferSource",
+    "FileSource",
+    "SeekingSource",
+    "Source",
+    "SourceFile",
+    "open_source",
+]
 
 
 class Source(abc.ABC):

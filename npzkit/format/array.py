@@ -35,13 +35,19 @@ from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.sink import write_all
 
 __all__ = [
+    "array_bytes",
     "array_header",
     "check_savable",
     "data_pieces",
     "empty_array",
     "needs_pickle",
     "read_array",
+    "read_bytes",
     "read_growing",
+    "read_header",
+    "read_pickle",
+    "read_rest_of_header",
+    "shaped",
     "write_array",
 ]
 

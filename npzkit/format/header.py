@@ -29,12 +29,23 @@ from npzkit.format.literal import parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 __all__ = [
+    "ARRAY_ALIGN",
+    "EXPECTED_KEYS",
+    "GROWTH_AXIS_MAX_DIGITS",
+    "MAGIC_LEN",
     "MAGIC_PREFIX",
+    "PREFIX_SIZE",
     "NpyHeader",
     "check_version",
+    "end_of_data",
     "format_header",
+    "header_fields",
     "header_size",
+    "index_shape",
+    "is_fortran_ordered",
     "parse_header",
+    "plain_dtype",
+    "warn_python2",
 ]
 
 MAGIC_PREFIX = b"\x93NUMPY"

@@ -31,19 +31,14 @@ MAX_DEPTH = 100
 MAX_DIGITS = 20
 """2**64 has 20 digits. Bounds ``int()``, which is quadratic in the digits."""
 
-_TOKEN = re.compile(
-    r"""[ \t\n\r]*(?:
+_TOKEN = r"""[ \t\n\r]*(?:
         (?P<mark>[](){}[:,])
       | [uU]?(?P<string>'(?:[^'\\\n]++|\\.)*+'|"(?:[^"\\\n]++|\\.)*+")
       | (?P<integer>-?(?:0|[1-9][0-9]*))(?P<long>L?)(?![0-9A-Za-z_.])
       | (?P<word>True|False)(?![0-9A-Za-z_])
       | (?P<end>\Z)
-    )""",
-    re.VERBOSE,
-)
-_ESCAPE = re.compile(
-    r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))"
-)
+    )"""
+_ESCAPE = r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-7]{1,3})|(.))"
 _PLAIN_ESCAPES = {
     "\\": "\\", "'": "'", '"': '"', "n": "\n", "r": "\r", "t": "\t",
     "a": "\a", "b": "\b", "f": "\f", "v": "\v",
@@ -97,13 +92,15 @@ class _Parser:
         self.text = text
         self.python2 = python2
         self.had_long = False
+        # Compiled on first use, to keep npzkit's import short; re caches it.
+        self.match_token = re.compile(_TOKEN, re.VERBOSE).match
         self.kind = ""
         self.token = ""
         self.start = 0
         self.position = 0
 
     def advance(self) -> None:
-        match = _TOKEN.match(self.text, self.position)
+        match = self.match_token(self.text, self.position)
         self.start = self.position
         if match is None:
             raise self.unexpected("a literal")
@@ -119,8 +116,7 @@ class _Parser:
 
     def unexpected(self, expected: str) -> NpyFormatError:
         return NpyFormatError(
-            "Cannot parse header: it is not a plain literal",
-            offset=self.start,
+            f"Cannot parse header: character {self.start} of its text is in no plain literal",
             found=self.text[self.start : self.start + 40].strip() or "the end of the header",
             expected=expected,
             remedy="The file is damaged, or was not written by a NumPy-compatible program.",
@@ -182,7 +178,7 @@ class _Parser:
 
     def string(self, token: str) -> str:
         body = token[1:-1]
-        return _ESCAPE.sub(self.unescape, body) if "\\" in body else body
+        return re.sub(_ESCAPE, self.unescape, body) if "\\" in body else body
 
     def unescape(self, match: re.Match[str]) -> str:
         digits = match[1] or match[2] or match[3]

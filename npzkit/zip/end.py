@@ -23,7 +23,15 @@ from npzkit.zip.records import (
     EndOfCentralDirectory,
 )
 
-__all__ = ["End", "describe", "find_base", "find_end", "resolve_end", "scan_ends"]
+__all__ = [
+    "COMMENT_MAX_SIZE",
+    "End",
+    "describe",
+    "find_base",
+    "find_end",
+    "resolve_end",
+    "scan_ends",
+]
 
 COMMENT_MAX_SIZE = 0xFFFF
 _SCAN_SIZE = 1 << 22

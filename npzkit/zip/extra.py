@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from npzkit.errors import LimitExceededError, ZipFormatError
 
 __all__ = [
+    "KEY_VALUE_PAIRS_ID",
+    "UNICODE_PATH_ID",
+    "ZIP64_ID",
     "find_extra",
     "format_alignment",
     "format_extra",

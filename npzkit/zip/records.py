@@ -14,6 +14,18 @@ from typing import Any, NamedTuple
 from npzkit.errors import ZipFormatError
 
 __all__ = [
+    "CENTRAL_ENTRY_SIZE",
+    "END_SIGNATURE",
+    "END_SIZE",
+    "ENTRY_FIELDS",
+    "FLAG_DESCRIPTOR",
+    "FLAG_ENCRYPTED",
+    "FLAG_UTF8",
+    "LOCAL_FIELDS",
+    "LOCAL_HEADER_SIGNATURE",
+    "LOCAL_HEADER_SIZE",
+    "SENTINEL_16",
+    "SENTINEL_32",
     "CentralEntry",
     "EndOfCentralDirectory",
     "LocalHeader",

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import gc
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,10 +24,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import h5py
 import npzkit
 import numpy as np
 import safetensors
 import safetensors.numpy
+import zarr
 from rich.console import Console
 from rich.table import Table
 
@@ -86,13 +89,38 @@ def first_safetensors(path: Path, key: str) -> np.ndarray:
         return file.get_tensor(key)
 
 
+def save_h5py(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    with h5py.File(path, "w") as file:
+        for key, array in arrays.items():
+            file[key] = array
+
+
+def load_h5py(path: Path) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        return {key: file[key][...] for key in file}
+
+
+def save_zarr(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    group = zarr.open_group(path, mode="w")
+    for key, array in arrays.items():
+        group.create_array(key, data=array, chunks=(MIB,), compressors=None)
+
+
+def load_zarr(path: Path) -> dict[str, np.ndarray]:
+    group = zarr.open_group(path, mode="r")
+    return {key: array[...] for key, array in group.arrays()}
+
+
 def fresh(path: Path, save: Callable[[], object]) -> Callable[[], object]:
     """Save to a path where nothing is: the old file's removal is not timed."""
 
     def run() -> object:
         return save()
 
-    run.before = lambda: path.unlink(missing_ok=True)  # type: ignore[attr-defined]
+    def before() -> None:
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+    run.before = before  # type: ignore[attr-defined]
     return run
 
 
@@ -103,14 +131,17 @@ def load_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
         npzkit.save(ours, arrays)
         np.savez(theirs, **arrays)
         safetensors.numpy.save_file(arrays, tensors)
-        yield (
-            f"load all, {title}, stored",
-            {
-                "npzkit": lambda p=ours: load_npzkit(p),
-                "numpy": lambda p=theirs: load_numpy(p),
-                "safetensors": lambda p=tensors: safetensors.numpy.load_file(p),
-            },
-        )
+        contenders = {
+            "npzkit": lambda p=ours: load_npzkit(p),
+            "numpy": lambda p=theirs: load_numpy(p),
+            "safetensors": lambda p=tensors: safetensors.numpy.load_file(p),
+        }
+        if len(arrays) < 10:  # h5py and zarr take seconds for thousands
+            save_h5py(folder / "a.h5", arrays)
+            save_zarr(folder / "a.zarr", arrays)
+            contenders["h5py"] = lambda: load_h5py(folder / "a.h5")
+            contenders["zarr"] = lambda: load_zarr(folder / "a.zarr")
+        yield f"load all, {title}, stored", contenders
         yield (
             f"load all, {title}, np.savez's file",
             {
@@ -135,16 +166,18 @@ def load_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
 def save_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
     for title, arrays in (("4 x 64 MiB", large_arrays()), ("10,000 x 1 KiB", small_arrays())):
         ours, theirs, tensors = (folder / name for name in ("k.npz", "n.npz", "s.st"))
-        yield (
-            f"save stored, fresh file, {title}",
-            {
-                "npzkit": fresh(ours, lambda p=ours, a=arrays: npzkit.save(p, a)),
-                "numpy": fresh(theirs, lambda p=theirs, a=arrays: np.savez(p, **a)),
-                "safetensors": fresh(
-                    tensors, lambda p=tensors, a=arrays: safetensors.numpy.save_file(a, p)
-                ),
-            },
-        )
+        contenders = {
+            "npzkit": fresh(ours, lambda p=ours, a=arrays: npzkit.save(p, a)),
+            "numpy": fresh(theirs, lambda p=theirs, a=arrays: np.savez(p, **a)),
+            "safetensors": fresh(
+                tensors, lambda p=tensors, a=arrays: safetensors.numpy.save_file(a, p)
+            ),
+        }
+        if len(arrays) < 10:
+            h5, z = folder / "s.h5", folder / "s.zarr"
+            contenders["h5py"] = fresh(h5, lambda p=h5, a=arrays: save_h5py(p, a))
+            contenders["zarr"] = fresh(z, lambda p=z, a=arrays: save_zarr(p, a))
+        yield f"save stored, fresh file, {title}", contenders
 
 
 def deflate_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
@@ -169,6 +202,20 @@ def deflate_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
         )
 
 
+def small_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
+    arrays = small_arrays()
+    ours, theirs = folder / "k.npz", folder / "n.npz"
+    npzkit.savez_compressed(ours, **arrays)
+    np.savez_compressed(theirs, **arrays)
+    yield (
+        "load all, 10,000 x 1 KiB, deflated",
+        {
+            "npzkit": lambda: load_npzkit(ours),
+            "numpy": lambda: load_numpy(theirs),
+        },
+    )
+
+
 def import_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
 
@@ -183,7 +230,13 @@ def import_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
     )
 
 
-WORKS = {"load": load_works, "save": save_works, "deflate": deflate_works, "import": import_works}
+WORKS = {
+    "load": load_works,
+    "save": save_works,
+    "deflate": deflate_works,
+    "small": small_works,
+    "import": import_works,
+}
 
 
 def agree(results: dict[str, object]) -> None:
@@ -218,7 +271,8 @@ def main() -> None:
     parser.add_argument("--only", choices=WORKS, action="append")
     parser.add_argument("--folder", help="where the files go; default: a temporary folder")
     arguments = parser.parse_args()
-    table = Table("work", "npzkit", "numpy", "safetensors", title="medians; x = times npzkit's")
+    peers = ["numpy", "safetensors", "h5py", "zarr"]
+    table = Table("work", "npzkit", *peers, title="medians; x = times npzkit's")
     with contextlib.ExitStack() as stack:
         folder = arguments.folder or stack.enter_context(tempfile.TemporaryDirectory())
         for name in arguments.only or WORKS:
@@ -227,10 +281,10 @@ def main() -> None:
                 ours = found.pop("npzkit")
                 cells = [
                     f"{found[n] * 1e3:.1f} ms, {found[n] / ours:.2f} x" if n in found else ""
-                    for n in ("numpy", "safetensors")
+                    for n in peers
                 ]
                 table.add_row(title, f"{ours * 1e3:.1f} ms", *cells)
-    Console(width=120).print(table)
+    Console(width=170).print(table)
 
 
 if __name__ == "__main__":

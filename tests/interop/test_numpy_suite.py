@@ -40,15 +40,16 @@ REPLACED = [
 ]
 
 
+REPLACED_COUNT = dict.fromkeys((pattern for pattern, _ in REPLACED), 0)
+
+
 def load(name: str) -> types.ModuleType:
     """Return numpy's test module, its source replaced as said above."""
     path = FOLDER / name
     source = path.read_text(encoding="utf-8")
     for pattern, replacement in REPLACED:
         source, count = re.subn(pattern, replacement, source, flags=re.MULTILINE)
-        assert count or "NpzFile" in replacement or "format" in replacement, (
-            f"{pattern} is not in {name}"
-        )
+        REPLACED_COUNT[pattern] += count
     module = types.ModuleType(f"numpy_suite_{path.stem}")
     module.__file__ = str(path)
     exec(compile("import npzkit\n" + source, str(path), "exec"), module.__dict__)
@@ -110,3 +111,4 @@ def test_every_omission_has_a_reason():
             r"^(?:def|class) ([tT]est\w*|LoadTxtBase)", (FOLDER / file_name).read_text(), re.M
         ):
             assert name in RUN or NOT_RUN[name]
+    assert all(REPLACED_COUNT.values())

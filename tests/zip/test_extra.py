@@ -58,6 +58,29 @@ def test_alignment_reaches_the_next_multiple(offset, alignment):
     assert all(identifier == 0xD935 for identifier, _ in extra.iter_extra(data))
 
 
+TABLE = [
+    (extra.format_zip64([]), ""),
+    (extra.format_zip64([2**32]), "0100 0800 0000000001000000"),
+    (extra.format_zip64([2**32, 5]), "0100 1000 0000000001000000 0500000000000000"),
+    (extra.format_alignment(64, 64), ""),
+    (extra.format_alignment(58, 64), "35d9 0200 4000"),
+    (extra.format_alignment(56, 64), "35d9 0400 4000 0000"),
+    (extra.format_alignment(59, 64), "35d9 4100 4000" + "00" * 63),
+    (extra.format_extra(0xABCD, b"xyz"), "cdab 0300 78797a"),
+]
+
+
+@pytest.mark.parametrize(("data", "expected"), TABLE)
+def test_blocks_are_these_bytes(data, expected):
+    """zip64 sizes, padding and any block, byte for byte."""
+    assert data == bytes.fromhex(expected)
+    for identifier, payload in extra.iter_extra(data):
+        assert extra.find_extra(data, identifier) == payload
+        if identifier == 1:
+            count = len(payload) // 8
+            assert extra.format_zip64(extra.parse_zip64(payload, count)) == data
+
+
 def test_unicode_path():
     """Info-ZIP's UTF-8 name counts only beside the name it was made for."""
     payload = b"\x01" + zlib.crc32(b"gr\x94\xe1e").to_bytes(4, "little") + "größe".encode()

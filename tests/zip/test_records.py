@@ -75,6 +75,26 @@ def test_every_cut_and_every_wrong_signature_is_an_error(record, text, parse, wr
             parse(data[:index] + b"\xff" + data[index + 1 :])
 
 
+DESCRIPTORS = [
+    (False, False, "efbeadde 05000000 07000000"),
+    (True, False, "504b0708 efbeadde 05000000 07000000"),
+    (False, True, "efbeadde 0500000000000000 0700000000000000"),
+    (True, True, "504b0708 efbeadde 0500000000000000 0700000000000000"),
+]
+
+
+@pytest.mark.parametrize(("signature", "zip64", "text"), DESCRIPTORS)
+def test_data_descriptors_are_these_bytes(signature, zip64, text):
+    """The four shapes of a data descriptor, written and recognised."""
+    data = bytes.fromhex(text)
+    values = (0xDEADBEEF, 5, 7)
+    assert records.format_data_descriptor(*values, signature=signature, zip64=zip64) == data
+    assert records.matches_data_descriptor(data, *values)
+    for index in range(len(data)):
+        changed = data[:index] + bytes([data[index] ^ 1]) + data[index + 1 :]
+        assert not records.matches_data_descriptor(changed, *values)
+
+
 U16, U32 = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
 BYTES = st.binary(max_size=20)
 

@@ -12,7 +12,7 @@ import os
 import pickle
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any, Literal
 
@@ -357,7 +357,8 @@ def save(
         A path is taken as it is, no ``.npz`` is appended.
     arrays : mapping of str to array-like
         In this order. Any key a file could have, ``"file"`` and ``"arr_0"``
-        among them.
+        among them. A dict's arrays are all checked before anything is touched;
+        of another mapping, such as an `NpzFile`, one array at a time is held.
     compression, level, metadata, allow_pickle, durable
         As in `NpzWriter`.
 
@@ -379,12 +380,15 @@ def save(
             f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
             "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
         )
-    level = _level_for(method_number(compression), level)
-    # All is checked before anything is touched.
-    checked = {}
-    for key, array in arrays.items():
-        name = check_key(key)
-        checked[key] = name, _as_array(array, key, allow_pickle=allow_pickle)
+    method = method_number(compression)
+    level = _level_for(method, level)
+    checked: Iterable[tuple[str, str, np.ndarray[Any, Any]]] = (
+        (key, check_key(key), _as_array(array, key, allow_pickle=allow_pickle))
+        for key, array in arrays.items()
+    )
+    if isinstance(arrays, dict):
+        # All of them are at hand: nothing is touched where one cannot be saved.
+        checked = list(checked)
     with NpzWriter(
         file,
         compression=compression,
@@ -393,6 +397,5 @@ def save(
         allow_pickle=allow_pickle,
         durable=durable,
     ) as writer:
-        method = method_number(compression)
-        for key, (name, array) in checked.items():
+        for key, name, array in checked:
             writer._put(key, name, array, method, level, None)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from collections.abc import Mapping
 
 import npzkit
 import numpy as np
@@ -928,3 +929,33 @@ def test_warnings_name_the_caller(tmp_path):
     with pytest.warns(npzkit.TornArchiveWarning) as caught:
         npzkit.open(tmp_path / "torn.npz").close()
     assert caught[0].filename == __file__
+
+
+def test_saving_from_another_archive(tmp_path, arrays):
+    """An archive is copied from an open one, array by array, onto itself too."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, arrays)
+    with npzkit.open(path) as npz:
+        npzkit.save(path, npz, compression="deflated")
+        with npzkit.open(path) as copied:
+            assert copied.files == npz.files
+            assert all(np.array_equal(copied[key], npz[key]) for key in npz)
+    held = []
+
+    class OneAtATime(Mapping):
+        def __getitem__(self, key):
+            held.append(key)
+            return np.zeros(3) if key != "bad" else np.array([None])
+
+        def __iter__(self):
+            return iter(["a", "b", "bad", "c"])
+
+        def __len__(self):
+            return 4
+
+    with pytest.raises(PickleRefusedError):
+        npzkit.save(path, OneAtATime())
+    assert held == ["a", "b", "bad"]
+    assert files_in(tmp_path) == ["a.npz"]
+    with npzkit.open(path) as npz:
+        assert "weights" in npz

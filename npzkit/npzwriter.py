@@ -222,12 +222,12 @@ class NpzWriter:
                 )  # fmt: skip
             try:
                 self._zip.write_member(name, pieces, size, method=method, level=level, extra=extra)
+                self._members[name] = key
             except BaseException as error:
                 # Half a member may be in the file: nothing can follow it.
                 self._is_open, self._failure = False, error
                 self._sink.abort()
                 raise
-            self._members[name] = key
 
     def _check_open(self, key: str | None = None) -> None:
         if self._failure is not None:

@@ -114,6 +114,8 @@ def write_all(file: Any, data: Buffer) -> None:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         if not isinstance(written, int):
             return
+        if written == 0:
+            raise OSError(errno.EIO, "the file object takes no more bytes")
         view = view[written:]
 
 

@@ -170,7 +170,17 @@ def test_two_end_records():
         npzkit.open(archive(plain(), comment=inner))
 
 
-@pytest.mark.parametrize("tail", [b"\n", b"PK\x03\x04" + bytes(100), b"PK\x05\x06", b"x" * 100_000])
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"PK\x05\x06\xff\xff\xff\xff",
+        b"PK\x05\x06" + b"\xff" * 18,
+        b"\n",
+        b"PK\x03\x04" + bytes(100),
+        b"PK\x05\x06",
+        b"x" * 100_000,
+    ],
+)
 def test_a_torn_end(tail):
     """Bytes behind the end are warned of; strict raises."""
     data = archive(plain()) + tail

@@ -209,11 +209,13 @@ def _is_plausible(source: Source, data: bytes, position: int, offset: int) -> bo
     head = data[position : position + END_SIZE]
     if len(head) < END_SIZE:
         head = source.read_at(offset, min(END_SIZE, source.size - offset))
-    if len(head) < END_SIZE or head[4:8] != b"\0\0\0\0" or head[8:10] != head[10:12]:
-        return head[4:8] == b"\xff\xff\xff\xff"
+    if len(head) < END_SIZE:
+        return False
     size, start, comment_size = struct.unpack_from("<LLH", head, 12)
     if offset + END_SIZE + comment_size > source.size:
         return False
+    if head[4:8] != b"\0\0\0\0" or head[8:10] != head[10:12]:
+        return head[4:8] == b"\xff\xff\xff\xff"
     return bool(size + start <= offset or SENTINEL_32 in (size, start))
 
 

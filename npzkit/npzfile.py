@@ -7,7 +7,6 @@ members is `npzkit.zip`'s, turning them into arrays `npzkit.reader`'s.
 from __future__ import annotations
 
 import io
-import os
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -425,9 +424,7 @@ class NpzFile(Mapping[str, Any]):
                 key=key,
                 remedy=f"Read it with npz.read(key){remedy}.",
             )
-        if os.fstat(self._source.file.fileno()).st_size < self._source.size:
-            # Pages that a file no longer has would kill the process.
-            self._source.check_unchanged()
+        self._source.check_whole()
         try:
             if mode == "r":
                 self._map = self._map or FileMap(self._source.file, self._source.size, mode)

@@ -74,6 +74,9 @@ class Source(abc.ABC):
     def check_unchanged(self) -> None:
         """Raise StaleArchiveError where the file is seen to have changed."""
 
+    def check_whole(self) -> None:
+        """Raise StaleArchiveError where the file lost bytes: its maps would crash."""
+
     def close(self) -> None:
         """Release what the source owns. May be called twice."""
 
@@ -153,6 +156,11 @@ class FileSource(Source):
         now = os.fstat(self._descriptor())
         if (now.st_size, now.st_mtime_ns) != (self.size, self.modified_ns):
             raise _stale(found=now.st_size, expected=self.size)
+
+    def check_whole(self) -> None:
+        size = os.fstat(self._descriptor()).st_size
+        if size < self.size:
+            raise _stale(found=size, expected=self.size)
 
     def close(self) -> None:
         if self._owned:

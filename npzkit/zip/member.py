@@ -1,6 +1,6 @@
-"""One member: its local header held against its entry, its data as a stream.
+"""One member: its local header held against its entry.
 
-Owns everything between an `Entry` and the uncompressed bytes. Knows no NPY.
+Owns what lies between an `Entry` and the first byte of its data. Knows no NPY.
 A local header is checked when its member is first read, not at open: that
 would cost a read a member.
 """

@@ -3,7 +3,7 @@
 Each record has `parse_*` (bytes and an offset to a record) and `format_*`
 (a record to bytes), inverse to each other. Parsing checks the signature and
 that the bytes suffice, nothing else: what fields may mean together is for
-`directory` and `member` to say.
+`end`, `entries` and `member` to say.
 """
 
 from __future__ import annotations

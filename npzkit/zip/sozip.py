@@ -1,0 +1,164 @@
+"""The seek index of a deflated member: SOZip's hidden file behind it.
+
+Owns the index's bytes, its name, and whether it can be believed. A member with
+an index was deflated in chunks that need nothing of each other (profile 1 of
+sozip/sozip-spec, `sozip_specification.md`): each but the last ends in a sync
+flush and a full flush. The index is a stored member right behind it, with a
+local header and no entry in the directory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import operator
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from npzkit.codecs import DEFLATED, STORED, crc32
+from npzkit.errors import ZipFormatError
+from npzkit.source import Source
+from npzkit.zip.entries import Entry
+from npzkit.zip.records import (
+    DOS_DATE_1980,
+    FLAG_DESCRIPTOR,
+    FLAG_UTF8,
+    LOCAL_HEADER_SIZE,
+    VERSION_DEFAULT,
+    LocalHeader,
+    format_local_header,
+    parse_local_header,
+)
+
+__all__ = [
+    "CHUNK_SIZE",
+    "CHUNK_SIZE_LIMITS",
+    "SeekIndex",
+    "find_index",
+    "format_index",
+    "format_index_member",
+    "index_name",
+    "parse_index",
+]
+
+CHUNK_SIZE = 1 << 18
+"""Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
+CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
+"""Bytes a chunk may have when it is written: the specification advises 4096
+and more, and a reader holds whole chunks in memory, so that it refuses more."""
+
+_HEADER = struct.Struct("<LLLLQQ")
+_VERSION = 1
+_OFFSET_FORMATS = {4: "L", 8: "Q"}
+_MAX_SKIP_SIZE = 1 << 16
+
+
+class SeekIndex(NamedTuple):
+    """Where each chunk of a member begins in its compressed stream.
+
+    Attributes
+    ----------
+    chunk_size : int
+        Uncompressed bytes of every chunk but the last.
+    offsets : sequence of int
+        Compressed bytes before each chunk, 0 for the first one, and the size
+        of the stream at the end: one more than there are chunks.
+    uncompressed_size : int
+    """
+
+    chunk_size: int
+    offsets: Sequence[int]
+    uncompressed_size: int
+
+
+def index_name(name: str) -> str:
+    """Return the index's name: hidden, in the member's folder.
+
+    Examples
+    --------
+    >>> index_name("layer/w.npy")
+    'layer/.w.npy.sozip.idx'
+    """
+    folder, slash, base = name.rpartition("/")
+    return f"{folder}{slash}.{base}.sozip.idx"
+
+
+def format_index(index: SeekIndex) -> bytes:
+    """Format an index: header, then the offsets of all chunks but the first."""
+    *offsets, compressed_size = index.offsets
+    header = _HEADER.pack(
+        _VERSION, 0, index.chunk_size, 8, index.uncompressed_size, compressed_size
+    )
+    return header + struct.pack(f"<{len(offsets) - 1}Q", *offsets[1:])
+
+
+def format_index_member(name: str, index: SeekIndex) -> bytes:
+    """Format the hidden member for the member `name`: local header and index."""
+    data = format_index(index)
+    raw_name = index_name(name).encode()
+    flags = 0 if raw_name.isascii() else FLAG_UTF8
+    size = len(data)
+    header = LocalHeader(
+        VERSION_DEFAULT, flags, STORED, 0, DOS_DATE_1980, crc32(data), size, size, raw_name, b""
+    )
+    return format_local_header(header) + data
+
+
+def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> SeekIndex | None:
+    """Parse an index; None where it cannot be one of a member of these sizes.
+
+    Every offset is checked: ascending, and within the stream.
+    """
+    if len(data) < _HEADER.size:
+        return None
+    version, skip_size, chunk_size, offset_size, full_size, size = _HEADER.unpack_from(data)
+    if (
+        version != _VERSION
+        or skip_size > _MAX_SKIP_SIZE
+        or offset_size not in _OFFSET_FORMATS
+        or (full_size, size) != (uncompressed_size, compressed_size)
+        or not 0 < chunk_size <= CHUNK_SIZE_LIMITS[1]
+        or full_size <= chunk_size
+    ):
+        return None
+    count = (full_size - 1) // chunk_size
+    start = _HEADER.size + skip_size
+    if len(data) != start + count * offset_size:
+        return None
+    inner = struct.unpack_from(f"<{count}{_OFFSET_FORMATS[offset_size]}", data, start)
+    offsets = (0, *inner, size)
+    if not all(map(operator.lt, offsets, itertools.islice(offsets, 1, None))):
+        return None
+    return SeekIndex(chunk_size, offsets, full_size)
+
+
+def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | None:
+    """Read the index behind a member; None where there is none to be believed.
+
+    Parameters
+    ----------
+    source : Source
+    entry : Entry
+    data_start : int
+        Where the member's compressed data begins.
+    """
+    if entry.method != DEFLATED or entry.flags & FLAG_DESCRIPTOR:
+        return None
+    offset = data_start + entry.compressed_size
+    room = entry.end_offset - offset
+    raw_name = index_name(entry.name).encode()
+    if room < LOCAL_HEADER_SIZE + len(raw_name) + _HEADER.size:
+        return None
+    head = source.read_at(offset, min(room, LOCAL_HEADER_SIZE + len(raw_name) + 1024))
+    try:
+        header = parse_local_header(head)
+    except ZipFormatError:
+        return None
+    size = header.uncompressed_size
+    start = LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
+    if header.name != raw_name or header.method != STORED or size > room - start:
+        return None
+    data = source.read_at(offset + start, size)
+    if crc32(data) != header.crc32:
+        return None
+    return parse_index(data, entry.uncompressed_size, entry.compressed_size)

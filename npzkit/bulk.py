@@ -69,12 +69,20 @@ def read_many(
 
 
 def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
-    """Group members that lie close together, in file order."""
+    """Group members that lie close together, in file order.
+
+    One that is asked for under two keys begins a group again: arrays of one
+    group share memory.
+    """
     span: list[Item] = []
     start = end = 0
     for item in wanted:
         offset, size = item[1].header_offset, item[1].compressed_size
-        if span and (offset - end > _GAP_SIZE or offset + size - start > _SPAN_SIZE):
+        if span and (
+            offset - end > _GAP_SIZE
+            or offset + size - start > _SPAN_SIZE
+            or offset == span[-1][1].header_offset
+        ):
             yield span
             span = []
         if not span:

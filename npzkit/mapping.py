@@ -8,6 +8,7 @@ open so many files.
 from __future__ import annotations
 
 import mmap
+import os
 from typing import Any, cast
 
 import numpy as np
@@ -26,35 +27,46 @@ class FileMap:
 
     Parameters
     ----------
-    file : file object
+    source : FileSource
         Only its descriptor is used, and not kept: the mapping outlives the
         file object, and the file's name.
-    size : int
-        Bytes to map.
     mode : {"r", "c"}
         Read-only, or copy-on-write.
 
     Raises
     ------
     ValueError
-        The file is shorter than `size`.
+        The file is shorter than it was when the source was opened.
     """
 
-    def __init__(self, file: Any, size: int, mode: str) -> None:
-        self._name = getattr(file, "name", None)
+    def __init__(self, source: Source, mode: str) -> None:
+        self._filename = _filename(source)
         self._mode = mode
-        self._map = mmap.mmap(file.fileno(), size, access=_ACCESS[mode])
+        self._map = mmap.mmap(source.file.fileno(), source.size, access=_ACCESS[mode])
 
     def array(self, info: ArrayInfo) -> np.memmap[Any, Any]:
         """Return the stored array that `info` describes, in the file's memory."""
         order = cast(Any, "F" if info.fortran_order else "C")
         shape = cast("tuple[int, ...]", info.shape)
-        array: np.memmap[Any, Any] = np.ndarray.__new__(
+        array: Any = np.ndarray.__new__(
             np.memmap, shape, info.dtype, self._map, info.data_offset, None, order
         )
         # What np.memmap sets for its users, for an array of its own mapping.
-        array.offset, array.mode, array.filename = info.data_offset, self._mode, self._name
-        return array
+        array._mmap, array.filename = self._map, self._filename
+        array.offset, array.mode = info.data_offset, self._mode
+        return cast("np.memmap[Any, Any]", array)
+
+
+def _filename(source: Source) -> Any:
+    """Return what np.memmap tells its users: a path-like comes back as a Path."""
+    if source.path is None:
+        name = getattr(source.handle, "name", None)
+        return os.path.abspath(name) if isinstance(name, str) else None
+    if not source.is_pathlike:
+        return source.path
+    import pathlib
+
+    return pathlib.Path(source.path).resolve()
 
 
 def why_not_mappable(info: ArrayInfo, source: Source) -> tuple[str, str] | None:

@@ -164,7 +164,7 @@ class NpzFile(Mapping[str, Any]):
         self._source: Source = open_source(file, owned=own_fid)
         self._is_open = True
         is_owner = own_fid or not hasattr(file, "read")
-        self.fid = self._source.file if is_owner else None
+        self.fid = self._source.handle if is_owner else None
         try:
             # Behind other data in a file object, an archive may begin where that stands.
             starts = sorted({0, self._source.position})
@@ -279,8 +279,8 @@ class NpzFile(Mapping[str, Any]):
             After `close`.
         """
         entry = self._entry(key)
-        if out is not None and not out.flags.writeable:
-            raise ValueError("out must be writable")
+        if out is not None:
+            _check_out(out)
         try:
             return self._reader.read(entry, Options(out, thread_count(threads), verify))
         except NpzkitError as error:
@@ -427,10 +427,10 @@ class NpzFile(Mapping[str, Any]):
         self._source.check_whole()
         try:
             if mode == "r":
-                self._map = self._map or FileMap(self._source.file, self._source.size, mode)
+                self._map = self._map or FileMap(self._source, mode)
                 return self._map.array(info)
             # Each copy-on-write map keeps changes of its own.
-            return FileMap(self._source.file, self._source.size, mode).array(info)
+            return FileMap(self._source, mode).array(info)
         except ValueError:
             self._source.check_unchanged()
             raise
@@ -542,6 +542,13 @@ def _check_mmap_mode(mode: object) -> None:
         )
     if mode not in ("r", "c"):
         raise ValueError(f"mmap_mode must be 'r', 'c' or None, not {mode!r}")
+
+
+def _check_out(out: object) -> None:
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
+    if not out.flags.writeable:
+        raise ValueError("out must be writable")
 
 
 def _file_of(archive: zipfile.ZipFile) -> Any:

@@ -12,9 +12,9 @@ import os
 import pickle
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from npzkit.format.array import array_header, check_savable, data_pieces, needs_
 from npzkit.keys import check_key
 from npzkit.metadata import format_attrs, format_metadata
 from npzkit.sink import open_sink
+from npzkit.source import name_of
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["NpzWriter", "save"]
@@ -81,7 +82,8 @@ class NpzWriter:
     The bytes depend on the arrays and the options only: no clock, no host.
     Stored data begins at multiples of 64 bytes, for memory maps. Several
     threads may add arrays; they are written one after the other, in the order
-    their calls come in.
+    their calls come in. A forked child cannot use its parent's writer, and
+    dropping it there changes nothing.
 
     Examples
     --------
@@ -120,11 +122,14 @@ class NpzWriter:
         self._members: dict[str, str] = {}
         if not hasattr(file, "write"):
             file = os.fsdecode(file)
-        self._name = getattr(file, "name", "object") if hasattr(file, "write") else file
-        self._lock = threading.Lock()
+        self._name = name_of(file) if hasattr(file, "write") else file
+        self._process = os.getpid()
+        # Reentrant, so that a signal handler gets an error and does not wait for ever.
+        self._lock = threading.RLock()
+        self._is_writing = False
         self._sink = open_sink(file, exclusive=mode == "x", durable=durable)
         self._zip = ZipWriter(self._sink)
-        self._failure: BaseException | None = None
+        self._failure = ""
         self._is_open = True
 
     @property
@@ -175,14 +180,18 @@ class NpzWriter:
         PickleRefusedError
             The array needs pickle and the writer does not allow it.
         UnsupportedError
-            A masked array.
-        LimitExceededError, TypeError
-            Attributes that are too long, or nothing JSON can express.
+            A masked array, or fields that overlap or lie out of order.
+        LimitExceededError, ValueError, TypeError
+            Attributes that are too long, contain themselves, or are nothing
+            JSON can express.
         OSError
             The disk is full, or the like. The archive is then discarded, and
             whatever is tried with the writer afterwards is an error.
         ClosedArchiveError
-            After `close`, or after an array could not be written.
+            After `close`, after an array could not be written, or in a forked
+            child.
+        RuntimeError
+            Called within another call, by a signal handler for instance.
 
         Notes
         -----
@@ -193,86 +202,120 @@ class NpzWriter:
         name = check_key(key)
         method = self._method if compression is None else method_number(compression)
         level = _level_for(method, level)
-        array = _as_array(array, key, allow_pickle=self._allow_pickle)
         if attrs and DTYPE_ATTRIBUTE in attrs:
             raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
-        self._put(key, name, array, method, self._level if level is None else level, attrs)
+        member = _prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)
+        self._put(member, method, self._level if level is None else level)
 
-    def _put(
-        self,
-        key: str,
-        name: str,
-        array: np.ndarray[Any, Any],
-        method: int,
-        level: int | None,
-        attrs: Mapping[str, Any] | None,
-    ) -> None:
-        """Write what was checked, one thread at a time."""
-        extension = extension_name(array.dtype)
-        if extension is not None:
-            attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
-        extra = format_attrs(attrs)
-        pieces, size = _member_pieces(array)
+    def _put(self, member: _Member, method: int, level: int | None) -> None:
+        self._check_open(member.key)
+        self._alone(self._write, member, method, level)
+
+    def _alone(self, work: Callable[..., None], *args: Any) -> None:
+        """Call `work` while no other thread writes, and no call further up in this one."""
         with self._lock:
-            self._check_open(key)
-            if name in self._members:
-                raise UnsafeNameError(
-                    "this key is in the archive already", path=self._name, key=key,
-                    remedy="Write each key once.",
-                )  # fmt: skip
+            if self._is_writing:
+                raise RuntimeError(
+                    "the writer was called while it was writing, by a signal handler or by "
+                    "the file object itself; call it when that is done"
+                )
+            self._is_writing = True
             try:
-                self._zip.write_member(name, pieces, size, method=method, level=level, extra=extra)
-                self._members[name] = key
-            except BaseException as error:
-                # Half a member may be in the file: nothing can follow it.
-                self._is_open, self._failure = False, error
-                self._sink.abort()
-                raise
+                work(*args)
+            finally:
+                self._is_writing = False
+
+    def _write(self, member: _Member, method: int, level: int | None) -> None:
+        key, name, pieces, size, extra = member
+        self._check_open(key)
+        if name in self._members:
+            raise UnsafeNameError(
+                "this key is in the archive already", path=self._name, key=key,
+                remedy="Write each key once.",
+            )  # fmt: skip
+        try:
+            self._zip.write_member(name, pieces, size, method=method, level=level, extra=extra)
+            self._members[name] = key
+        except BaseException as error:
+            # Half a member may be in the file: nothing can follow it.
+            self._give_up("the archive was discarded, as an array could not be written", error)
+            raise
+
+    def _give_up(self, what: str, error: BaseException) -> None:
+        """Discard the archive. Of the error only text is kept: its frames hold the array."""
+        self._is_open, self._failure = False, f"{what}: {error!r}"
+        self._sink.abort()
 
     def _check_open(self, key: str | None = None) -> None:
-        if self._failure is not None:
+        if self._is_inherited():
             raise ClosedArchiveError(
-                "an earlier array could not be written, so the archive was discarded",
-                path=self._name, key=key, remedy="Write it again from the start.",
-            ) from self._failure  # fmt: skip
+                "the writer belongs to the process that made it, and this is a forked child",
+                path=self._name, key=key, remedy="Write in that process, or to a file of its own.",
+            )  # fmt: skip
+        if self._failure:
+            raise ClosedArchiveError(
+                self._failure, path=self._name, key=key, remedy="Write it again from the start."
+            )
         if not self._is_open:
             raise ClosedArchiveError("the writer is closed", path=self._name, key=key)
+
+    def _is_inherited(self) -> bool:
+        """Whether this is a forked child's copy: its lock may be held for ever."""
+        return os.getpid() != self._process
 
     def close(self) -> None:
         """Complete the archive and put it in its place. Idempotent.
 
         Raises
         ------
-        LimitExceededError, TypeError
+        LimitExceededError, ValueError, TypeError
             The metadata cannot be written; the old file stays.
         OSError
             The file cannot be completed; the old file stays.
         ClosedArchiveError
-            An array could not be written before; the old file stays.
+            An array could not be written before, or the archive not completed;
+            the old file stays. Also in a forked child.
+        RuntimeError
+            Called within another call, by a signal handler for instance.
         """
-        with self._lock:
-            if self._failure is not None:
-                self._check_open()
-            if not self._is_open:
-                return
-            self._is_open = False
-            try:
-                self._zip.finish(format_metadata(self.metadata))
-            except BaseException:
-                self._sink.abort()
-                raise
+        if self._is_open or self._failure:
+            self._check_open()
+        self._alone(self._finish)
+
+    def _finish(self) -> None:
+        if self._failure:
+            self._check_open()
+        if not self._is_open:
+            return
+        self._is_open = False
+        try:
+            self._zip.finish(format_metadata(self.metadata))
             self._sink.commit()
+        except BaseException as error:
+            self._give_up("the archive could not be completed when it was closed", error)
+            raise
 
     def abort(self) -> None:
         """Discard what was written. Idempotent.
 
         A path keeps its old file. What reached a file object stays there,
-        without an end record, so that no reader takes it for an archive.
+        without an end record, so that no reader takes it for an archive. In a
+        forked child only the child's copy of the writer is closed.
+
+        Raises
+        ------
+        RuntimeError
+            Called within another call, by a signal handler for instance.
         """
-        with self._lock:
-            if self._is_open:
-                self._is_open = False
-                self._sink.abort()
+        if self._is_inherited():
+            self._discard()
+        else:
+            self._alone(self._discard)
+
+    def _discard(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            self._sink.abort()
 
     def __enter__(self) -> NpzWriter:
         return self
@@ -284,14 +327,16 @@ class NpzWriter:
             self.abort()
 
     def __del__(self) -> None:
-        if getattr(self, "_is_open", False):
+        if not getattr(self, "_is_open", False):
+            return
+        if not self._is_inherited():
             warnings.warn(
                 f"NpzWriter {self._name!r} was never closed; what it wrote is discarded",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,
             )
-            self.abort()
+        self.abort()
 
 
 def _level_for(method: int, level: int | None) -> int | None:
@@ -319,6 +364,44 @@ def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, An
             )
         raise error.locate(key=key) from None
     return converted
+
+
+class _Member(NamedTuple):
+    """An array that is checked and only needs to be written.
+
+    Attributes
+    ----------
+    key, name : str
+        The name is the key's, in the archive.
+    pieces : sequence or iterator of bytes-like
+        Header and data.
+    size : int
+        Bytes in `pieces` together.
+    extra : bytes
+        The attributes.
+    """
+
+    key: str
+    name: str
+    pieces: Any
+    size: int
+    extra: bytes
+
+
+def _prepare(
+    key: str, name: str, array: Any, attrs: Mapping[str, Any] | None, *, allow_pickle: bool
+) -> _Member:
+    """Do everything that can fail but the writing: header, attributes and pickle."""
+    array = _as_array(array, key, allow_pickle=allow_pickle)
+    extension = extension_name(array.dtype)
+    if extension is not None:
+        attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
+    extra = format_attrs(attrs)
+    try:
+        pieces, size = _member_pieces(array)
+    except NpzkitError as error:
+        raise error.locate(key=key) from error.__cause__
+    return _Member(key, name, pieces, size, extra)
 
 
 def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
@@ -357,8 +440,9 @@ def save(
         A path is taken as it is, no ``.npz`` is appended.
     arrays : mapping of str to array-like
         In this order. Any key a file could have, ``"file"`` and ``"arr_0"``
-        among them. A dict's arrays are all checked before anything is touched;
-        of another mapping, such as an `NpzFile`, one array at a time is held.
+        among them. A dict's arrays are all checked, and pickled where they hold
+        objects, before anything is touched; of another mapping, such as an
+        `NpzFile`, one array at a time is held.
     compression, level, metadata, allow_pickle, durable
         As in `NpzWriter`.
 
@@ -382,13 +466,13 @@ def save(
         )
     method = method_number(compression)
     level = _level_for(method, level)
-    checked: Iterable[tuple[str, str, np.ndarray[Any, Any]]] = (
-        (key, check_key(key), _as_array(array, key, allow_pickle=allow_pickle))
+    members: Iterable[_Member] = (
+        _prepare(key, check_key(key), array, None, allow_pickle=allow_pickle)
         for key, array in arrays.items()
     )
     if isinstance(arrays, dict):
         # All of them are at hand: nothing is touched where one cannot be saved.
-        checked = list(checked)
+        members = list(members)
     with NpzWriter(
         file,
         compression=compression,
@@ -397,5 +481,5 @@ def save(
         allow_pickle=allow_pickle,
         durable=durable,
     ) as writer:
-        for key, name, array in checked:
-            writer._put(key, name, array, method, level, None)
+        for member in members:
+            writer._put(member, method, level)

@@ -15,6 +15,8 @@ import os
 import stat
 from typing import Any
 
+from npzkit.source import unwrapped
+
 __all__ = ["FileSink", "PathSink", "Sink", "open_sink", "write_all"]
 
 _BUFFER_SIZE = 1 << 22
@@ -277,13 +279,17 @@ def _sync_directory(directory: str) -> None:
 def _is_seekable(file: Any) -> bool:
     """Whether bytes already written can be changed by seeking back.
 
-    Only io's own files are trusted to: a GzipFile says that it can seek, and
-    a file opened to append writes at its end wherever it was sought to.
+    Only io's own files are trusted to: a GzipFile says that it can seek, a
+    subclass may hash or count what passes through its ``write``, and a file
+    opened to append writes at its end wherever it was sought to.
     """
+    file = unwrapped(file)
+    if type(file) not in (io.FileIO, io.BufferedWriter, io.BufferedRandom):
+        return type(file) is io.BytesIO
     raw = getattr(file, "raw", file)
-    if isinstance(raw, io.FileIO):
-        return not raw.closed and "a" not in raw.mode and raw.seekable()
-    return isinstance(file, io.BytesIO)
+    if type(raw) is not io.FileIO or raw.closed:
+        return False
+    return "a" not in raw.mode and raw.seekable()
 
 
 def open_sink(file: Any, *, exclusive: bool = False, durable: bool = False) -> Sink:

@@ -31,7 +31,9 @@ __all__ = [
     "SeekingSource",
     "Source",
     "SourceFile",
+    "name_of",
     "open_source",
+    "unwrapped",
 ]
 
 
@@ -44,18 +46,25 @@ class Source(abc.ABC):
         For messages and reprs: the path, or `UNNAMED`.
     path : str or None
         The absolute path, where the source was opened from one.
+    is_pathlike : bool
+        Whether that path was handed over as an ``os.PathLike``, not as text.
     size : int
         Bytes, as found when the source was opened.
     file : file object or None
         What the bytes are read from.
+    handle : file object or None
+        What was handed over or opened: `file`, or the object around it, which
+        would close `file` if it were dropped.
     position : int
         Where a file object stood when it was handed over.
     """
 
     name: str = UNNAMED
     path: str | None = None
+    is_pathlike: bool = False
     size: int = 0
     file: Any = None
+    handle: Any = None
     position: int = 0
 
     @abc.abstractmethod
@@ -82,7 +91,7 @@ class Source(abc.ABC):
 
 
 class BufferSource(Source):
-    """Bytes in memory: ``bytes``, ``bytearray``, ``memoryview``, an ``mmap``."""
+    """Bytes in memory: ``bytes``, ``bytearray``, ``memoryview``."""
 
     def __init__(self, buffer: Any) -> None:
         self._view = memoryview(buffer).cast("B")
@@ -105,9 +114,10 @@ class FileSource(Source):
     seeking and reading under a lock where both are (Windows).
     """
 
-    def __init__(self, file: Any, *, owned: bool) -> None:
+    def __init__(self, file: Any, *, handle: Any, owned: bool) -> None:
         self.file = file
-        self.name = _name_of(file)
+        self.handle = handle
+        self.name = name_of(handle)
         self._owned = owned
         self._lock = threading.Lock()
         self.position = _position(file)
@@ -164,15 +174,15 @@ class FileSource(Source):
 
     def close(self) -> None:
         if self._owned:
-            self.file.close()
+            self.handle.close()
 
 
 class SeekingSource(Source):
     """Any object with ``read`` and ``seek``; a lock makes each pair atomic."""
 
     def __init__(self, file: Any, *, owned: bool = False) -> None:
-        self.file = file
-        self.name = _name_of(file)
+        self.file = self.handle = file
+        self.name = name_of(file)
         self._owned = owned
         self._lock = threading.Lock()
         self.position = _position(file)
@@ -195,7 +205,7 @@ class SeekingSource(Source):
 
     def close(self) -> None:
         if self._owned:
-            self.file.close()
+            self.handle.close()
 
 
 class SourceFile(io.RawIOBase):
@@ -238,7 +248,8 @@ def _stale(*, found: int, expected: int) -> StaleArchiveError:
     )
 
 
-def _name_of(file: Any) -> str:
+def name_of(file: Any) -> str:
+    """Return a file object's name for messages; a descriptor's number is none."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else UNNAMED
 
@@ -248,6 +259,11 @@ def _position(file: Any) -> int:
     if hasattr(file, "tell"):
         return cast(int, file.tell())
     return cast(int, file.seek(0, os.SEEK_CUR))
+
+
+def unwrapped(file: Any) -> Any:
+    """Return the plain file in a NamedTemporaryFile, which only adds its deletion."""
+    return getattr(file, "file", file) if type(file).__module__ == "tempfile" else file
 
 
 def _is_plain_file(file: Any) -> bool:
@@ -288,7 +304,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
         return BufferSource(file)
     if hasattr(file, "read"):
         return _wrap_file(file, owned=owned)
-    name = os.fspath(file)
+    name = os.fsdecode(file)
     opened = open(name, "rb", buffering=0)  # noqa: SIM115 - the source closes it
     try:
         source = _wrap_file(opened, owned=True)
@@ -296,18 +312,17 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
         opened.close()
         raise
     source.name, source.path = name, os.path.abspath(name)
+    source.is_pathlike = isinstance(file, os.PathLike)
     return source
 
 
 def _wrap_file(file: Any, *, owned: bool) -> Source:
     """Choose descriptor reads where the object is a plain file, else seeks."""
-    if type(file).__module__ == "tempfile":
-        # NamedTemporaryFile wraps a plain file, to delete it when it is closed.
-        file = getattr(file, "file", file)
-    if _is_plain_file(file):
-        if file.writable() and isinstance(file, io.BufferedRandom):
-            file.flush()
-        return FileSource(file, owned=owned)
+    inner = unwrapped(file)
+    if _is_plain_file(inner):
+        if inner.writable() and isinstance(inner, io.BufferedRandom):
+            inner.flush()
+        return FileSource(inner, handle=file, owned=owned)
     try:
         return SeekingSource(file, owned=owned)
     except (OSError, AttributeError) as error:

@@ -635,7 +635,7 @@ def test_thousands_of_maps_are_one(tmp_path):
         after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     assert after - before <= 1
     assert [int(array[0]) for array in maps] == list(range(2000))
-    assert maps[7].filename == os.fspath(path)
+    assert maps[7].filename == path.resolve()
 
 
 def test_mapping_a_file_that_shrank(tmp_path):
@@ -671,6 +671,76 @@ def test_temporary_files_are_read_by_descriptor(arrays):
         with npzkit.open(file) as npz:
             assert same(npz.memmap("weights"), arrays["weights"])
         assert not file.closed
+
+
+@pytest.mark.parametrize("prefix", [b"", b"behind this"])
+def test_a_temporary_file_lives_as_long_as_its_archive(arrays, prefix):
+    """A NamedTemporaryFile that nobody else holds stays open, and is closed where it is owned."""
+    for owned in (False, True):
+        file = tempfile.NamedTemporaryFile()
+        file.write(prefix)
+        npzkit.save(file, arrays)
+        file.flush()
+        file.seek(len(prefix))
+        name = file.name
+        npz = npzkit.NpzFile(file, own_fid=owned)
+        assert npz.fid is (file if owned else None)
+        del file
+        gc.collect()
+        assert same(npz["weights"], arrays["weights"])
+        assert same(npz.memmap("weights"), arrays["weights"])
+        assert repr(npz).startswith(f"NpzFile {name!r}")
+        npz.close()
+        assert os.path.exists(name) is not owned
+        del npz
+        gc.collect()
+        assert not os.path.exists(name)
+
+
+def test_maps_are_as_numpys(tmp_path, monkeypatch):
+    """A map has the attributes of np.memmap's, a slice of it too, and names its file alike."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(100)})
+    monkeypatch.chdir(tmp_path)
+    files = [
+        Path("a.npz"),
+        "a.npz",
+        open("a.npz", "rb"),
+        os.fdopen(os.open("a.npz", os.O_RDONLY), "rb"),
+    ]
+    for file in files:
+        expected = np.memmap(file, np.int64, "r", 0, (1,))
+        with npzkit.open(file) as npz:
+            found = npz.memmap("x")
+        assert found.filename == expected.filename
+        assert type(found.filename) is type(expected.filename)
+        assert isinstance(found._mmap, mmap.mmap)
+        assert found[3:5].filename == expected.filename
+        assert (found[3:5].mode, type(found[3:5])) == ("r", np.memmap)
+        assert type(found[found > 3]) is type(expected[expected > 3]) is np.ndarray
+        if hasattr(file, "close"):
+            file.close()
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_one_member_under_two_keys(tmp_path, size):
+    """Arrays of load_all share no elements, even where one member is asked for twice."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.zeros(size), "b": np.ones(size)})
+    with npzkit.open(path) as npz:
+        found = npz.load_all(["a", "b", "a.npy", "b.npy"])
+    assert list(found) == ["a", "b", "a.npy", "b.npy"]
+    found["a"][...] = 7
+    found["b.npy"][...] = 8
+    assert [array[0] for array in found.values()] == [7, 1, 0, 8]
+    assert not np.shares_memory(found["a"], found["a.npy"])
+
+
+def test_out_is_an_array(path):
+    """Something else than an array to read into is a TypeError."""
+    with npzkit.open(path) as npz:
+        for wrong in ([0] * 4, bytearray(8), 3):
+            with pytest.raises(TypeError, match="out must be a numpy array"):
+                npz.read("scalar", out=wrong)
 
 
 def test_compressed_members_use_threads(tmp_path, monkeypatch):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import gzip
 import io
 import os
+import pickle
 import signal
 import socket
 import stat
 import subprocess
 import sys
 import threading
+import weakref
 import zipfile
 from collections.abc import Mapping
 
@@ -822,21 +825,224 @@ def test_a_file_that_takes_no_more():
         npzkit.save(pipe, {"a": np.zeros(1_000_000)})
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_leaves_the_parents_file(tmp_path):
-    """A child that drops an inherited writer does not remove what its parent writes."""
-    path = tmp_path / "a.npz"
-    w = npzkit.NpzWriter(path)
-    w["a"] = np.arange(3)
+def in_a_child(work):
+    """Run `work` in a forked child, as a program that ends by itself, and return its exit code."""
     child = os.fork()
     if child == 0:
-        w.abort()
-        os._exit(0)
-    os.waitpid(child, 0)
+        code = 1
+        try:
+            signal.alarm(20)  # a child that hangs is killed
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def use_as_a_child(writer):
+    """Do with an inherited writer what a child may do by mistake."""
+    with pytest.raises(ClosedArchiveError, match="forked child"):
+        writer["b"] = np.arange(4)
+    with pytest.raises(ClosedArchiveError, match="forked child"):
+        writer.close()
+    with pytest.raises(ClosedArchiveError, match="forked child"), writer:
+        pass
+    with pytest.raises(SystemExit), writer:
+        sys.exit()
+    writer.abort()
+    with pytest.raises(ClosedArchiveError):
+        writer["b"] = np.arange(4)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.parametrize("kind", ["path", "file"])
+def test_a_forked_child_leaves_the_parents_file(tmp_path, kind):
+    """A child neither completes, extends nor removes what its parent writes."""
+    path = tmp_path / "a.npz"
+    with open(path, "wb", buffering=0) as file:
+        w = npzkit.NpzWriter(file if kind == "file" else path)
+        w["a"] = np.arange(3)
+        assert in_a_child(lambda: use_as_a_child(w)) == 0
+        w["c"] = np.arange(5)
+        w.close()
+        w.close()
+    with npzkit.open(path, strict=True) as npz:
+        assert {key: array.tolist() for key, array in npz.load_all().items()} == {
+            "a": [0, 1, 2],
+            "c": [0, 1, 2, 3, 4],
+        }
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_a_thread_writes():
+    """A child that inherits a writer whose lock is held gets an error and does not wait."""
+    writing, done = threading.Event(), threading.Event()
+
+    class Slow(io.RawIOBase):
+        def write(self, data):
+            writing.set()
+            done.wait(30)
+            return len(data)
+
+    w = npzkit.NpzWriter(Slow())
+    thread = threading.Thread(target=w.add, args=("a", np.arange(3)))
+    thread.start()
+    writing.wait(30)
+    assert in_a_child(lambda: use_as_a_child(w)) == 0
+    done.set()
+    thread.join()
     w.close()
-    with npzkit.open(path) as npz:
-        assert npz["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="this system has no such signal")
+def test_a_signal_handler_that_uses_the_writer():
+    """A handler that runs inside a call of the writer gets an error; the archive is unharmed."""
+    said = []
+
+    def handle(*args):
+        for call in (lambda: w.add("b", np.arange(3)), w.close, w.abort):
+            with pytest.raises((RuntimeError, ClosedArchiveError)) as caught:
+                call()
+            said.append(str(caught.value))
+
+    class Interrupted(io.BytesIO):
+        def write(self, data):
+            signal.raise_signal(signal.SIGUSR1)
+            return super().write(data)
+
+    stream = Interrupted()
+    w = npzkit.NpzWriter(stream)
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        w["a"] = np.arange(3)
+        w.close()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert all("while it was writing" in text for text in said[:3])
+    assert len(said) > 3
+    assert np.load(io.BytesIO(stream.getvalue()))["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("call", ["replace", "pwrite"])
+def test_a_close_that_failed_stays_failed(call, tmp_path, monkeypatch):
+    """After close failed it fails again, rather than look as if the file were there."""
+    path = tmp_path / "a.npz"
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not here")
+
+    w = npzkit.NpzWriter(path)
+    w["a"] = np.arange(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, refuse)
+        with pytest.raises(PermissionError):
+            w.close()
+    for again in (w.close, lambda: w.add("b", np.arange(3))):
+        with pytest.raises(ClosedArchiveError, match=r"could not be completed.*not here"):
+            again()
+    w.abort()
+    w = npzkit.NpzWriter(path, metadata={"a": 1})
+    w.metadata["b"] = object()
+    for error in (TypeError, ClosedArchiveError, ClosedArchiveError):
+        with pytest.raises(error):
+            w.close()
+    assert files_in(tmp_path) == []
+
+
+def test_a_failed_writer_lets_go_of_the_array(tmp_path, monkeypatch):
+    """The array that could not be written is not kept by the writer that failed."""
+
+    class Tracked(np.ndarray):
+        pass
+
+    def refuse(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    w = npzkit.NpzWriter(tmp_path / "a.npz")
+    array = np.zeros(1_000_000).view(Tracked)
+    reference = weakref.ref(array)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", refuse)
+        with contextlib.suppress(OSError):
+            w["a"] = array
+    del array
+    gc.collect()
+    assert reference() is None
+    with pytest.raises(ClosedArchiveError, match="No space left"):
+        w.close()
+
+
+def test_a_file_object_without_a_name():
+    """Errors of a writer read well where the file's name is a descriptor's number."""
+    readable, writable = os.pipe()
+    with open(readable, "rb"), os.fdopen(writable, "wb") as file:
+        w = npzkit.NpzWriter(file)
+        w["a"] = np.arange(3)
+        with pytest.raises(UnsafeNameError) as caught:
+            w["a"] = np.arange(3)
+        assert "already" in str(caught.value)
+        assert "1 arrays" in repr(w)
+        w.abort()
+
+
+@pytest.mark.parametrize("base", [io.BytesIO, io.FileIO, io.BufferedWriter, io.BufferedRandom])
+def test_a_subclass_is_written_front_to_back(base, tmp_path, arrays):
+    """A file object of the user's own class sees every byte once, in order, as a hash would."""
+    seen = bytearray()
+
+    class Watched(base):
+        def write(self, data):
+            seen.extend(data)
+            return super().write(data)
+
+        def seek(self, *args):
+            raise AssertionError("sought")
+
+    path = tmp_path / "a.npz"
+    if base is io.BytesIO:
+        file = Watched()
+    elif base is io.FileIO:
+        file = Watched(path, "wb")
+    else:
+        file = Watched(open(path, "w+b", buffering=0))
+    npzkit.save(file, arrays, compression="deflated")
+    expected = io.BytesIO()
+    npzkit.save(expected, arrays, compression="deflated")
+    assert seen == expected.getvalue()
+    file.close()
+
+
+OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": [0, 2]})
+OUT_OF_ORDER = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": [4, 0]})
+
+
+@pytest.mark.parametrize("dtype", [OVERLAPPING, OUT_OF_ORDER, [("x", OVERLAPPING, (2,))]])
+def test_fields_that_npy_cannot_describe(dtype, tmp_path):
+    """Fields that overlap or lie out of order are refused up front, with a remedy that works."""
+    stream = io.BytesIO()
+    array = np.ones(3, dtype)
+    for save in (npzkit.save, lambda file, arrays: npzkit.savez(file, **arrays)):
+        with pytest.raises(UnsupportedError, match="overlapping or out-of-order") as caught:
+            save(stream, {"good": np.arange(3), "bad": array})
+        assert caught.value.key == "bad"
+    assert stream.getvalue() == b""
+    if array.dtype == OUT_OF_ORDER:
+        from numpy.lib.recfunctions import repack_fields
+
+        npzkit.save(stream, {"a": repack_fields(array)})
+        assert npzkit.open(stream)["a"]["b"].tolist() == [1, 1, 1]
+
+
+def test_objects_that_cannot_be_pickled():
+    """Objects that pickle refuses are found before a stream is touched."""
+    stream = io.BytesIO()
+    bad = np.array([lambda: 0], dtype=object)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        npzkit.save(stream, {"good": np.arange(3), "bad": bad}, allow_pickle=True)
+    assert stream.getvalue() == b""
 
 
 def test_large_rows_of_transposed_arrays(tmp_path, monkeypatch):

@@ -75,7 +75,8 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
     PickleRefusedError
         Its elements are Python objects, and `allow_pickle` is false.
     UnsupportedError
-        It is a masked array, whose mask NPY has no place for.
+        It is a masked array, whose mask NPY has no place for, or its fields
+        overlap or lie out of order.
     """
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(array, masked.MaskedArray):
@@ -84,6 +85,8 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
             remedy="Save array.data and numpy.ma.getmaskarray(array) under two keys, "
             "or array.filled().",
         )
+    if array.dtype.names is not None:
+        _check_describable(array.dtype)
     if allow_pickle or not needs_pickle(array.dtype):
         return
     if is_legacy(array.dtype):
@@ -99,6 +102,18 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
         remedy="Convert it to a dtype of fixed size, such as array.astype('U') for strings, "
         "or pass allow_pickle=True.",
     )
+
+
+def _check_describable(dtype: np.dtype[Any]) -> None:
+    """Raise UnsupportedError where a structure has no ``descr``."""
+    try:
+        _ = dtype.descr
+    except ValueError as error:
+        raise UnsupportedError(
+            f"NPY cannot describe this structure ({error})",
+            found=str(dtype),
+            remedy="Save numpy.lib.recfunctions.repack_fields(array), or each field by itself.",
+        ) from error
 
 
 def array_header(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> bytes:
@@ -219,7 +234,8 @@ def write_array(
         The array needs pickle and `allow_pickle` is false. Nothing is written
         then; numpy has written the header by that time.
     UnsupportedError
-        A masked array; numpy drops the mask.
+        A masked array; numpy drops the mask. Fields that overlap or lie out of
+        order, where numpy raises a bare ``ValueError``.
 
     Notes
     -----

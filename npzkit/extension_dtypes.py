@@ -15,9 +15,22 @@ import numpy as np
 from npzkit.errors import UnsupportedError, warn
 from npzkit.format.descr import is_legacy
 
-__all__ = ["DTYPE_ATTRIBUTE", "check_fields", "extension_name", "restore", "restored_dtype"]
+__all__ = [
+    "DTYPE_ATTRIBUTE",
+    "check_attrs",
+    "check_fields",
+    "extension_name",
+    "restore",
+    "restored_dtype",
+]
 
 DTYPE_ATTRIBUTE = "npzkit.dtype"
+
+
+def check_attrs(attrs: Mapping[str, Any] | None) -> None:
+    """Raise ValueError where attributes take npzkit's own name."""
+    if attrs and DTYPE_ATTRIBUTE in attrs:
+        raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
 
 
 def check_fields(dtype: np.dtype[Any]) -> None:

@@ -7,28 +7,34 @@ the old one's place. Knows nothing of bytes: `npzkit.format` makes them,
 
 from __future__ import annotations
 
-import io
+import contextlib
+import math
 import os
-import pickle
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from npzkit.codecs import STORED, check_level, method_number
-from npzkit.errors import ClosedArchiveError, NpzkitError, UnsafeNameError
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_fields, extension_name
-from npzkit.format.array import array_header, check_savable, data_pieces, needs_pickle
+from npzkit.codecs import DEFLATED, STORED, check_level, crc32, method_number
+from npzkit.created import AppendedArray, CreatedArray, FilledArray
+from npzkit.errors import ClosedArchiveError, UnsafeNameError, UnsupportedError
+from npzkit.extension_dtypes import check_attrs
+from npzkit.format.header import index_shape
 from npzkit.keys import check_key
-from npzkit.metadata import format_attrs, format_metadata
+from npzkit.metadata import format_metadata
+from npzkit.parallel import Pipeline, crc32_at, thread_count
+from npzkit.prepare import BATCH_SIZE, Prepared, SmallArray, SmallArrays, prepare, prepare_header
 from npzkit.sink import open_sink
 from npzkit.source import name_of
-from npzkit.zip.writer import ZipWriter
+from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
+from npzkit.zip.writer import Coding, Small, ZipWriter
 
 __all__ = ["NpzWriter", "save"]
+
+T = TypeVar("T")
 
 Compression = Literal["stored", "deflated"] | int | None
 
@@ -60,6 +66,15 @@ class NpzWriter:
         Whether arrays of Python objects may be written.
     durable : bool, default False
         On `close`, wait until the file is on disk before it takes its place.
+    chunk_size : int, default 262_144
+        Bytes of the chunks in which arrays are deflated: what a slice of one
+        costs at least. 4 KiB to 64 MiB; 32 KiB take two to four times as long.
+    seekable : bool, default True
+        Whether a deflated array of more than one chunk gets a seek index, a
+        hidden member that other programs skip.
+    threads : int, optional
+        How many compress and write; None takes the processors there are. The
+        bytes are the same for any number.
 
     Attributes
     ----------
@@ -108,18 +123,24 @@ class NpzWriter:
         metadata: Mapping[str, Any] | None = None,
         allow_pickle: bool = False,
         durable: bool = False,
+        chunk_size: int = CHUNK_SIZE,
+        seekable: bool = True,
+        threads: int | None = None,
     ) -> None:
         if mode not in ("w", "x"):
             raise ValueError(f"mode must be 'w' or 'x', not {mode!r}")
-        self._method = method_number(compression)
-        check_level(level)
-        self._level = level
+        self._coding = Coding(
+            method_number(compression), check_level(level), check_chunk_size(chunk_size), seekable
+        )
+        self._threads = thread_count(threads)
         self._allow_pickle = allow_pickle
         if not isinstance(metadata, (Mapping, NoneType)):
             raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
         self.metadata = dict(metadata or {})
         format_metadata(self.metadata)
         self._members: dict[str, str] = {}
+        self._created: list[CreatedArray] = []
+        self._appended: AppendedArray | None = None
         if not hasattr(file, "write"):
             file = os.fsdecode(file)
         self._name = name_of(file) if hasattr(file, "write") else file
@@ -157,6 +178,8 @@ class NpzWriter:
         compression: Compression | None = None,
         level: int | None = None,
         attrs: Mapping[str, Any] | None = None,
+        chunk_size: int | None = None,
+        seekable: bool | None = None,
     ) -> None:
         """Write one array.
 
@@ -167,7 +190,7 @@ class NpzWriter:
             for what may not be a key.
         array : array-like
             Read before this returns, so that it may be changed afterwards.
-        compression, level : optional
+        compression, level, chunk_size, seekable : optional
             For this array; the writer's by default.
         attrs : mapping of str to object, optional
             Attributes to keep with the array: up to 255, strings or whatever
@@ -200,18 +223,209 @@ class NpzWriter:
         """
         self._check_open(key)
         name = check_key(key)
-        method = self._method if compression is None else method_number(compression)
+        coding = self._coding_for(compression, level, chunk_size, seekable)
+        check_attrs(attrs)
+        prepared = prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)
+        self._put([prepared], coding)
+
+    def _coding_for(
+        self,
+        compression: Compression | None,
+        level: int | None,
+        chunk_size: int | None,
+        seekable: bool | None,
+    ) -> Coding:
+        """Return how one array is to be written: what is not given is the writer's."""
+        coding = self._coding
+        method = coding.method if compression is None else method_number(compression)
         level = _level_for(method, level)
-        if attrs and DTYPE_ATTRIBUTE in attrs:
-            raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
-        member = _prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)
-        self._put(member, method, self._level if level is None else level)
+        return Coding(
+            method,
+            coding.level if level is None else level,
+            coding.chunk_size if chunk_size is None else check_chunk_size(chunk_size),
+            coding.is_seekable if seekable is None else seekable,
+        )
 
-    def _put(self, member: _Member, method: int, level: int | None) -> None:
-        self._check_open(member.key)
-        self._alone(self._write, member, method, level)
+    def create(
+        self,
+        key: str,
+        shape: int | Sequence[int | None] | None,
+        dtype: Any,
+        *,
+        compression: Compression | None = None,
+        level: int | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        fortran_order: bool = False,
+        chunk_size: int | None = None,
+        seekable: bool | None = None,
+    ) -> Any:
+        """Begin an array that is larger than memory, to be filled piece by piece.
 
-    def _alone(self, work: Callable[..., None], *args: Any) -> None:
+        Stored, with a shape that is known, it is filled in any order:
+        ``dst[0:1000] = part``, also by other processes, forked or handed `dst`
+        by pickle; what is never written is zeros. Deflated, or with a first
+        dimension of None, it grows: ``dst.append(rows)``.
+
+        Parameters
+        ----------
+        key : str
+        shape : int or sequence of int
+            The first dimension may be None: it is then the number of rows that
+            were appended.
+        dtype : dtype-like
+            Of plain values.
+        compression, level, attrs, chunk_size, seekable
+            As in `add`.
+        fortran_order : bool, default False
+            For a stored array of known shape.
+
+        Returns
+        -------
+        dst : FilledArray or AppendedArray
+            To be used in a ``with`` block: leaving it seals the array, leaving
+            it by an exception discards the archive. `close` seals as well.
+
+        Raises
+        ------
+        UnsafeNameError, PickleRefusedError, ClosedArchiveError
+            As `add`.
+        UnsupportedError
+            The archive goes to a file object that cannot be read and written
+            at offsets.
+        ValueError
+            A bad shape; or an array that grows is not sealed yet: nothing can
+            be written behind it.
+        OSError
+            No room for the array, where that can be known first.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> with npzkit.NpzWriter(stream) as w:
+        ...     with w.create("big", (4, 2), "i4") as dst:
+        ...         dst[2:4] = 7
+        ...         dst[0:2] = [[1, 2], [3, 4]]
+        ...     with w.create("log", (None, 2), "f8", compression="deflated") as dst:
+        ...         for step in range(3):
+        ...             dst.append([step, step / 2])
+        >>> npz = npzkit.open(stream)
+        >>> npz["big"].tolist(), npz["log"].shape
+        ([[1, 2], [3, 4], [7, 7], [7, 7]], (3, 2))
+        """
+        self._check_open(key)
+        name = check_key(key)
+        coding = self._coding_for(compression, level, chunk_size, seekable)
+        check_attrs(attrs)
+        whole_shape = _check_shape(shape)
+        grows = coding.method == DEFLATED or whole_shape[:1] == (None,)
+        if grows and (not whole_shape or fortran_order):
+            raise ValueError(
+                "an array that grows by rows needs a dimension to grow along, the first, "
+                "and is written in C order"
+            )
+        sink = self._sink
+        if not (sink.can_patch if whole_shape[:1] == (None,) else grows or sink.can_read):
+            raise UnsupportedError(
+                "this array needs a file whose bytes can be read and changed behind the writer",
+                path=self._name, key=key,
+                remedy="Write the archive to a path.",
+            )  # fmt: skip
+        begin = self._begin_appended if grows else self._begin_filled
+        return self._alone(
+            begin, key, name, whole_shape, np.dtype(dtype), attrs, coding, fortran_order
+        )
+
+    def _begin_filled(
+        self,
+        key: str,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        attrs: Mapping[str, Any] | None,
+        coding: Coding,
+        fortran_order: bool,
+    ) -> FilledArray:
+        """Leave room for an array of known shape."""
+        head, extra = prepare_header(key, shape, dtype, attrs, fortran_order=fortran_order)
+        self._check_free(key, name)
+        with self._giving_up():
+            member = self._zip.reserve_member(
+                name, len(head) + math.prod(shape) * dtype.itemsize, extra
+            )
+            self._sink.patch(member.offset, head)
+            self._members[name] = key
+
+        def seal() -> None:
+            member.seal(crc32_at(self._sink, member.offset, member.size, self._threads))
+
+        filled = FilledArray(
+            key, shape, dtype, fortran_order, self._sink, member.offset + len(head),
+            lambda: self._seal(filled, seal), self.abort,
+        )  # fmt: skip
+        self._created.append(filled)
+        return filled
+
+    def _begin_appended(
+        self,
+        key: str,
+        name: str,
+        shape: tuple[Any, ...],
+        dtype: np.dtype[Any],
+        attrs: Mapping[str, Any] | None,
+        coding: Coding,
+        fortran_order: bool,
+    ) -> AppendedArray:
+        """Begin an array that grows; nothing else is written until it is sealed."""
+        known = shape[0] is not None
+        head, extra = prepare_header(key, (shape[0] or 0, *shape[1:]), dtype, attrs)
+        self._check_free(key, name)
+        size = len(head) + math.prod(shape) * dtype.itemsize if known else None
+        pipeline = Pipeline(self._threads)
+
+        def write(pieces: Iterator[memoryview]) -> None:
+            with pipeline:
+                for piece in pieces:
+                    member.write(piece)
+
+        def seal(final_shape: tuple[int, ...]) -> None:
+            with pipeline:
+                final = prepare_header(key, final_shape, dtype, attrs)[0]
+                member.finish(None if known else final)
+            self._appended = None
+
+        with self._giving_up():
+            member = self._zip.begin_member(name, size, pipeline, coding=coding, extra=extra)
+            if known:
+                write(iter([memoryview(head)]))
+            else:
+                member.write_start(head)
+            self._members[name] = key
+        self._appended = AppendedArray(
+            key, shape, dtype,
+            lambda pieces: self._alone(self._guarded, write, pieces),
+            lambda final: self._seal(appended, lambda: seal(final)),
+            self.abort,
+        )  # fmt: skip
+        appended = self._appended
+        self._created.append(appended)
+        return appended
+
+    def _seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        self._alone(self._guarded, seal)
+        self._created.remove(created)
+
+    def _guarded(self, work: Callable[..., None], *args: Any) -> None:
+        """Call what writes, and give the archive up where that fails."""
+        self._check_open()
+        with self._giving_up():
+            work(*args)
+
+    def _put(self, members: Iterable[Prepared | SmallArray], coding: Coding) -> None:
+        self._check_open()
+        self._alone(self._write, members, coding)
+
+    def _alone(self, work: Callable[..., T], *args: Any) -> T:
         """Call `work` while no other thread writes, and no call further up in this one."""
         with self._lock:
             if self._is_writing:
@@ -221,30 +435,81 @@ class NpzWriter:
                 )
             self._is_writing = True
             try:
-                work(*args)
+                return work(*args)
             finally:
                 self._is_writing = False
 
-    def _write(self, member: _Member, method: int, level: int | None) -> None:
+    def _write(self, members: Iterable[Prepared | SmallArray], coding: Coding) -> None:
+        """Write members in their order, small stored ones together."""
+        self._check_open()
+        small: list[SmallArray] = []
+        size = 0
+        with Pipeline(self._threads) as pipeline:
+            for member in members:
+                if isinstance(member, SmallArray):
+                    small.append(member)
+                    size += member.array.nbytes
+                    if size > BATCH_SIZE:
+                        self._write_small(small, pipeline)
+                        size = 0
+                else:
+                    self._write_small(small, pipeline)
+                    self._write_one(member, coding, pipeline)
+            self._write_small(small, pipeline)
+            with self._giving_up():
+                pipeline.drain()
+
+    def _write_one(self, member: Prepared, coding: Coding, pipeline: Pipeline) -> None:
         key, name, pieces, size, extra = member
-        self._check_open(key)
+        self._check_free(key, name)
+        with self._giving_up():
+            self._zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
+            self._members[name] = key
+
+    def _write_small(self, arrays: list[SmallArray], pipeline: Pipeline) -> None:
+        if not arrays:
+            return
+        for small in arrays:
+            self._check_free(small.key, small.name)
+            self._members[small.name] = small.key
+        with self._giving_up():
+            pipeline.drain()
+            self._zip.write_small(map(_small_member, arrays))
+        arrays.clear()
+
+    def _check_free(self, key: str, name: str) -> None:
+        """Raise unless a member of this name can be written now."""
+        if self._appended is not None:
+            raise ValueError(
+                f"the array {self._appended.key!r} is still growing; close it before another "
+                "is written"
+            )
         if name in self._members:
             raise UnsafeNameError(
                 "this key is in the archive already", path=self._name, key=key,
                 remedy="Write each key once.",
             )  # fmt: skip
+
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Discard the archive where what follows fails: half a member may be in the file."""
         try:
-            self._zip.write_member(name, pieces, size, method=method, level=level, extra=extra)
-            self._members[name] = key
+            yield
         except BaseException as error:
-            # Half a member may be in the file: nothing can follow it.
             self._give_up("the archive was discarded, as an array could not be written", error)
             raise
 
     def _give_up(self, what: str, error: BaseException) -> None:
         """Discard the archive. Of the error only text is kept: its frames hold the array."""
         self._is_open, self._failure = False, f"{what}: {error!r}"
+        self._forget_created()
         self._sink.abort()
+
+    def _forget_created(self) -> None:
+        for created in self._created:
+            created.forget()
+        self._created.clear()
+        self._appended = None
 
     def _check_open(self, key: str | None = None) -> None:
         if self._is_inherited():
@@ -266,6 +531,8 @@ class NpzWriter:
     def close(self) -> None:
         """Complete the archive and put it in its place. Idempotent.
 
+        Arrays that were created and are not sealed yet are sealed first.
+
         Raises
         ------
         LimitExceededError, ValueError, TypeError
@@ -280,6 +547,8 @@ class NpzWriter:
         """
         if self._is_open or self._failure:
             self._check_open()
+        for created in list(self._created):
+            created.close()
         self._alone(self._finish)
 
     def _finish(self) -> None:
@@ -315,6 +584,7 @@ class NpzWriter:
     def _discard(self) -> None:
         if self._is_open:
             self._is_open = False
+            self._forget_created()
             self._sink.abort()
 
     def __enter__(self) -> NpzWriter:
@@ -339,87 +609,29 @@ class NpzWriter:
         self.abort()
 
 
+def _small_member(small: SmallArray) -> Small:
+    """Copy a small array's bytes, in C order unless it is Fortran-ordered."""
+    data = small.array.tobytes("A")
+    return Small(small.name.encode(), small.head, data, crc32(data, small.head_crc32))
+
+
+def _check_shape(shape: Any) -> tuple[Any, ...]:
+    """Return a shape as a tuple; its first dimension may be None."""
+    if shape is None or isinstance(shape, (int, np.integer)):
+        shape = (shape,)
+    first, rest = tuple(shape[:1]), index_shape(tuple(shape[1:]))
+    checked = first if first == (None,) else index_shape(first)
+    if any(n is not None and n < 0 for n in (*checked, *rest)):
+        raise ValueError(f"dimensions must not be negative: {shape}")
+    return (*checked, *rest)
+
+
 def _level_for(method: int, level: int | None) -> int | None:
     """Check a level, and that it was not given for what is stored."""
     level = check_level(level)
     if level is not None and method == STORED:
         raise ValueError("level is for compression='deflated'; stored arrays have none")
     return level
-
-
-def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
-    """Convert to an array that can be saved whole, or say why that cannot be."""
-    converted: np.ndarray[Any, Any] = np.asanyarray(array)
-    try:
-        check_savable(converted, allow_pickle=allow_pickle)
-        check_fields(converted.dtype)
-    except NpzkitError as error:
-        if converted.dtype == object and not isinstance(array, np.ndarray):
-            error.found = type(array).__name__
-            error.remedy = (
-                "Save the arrays in it under keys of their own, such as 'layer/weights'."
-                if isinstance(array, Mapping)
-                else "Save something that NumPy makes an array of numbers or strings of, "
-                "or pass allow_pickle=True."
-            )
-        raise error.locate(key=key) from None
-    return converted
-
-
-class _Member(NamedTuple):
-    """An array that is checked and only needs to be written.
-
-    Attributes
-    ----------
-    key, name : str
-        The name is the key's, in the archive.
-    pieces : sequence or iterator of bytes-like
-        Header and data.
-    size : int
-        Bytes in `pieces` together.
-    extra : bytes
-        The attributes.
-    """
-
-    key: str
-    name: str
-    pieces: Any
-    size: int
-    extra: bytes
-
-
-def _prepare(
-    key: str, name: str, array: Any, attrs: Mapping[str, Any] | None, *, allow_pickle: bool
-) -> _Member:
-    """Do everything that can fail but the writing: header, attributes and pickle."""
-    array = _as_array(array, key, allow_pickle=allow_pickle)
-    extension = extension_name(array.dtype)
-    if extension is not None:
-        attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
-    extra = format_attrs(attrs)
-    try:
-        pieces, size = _member_pieces(array)
-    except NpzkitError as error:
-        raise error.locate(key=key) from error.__cause__
-    return _Member(key, name, pieces, size, extra)
-
-
-def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:
-    """Return a member's data, header first, and its size in bytes."""
-    header = array_header(array)
-    if needs_pickle(array.dtype):
-        stream = io.BytesIO()
-        pickle.dump(array, stream, protocol=4)
-        pickled = stream.getbuffer()
-        return [header, pickled], len(header) + len(pickled)
-    pieces = data_pieces(array)
-    size = len(header) + array.nbytes
-    return ([header, *pieces] if isinstance(pieces, list) else _chain(header, pieces)), size
-
-
-def _chain(header: bytes, pieces: Any) -> Any:
-    yield header
-    yield from pieces
 
 
 def save(
@@ -431,6 +643,9 @@ def save(
     metadata: Mapping[str, Any] | None = None,
     allow_pickle: bool = False,
     durable: bool = False,
+    chunk_size: int = CHUNK_SIZE,
+    seekable: bool = True,
+    threads: int | None = None,
 ) -> None:
     """Write a mapping of arrays as one archive: the old file or the new one.
 
@@ -443,7 +658,7 @@ def save(
         among them. A dict's arrays are all checked, and pickled where they hold
         objects, before anything is touched; of another mapping, such as an
         `NpzFile`, one array at a time is held.
-    compression, level, metadata, allow_pickle, durable
+    compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads
         As in `NpzWriter`.
 
     Raises
@@ -466,10 +681,7 @@ def save(
         )
     method = method_number(compression)
     level = _level_for(method, level)
-    members: Iterable[_Member] = (
-        _prepare(key, check_key(key), array, None, allow_pickle=allow_pickle)
-        for key, array in arrays.items()
-    )
+    members = _prepare_all(arrays, method, allow_pickle=allow_pickle)
     if isinstance(arrays, dict):
         # All of them are at hand: nothing is touched where one cannot be saved.
         members = list(members)
@@ -480,6 +692,19 @@ def save(
         metadata=metadata,
         allow_pickle=allow_pickle,
         durable=durable,
+        chunk_size=chunk_size,
+        seekable=seekable,
+        threads=threads,
     ) as writer:
-        for member in members:
-            writer._put(member, method, level)
+        writer._put(members, writer._coding)
+
+
+def _prepare_all(
+    arrays: Mapping[str, Any], method: int, *, allow_pickle: bool
+) -> Iterable[Prepared | SmallArray]:
+    """Check each array, in the order of the mapping."""
+    find = SmallArrays().find
+    for key, array in arrays.items():
+        name = check_key(key)
+        small = find(key, name, array) if method == STORED else None
+        yield small or prepare(key, name, array, None, allow_pickle=allow_pickle)

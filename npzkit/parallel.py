@@ -7,13 +7,16 @@ child to find dead. The work releases the GIL: reads, CRCs, inflation.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from functools import partial
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
 
 from npzkit.codecs import crc32, crc32_combine
 from npzkit.source import Source
 
-__all__ = ["read_blocks", "run", "thread_count"]
+__all__ = ["Pipeline", "crc32_at", "read_blocks", "run", "thread_count"]
 
 T = TypeVar("T")
 
@@ -21,6 +24,8 @@ BLOCK_SIZE = 1 << 24
 """Bytes one thread takes at a time."""
 _STEP_SIZE = 1 << 20
 """Bytes whose CRC is taken while they are still in the cache."""
+_PENDING_TASKS = 2
+"""Tasks for each thread that may be under way or waiting for their turn."""
 
 
 def thread_count(threads: int | None) -> int:
@@ -56,6 +61,99 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         except BaseException:
             executor.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+class Pipeline:
+    """Tasks on several threads, their results handed on in the order they came in.
+
+    What is handed on runs in the thread that owns the pipeline. No more than a
+    few tasks a thread are under way, which bounds the memory they hold. Leaving
+    the ``with`` block waits for all of them; leaving it by an exception drops
+    what has not begun.
+
+    Parameters
+    ----------
+    threads : int
+        With one, each task runs when it is submitted.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._executor: Any = None
+        self._pending: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+
+    def submit(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Have `task` run on a thread, and `then` called with its result here."""
+        if self._threads == 1:
+            then(task())
+            return
+        if self._executor is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._executor = ThreadPoolExecutor(self._threads, "npzkit")
+        self._pending.append((self._executor.submit(task).result, then))
+        while len(self._pending) > _PENDING_TASKS * self._threads:
+            self._hand_on()
+
+    def hand_on(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Call a short `task` here and now, and `then` in its turn."""
+        result = task()
+        if self._pending:
+            self._pending.append((lambda: result, then))
+        else:
+            then(result)
+
+    def drain(self) -> None:
+        """Hand on all results that are still under way."""
+        while self._pending:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        result, then = self._pending.popleft()
+        then(result())
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if exc_type is None:
+                self.drain()
+        finally:
+            self._pending.clear()
+            if self._executor is not None:
+                self._executor.shutdown(wait=True, cancel_futures=True)
+
+
+class Readable(Protocol):
+    """What can be read at offsets: a `Source`, or a `Sink` that gives bytes back."""
+
+    def readinto_at(self, offset: int, view: memoryview, /) -> None: ...
+
+
+def crc32_at(file: Readable, offset: int, size: int, threads: int) -> int:
+    """Return the CRC-32 of a stretch of a file, read in bounded memory."""
+
+    def read(start: int) -> tuple[int, int]:
+        end = min(start + BLOCK_SIZE, offset + size)
+        buffer = memoryview(bytearray(min(_STEP_SIZE, end - start)))
+        crc = 0
+        for position in range(start, end, _STEP_SIZE):
+            step = buffer[: end - position]
+            file.readinto_at(position, step)
+            crc = crc32(step, crc)
+        return crc, end - start
+
+    crc = 0
+    starts = range(offset, offset + size, BLOCK_SIZE)
+    for found in run([partial(read, start) for start in starts], threads):
+        crc = crc32_combine(crc, *found)
+    return crc
 
 
 def read_blocks(

@@ -11,7 +11,16 @@ ROOT = Path(npzkit.__file__).parent
 
 LAYERS = [
     {"errors", "limits"},
-    {"source", "sink", "codecs", "decompressors", "format.literal", "format.descr", "keys"},
+    {
+        "source",
+        "sink",
+        "codecs",
+        "encoders",
+        "decompressors",
+        "format.literal",
+        "format.descr",
+        "keys",
+    },
     {
         "format.header",
         "format.array",
@@ -22,9 +31,10 @@ LAYERS = [
         "zip",
     },
     {"format", "zip.end", "zip.entries", "zip.directory", "zip.member", "zip.stream"},
-    {"zip.sozip", "zip.writer"},
+    {"zip.sozip", "zip.deflate", "zip.writer"},
     {"metadata", "extension_dtypes", "info", "mapping"},
     {"window", "reader", "bulk"},
+    {"prepare", "created"},
     {"npzfile", "npzwriter"},
     {"drop_ins"},
     {""},

@@ -31,6 +31,7 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
+from npzkit.parallel import Pipeline
 from npzkit.zip import writer as zip_writer
 
 COMPRESSIONS = ["stored", "deflated"]
@@ -674,8 +675,10 @@ def test_sizes_and_offsets_beyond_4_gib(tmp_path, monkeypatch):
     header = npzkit.format.header.format_header(
         {"descr": "|u1", "fortran_order": False, "shape": (1 << 32,)}
     )
-    writer.write_member("large.npy", [header, *[zeros] * 64], size)
-    writer.write_member("small.npy", [header], len(header))
+    coding = zip_writer.Coding()
+    with Pipeline(1) as pipeline:
+        writer.write_member("large.npy", [header, *[zeros] * 64], size, pipeline, coding=coding)
+        writer.write_member("small.npy", [header], len(header), pipeline, coding=coding)
     writer.finish()
     sink.commit()
     with npzkit.open(path) as npz, zipfile.ZipFile(path) as theirs:

@@ -25,7 +25,6 @@ from npzkit.format.header import (
     check_version,
     end_of_data,
     format_header,
-    header_fields,
     header_size,
     is_fortran_ordered,
     parse_header,
@@ -41,6 +40,7 @@ __all__ = [
     "data_pieces",
     "empty_array",
     "needs_pickle",
+    "npy_header",
     "read_array",
     "read_bytes",
     "read_growing",
@@ -118,10 +118,19 @@ def _check_describable(dtype: np.dtype[Any]) -> None:
 
 def array_header(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> bytes:
     """Return the NPY header of an array."""
-    dtype = array.dtype
+    return npy_header(array.dtype, array.shape, is_fortran_ordered(array), version)
+
+
+def npy_header(
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    fortran_order: bool,
+    version: tuple[int, int] | None = None,
+) -> bytes:
+    """Return the NPY header of an array that need not be there."""
     if version is None and dtype.names is None and dtype.metadata is None and is_legacy(dtype):
-        return _simple_header(_simple_descr(dtype), array.shape, is_fortran_ordered(array))
-    fields = header_fields(array, dtype_to_descr(dtype))
+        return _simple_header(_simple_descr(dtype), shape, fortran_order)
+    fields = {"descr": dtype_to_descr(dtype), "fortran_order": fortran_order, "shape": shape}
     return format_header(fields, version)
 
 

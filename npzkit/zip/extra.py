@@ -21,6 +21,7 @@ __all__ = [
     "format_alignment",
     "format_extra",
     "format_key_value_pairs",
+    "format_padding",
     "format_zip64",
     "iter_extra",
     "parse_key_value_pairs",
@@ -182,4 +183,9 @@ def format_alignment(offset: int, alignment: int) -> bytes:
         return b""
     while size < _ALIGNMENT_MIN_SIZE:
         size += alignment
+    return format_padding(size, alignment)
+
+
+def format_padding(size: int, alignment: int = 1) -> bytes:
+    """Return a padding block of `size` bytes in all, at least 6."""
     return format_extra(ALIGNMENT_ID, struct.pack("<H", alignment) + bytes(size - 6))

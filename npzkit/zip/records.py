@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from npzkit.errors import ZipFormatError
 
 __all__ = [
+    "CENTRAL",
     "CENTRAL_ENTRY_SIZE",
     "END_SIGNATURE",
     "END_SIZE",
@@ -21,6 +22,7 @@ __all__ = [
     "FLAG_DESCRIPTOR",
     "FLAG_ENCRYPTED",
     "FLAG_UTF8",
+    "LOCAL",
     "LOCAL_FIELDS",
     "LOCAL_HEADER_SIGNATURE",
     "LOCAL_HEADER_SIZE",
@@ -72,8 +74,8 @@ CREATE_SYSTEM_UNIX = 3 << 8
 DOS_DATE_1980 = 0x21
 """1980-01-01, the zero of DOS dates: archives carry no clock, see `writer`."""
 
-_LOCAL = struct.Struct("<4sHHHHHLLLHH")
-_CENTRAL = struct.Struct("<4sHHHHHHLLLHHHHHLL")
+LOCAL = struct.Struct("<4sHHHHHLLLHH")
+CENTRAL = struct.Struct("<4sHHHHHHLLLHHHHHLL")
 
 # The same without versions, times and attributes, which reading never looks at:
 # the two that are parsed 10,000 times an archive.
@@ -87,8 +89,8 @@ _END = struct.Struct("<4sHHHHLLH")
 _ZIP64_END = struct.Struct("<4sQHHLLQQQQ")
 _ZIP64_LOCATOR = struct.Struct("<4sLQL")
 
-LOCAL_HEADER_SIZE = _LOCAL.size
-CENTRAL_ENTRY_SIZE = _CENTRAL.size
+LOCAL_HEADER_SIZE = LOCAL.size
+CENTRAL_ENTRY_SIZE = CENTRAL.size
 END_SIZE = _END.size
 ZIP64_END_SIZE = _ZIP64_END.size
 ZIP64_LOCATOR_SIZE = _ZIP64_LOCATOR.size
@@ -199,15 +201,15 @@ def _tail(data: bytes | memoryview, start: int, sizes: tuple[int, ...], what: st
 
 def parse_local_header(data: bytes | memoryview, offset: int = 0) -> LocalHeader:
     """Parse the local file header at `offset`, name and extra field included."""
-    fields = _fields(_LOCAL, LOCAL_HEADER_SIGNATURE, "local header", data, offset)
-    name, extra = _tail(data, offset + _LOCAL.size, fields[8:], "local header")
+    fields = _fields(LOCAL, LOCAL_HEADER_SIGNATURE, "local header", data, offset)
+    name, extra = _tail(data, offset + LOCAL.size, fields[8:], "local header")
     return LocalHeader._make((*fields[:8], name, extra))
 
 
 def format_local_header(header: LocalHeader) -> bytes:
     """Format a local file header."""
     return (
-        _LOCAL.pack(LOCAL_HEADER_SIGNATURE, *header[:8], len(header.name), len(header.extra))
+        LOCAL.pack(LOCAL_HEADER_SIGNATURE, *header[:8], len(header.name), len(header.extra))
         + header.name
         + header.extra
     )
@@ -215,9 +217,9 @@ def format_local_header(header: LocalHeader) -> bytes:
 
 def parse_central_entry(data: bytes | memoryview, offset: int = 0) -> CentralEntry:
     """Parse the central directory entry at `offset`, with all that follows it."""
-    fields = _fields(_CENTRAL, CENTRAL_ENTRY_SIGNATURE, "central directory entry", data, offset)
+    fields = _fields(CENTRAL, CENTRAL_ENTRY_SIGNATURE, "central directory entry", data, offset)
     sizes = fields[9:12]
-    tail = _tail(data, offset + _CENTRAL.size, sizes, "central directory entry")
+    tail = _tail(data, offset + CENTRAL.size, sizes, "central directory entry")
     return CentralEntry(*fields[:9], *fields[12:], *tail)
 
 
@@ -226,7 +228,7 @@ def format_central_entry(entry: CentralEntry) -> bytes:
     tail = (entry.name, entry.extra, entry.comment)
     return b"".join(
         (
-            _CENTRAL.pack(
+            CENTRAL.pack(
                 CENTRAL_ENTRY_SIGNATURE, *entry[:9], *map(len, tail), *entry[9:13]
             ),
             *tail,

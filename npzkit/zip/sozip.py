@@ -13,7 +13,7 @@ import itertools
 import operator
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, crc32
 from npzkit.errors import ZipFormatError
@@ -34,6 +34,7 @@ __all__ = [
     "CHUNK_SIZE",
     "CHUNK_SIZE_LIMITS",
     "SeekIndex",
+    "check_chunk_size",
     "find_index",
     "format_index",
     "format_index_member",
@@ -69,6 +70,14 @@ class SeekIndex(NamedTuple):
     chunk_size: int
     offsets: Sequence[int]
     uncompressed_size: int
+
+
+def check_chunk_size(size: Any) -> int:
+    """Return a chunk size, or raise ValueError for one that is not sensible."""
+    smallest, largest = CHUNK_SIZE_LIMITS
+    if isinstance(size, bool) or not hasattr(size, "__index__") or not smallest <= size <= largest:
+        raise ValueError(f"chunk_size must be {smallest} to {largest} bytes, not {size!r}")
+    return operator.index(size)
 
 
 def index_name(name: str) -> str:

@@ -1,9 +1,8 @@
-"""Compression methods by number and name, their encoders, and the checksum.
+"""Compression methods by number and name, and the checksum.
 
-Owns which library deflates and which computes CRCs, each with zlib in its
-place where it cannot be imported. Decoders are in `npzkit.decompressors`.
-
-To add an encoder, enter it in `COMPRESSORS`.
+Owns which library computes CRCs and inflates, with zlib in its place where it
+cannot be imported. Encoders are in `npzkit.encoders`, decoders in
+`npzkit.decompressors`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import operator
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 inflate_library: Any
 try:
@@ -29,9 +28,7 @@ __all__ = [
     "METHOD_NAMES",
     "STORED",
     "ZSTANDARD",
-    "Compressor",
     "check_level",
-    "compressor",
     "crc32",
     "crc32_combine",
     "inflate_library",
@@ -56,9 +53,6 @@ METHOD_NAMES = {
 }
 """APPNOTE section 4.4.5, the methods npzkit can read."""
 
-DEFAULT_LEVEL = 6
-"""numpy's level, which is zlib's default."""
-
 crc32: Callable[..., int] = inflate_library.crc32
 
 
@@ -76,32 +70,6 @@ crc32_combine: Callable[[int, int, int], int] = getattr(
     inflate_library, "crc32_combine", _crc32_combine
 )
 """The CRC of two neighbours from each one's CRC and the second one's size."""
-
-
-class Compressor(Protocol):
-    """What a streaming encoder offers, as in `zlib`."""
-
-    def compress(self, data: Any, /) -> bytes: ...
-    def flush(self) -> bytes: ...
-
-
-def _deflate(level: int | None) -> Compressor:
-    """Deflate by zlib-ng: two to nine times zlib's speed at the same level and size."""
-    try:
-        from zlib_ng import zlib_ng as library
-    except ImportError:
-        library = zlib  # type: ignore[misc,assignment,unused-ignore]
-    chosen = DEFAULT_LEVEL if level is None else level
-    return library.compressobj(chosen, zlib.DEFLATED, -15)
-
-
-COMPRESSORS: dict[int, Callable[[int | None], Compressor]] = {DEFLATED: _deflate}
-"""Method number to a function of the level."""
-
-
-def compressor(method: int, level: int | None) -> Compressor:
-    """Return an encoder for one member; `level` is 0 to 9, or None."""
-    return COMPRESSORS[method](level)
 
 
 def method_name(method: int) -> str:
@@ -127,7 +95,7 @@ def method_number(compression: str | int | None) -> int:
     """
     if compression is None:
         return STORED
-    for number in (STORED, *COMPRESSORS):
+    for number in (STORED, DEFLATED):
         if isinstance(compression, bool):
             break
         if compression == number or compression == METHOD_NAMES[number]:

@@ -38,8 +38,8 @@ def load(
     Parameters
     ----------
     file : path or file object
-        A file object needs ``read`` and ``seek``, and is read from its
-        current position.
+        Bytes are a path, as for `open`. A file object needs ``read`` and
+        ``seek``, and is read from its current position.
     mmap_mode : {None, "r", "c", "r+", "w+"}, optional
         Map instead of reading. For an archive ``"r"`` and ``"c"``.
     allow_pickle : bool, default False
@@ -83,6 +83,8 @@ def load(
         # Any other could decode the bytes of an array's data to other bytes.
         raise ValueError(f"encoding must be 'ASCII', 'latin1', or 'bytes', not {encoding!r}")
     pickle_kwargs = {"encoding": encoding, "fix_imports": fix_imports}
+    if isinstance(file, bytes):
+        file = os.fsdecode(file)
     with contextlib.ExitStack() as stack:
         is_path = not hasattr(file, "read")
         stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple, SupportsIndex
 
 __all__ = ["DEFAULT_HEADER_SIZE", "Limits"]
 
@@ -42,8 +44,9 @@ class Limits(_Fields):
 
     Notes
     -----
-    ``None`` means no limit. Immutable; a named tuple, because the definition
-    of a dataclass took a tenth of npzkit's time to import.
+    ``None`` means no limit; numpy's integers are taken for Python's. Immutable;
+    a named tuple, because the definition of a dataclass took a tenth of
+    npzkit's time to import.
 
     Examples
     --------
@@ -55,13 +58,27 @@ class Limits(_Fields):
 
     def __new__(
         cls,
-        header_size: int | None = DEFAULT_HEADER_SIZE,
-        member_count: int | None = None,
-        member_size: int | None = None,
-        total_size: int | None = None,
+        header_size: SupportsIndex | None = DEFAULT_HEADER_SIZE,
+        member_count: SupportsIndex | None = None,
+        member_size: SupportsIndex | None = None,
+        total_size: SupportsIndex | None = None,
     ) -> Limits:
-        limits = super().__new__(cls, header_size, member_count, member_size, total_size)
-        for name, value in zip(cls._fields, limits, strict=True):
-            if value is not None and (type(value) is not int or value < 0):
-                raise ValueError(f"{name} must be a whole number or None, not {value!r}")
-        return limits
+        values = (header_size, member_count, member_size, total_size)
+        return super().__new__(cls, *map(_bound, cls._fields, values))
+
+    @classmethod
+    def _make(cls, iterable: Iterable[Any]) -> Limits:  # type: ignore[override]
+        """Check the bounds for ``_replace`` too, which a named tuple does not."""
+        return cls(*iterable)
+
+
+def _bound(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    try:
+        bound = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        bound = -1
+    if bound < 0:
+        raise ValueError(f"{name} must be a whole number or None, not {value!r}")
+    return bound

@@ -27,16 +27,19 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     ------
     TypeError
         A key is no string, or a value is nothing that JSON can express.
+    ValueError
+        A value contains itself, or is nested too deeply.
     LimitExceededError
         More than 65,535 bytes of JSON.
     """
     if not metadata:
         return b""
-    _check_keys(metadata, "metadata")
-    import json
-
-    # ASCII only: no byte of an escaped comment can look like an end record.
-    text = json.dumps(dict(metadata), default=_plain, separators=(",", ":")).encode("ascii")
+    try:
+        _check_values(metadata, "metadata")
+        # ASCII only: no byte of an escaped comment can look like an end record.
+        text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
+    except RecursionError:
+        raise _too_deep("metadata") from None
     if len(text) > _COMMENT_MAX_SIZE:
         raise LimitExceededError(
             "the metadata is too long",
@@ -47,22 +50,58 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     return text
 
 
-def _check_keys(value: Any, what: str) -> None:
-    """Raise TypeError for a key that is no string, at any depth: JSON would rename it."""
+def _check_values(value: Any, what: str, key: object = None, around: tuple[int, ...] = ()) -> None:
+    """Raise for what JSON would rename, or never come to an end of, at any depth.
+
+    Parameters
+    ----------
+    value : object
+    what : str
+        "metadata" or "attributes".
+    key : object
+        What `value` lies under.
+    around : tuple of int
+        The ids of the objects it lies in.
+
+    Raises
+    ------
+    TypeError
+        A key is no string.
+    ValueError
+        A value contains itself.
+    """
+    if not isinstance(value, (Mapping, list, tuple)):
+        return
+    if id(value) in around:
+        raise ValueError(f"{what} must not contain themselves, as the value of {key!r} does")
+    around = (*around, id(value))
     if isinstance(value, Mapping):
-        for key, inner in value.items():
-            if not isinstance(key, str):
-                raise TypeError(f"{what} must have strings as keys, not {key!r}")
-            _check_keys(inner, what)
-    elif isinstance(value, (list, tuple)):
+        for name, inner in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"{what} must have strings as keys, not {name!r}")
+            _check_values(inner, what, name, around)
+    else:
         for inner in value:
-            _check_keys(inner, what)
+            _check_values(inner, what, key, around)
+
+
+def _too_deep(what: str) -> ValueError:
+    return ValueError(f"{what} are nested too deeply; save what is large as an array")
+
+
+def _format_json(value: object, **options: Any) -> str:
+    import json
+
+    return json.dumps(value, default=_plain, **options)
 
 
 def _plain(value: object) -> Any:
     """Turn a numpy scalar, which has `item`, into a Python number."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return value.item()
+        plain = value.item()
+        # A longdouble, which no Python number can hold, answers with itself.
+        if type(plain) is not type(value):
+            return plain
     raise TypeError(
         f"metadata and attributes take what JSON can express, not {type(value).__name__}; "
         "save arrays as members, or convert it first"
@@ -90,16 +129,18 @@ def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:
         return b""
     if not isinstance(attrs, Mapping):
         raise TypeError(f"attrs must be a mapping, not {type(attrs).__name__}")
-    _check_keys(attrs, "attributes")
-    return format_key_value_pairs({key: _format_value(value) for key, value in attrs.items()})
+    try:
+        _check_values(attrs, "attributes")
+        texts = {key: _format_value(value) for key, value in attrs.items()}
+    except RecursionError:
+        raise _too_deep("attributes") from None
+    return format_key_value_pairs(texts)
 
 
 def _format_value(value: object) -> str:
-    import json
-
     if isinstance(value, str) and _parse_value(value) == value:
         return value
-    return json.dumps(value, default=_plain, ensure_ascii=False)
+    return _format_json(value, ensure_ascii=False)
 
 
 def parse_attrs(extra: bytes) -> dict[str, Any]:

@@ -174,6 +174,7 @@ class MemberReader:
         header = self._header_in(view[: start + entry.compressed_size], start, entry)
         if header is None or header.dtype.hasobject:
             return self._read_stream(entry, options)
+        warn_python2(header)
         _check_nbytes(header, entry)
         data_start, end = start + header.data_offset, start + entry.compressed_size
         if end > len(view):
@@ -202,10 +203,7 @@ class MemberReader:
             raise end_of_data("array header", size, entry.uncompressed_size)
         if start + size > len(view):
             return None
-        header = parse_header(bytes(view[start : start + size]))
-        if header.python2:
-            warn_python2()
-        return header
+        return parse_header(bytes(view[start : start + size]))
 
     def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
         spans = [(pending.offset, pending.view)]
@@ -218,7 +216,7 @@ class MemberReader:
 
     def _fits(self, out: np.ndarray[Any, Any], entry: Entry) -> bool:
         """Check `out`; True where its memory lies in the member's order."""
-        header, _ = self.header(entry)
+        header, _ = self._find_header(entry)
         if header is None or header.dtype.hasobject:
             raise ValueError("out takes arrays of plain values; this member holds none")
         dtype = self._restore(np.ndarray((0,), header.dtype), entry).dtype
@@ -249,9 +247,10 @@ class MemberReader:
         None where it cannot be read by blocks: no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
-        header, start = self.header(entry)
+        header, start = self._find_header(entry)
         if header is None or header.dtype.hasobject:
             return None
+        warn_python2(header)
         array, view = self._target(header, entry, None)
         head = self.source.read_at(start, header.data_offset)
         return Pending(array, view, start + header.data_offset, crc32(head))
@@ -270,6 +269,7 @@ class MemberReader:
         if not _is_array(prefix, entry):
             return prefix + stream.read_rest()
         header = self._stream_header(stream, prefix, entry)
+        warn_python2(header)
         if header.dtype.hasobject:
             return self._read_pickled(stream)
         if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
@@ -304,6 +304,12 @@ class MemberReader:
 
         None for a member that is no array. Inflates no more than the header.
         """
+        header, start = self._find_header(entry)
+        if header is not None:
+            warn_python2(header)
+        return header, start
+
+    def _find_header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
         stream = self.open_stream(entry, verify=False)
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not _is_array(prefix, entry):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import pickle
 
 import npzkit
@@ -66,6 +67,19 @@ def test_load_tells_the_kinds_apart(tmp_path):
         npzkit.load(io.BytesIO())
     with pytest.raises(ValueError, match="encoding"):
         npzkit.load(tmp_path / "a.npy", encoding="utf-8")
+
+
+def test_load_takes_a_path_of_bytes(tmp_path):
+    """A path of bytes is a path to load, as it is to np.load."""
+    np.savez(tmp_path / "a.npz", x=np.arange(3))
+    np.save(tmp_path / "a.npy", np.arange(4))
+    with npzkit.load(os.fsencode(tmp_path / "a.npz")) as npz:
+        assert npz["x"].tolist() == [0, 1, 2]
+    path = os.fsencode(tmp_path / "a.npy")
+    assert npzkit.load(path).tolist() == np.load(path).tolist()
+    assert npzkit.load(path, mmap_mode="r").filename == str(tmp_path / "a.npy")
+    with pytest.raises(FileNotFoundError):
+        npzkit.load(os.fsencode(tmp_path / "absent.npz"))
 
 
 def test_mmap_mode_is_honoured_for_archives(tmp_path):

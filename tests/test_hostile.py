@@ -5,10 +5,12 @@ from __future__ import annotations
 import bz2
 import io
 import os
+import pickle
 import struct
 import sys
 import time
 import tracemalloc
+import zipfile
 import zlib
 
 import npzkit
@@ -17,7 +19,13 @@ import pytest
 from forge import Member, archive, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.errors import ChecksumError, NpyFormatError, NpzkitError, ZipFormatError
+from npzkit.errors import (
+    ChecksumError,
+    NpyFormatError,
+    NpzkitError,
+    UnsupportedError,
+    ZipFormatError,
+)
 
 BYTES = npy(np.arange(4, dtype="u1"))
 
@@ -248,6 +256,49 @@ def test_a_members_end_is_not_looked_behind():
     gap = header("{'descr': '<f8', 'fortran_order': False, 'shape': ()}")
     npz = npzkit.open(archive(Member("readme", b""), gap=gap))
     assert npz["readme"] == npz.load_all()["readme"] == b""
+
+
+@pytest.mark.parametrize("method", [8, 9, 12, 14, 93])
+def test_nothing_in_no_compressed_bytes(method):
+    """A compressed member of no bytes at all is empty, as zipfile reads it; a claim is still one."""
+    data = archive(Member("note.txt", b"", method=method, raw=b""))
+    if method in (8, 12, 14):
+        assert zipfile.ZipFile(io.BytesIO(data)).read("note.txt") == b""
+        assert np.load(io.BytesIO(data))["note.txt"] == b""
+    try:
+        npz = npzkit.open(data)
+        assert npz["note.txt"] == npz.load_all()["note.txt"] == b""
+    except UnsupportedError:
+        pytest.skip("the method is missing here")
+    with pytest.raises(NpyFormatError):
+        npzkit.open(archive(Member("a.npy", b"", method=method, raw=b"")))["a"]
+    for claimed in (
+        Member("x", b"12", method=method, raw=b""),
+        Member("x", BYTES, method=method, raw=b""),
+    ):
+        with pytest.raises(ZipFormatError):
+            npzkit.open(archive(claimed))["x"]
+
+
+@pytest.mark.parametrize("size", [10, 20_000])
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("descr", ["<i4", "|O"])
+def test_python2_warns_once(descr, method, size):
+    """However a header of Python 2's is read, it warns once."""
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': ({size}L,)}}"
+    array = np.arange(size, dtype=descr)
+    data = header(text) + (pickle.dumps(array, 2) if descr == "|O" else array.tobytes())
+    npz = npzkit.open(archive(Member("a.npy", data, method=method)), allow_pickle=True)
+    calls = [lambda: npz["a"], lambda: npz.load_all()["a"], lambda: npz.info("a")]
+    if descr != "|O":
+        calls += [
+            lambda: npz.read("a", out=np.empty_like(array)),
+            lambda: npz.read("a", out=np.empty(2 * size, "<i4")[::2]),
+        ]
+    for call in calls:
+        with pytest.warns(UserWarning, match="Python 2") as caught:
+            call()
+        assert len(caught) == 1
 
 
 def test_string_dtype_in_a_header():

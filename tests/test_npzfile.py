@@ -663,6 +663,24 @@ def test_limits_given_twice(path):
         npzkit.NpzFile(path, max_header_size=5, limits=npzkit.Limits())
 
 
+def test_limits_are_whole_numbers(path):
+    """Limits take whatever Python takes as an index but truth values, however they are set."""
+    with npzkit.NpzFile(path, max_header_size=np.int64(5)) as npz:
+        assert type(npz.max_header_size) is int
+        with pytest.raises(LimitExceededError):
+            npz["weights"]
+    assert repr(npzkit.Limits(np.uint8(5))) == repr(npzkit.Limits(header_size=5))
+    limits = npzkit.Limits(member_size=3)
+    assert limits._replace(total_size=np.int32(9)) == (10_000, None, 3, 9)
+    assert type(limits._replace(total_size=9)) is npzkit.Limits
+    assert pickle.loads(pickle.dumps(limits)) == limits
+    for wrong in (True, np.True_, -1, np.int8(-1), 1.0, np.float64(5), "5", [5]):
+        with pytest.raises(ValueError, match="total_size must be a whole number"):
+            npzkit.Limits(total_size=wrong)
+        with pytest.raises(ValueError, match="total_size must be a whole number"):
+            limits._replace(total_size=wrong)
+
+
 def test_temporary_files_are_read_by_descriptor(arrays):
     """A NamedTemporaryFile maps and forks like the file it wraps."""
     with tempfile.NamedTemporaryFile() as file:

@@ -409,6 +409,46 @@ def test_bad_metadata(metadata, error, tmp_path):
     assert files_in(tmp_path) == ["a.npz"]
 
 
+def circles():
+    """Values that contain themselves, one way or another."""
+    a_list, a_dict, a_pair = [], {"x": 1}, []
+    a_list.append(a_list)
+    a_dict["inner"] = {"a": a_dict}
+    a_pair.append((1, {"b": [a_pair]}))
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    return {"list": a_list, "dict": a_dict, "pair": a_pair, "deep": deep}
+
+
+@pytest.mark.parametrize("kind", ["list", "dict", "pair", "deep"])
+def test_metadata_without_an_end(kind, tmp_path):
+    """Metadata and attributes that contain themselves, or nearly so, are a ValueError."""
+    value = circles()[kind]
+    says = "nested too deeply" if kind == "deep" else "must not contain themselves"
+    with pytest.raises(ValueError, match=f"metadata.*{says}"):
+        npzkit.save(tmp_path / "a.npz", {}, metadata={"ok": 1, "bad": value})
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with pytest.raises(ValueError, match=f"attributes.*{says}"):
+            w.add("a", np.arange(3), attrs={"bad": value})
+        twice = [1, 2]
+        w.add("a", np.arange(3), attrs={"fine": [twice, twice, {"again": twice}]})
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.parametrize("kind", [np.longdouble, np.clongdouble])
+def test_numbers_that_python_lacks(kind):
+    """A longdouble in metadata or attributes is a TypeError that names it."""
+    for value in (kind(1), np.array(kind(1))):
+        with pytest.raises(TypeError, match=kind.__name__):
+            npzkit.save(io.BytesIO(), {}, metadata={"a": value})
+        with (
+            npzkit.NpzWriter(io.BytesIO()) as w,
+            pytest.raises(TypeError, match=kind.__name__),
+        ):
+            w.add("a", np.arange(3), attrs={"a": value})
+
+
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_an_exception_leaves_the_old_file(error, tmp_path):
     """Leaving the with block by an exception discards the new file, whole."""
@@ -1076,6 +1116,36 @@ def test_every_dtype_of_ml_dtypes(tmp_path):
             assert npz[name].tobytes() == array.tobytes()
     with np.load(tmp_path / "a.npz") as theirs:
         assert all(theirs[name].dtype.kind == "V" for name in arrays)
+
+
+def test_extension_dtypes_with_metadata(tmp_path):
+    """A dtype of ml_dtypes that carries metadata is saved without, with a warning."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for name in ("float8_e5m2", "bfloat16", "float8_e4m3fn"):
+        plain = np.array([1, 2, 4], getattr(ml_dtypes, name))
+        tagged = plain.view(np.dtype(plain.dtype, metadata={"unit": "m"}))
+        expected, found = io.BytesIO(), io.BytesIO()
+        npzkit.save(expected, {"a": plain})
+        with pytest.warns(UserWarning, match="metadata"):
+            npzkit.save(found, {"a": tagged})
+        assert found.getvalue() == expected.getvalue()
+        assert npzkit.open(found)["a"].dtype == plain.dtype
+        bare = npzkit.format.drop_metadata(tagged.dtype)
+        assert (bare, bare.metadata) == (plain.dtype, None)
+
+
+def test_dtypes_that_numpy_misspells():
+    """Where numpy's header has a dtype that no reader knows, npzkit.format writes bytes."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([1, 2], ml_dtypes.float8_e5m2)
+    for version in (None, (1, 0), (2, 0)):
+        theirs, ours = io.BytesIO(), io.BytesIO()
+        np.lib.format.write_array(theirs, array, version)
+        npzkit.format.write_array(ours, array, version)
+        assert b"<f1" in theirs.getvalue()
+        assert ours.getvalue() == theirs.getvalue().replace(b"<f1", b"|V1")
+        ours.seek(0)
+        assert np.load(ours).tobytes() == array.tobytes()
 
 
 def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):

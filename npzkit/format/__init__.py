@@ -39,6 +39,7 @@ from npzkit.format.header import (
     format_header,
     header_fields,
     index_shape,
+    warn_python2,
 )
 from npzkit.format.memmap import isfileobj, open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
@@ -130,6 +131,7 @@ def _read_array_header(
     """Read the header behind the magic, in the given version."""
     check_version(version)
     header = read_rest_of_header(fp, magic(*version), max_header_size).fresh()
+    warn_python2(header)
     return header.shape, header.fortran_order, header.dtype
 
 

@@ -129,23 +129,15 @@ def npy_header(
 ) -> bytes:
     """Return the NPY header of an array that need not be there."""
     if version is None and dtype.names is None and dtype.metadata is None and is_legacy(dtype):
-        return _simple_header(_simple_descr(dtype), shape, fortran_order)
+        return _simple_header(dtype, shape, fortran_order)
     fields = {"descr": dtype_to_descr(dtype), "fortran_order": fortran_order, "shape": shape}
     return format_header(fields, version)
 
 
-def _simple_descr(dtype: np.dtype[Any]) -> str:
-    """Spell a dtype; one of another package as bytes, whatever kind it says it is.
-
-    ``str`` of float8_e5m2 is ``<f1``, which no reader knows.
-    """
-    is_foreign = dtype.isbuiltin == 2 and dtype.kind != "V"
-    return f"|V{dtype.itemsize}" if is_foreign else dtype.str
-
-
 @functools.lru_cache(maxsize=4096)
-def _simple_header(descr: str, shape: tuple[int, ...], fortran_order: bool) -> bytes:
+def _simple_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran_order: bool) -> bytes:
     """Format the header of an array without fields; checkpoints repeat few of them."""
+    descr = dtype_to_descr(dtype)
     return format_header({"descr": descr, "fortran_order": fortran_order, "shape": shape})
 
 
@@ -248,7 +240,9 @@ def write_array(
 
     Notes
     -----
-    The bytes are `numpy.lib.format.write_array`'s.
+    The bytes are `numpy.lib.format.write_array`'s, but for two dtypes of
+    ml_dtypes: float8_e5m2 and complex32 are written as voids, ``|V1`` and
+    ``|V4``, where numpy writes ``<f1`` and ``<W4``, which nothing can read.
 
     Examples
     --------
@@ -313,6 +307,7 @@ def read_array(
            [0., 1.]])
     """
     header = read_header(fp, None if allow_pickle else max_header_size)
+    warn_python2(header)
     if header.dtype.hasobject:
         return read_pickle(fp, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs)
     data = read_growing(fp, header)
@@ -332,10 +327,7 @@ def read_rest_of_header(fp: Any, prefix: bytes, limit: int | None) -> NpyHeader:
         length_size = 2 if prefix[6] == 1 else 4
         prefix += read_bytes(fp, length_size, "array header length")
     size = header_size(prefix, limit)
-    header = parse_header(prefix + read_bytes(fp, size - len(prefix), "array header"))
-    if header.python2:
-        warn_python2()
-    return header
+    return parse_header(prefix + read_bytes(fp, size - len(prefix), "array header"))
 
 
 def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | None) -> Any:

@@ -57,7 +57,9 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
 
     Notes
     -----
-    Behaves as `numpy.lib.format.dtype_to_descr`.
+    Behaves as `numpy.lib.format.dtype_to_descr`, but for a dtype of another
+    package, such as float8_e5m2, which is a void of its size whatever kind it
+    says it is: numpy's ``<f1`` is a dtype to no reader.
 
     Examples
     --------
@@ -82,6 +84,8 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
             UserWarning,
         )
         return "|O"
+    if bare.isbuiltin == 2 and bare.kind != "V":
+        return f"|V{bare.itemsize}"
     return bare.str
 
 
@@ -205,6 +209,9 @@ def drop_metadata(dtype: np.dtype[Any], /) -> np.dtype[Any]:
         return np.dtype((bare, shape))
     if dtype.metadata is None:
         return dtype
+    if dtype.isbuiltin == 2:
+        # The string of another package's dtype is a void's, or nothing's.
+        return np.dtype(dtype.type).newbyteorder(dtype.byteorder)
     return np.dtype(dtype.str)
 
 

@@ -271,13 +271,14 @@ def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return count * dtype.itemsize
 
 
-def warn_python2() -> None:
-    """Say that a header took the detour for Python 2's integers."""
-    warn(
-        "Reading this header needed an extra step, because Python 2 wrote it with integers "
-        "such as '3L'. Save the array again to avoid this warning.",
-        UserWarning,
-    )
+def warn_python2(header: NpyHeader) -> None:
+    """Say where a header took the detour for Python 2's integers."""
+    if header.python2:
+        warn(
+            "Reading this header needed an extra step, because Python 2 wrote it with integers "
+            "such as '3L'. Save the array again to avoid this warning.",
+            UserWarning,
+        )
 
 
 def header_fields(array: np.ndarray[Any, Any], descr: Any) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from npzkit.format.header import (
     format_header,
     index_shape,
     plain_dtype,
+    warn_python2,
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
@@ -103,6 +104,7 @@ def open_memmap(
     else:
         with open(path, "rb") as fp:
             header = read_header(fp, max_header_size).fresh()
+        warn_python2(header)
         dtype, shape, fortran_order = header.dtype, header.shape, header.fortran_order
         _check_mappable(dtype)
         offset = header.data_offset

@@ -172,6 +172,9 @@ class MemberStream(io.RawIOBase):
         while not decoder.eof and not self._is_starved(decoder):
             if self._decode(decoder, 1):
                 raise self._goes_on()
+        if not self._entry.compressed_size:
+            # Nothing stands for nothing, without an end mark: zipfile reads it too.
+            return
         left = decoder.unused_size + self._entry.compressed_size - self._fed
         if left or (decoder.ends and not decoder.eof):
             raise ZipFormatError(

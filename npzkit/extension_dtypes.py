@@ -18,7 +18,7 @@ from npzkit.format.descr import is_legacy
 __all__ = [
     "DTYPE_ATTRIBUTE",
     "check_attrs",
-    "check_fields",
+    "check_dtype",
     "extension_name",
     "restore",
     "restored_dtype",
@@ -33,8 +33,17 @@ def check_attrs(attrs: Mapping[str, Any] | None) -> None:
         raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
 
 
-def check_fields(dtype: np.dtype[Any]) -> None:
-    """Raise UnsupportedError where a field's dtype would lose its name."""
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Raise UnsupportedError for a field that would lose its dtype, or a lost byte order."""
+    if not dtype.isnative and extension_name(dtype) is not None:
+        raise UnsupportedError(
+            f"the byte order of a {dtype} that is not this machine's would be lost",
+            remedy="Save array.astype(array.dtype.newbyteorder('=')).",
+        )
+    _check_fields(dtype)
+
+
+def _check_fields(dtype: np.dtype[Any]) -> None:
     for name in dtype.names or ():
         field = dtype[name].base
         if extension_name(field) is not None:
@@ -42,7 +51,7 @@ def check_fields(dtype: np.dtype[Any]) -> None:
                 f"the field {name!r} would lose its dtype {field}, which NPY cannot name",
                 remedy="Save the field as an array of its own.",
             )
-        check_fields(field)
+        _check_fields(field)
 
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:

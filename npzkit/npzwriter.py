@@ -18,19 +18,19 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from npzkit.codecs import DEFLATED, STORED, check_level, crc32, method_number
+from npzkit.codecs import DEFLATED, STORED, check_level, method_number
 from npzkit.created import AppendedArray, CreatedArray, FilledArray
 from npzkit.errors import ClosedArchiveError, UnsafeNameError, UnsupportedError
 from npzkit.extension_dtypes import check_attrs
 from npzkit.format.header import index_shape
-from npzkit.keys import check_key
+from npzkit.keys import SUFFIX, check_key, check_keys
 from npzkit.metadata import format_metadata
 from npzkit.parallel import Pipeline, crc32_at, thread_count
-from npzkit.prepare import BATCH_SIZE, Prepared, SmallArray, SmallArrays, prepare, prepare_header
+from npzkit.prepare import Prepared, SmallArrays, gather, prepare, prepare_header
 from npzkit.sink import open_sink
 from npzkit.source import name_of
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
-from npzkit.zip.writer import Coding, Small, ZipWriter
+from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["NpzWriter", "save"]
 
@@ -421,7 +421,7 @@ class NpzWriter:
         with self._giving_up():
             work(*args)
 
-    def _put(self, members: Iterable[Prepared | SmallArray], coding: Coding) -> None:
+    def _put(self, members: Iterable[Prepared | SmallArrays], coding: Coding) -> None:
         self._check_open()
         self._alone(self._write, members, coding)
 
@@ -439,23 +439,15 @@ class NpzWriter:
             finally:
                 self._is_writing = False
 
-    def _write(self, members: Iterable[Prepared | SmallArray], coding: Coding) -> None:
+    def _write(self, members: Iterable[Prepared | SmallArrays], coding: Coding) -> None:
         """Write members in their order, small stored ones together."""
         self._check_open()
-        small: list[SmallArray] = []
-        size = 0
         with Pipeline(self._threads) as pipeline:
             for member in members:
-                if isinstance(member, SmallArray):
-                    small.append(member)
-                    size += member.array.nbytes
-                    if size > BATCH_SIZE:
-                        self._write_small(small, pipeline)
-                        size = 0
+                if isinstance(member, SmallArrays):
+                    self._write_small(member, pipeline)
                 else:
-                    self._write_small(small, pipeline)
                     self._write_one(member, coding, pipeline)
-            self._write_small(small, pipeline)
             with self._giving_up():
                 pipeline.drain()
 
@@ -466,16 +458,15 @@ class NpzWriter:
             self._zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
             self._members[name] = key
 
-    def _write_small(self, arrays: list[SmallArray], pipeline: Pipeline) -> None:
-        if not arrays:
-            return
-        for small in arrays:
-            self._check_free(small.key, small.name)
-            self._members[small.name] = small.key
+    def _write_small(self, arrays: SmallArrays, pipeline: Pipeline) -> None:
+        taken = self._members.keys() & arrays.names
+        if taken or self._appended is not None:
+            name = next(iter(taken), arrays.names[0])
+            self._check_free(name.removesuffix(SUFFIX), name)
         with self._giving_up():
             pipeline.drain()
-            self._zip.write_small(map(_small_member, arrays))
-        arrays.clear()
+            self._zip.write_small(arrays.members())
+            self._members.update(zip(arrays.names, arrays.keys, strict=True))
 
     def _check_free(self, key: str, name: str) -> None:
         """Raise unless a member of this name can be written now."""
@@ -609,12 +600,6 @@ class NpzWriter:
         self.abort()
 
 
-def _small_member(small: SmallArray) -> Small:
-    """Copy a small array's bytes, in C order unless it is Fortran-ordered."""
-    data = small.array.tobytes("A")
-    return Small(small.name.encode(), small.head, data, crc32(data, small.head_crc32))
-
-
 def _check_shape(shape: Any) -> tuple[Any, ...]:
     """Return a shape as a tuple; its first dimension may be None."""
     if shape is None or isinstance(shape, (int, np.integer)):
@@ -681,7 +666,9 @@ def save(
         )
     method = method_number(compression)
     level = _level_for(method, level)
-    members = _prepare_all(arrays, method, allow_pickle=allow_pickle)
+    members: Iterable[Prepared | SmallArrays] = _prepare_all(
+        arrays, method, allow_pickle=allow_pickle
+    )
     if isinstance(arrays, dict):
         # All of them are at hand: nothing is touched where one cannot be saved.
         members = list(members)
@@ -701,10 +688,14 @@ def save(
 
 def _prepare_all(
     arrays: Mapping[str, Any], method: int, *, allow_pickle: bool
-) -> Iterable[Prepared | SmallArray]:
+) -> Iterator[Prepared | SmallArrays]:
     """Check each array, in the order of the mapping."""
-    find = SmallArrays().find
-    for key, array in arrays.items():
-        name = check_key(key)
-        small = find(key, name, array) if method == STORED else None
-        yield small or prepare(key, name, array, None, allow_pickle=allow_pickle)
+    keys = list(arrays)
+    names = check_keys(keys)
+    values = arrays.values()
+    if method == STORED:
+        return gather(keys, names, values, allow_pickle=allow_pickle)
+    return (
+        prepare(key, name, array, None, allow_pickle=allow_pickle)
+        for key, name, array in zip(keys, names, values, strict=True)
+    )

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.codecs import crc32
 from npzkit.errors import NpzkitError
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_fields, extension_name
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
 from npzkit.format.array import (
     array_header,
     check_savable,
@@ -25,12 +25,15 @@ from npzkit.format.array import (
 )
 from npzkit.metadata import format_attrs
 
-__all__ = ["BATCH_SIZE", "Prepared", "SmallArray", "SmallArrays", "prepare", "prepare_header"]
+__all__ = ["Prepared", "SmallArrays", "gather", "prepare", "prepare_header"]
 
 _SMALL_SIZE = 1 << 16
 """Bytes up to which an array is copied rather than written where it lies."""
-BATCH_SIZE = 1 << 22
-"""Bytes of small arrays that are written together."""
+_RUN_SIZE = 1 << 22
+"""Bytes of small arrays that are copied and written together."""
+
+Small = tuple[bytes, bytes, bytes, int]
+"""Name, header, data, CRC of both; see `npzkit.zip.writer.ZipWriter.write_small`."""
 
 
 def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
@@ -38,7 +41,7 @@ def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, An
     converted: np.ndarray[Any, Any] = np.asanyarray(array)
     try:
         check_savable(converted, allow_pickle=allow_pickle)
-        check_fields(converted.dtype)
+        check_dtype(converted.dtype)
     except NpzkitError as error:
         if converted.dtype == object and not isinstance(array, np.ndarray):
             error.found = type(array).__name__
@@ -128,52 +131,82 @@ def prepare_header(
     empty = np.empty((0,), dtype)
     try:
         check_savable(empty, allow_pickle=False)
-        check_fields(dtype)
+        check_dtype(dtype)
         return npy_header(dtype, shape, fortran_order), _format_attrs(attrs, dtype)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__
 
 
-class SmallArray(NamedTuple):
-    """A plain array whose bytes are soon copied.
+class SmallArrays:
+    """Plain small arrays that follow each other, as columns.
+
+    Thousands of arrays share few dtypes and shapes, and so few headers.
 
     Attributes
     ----------
-    key, name : str
-    head : bytes
-        Its NPY header.
-    head_crc32 : int
-    array : numpy.ndarray
-    """
-
-    key: str
-    name: str
-    head: bytes
-    head_crc32: int
-    array: np.ndarray[Any, Any]
-
-
-class SmallArrays:
-    """Tells plain small arrays from others, in half a microsecond each.
-
-    An array of a checkpoint's thousands has a dtype and a shape that another
-    had before it: its header is looked up.
+    keys, names : list of str
+    heads : list of bytes
+        NPY headers.
+    head_crcs : list of int
+    arrays : list of numpy.ndarray
     """
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[Any, ...], tuple[bytes, int]] = {}
+        self.keys: list[str] = []
+        self.names: list[str] = []
+        self.heads: list[bytes] = []
+        self.head_crcs: list[int] = []
+        self.arrays: list[np.ndarray[Any, Any]] = []
 
-    def find(self, key: str, name: str, array: Any) -> SmallArray | None:
-        """Return what is to be written of a small array; None for any other."""
-        if type(array) is not np.ndarray or array.nbytes > _SMALL_SIZE or not name.isascii():
-            return None
-        dtype = array.dtype
-        if dtype.isbuiltin != 1 or dtype.hasobject or dtype.metadata is not None:
-            return None
-        kind = dtype, array.shape, array.flags.fnc
-        found = self._heads.get(kind)
-        if found is None:
-            check_savable(array, allow_pickle=False)
-            head = array_header(array)
-            found = self._heads[kind] = head, crc32(head)
-        return SmallArray(key, name, *found, array)
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def members(self) -> Iterator[Small]:
+        """Yield them as members, their bytes copied."""
+        columns = self.names, self.heads, self.head_crcs, self.arrays
+        for name, head, head_crc, array in zip(*columns, strict=True):
+            # "A" is the order in which every array is written.
+            data = array.tobytes("A")
+            yield name.encode(), head, data, crc32(data, head_crc)
+
+
+def gather(
+    keys: list[str], names: list[str], arrays: Iterable[Any], *, allow_pickle: bool
+) -> Iterator[Prepared | SmallArrays]:
+    """Prepare arrays that are to be stored, small ones in a row together."""
+    heads: dict[tuple[Any, ...], tuple[Any, bytes, int] | None] = {}
+    run = SmallArrays()
+    size = 0
+    for key, name, array in zip(keys, names, arrays, strict=True):
+        found = None
+        if type(array) is np.ndarray:
+            # By identity: dtypes that differ in their metadata alone are equal.
+            kind = id(array.dtype), array.shape, array.flags.fnc
+            found = heads[kind] if kind in heads else heads.setdefault(kind, _small_head(array))
+        if found is None or not name.isascii():
+            if run.keys:
+                yield run
+                run, size = SmallArrays(), 0
+            yield prepare(key, name, array, None, allow_pickle=allow_pickle)
+            continue
+        run.keys.append(key)
+        run.names.append(name)
+        run.heads.append(found[1])
+        run.head_crcs.append(found[2])
+        run.arrays.append(array)
+        size += array.nbytes
+        if size > _RUN_SIZE:
+            yield run
+            run, size = SmallArrays(), 0
+    if run.keys:
+        yield run
+
+
+def _small_head(array: np.ndarray[Any, Any]) -> tuple[Any, bytes, int] | None:
+    """Return dtype, header and its CRC for arrays like this one; None unless small and plain."""
+    dtype = array.dtype
+    is_plain = dtype.isbuiltin == 1 and not dtype.hasobject and dtype.metadata is None
+    if not is_plain or array.nbytes > _SMALL_SIZE:
+        return None
+    head = array_header(array)
+    return dtype, head, crc32(head)

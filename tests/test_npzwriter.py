@@ -681,6 +681,7 @@ class Sparse:
     """A sink that keeps what is not zero: gigabytes of zeros cost nothing."""
 
     can_patch = True
+    is_concurrent = False
 
     def __init__(self, path):
         self.file = open(path, "wb")
@@ -809,6 +810,19 @@ def test_extension_dtypes_in_fields_are_refused(tmp_path):
     for dtype in ([("x", ml_dtypes.bfloat16)], [("a", [("x", ml_dtypes.bfloat16, (2,))])]):
         with pytest.raises(UnsupportedError, match="lose its dtype"):
             npzkit.save(tmp_path / "a.npz", {"a": np.zeros(2, dtype)})
+
+
+def test_extension_dtypes_in_another_byte_order():
+    """A bfloat16 whose byte order a void cannot tell is refused, with a remedy that works."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    native = np.array([1, 2], ml_dtypes.bfloat16)
+    swapped = native.astype(native.dtype.newbyteorder("S"))
+    stream = io.BytesIO()
+    with pytest.raises(UnsupportedError, match="byte order") as caught:
+        npzkit.save(stream, {"a": swapped})
+    assert "newbyteorder('=')" in caught.value.remedy
+    npzkit.save(stream, {"a": swapped.astype(swapped.dtype.newbyteorder("="))})
+    assert np.array_equal(npzkit.open(stream)["a"], native)
 
 
 def test_without_ml_dtypes(monkeypatch):

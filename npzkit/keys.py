@@ -28,7 +28,7 @@ _UNSAFE = (
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", re.ASCII)
 """Most keys there are. Without a dot or a colon nothing above can apply."""
 _ALL_SAFE = re.compile(rf"{_SAFE.pattern}(\n{_SAFE.pattern})*", re.ASCII)
-"""Several of them, a line each: a key that holds a newline matches as two, both safe."""
+"""Several of them, a line each."""
 
 
 def check_key(key: str) -> str:
@@ -67,13 +67,13 @@ def check_key(key: str) -> str:
 
 
 def check_keys(keys: list[str]) -> list[str]:
-    """Return the member names for keys; as `check_key`, in a tenth of the time."""
-    try:
+    """Return the member names for keys; as `check_key`, in a third of the time."""
+    if keys and all(type(key) is str for key in keys):
         text = "\n".join(keys)
-    except TypeError:
-        text = ""
-    if len(text) <= _NAME_MAX_SIZE and _ALL_SAFE.fullmatch(text):
-        return [key + SUFFIX for key in keys]
+        longest = max(map(len, keys))
+        is_split_as_joined = text.count("\n") == len(keys) - 1
+        if is_split_as_joined and longest < _NAME_MAX_SIZE // 4 and _ALL_SAFE.fullmatch(text):
+            return [key + SUFFIX for key in keys]
     return [check_key(key) for key in keys]
 
 

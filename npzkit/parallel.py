@@ -69,7 +69,7 @@ class Pipeline:
     What is handed on runs in the thread that owns the pipeline. No more than a
     few tasks a thread are under way, which bounds the memory they hold. Leaving
     the ``with`` block waits for all of them; leaving it by an exception drops
-    what has not begun.
+    what has not begun. It may be entered again.
 
     Parameters
     ----------
@@ -126,8 +126,9 @@ class Pipeline:
                 self.drain()
         finally:
             self._pending.clear()
-            if self._executor is not None:
-                self._executor.shutdown(wait=True, cancel_futures=True)
+            executor, self._executor = self._executor, None
+            if executor is not None:
+                executor.shutdown(wait=True, cancel_futures=True)
 
 
 class Readable(Protocol):

@@ -7,20 +7,20 @@ Knows nothing of bytes; what a member is read by is `npzkit.reader`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from npzkit.errors import NpzkitError
+from npzkit.neighbours import Sweep, is_small, spans_of
 from npzkit.parallel import read_blocks, run
 from npzkit.reader import SMALL_SIZE, MemberReader, Options, Result, is_plain
-from npzkit.window import read_usual, read_window
+from npzkit.window import GAP_SIZE, SPAN_SIZE, Window, read_usual, read_window
+from npzkit.zip.columns import Columns
 from npzkit.zip.entries import Entry
 
 __all__ = ["read_many"]
 
-_SPAN_SIZE = 1 << 20
-"""Bytes of neighbours read in one call, and kept alive by any array of them."""
-_GAP_SIZE = 1 << 14
-"""Dead bytes that are read along rather than making a second call."""
 _THREADS_SIZE = 1 << 20
 """Bytes of a compressed member from which on it is given to a thread: smaller
 ones spend their time in Python, where threads only wait for each other."""
@@ -29,35 +29,64 @@ Item = tuple[str, Entry]
 
 
 def read_many(
-    reader: MemberReader, wanted: Mapping[str, Entry], threads: int, *, verify: bool = True
+    reader: MemberReader,
+    entries: Mapping[str, Entry],
+    keys: Sequence[str],
+    names: Collection[str],
+    threads: int,
+    *,
+    verify: bool = True,
 ) -> dict[str, Result]:
-    """Read members together; the result is in the order of `wanted`.
+    """Read members together.
+
+    Parameters
+    ----------
+    reader : MemberReader
+    entries : mapping of str to Entry
+        All of the archive, by member name.
+    keys : sequence of str
+        What to call the members; no key twice.
+    names : collection of str
+        The members, a name for each key.
+    threads : int
+    verify : bool, default True
+
+    Returns
+    -------
+    dict of str to numpy.ndarray or bytes
+        In the order of `keys`.
 
     Raises
     ------
     NpzkitError
         For the first member that fails, with its key.
     """
-    results: dict[str, Result] = dict.fromkeys(wanted, b"")
+    results: dict[str, Result] = dict.fromkeys(keys, b"")
     small: list[Item] = []
     large: list[Item] = []
     other: list[Item] = []
-    last_offset, in_order = 0, True
-    for item in wanted.items():
-        entry = item[1]
-        if not is_plain(entry):
-            other.append(item)
-        elif entry.compressed_size > SMALL_SIZE:
-            large.append(item)
-        else:
-            small.append(item)
-            in_order = in_order and entry.header_offset >= last_offset
-            last_offset = entry.header_offset
-    if not in_order:
-        small.sort(key=lambda item: item[1].header_offset)
+    if isinstance(entries, Columns):
+        wanted = _read_neighbours(reader, entries, keys, names, results, verify)
+    else:
+        wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
+    for item in wanted:
+        is_large = item[1].compressed_size > SMALL_SIZE
+        (other if not is_plain(item[1]) else large if is_large else small).append(item)
+    small.sort(key=lambda item: item[1].header_offset)
     for span in _spans(small):
         _read_span(reader, span, results, verify)
     _read_large(reader, large, results, threads, verify)
+    _read_others(reader, other, results, threads, verify)
+    return results
+
+
+def _read_others(
+    reader: MemberReader,
+    other: Sequence[Item],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
     options = Options(verify=verify)
     shared = [item for item in other if item[1].uncompressed_size >= _THREADS_SIZE]
     done = run([_task(reader, item, options) for item in shared], threads)
@@ -65,7 +94,38 @@ def read_many(
     for item in other:
         if item[1].uncompressed_size < _THREADS_SIZE:
             results[item[0]] = _task(reader, item, options)()
-    return results
+
+
+def _read_neighbours(
+    reader: MemberReader,
+    columns: Columns,
+    keys: Sequence[str],
+    names: Collection[str],
+    results: dict[str, Result],
+    verify: bool,
+) -> list[Item]:
+    """Read the small stored members by columns; return all others."""
+    rows = columns.rows(names)
+    is_wanted = is_small(columns, rows, SMALL_SIZE)
+    order = np.flatnonzero(is_wanted)
+    order = order[np.argsort(columns.header_offset[rows[order]], kind="stable")]
+    small, small_keys = rows[order], [keys[index] for index in order.tolist()]
+    sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
+    for span in spans_of(columns, small):
+        span_rows, span_keys = small[span], small_keys[span]
+        first, last = columns.entry(span_rows[0]), columns.entry(span_rows[-1])
+        window = _read_between(reader, first, last)
+        for index in sweep.read(window, span_rows, span_keys, results):
+            item = span_keys[index], columns.entry(span_rows[index])
+            results[item[0]] = _task(reader, item, Options(verify=verify))()
+    left = np.flatnonzero(~is_wanted).tolist()
+    return [(keys[index], columns.entry(rows[index])) for index in left]
+
+
+def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:
+    """Read two small members, and all between them, in one call."""
+    size = last.header_offset + reader.extent(last) - first.header_offset
+    return read_window(reader.source, first.header_offset, size)
 
 
 def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
@@ -79,8 +139,8 @@ def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
     for item in wanted:
         offset, size = item[1].header_offset, item[1].compressed_size
         if span and (
-            offset - end > _GAP_SIZE
-            or offset + size - start > _SPAN_SIZE
+            offset - end > GAP_SIZE
+            or offset + size - start > SPAN_SIZE
             or offset == span[-1][1].header_offset
         ):
             yield span
@@ -97,12 +157,13 @@ def _read_span(
     reader: MemberReader, span: Sequence[Item], results: dict[str, Result], verify: bool
 ) -> None:
     """Read small neighbours in one call and cut them out."""
-    first, last = span[0][1], span[-1][1]
-    size = last.header_offset + reader.extent(last) - first.header_offset
-    window = read_window(reader.source, first.header_offset, size)
+    window = _read_between(reader, span[0][1], span[-1][1])
     header_limit, size_limit = reader.header_limit, reader.size_limit
+    last_offset = -1
     for key, entry in span:
-        if size_limit is None or entry.compressed_size <= size_limit:
+        # A member asked for by two keys gets memory of its own for each.
+        is_new, last_offset = entry.header_offset != last_offset, entry.header_offset
+        if is_new and (size_limit is None or entry.compressed_size <= size_limit):
             try:
                 array = read_usual(window, entry, header_limit, verify)
             except NpzkitError as error:

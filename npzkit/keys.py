@@ -6,7 +6,7 @@ Owns which keys may be written and how a key finds its member. Pure functions.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container
+from collections.abc import Container, Set
 
 from npzkit.errors import UnsafeNameError
 
@@ -77,11 +77,15 @@ def check_keys(keys: list[str]) -> list[str]:
     return [check_key(key) for key in keys]
 
 
-def keys_of(names: Collection[str]) -> list[str]:
+def keys_of(names: Set[str]) -> list[str]:
     """Return the key under which each member is listed.
 
     One ``.npy`` is stripped, unless a bare member of that name is there too.
     """
+    keys = [name.removesuffix(SUFFIX) for name in names]
+    # Usually all end in .npy, and no key is a name too: half the time.
+    if names.isdisjoint(keys):
+        return keys
     return [key if (key := name.removesuffix(SUFFIX)) not in names else name for name in names]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, cast
 
 import numpy as np
@@ -188,7 +188,7 @@ class NpzFile(Mapping[str, Any]):
     @property
     def files(self) -> list[str]:
         if self._files is None:
-            self._files = keys_of(self._entries)
+            self._files = keys_of(self._entries.keys())
         return self._files
 
     def __iter__(self) -> Iterator[str]:
@@ -319,11 +319,14 @@ class NpzFile(Mapping[str, Any]):
         if isinstance(keys, str):
             raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
         if keys is None:
-            wanted = dict(zip(self.files, self._entries.values(), strict=True))
+            wanted: Sequence[str] = self.files
+            names: Collection[str] = self._entries
         else:
-            wanted = {key: self._entry(key) for key in keys}
+            wanted = list(dict.fromkeys(keys))
+            names = [self._member(key) for key in wanted]
+        count = thread_count(threads)
         try:
-            return read_many(self._reader, wanted, thread_count(threads), verify=verify)
+            return read_many(self._reader, self._entries, wanted, names, count, verify=verify)
         except NpzkitError as error:
             raise self._explain(error, None) from error.__cause__
 
@@ -485,6 +488,9 @@ class NpzFile(Mapping[str, Any]):
     # -- shared by the above ------------------------------------------------
 
     def _entry(self, key: str) -> Entry:
+        return self._entries[self._member(key)]
+
+    def _member(self, key: str) -> str:
         self._check_open()
         name = member_of(key, self._entries)
         if name is None:
@@ -493,7 +499,7 @@ class NpzFile(Mapping[str, Any]):
                 path=self._path,
                 remedy=_suggestion(key, self.files),
             )
-        return self._entries[name]
+        return name
 
     def _check_open(self) -> None:
         if not self._is_open:

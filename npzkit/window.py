@@ -25,7 +25,21 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = ["HEADER_START", "Window", "aligned", "read_usual", "read_window"]
+__all__ = [
+    "GAP_SIZE",
+    "HEADER_START",
+    "HEADS_SIZE",
+    "SPAN_SIZE",
+    "Window",
+    "aligned",
+    "read_usual",
+    "read_window",
+]
+
+SPAN_SIZE = 1 << 20
+"""Bytes of neighbours read in one call, and kept alive by any array of them."""
+GAP_SIZE = 1 << 14
+"""Dead bytes that are read along rather than making a second call."""
 
 _ALIGNMENT = 64
 """Windows begin at a multiple of this, so that aligned data stays aligned."""
@@ -33,7 +47,7 @@ _ALIGNMENT = 64
 HEADER_START = struct.Struct("<6sBxH2x")
 """Magic, major version, and the length as version 1.0 has it."""
 
-_HEADS_SIZE = 512
+HEADS_SIZE = 512
 """Bytes of both headers together that are looked at here."""
 
 _FORCED_ZIP64 = struct.Struct("<LQQ")
@@ -86,7 +100,7 @@ def read_usual(
     view = window.view
     position = offset - window.offset
     # Both headers as bytes of their own: they are cut up faster than a view.
-    heads = bytes(view[position : position + _HEADS_SIZE])
+    heads = bytes(view[position : position + HEADS_SIZE])
     try:
         local = LOCAL_FIELDS.unpack_from(heads)
         name_end = LOCAL_HEADER_SIZE + local[6]

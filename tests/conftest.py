@@ -42,3 +42,12 @@ def arrays() -> dict[str, np.ndarray]:
         "complex": np.array([1 + 2j]),
         "a/b": np.arange(5),
     }
+
+
+@pytest.fixture(scope="module", params=["one by one", "columns"])
+def either_walk(request):
+    """Every archive read as one of few members is, and again as one of many."""
+    count = {"one by one": 1 << 60, "columns": 1}[request.param]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
+        yield request.param

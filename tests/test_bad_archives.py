@@ -23,6 +23,8 @@ from npzkit.errors import (
     ZipFormatError,
 )
 
+pytestmark = pytest.mark.usefixtures("either_walk")
+
 X = np.arange(6.0).reshape(2, 3)
 DATA = npy(X)
 LARGE = npy(np.arange(20_000.0))

@@ -27,6 +27,8 @@ from npzkit.errors import (
     ZipFormatError,
 )
 
+pytestmark = pytest.mark.usefixtures("either_walk")
+
 BYTES = npy(np.arange(4, dtype="u1"))
 
 
@@ -353,13 +355,14 @@ def test_the_fast_way_and_the_general_way_agree(data):
                     if isinstance(array, np.ndarray)
                 ]
         except NpzkitError as error:
-            return type(error)
+            return str(error)
 
     import warnings
 
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
         warnings.simplefilter("ignore")
         fast = outcome()
+        patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", 1 << 60)
         for module in ("npzkit.reader", "npzkit.bulk"):
             patched.setattr(f"{module}.read_usual", lambda *args: None)
         assert outcome() == fast

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from npzkit.errors import (
@@ -24,6 +24,7 @@ from npzkit.errors import (
 )
 from npzkit.limits import Limits
 from npzkit.source import Source
+from npzkit.zip.columns import parse_columns
 from npzkit.zip.end import (
     COMMENT_MAX_SIZE,
     End,
@@ -41,6 +42,8 @@ __all__ = ["Directory", "Entry", "read_directory"]
 
 _CANDIDATE_COUNT = 1000
 """End records tried in a torn archive; a real one has few that lead nowhere."""
+_COLUMNS_COUNT = 64
+"""Entries from which on columns are made: fewer are parsed sooner one by one."""
 
 
 class Directory(NamedTuple):
@@ -48,8 +51,9 @@ class Directory(NamedTuple):
 
     Attributes
     ----------
-    entries : dict of str to Entry
+    entries : mapping of str to Entry
         By member name, in the directory's order; of equal names, the last.
+        Entries of many are made when they are asked for.
     comment : bytes
         The archive's comment.
     directory_offset : int
@@ -58,7 +62,7 @@ class Directory(NamedTuple):
         Where the archive ends, behind the end record's comment.
     """
 
-    entries: dict[str, Entry]
+    entries: Mapping[str, Entry]
     comment: bytes
     directory_offset: int
     end_offset: int
@@ -114,16 +118,27 @@ def _read(
     start, base = find_base(source, end, starts)
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
-    entries = parse_entries(data, record.entry_count, base, start, offset)
-    named = {entry.name: entry for entry in entries}
-    if len(named) < len(entries):
-        _report_repeated(entries, strict)
+    named, names = _parse(data, record.entry_count, base, start, offset)
+    if len(named) < len(names):
+        _report_repeated(names, strict)
     if limits.total_size is not None:
         _check_total(named, limits.total_size)
     return Directory(named, record.comment, offset, end.end_offset)
 
 
-def _check_total(entries: dict[str, Entry], limit: int) -> None:
+def _parse(
+    data: bytes, count: int, base: int, start: int, offset: int
+) -> tuple[Mapping[str, Entry], Sequence[str]]:
+    """Return the entries by name, and all names there are, repeated ones too."""
+    if count >= _COLUMNS_COUNT:
+        columns = parse_columns(data, count, base, start, offset)
+        if columns is not None:
+            return columns, columns.names
+    entries = parse_entries(data, count, base, start, offset)
+    return {entry.name: entry for entry in entries}, [entry.name for entry in entries]
+
+
+def _check_total(entries: Mapping[str, Entry], limit: int) -> None:
     total = sum(entry.uncompressed_size for entry in entries.values())
     if total > limit:
         raise LimitExceededError(
@@ -134,8 +149,8 @@ def _check_total(entries: dict[str, Entry], limit: int) -> None:
         )
 
 
-def _report_repeated(entries: list[Entry], strict: bool) -> None:
-    name = collections.Counter(entry.name for entry in entries).most_common(1)[0][0]
+def _report_repeated(names: Sequence[str], strict: bool) -> None:
+    name = collections.Counter(names).most_common(1)[0][0]
     if strict:
         raise AmbiguousArchiveError(
             "a member's name occurs twice",

@@ -20,7 +20,7 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = ["Entry", "parse_entries"]
+__all__ = ["Entry", "decode_name", "parse_entries", "resolve_zip64"]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
@@ -104,14 +104,14 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
         if not name.isprintable() or not name:
-            name = _decode_name(raw_name, flags, extra, offset + position)
+            name = decode_name(raw_name, flags, extra, offset + position)
         if (
             extra_size
             or compressed_size == SENTINEL_32
             or uncompressed_size == SENTINEL_32
             or header_offset == SENTINEL_32
         ):
-            compressed_size, uncompressed_size, header_offset = _resolve_zip64(
+            compressed_size, uncompressed_size, header_offset = resolve_zip64(
                 extra, (uncompressed_size, compressed_size, header_offset), offset + position
             )
         header_offset += base
@@ -146,7 +146,7 @@ def _miscounted(expected: int, found: object, offset: int) -> ZipFormatError:
     )
 
 
-def _decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
+def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
     """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D)."""
     if flags & FLAG_UTF8:
         try:
@@ -165,7 +165,7 @@ def _decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
     return name
 
 
-def _resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[int, int, int]:
+def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[int, int, int]:
     """Return compressed size, uncompressed size and offset in 64 bits.
 
     Raises

@@ -161,6 +161,27 @@ def load_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
             )
         for path in (ours, theirs, tensors):
             path.unlink()
+    yield from open_works(folder)
+
+
+def open_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
+    """Ten times as many members should take ten times as long to open."""
+    arrays = {key: array[:8] for key, array in small_arrays(100_000).items()}
+    ours, theirs, tensors = (folder / name for name in ("k.npz", "n.npz", "s.st"))
+    npzkit.save(ours, arrays)
+    np.savez(theirs, **arrays)
+    safetensors.numpy.save_file(arrays, tensors)
+    key = list(arrays)[50_000]
+    yield (
+        "open and read one of 100,000 x 64 B",
+        {
+            "npzkit": lambda: first_npzkit(ours, key),
+            "numpy": lambda: first_numpy(theirs, key),
+            "safetensors": lambda: first_safetensors(tensors, key),
+        },
+    )
+    for path in (ours, theirs, tensors):
+        path.unlink()
 
 
 def save_works(folder: Path) -> Iterator[tuple[str, Contenders]]:

@@ -41,6 +41,7 @@ class Member:
         extra: bytes = b"",
         local_extra: bytes | None = None,
         descriptor: str | None = None,
+        comment: bytes = b"",
         local: dict | None = None,
         central: dict | None = None,
     ) -> None:
@@ -50,6 +51,7 @@ class Member:
         self.extra = extra
         self.local_extra = extra if local_extra is None else local_extra
         self.descriptor = descriptor
+        self.comment = comment
         fields = {
             "version": 20,
             "flags": 0,
@@ -112,13 +114,13 @@ class Member:
             f["usize"],
             len(self.name),
             f.get("xlen", len(self.extra)),
-            0,
+            len(self.comment),
             f["disk"],
             0,
             0o600 << 16,
             offset,
         )
-        return head + self.name + self.extra
+        return head + self.name + self.extra + self.comment
 
 
 def deflate(data: bytes) -> bytes:

@@ -17,6 +17,8 @@ from npzkit.limits import Limits
 from npzkit.source import open_source
 from npzkit.zip.directory import read_directory
 
+pytestmark = pytest.mark.usefixtures("either_walk")
+
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=12)
 METHODS = st.sampled_from(
     [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]

@@ -1,0 +1,287 @@
+"""The central directory as columns: all entries parsed at once, by numpy.
+
+Owns the fast way to a directory of many entries, 0.2 microseconds each where
+`npzkit.zip.entries` takes 1: the same walk, the same checks. It answers for
+directories in which everything fits; None sends the caller to `parse_entries`,
+which says what is wrong. Alone in the zip layer it knows numpy.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, KeysView, Mapping
+from typing import Any
+
+import numpy as np
+
+from npzkit.codecs import STORED
+from npzkit.errors import ZipFormatError
+from npzkit.zip.entries import Entry, decode_name, resolve_zip64
+from npzkit.zip.extra import ZIP64_ID
+from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
+    CENTRAL_ENTRY_SIZE,
+    FLAG_UTF8,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+)
+
+__all__ = ["Columns", "parse_columns", "windows_of"]
+
+Ints = np.ndarray[Any, np.dtype[np.int64]]
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+
+_ENTRY = np.dtype(
+    {
+        "names": [
+            "flags", "method", "crc32", "compressed_size", "uncompressed_size",
+            "name_size", "extra_size", "comment_size", "disk_start", "header_offset",
+        ],
+        "formats": ["<u2", "<u2", "<u4", "<u4", "<u4", "<u2", "<u2", "<u2", "<u2", "<u4"],
+        "offsets": [8, 10, 16, 20, 24, 28, 30, 32, 34, 42],
+        "itemsize": CENTRAL_ENTRY_SIZE,
+    }
+)  # fmt: skip
+_BLOCK = np.dtype("<u2,<u2")
+"""Identifier and size of a block in an extra field."""
+_LARGEST = 1 << 62
+"""Sizes and offsets from here on are left to Python's integers: two add up."""
+_WORD_SIZE = 8
+_PRINTABLE_COUNT = 95
+"""Characters of ASCII that are no control characters."""
+
+
+def windows_of(buffer: Any, dtype: np.dtype[Any] | str) -> np.ndarray[Any, Any]:
+    """Return an item of `dtype` for every byte it may begin at.
+
+    Indexed by an array of positions, it copies a record from each: 5 to 30
+    nanoseconds, by the record's size.
+    """
+    dtype = np.dtype(dtype)
+    return np.ndarray((max(len(buffer) - dtype.itemsize + 1, 0),), dtype, buffer, 0, (1,))
+
+
+class Columns(Mapping[str, Entry]):
+    """Entries by member name; each is made of the columns when it is asked for.
+
+    In the directory's order; of equal names, the last counts.
+
+    Parameters
+    ----------
+    data : bytes
+        The central directory.
+    positions : numpy.ndarray
+        Of the entries in it.
+    fields : dict of str to numpy.ndarray
+        A column for each of `_ENTRY`'s fields.
+    base : int
+        What header offsets count from.
+
+    Attributes
+    ----------
+    names : list of str
+        Of all entries, repeated ones too.
+    flags, method, crc32, compressed_size, uncompressed_size, disk_start, \
+    header_offset, end_offset, name_size, extra_size : numpy.ndarray of int64
+        As in `Entry`, one row an entry.
+    is_usual : numpy.ndarray of bool
+        Whether a member is stored, and nothing else is to be said of it.
+
+    Raises
+    ------
+    ZipFormatError
+        A name or a zip64 value cannot be.
+    OverflowError
+        A zip64 value is too large for a column.
+    """
+
+    def __init__(self, data: bytes, positions: Ints, fields: dict[str, Ints], base: int) -> None:
+        self._data = data
+        self._name_starts = positions + CENTRAL_ENTRY_SIZE
+        self._words: np.ndarray[Any, Any] | None = None
+        self.flags, self.method, self.crc32 = fields["flags"], fields["method"], fields["crc32"]
+        self.name_size, self.extra_size = fields["name_size"], fields["extra_size"]
+        self.disk_start = fields["disk_start"]
+        self.names = self._decode_names()
+        self._rows = dict(zip(self.names, itertools.count()))
+        large = [fields[n] for n in ("uncompressed_size", "compressed_size", "header_offset")]
+        self._resolve_large(large)
+        self.uncompressed_size, self.compressed_size = large[:2]
+        self.header_offset = self.end_offset = large[2] + base
+        self.is_usual = (
+            (self.method == STORED)
+            & (self.flags & ~FLAG_UTF8 == 0)
+            & (self.disk_start == 0)
+            & (self.compressed_size == self.uncompressed_size)
+        )
+
+    def _decode_names(self) -> list[str]:
+        """Cut all names out of one string, and mend those that are not plain."""
+        text = self._data.decode("latin-1")
+        starts, ends = self._name_starts, self._name_starts + self.name_size
+        names = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        letters = np.frombuffer("".join(names).encode("latin-1"), np.uint8)
+        # Below the space they wrap around. 0.4 ms sooner than isprintable().
+        if (letters - ord(" ") < _PRINTABLE_COUNT).all() and self.name_size.all():
+            return names
+        for row, name in enumerate(names):
+            if not (name.isascii() and name.isprintable() and name):
+                flags = int(self.flags[row])
+                names[row] = decode_name(name.encode("latin-1"), flags, self._extra(row), 0)
+        return names
+
+    def _extra(self, row: int) -> bytes:
+        start = int(self._name_starts[row] + self.name_size[row])
+        return self._data[start : start + int(self.extra_size[row])]
+
+    def _resolve_large(self, large: list[Ints]) -> None:
+        """Put zip64 values into the columns; look at no row that cannot have any."""
+        sentinel = (large[0] == SENTINEL_32) | (large[1] == SENTINEL_32) | (large[2] == SENTINEL_32)
+        unclear = sentinel | (self.extra_size != 0)
+        if not unclear.any():
+            return
+        unclear[~sentinel] &= ~self._is_foreign(~sentinel)
+        for row in np.flatnonzero(unclear).tolist():
+            values = tuple(int(column[row]) for column in large)
+            compressed, uncompressed, offset = resolve_zip64(self._extra(row), values, 0)
+            if max(compressed, uncompressed, offset) >= _LARGEST:
+                raise OverflowError
+            for column, value in zip(large, (uncompressed, compressed, offset), strict=True):
+                column[row] = value
+
+    def _is_foreign(self, rows: Bools) -> Bools:
+        """Whether an extra field is one whole block, and not zip64's.
+
+        Attributes, times and owners are; a loop took 2 microseconds for each.
+        """
+        sizes = self.extra_size[rows]
+        starts = (self._name_starts + self.name_size)[rows]
+        starts[sizes < _BLOCK.itemsize] = 0
+        blocks = windows_of(self._data, _BLOCK)[starts]
+        foreign: Bools = (
+            (sizes >= _BLOCK.itemsize)
+            & (blocks["f0"] != ZIP64_ID)
+            & (blocks["f1"] + np.int64(_BLOCK.itemsize) == sizes)
+        )
+        return foreign
+
+    def place(self, start: int, directory_offset: int) -> bool:
+        """Find where each member's room ends; whether it suffices for all."""
+        offsets = self.header_offset
+        order: Any = slice(None)
+        if (offsets[1:] <= offsets[:-1]).any():
+            order = np.argsort(offsets, kind="stable")
+        ordered = offsets[order]
+        ends = np.append(ordered[1:], directory_offset)
+        self.end_offset = np.empty_like(ends)
+        self.end_offset[order] = ends
+        needed = LOCAL_HEADER_SIZE + self.name_size + self.compressed_size
+        is_apart = (ends > ordered).all() and ordered[0] >= start
+        return bool(is_apart and (offsets + needed <= self.end_offset).all())
+
+    # -- the mapping --------------------------------------------------------
+
+    def __getitem__(self, name: str) -> Entry:
+        return self.entry(self._rows[name])
+
+    def entry(self, row: int) -> Entry:
+        """Make the entry of one row."""
+        start = int(self._name_starts[row])
+        return Entry(
+            name=self.names[row],
+            raw_name=self._data[start : start + int(self.name_size[row])],
+            flags=int(self.flags[row]),
+            method=int(self.method[row]),
+            crc32=int(self.crc32[row]),
+            compressed_size=int(self.compressed_size[row]),
+            uncompressed_size=int(self.uncompressed_size[row]),
+            header_offset=int(self.header_offset[row]),
+            disk_start=int(self.disk_start[row]),
+            extra=self._extra(row),
+            end_offset=int(self.end_offset[row]),
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._rows
+
+    def keys(self) -> KeysView[str]:
+        """Return the names: a dict's own view of them, which is quick."""
+        return self._rows.keys()
+
+    # -- many at once -------------------------------------------------------
+
+    def rows(self, names: Collection[str]) -> Ints:
+        """Return the rows of these names."""
+        if names is self:
+            return np.fromiter(self._rows.values(), np.int64, len(self._rows))
+        return np.fromiter(map(self._rows.__getitem__, names), np.int64, len(names))
+
+    def repeats_name(self, rows: Ints, window: np.ndarray[Any, Any], places: Ints) -> Bools:
+        """Whether each row's name stands in `window` at its place.
+
+        Eight bytes are compared at a time. `window` goes on for as many behind
+        every name.
+        """
+        if self._words is None:
+            self._words = windows_of(self._data + bytes(_WORD_SIZE), "<u8")
+        local_words = windows_of(window, "<u8")
+        starts, left = self._name_starts[rows], self.name_size[rows]
+        same = np.ones(len(rows), np.bool_)
+        longest = int(left.max(initial=0))
+        for done in range(0, longest, _WORD_SIZE):
+            some = np.flatnonzero(left > done)
+            differing = self._words[starts[some] + done] ^ local_words[places[some] + done]
+            # Of a name's last word, the bytes behind its end do not count.
+            unused = 8 * np.maximum(_WORD_SIZE - (left[some] - done), 0)
+            same[some] &= (differing << unused.astype(np.uint64)) == 0
+        return same
+
+
+def parse_columns(data: bytes, count: int, base: int, start: int, offset: int) -> Columns | None:
+    """Parse all entries at once, as `parse_entries` does one by one.
+
+    Returns
+    -------
+    Columns or None
+        None where anything is wrong, or only suspicious.
+    """
+    if not 0 < count * CENTRAL_ENTRY_SIZE <= len(data):
+        return None
+    walked = _walk(data, count)
+    if walked is None:
+        return None
+    positions, heads = walked
+    fields = {name: heads[name].astype(np.int64) for name in _ENTRY.names or ()}
+    try:
+        columns = Columns(data, positions, fields, base)
+    except (ZipFormatError, OverflowError):
+        return None
+    return columns if columns.place(start, offset) else None
+
+
+def _walk(data: bytes, count: int) -> tuple[Ints, np.ndarray[Any, Any]] | None:
+    """Return the position and fixed part of each entry.
+
+    Every signature is taken for an entry's. Where the sizes at each lead to
+    the next, from the first byte to the last, that is the walk itself; a
+    signature within a name breaks the chain.
+    """
+    letters = np.frombuffer(data, np.uint8, len(data) - CENTRAL_ENTRY_SIZE + 1)
+    positions = np.flatnonzero(letters == CENTRAL_ENTRY_SIGNATURE[0])
+    signature = int.from_bytes(CENTRAL_ENTRY_SIGNATURE, "little")
+    positions = positions[windows_of(data, "<u4")[positions] == signature]
+    if len(positions) != count or positions[0] != 0:
+        return None
+    heads = windows_of(data, f"V{CENTRAL_ENTRY_SIZE}")[positions].view(_ENTRY)
+    ends = positions + CENTRAL_ENTRY_SIZE
+    for name in ("name_size", "extra_size", "comment_size"):
+        ends += heads[name]
+    if (ends[:-1] != positions[1:]).any() or ends[-1] != len(data):
+        return None
+    return positions, heads

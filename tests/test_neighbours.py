@@ -1,0 +1,201 @@
+"""Many small members read together: the same checks, and the same words, as for one."""
+
+from __future__ import annotations
+
+import struct
+import warnings
+
+import npzkit
+import numpy as np
+import pytest
+from forge import Member, archive, header, npy
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import LimitExceededError, NpzkitError
+
+COUNT = 100
+X = np.arange(6.0).reshape(2, 3)
+DATA = npy(X)
+SENTINELS = {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF}
+
+
+def zip64(*sizes: int) -> bytes:
+    return struct.pack("<HHQQ", 1, 16, *sizes)
+
+
+def among_many(*special: Member, size: int = 6) -> bytes:
+    """Put members into the midst of a hundred good ones, of several dtypes and shapes."""
+    kinds = ["<f8", "<i2", "|u1", "<f4", "<M8[s]", "<c16", ">i4", "<U2"]
+    good = [
+        Member(f"good/{'x' * (n % 23)}{n}.npy", npy(np.arange(n % 7 + 1).astype(kinds[n % 8])))
+        for n in range(COUNT)
+    ]
+    return archive(*good[:50], *special, *good[50:])
+
+
+WRONG = {
+    "name": {"local": {"name": b"y.npy"}},
+    "name, one byte": {"name": "x" * 17 + ".npy", "local": {"name": b"x" * 16 + b"y.npy"}},
+    "name, longer": {"local": {"name": b"x.npyy"}},
+    "method": {"local": {"method": 8}},
+    "compressed size": {"local": {"csize": 5}},
+    "uncompressed size": {"local": {"usize": 5}},
+    "both sizes": {"local": {"csize": 5, "usize": 5}},
+    "sizes differ": {"central": {"usize": 5}, "local": {"usize": 5}},
+    "CRC": {"local": {"crc": 5}},
+    "CRC of the data": {"local": {"crc": 5}, "central": {"crc": 5}},
+    "encrypted": {"local": {"flags": 1}, "central": {"flags": 1}},
+    "flags": {"local": {"flags": 1}},
+    "masked": {"local": {"flags": 0x2000}, "central": {"flags": 0x2000}},
+    "signature": {"local": {"signature": b"PK\x03\x05"}},
+    "disk": {"central": {"disk": 1}},
+    "zip64, compressed": {"local": SENTINELS, "local_extra": zip64(len(DATA), 5)},
+    "zip64, uncompressed": {"local": SENTINELS, "local_extra": zip64(5, len(DATA))},
+    "zip64, missing": {"local": SENTINELS, "local_extra": struct.pack("<HH", 2, 16) + bytes(16)},
+    "extra pushes data over": {"local_extra": struct.pack("<HH", 2, 90) + bytes(90), "raw": DATA[:-94]},
+    "no array": {"data": b"no array at all"},
+    "nothing": {"data": b""},
+    "magic": {"data": b"\x93NUMPX" + DATA[6:]},
+    "version": {"data": b"\x93NUMPY\x01\x05" + DATA[8:]},
+    "header runs over": {"data": DATA[:8] + b"\xff\x01" + DATA[10:]},
+    "header": {"data": DATA.replace(b"'shape'", b"'shipe'")},
+    "short": {"data": DATA[:-1]},
+    "long": {"data": DATA + b"!"},
+    "objects": {"data": header("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}") + b"x"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_one_bad_member_among_many(case):
+    """It is named, with the error that reading it alone raises; all others are read."""
+    member = Member(**{"name": "x.npy", "data": DATA, **WRONG[case]})
+    with npzkit.open(among_many(member)) as npz:
+        key = npz.files[50]
+        with pytest.raises(NpzkitError) as alone:
+            npz[key]
+        with pytest.raises(NpzkitError) as caught:
+            npz.load_all()
+        assert (type(caught.value), str(caught.value)) == (type(alone.value), str(alone.value))
+        assert caught.value.key == key
+        others = [other for other in npz.files if other != key]
+        found = npz.load_all(others)
+        assert list(found) == others
+        assert all(np.array_equal(found[other], npz[other]) for other in others)
+
+
+UNUSUAL = {
+    "forced zip64": Member("x.npy", DATA, local=SENTINELS, local_extra=zip64(len(DATA), len(DATA))),
+    "zip64 behind more": Member(
+        "x.npy", DATA, local=SENTINELS,
+        local_extra=struct.pack("<HH", 2, 2000) + bytes(2000) + zip64(len(DATA), len(DATA)),
+    ),
+    "descriptor": Member("x.npy", DATA, descriptor="signed 32"),
+    "deflated": Member("x.npy", DATA, method=8),
+    "UTF-8": Member("größe.npy", DATA),
+    "long name": Member("x" * 3000 + ".npy", DATA),
+    "fortran": Member("x.npy", npy(np.asfortranarray(X))),
+    "scalar": Member("x.npy", npy(np.float64(3))),
+    "empty": Member("x.npy", npy(np.zeros((0, 3)))),
+    "no items": Member("x.npy", npy(np.zeros(3, "S0"))),
+    "fields": Member("x.npy", npy(np.zeros(3, "i4,f8"))),
+    "void": Member("x.npy", npy(np.zeros(3, "V5"))),
+    "long header": Member("x.npy", npy(np.zeros(3, [(f"f{n}", "i1") for n in range(99)]))),
+    "version 2": Member("x.npy", header("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", (2, 0)) + bytes(4)),
+    "large": Member("x.npy", npy(np.zeros(100_000))),
+    "attributes": Member("x.npy", DATA, extra=struct.pack("<HHL", 0x5455, 4, 9)),
+    "no array": Member("note", b"text"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNUSUAL)
+def test_one_unusual_member_among_many(case):
+    """What the fast way does not know is read as ever, in its place."""
+    with npzkit.open(among_many(UNUSUAL[case])) as npz:
+        found = npz.load_all()
+        assert list(found) == npz.files
+        for key, array in found.items():
+            alone = npz[key]
+            assert type(array) is type(alone)
+            if isinstance(array, np.ndarray):
+                assert (array.dtype, array.shape) == (alone.dtype, alone.shape)
+                assert array.tobytes() == alone.tobytes()
+                assert array.flags.aligned
+                assert array.flags.writeable
+            else:
+                assert array == alone
+
+
+@given(st.data())
+def test_flips_among_many(data):
+    """One byte changed anywhere: arrays or error are those of reading one by one."""
+    changed = bytearray(among_many(Member("x.npy", DATA, extra=struct.pack("<HHL", 9, 4, 9))))
+    changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(1, 255))
+
+    def outcome() -> object:
+        try:
+            with npzkit.open(bytes(changed)) as npz:
+                found = npz.load_all()
+        except NpzkitError as error:
+            return type(error), str(error)
+        return [(k, a.dtype, a.shape, a.tobytes()) if hasattr(a, "dtype") else a for k, a in found.items()]  # fmt: skip
+
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
+        warnings.simplefilter("ignore")
+        fast = outcome()
+        patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", 1 << 60)
+        for module in ("npzkit.reader", "npzkit.bulk"):
+            patched.setattr(f"{module}.read_usual", lambda *args: None)
+        assert outcome() == fast
+
+
+@pytest.mark.parametrize("count", [3, COUNT])
+def test_a_member_asked_for_twice(count):
+    """Two keys of one member are two arrays, neither of which changes with the other."""
+    data = archive(*[Member(f"{n}.npy", npy(np.arange(3))) for n in range(count)])
+    found = npzkit.open(data).load_all(["1", "1.npy", "2"])
+    assert list(found) == ["1", "1.npy", "2"]
+    found["1"][:] = 9
+    assert found["1.npy"].tolist() == found["2"].tolist() == [0, 1, 2]
+
+
+def owner(array: np.ndarray) -> np.ndarray:
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_neighbours_share_a_mebibyte_at_most(tmp_path, reverse):
+    """However many are loaded, an array keeps no more than its neighbourhood alive."""
+    arrays = {f"a{n}": np.full(n * 37 % 7000, n, "u2") for n in range(1, 1000)}
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        keys = npz.files[::-1] if reverse else npz.files
+        found = npz.load_all(keys)
+    assert list(found) == keys
+    assert all(np.array_equal(found[key], arrays[key]) for key in keys)
+    assert max(owner(array).nbytes for array in found.values()) < (1 << 20) + 4096
+
+
+def test_members_far_apart_are_not_read_along(tmp_path):
+    """Of small members between large ones only the small ones are read."""
+    arrays = {}
+    for n in range(100):
+        arrays[f"small{n}"], arrays[f"large{n}"] = np.full(9, n), np.zeros(20_000)
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        found = npz.load_all([key for key in arrays if key.startswith("small")])
+    assert [array[0] for array in found.values()] == list(range(100))
+    assert sum(owner(array).nbytes for array in found.values()) < 100 * 1024
+
+
+def test_limits_hold_for_many():
+    """Limits of sizes are those of reading one by one."""
+    data = among_many()
+    for limits in (npzkit.Limits(member_size=130), npzkit.Limits(header_size=100)):
+        with npzkit.open(data, limits=limits) as npz:
+            with pytest.raises(LimitExceededError):
+                npz.load_all()
+            assert npz.load_all(npz.files[:0]) == {}
+    with pytest.raises(LimitExceededError):
+        npzkit.open(data, limits=npzkit.Limits(total_size=5000))

@@ -24,6 +24,9 @@ __all__ = ["read_many"]
 _THREADS_SIZE = 1 << 20
 """Bytes of a compressed member from which on it is given to a thread: smaller
 ones spend their time in Python, where threads only wait for each other."""
+_SWEEP_COUNT = 64
+"""Neighbours from which on they are checked by columns: fewer are read sooner
+one by one."""
 
 Item = tuple[str, Entry]
 
@@ -113,13 +116,18 @@ def _read_neighbours(
     sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
     for span in spans_of(columns, small):
         span_rows, span_keys = small[span], small_keys[span]
-        first, last = columns.entry(span_rows[0]), columns.entry(span_rows[-1])
-        window = _read_between(reader, first, last)
-        for index in sweep.read(window, span_rows, span_keys, results):
-            item = span_keys[index], columns.entry(span_rows[index])
+        if len(span_rows) < _SWEEP_COUNT:
+            items = list(zip(span_keys, columns.entries(span_rows), strict=True))
+            _read_span(reader, items, results, verify)
+            continue
+        window = _read_between(reader, *columns.entries(span_rows[[0, -1]]))
+        left = sweep.read(window, span_rows, span_keys, results)
+        for index, entry in zip(left, columns.entries(span_rows[left]), strict=True):
+            item = span_keys[index], entry
             results[item[0]] = _task(reader, item, Options(verify=verify))()
-    left = np.flatnonzero(~is_wanted).tolist()
-    return [(keys[index], columns.entry(rows[index])) for index in left]
+    others = np.flatnonzero(~is_wanted)
+    left_keys = [keys[index] for index in others.tolist()]
+    return list(zip(left_keys, columns.entries(rows[others]), strict=True))
 
 
 def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:

@@ -9,7 +9,7 @@ remarkable in any respect are given back, for `npzkit.reader` to read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class Layout(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    order: Literal["C", "F"]
     nbytes: int
     alignment: int
 
@@ -83,12 +84,12 @@ class Sweep:
 
     def read(
         self, window: Window, rows: Ints, keys: Sequence[str], results: dict[str, Any]
-    ) -> list[int]:
+    ) -> Ints:
         """Enter the arrays of unremarkable members into `results`.
 
         Returns
         -------
-        list of int
+        numpy.ndarray of int64
             Which of `rows`, in order, are left to be read otherwise.
         """
         columns, array = self._columns, window.array
@@ -102,11 +103,10 @@ class Sweep:
         chosen, starts = chosen[keep], starts[keep]
         chosen, starts, data_starts = self._find_arrays(array, rows, chosen, starts)
         left = self._cut(window, rows, chosen, starts, data_starts, keys, results)
-        if len(chosen) < len(rows):
-            others = np.ones(len(rows), np.bool_)
-            others[chosen] = False
-            left = sorted([*left, *np.flatnonzero(others).tolist()])
-        return left
+        is_left = np.ones(len(rows), np.bool_)
+        is_left[chosen] = False
+        is_left[left] = True
+        return np.flatnonzero(is_left)
 
     def _find_arrays(
         self, array: np.ndarray[Any, Any], rows: Ints, chosen: Ints, starts: Ints
@@ -152,7 +152,7 @@ class Sweep:
             if head != last:
                 last, layout = head, self._layout(head)
                 if layout is not None:
-                    shape, dtype, nbytes, alignment = layout
+                    shape, dtype, order, nbytes, alignment = layout
             if (
                 layout is None
                 or data_start + nbytes != end
@@ -161,7 +161,7 @@ class Sweep:
             ):
                 left.append(index)
                 continue
-            found: np.ndarray[Any, Any] = np.ndarray(shape, dtype, array, data_start)
+            found: np.ndarray[Any, Any] = np.ndarray(shape, dtype, array, data_start, None, order)
             results[keys[index]] = aligned(found) if data_start % alignment else found
         return left
 
@@ -188,12 +188,7 @@ def _layout_of(head: bytes) -> Layout | None:
     except NpzkitError:
         return None
     dtype = header.dtype
-    if (
-        header.fortran_order
-        or header.python2
-        or dtype.hasobject
-        or dtype.names is not None
-        or not header.nbytes
-    ):
+    if header.python2 or dtype.hasobject or dtype.names is not None or not header.nbytes:
         return None
-    return Layout(header.shape, dtype, header.nbytes, dtype.alignment)
+    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
+    return Layout(header.shape, dtype, order, header.nbytes, dtype.alignment)

@@ -50,4 +50,5 @@ def either_walk(request):
     count = {"one by one": 1 << 60, "columns": 1}[request.param]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
+        patched.setattr("npzkit.bulk._SWEEP_COUNT", 1)
         yield request.param

@@ -34,6 +34,8 @@ from npzkit.errors import (
 )
 from strategies import any_arrays
 
+pytestmark = pytest.mark.usefixtures("either_walk")
+
 COMPRESSIONS = ["stored", "deflated"]
 
 

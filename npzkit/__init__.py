@@ -17,6 +17,7 @@ from npzkit import errors, format
 from npzkit.drop_ins import load, savez, savez_compressed
 from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
 from npzkit.info import ArrayInfo
+from npzkit.lazyarray import LazyArray
 from npzkit.limits import Limits
 from npzkit.npzfile import NpzFile, open
 from npzkit.npzwriter import NpzWriter, save
@@ -24,6 +25,7 @@ from npzkit.npzwriter import NpzWriter, save
 __all__ = [
     "AmbiguousArchiveWarning",
     "ArrayInfo",
+    "LazyArray",
     "Limits",
     "NpzFile",
     "NpzWriter",

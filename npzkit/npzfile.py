@@ -20,11 +20,13 @@ from npzkit.errors import (
     FormatError,
     MemberNotFoundError,
     NotMappableError,
+    NpyFormatError,
     NpzkitError,
     StaleArchiveError,
 )
 from npzkit.info import ArrayInfo, describe, format_summary
 from npzkit.keys import keys_of, member_of
+from npzkit.lazyarray import LazyArray
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.mapping import FileMap, why_not_mappable
 from npzkit.metadata import parse_attrs, parse_metadata
@@ -33,6 +35,7 @@ from npzkit.reader import LocatedStream, MemberReader, Options
 from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
+from npzkit.zip.random_access import RandomAccess
 
 __all__ = ["NpzFile", "open"]
 
@@ -145,6 +148,7 @@ class NpzFile(Mapping[str, Any]):
         self._zip: zipfile.ZipFile | None = None
         self._zip_stream: io.BufferedReader | None = None
         self._map: FileMap | None = None
+        self._closes_silently = False
         if isinstance(file, zipfile.ZipFile):
             self._zip, file, own_fid = file, _file_of(file), False
         if limits is None:
@@ -373,6 +377,56 @@ class NpzFile(Mapping[str, Any]):
             entry = self._entry(key)
             return describe(key, entry, None, entry.header_offset, {})
 
+    def lazy(self, key: str) -> LazyArray:
+        """Return an array of which parts can be read; reads its header only.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        LazyArray
+            To be indexed while the archive is open.
+
+        Raises
+        ------
+        NpyFormatError
+            The member is not an array.
+        UnsupportedError
+            It holds Python objects, or its compression method is missing here.
+        NpzkitError
+            As `info`.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"w": np.arange(1_000_000)}, compression="deflated")
+        >>> npz = npzkit.open(stream)
+        >>> npz.lazy("w")[500_000:500_003]
+        array([500000, 500001, 500002])
+        """
+        entry = self._entry(key)
+        try:
+            header, _ = self._reader.header(entry)
+            if header is None:
+                raise NpyFormatError(
+                    "the member is not an array", remedy="Read it with npz.stream(key)."
+                )
+            return LazyArray(self, key, header, parse_attrs(entry.extra))
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+
+    def _access(self, key: str) -> RandomAccess:
+        """For `LazyArray`: the member's bytes, from a file that has not changed."""
+        entry = self._entry(key)
+        try:
+            self._source.check_unchanged()
+            return self._reader.random_access(entry)
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+
     def stream(self, key: str) -> BinaryIO:
         """Open a member as a readable stream of its uncompressed bytes.
 
@@ -453,6 +507,8 @@ class NpzFile(Mapping[str, Any]):
         if getattr(self, "_is_open", False):
             self._is_open = False
             self._map = None
+            if hasattr(self, "_reader"):
+                self._reader.forget()
             if self._zip is not None and self._zip_stream is not None:
                 self._zip.close()
                 self._zip_stream.close()
@@ -466,7 +522,12 @@ class NpzFile(Mapping[str, Any]):
 
     def __del__(self) -> None:
         is_open = getattr(self, "_is_open", False)
-        if is_open and self._source.path is not None and not self._source.file.closed:
+        if (
+            is_open
+            and not self._closes_silently
+            and self._source.path is not None
+            and not self._source.file.closed
+        ):
             warnings.warn(
                 f"unclosed archive {self._source.name!r}; use it in a with statement",
                 ResourceWarning,

@@ -11,6 +11,7 @@ Owns the choice of how one member is read. Knows no keys. Three ways:
 from __future__ import annotations
 
 import io
+import os
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ from npzkit.zip.member import (
     find_data,
     header_end,
 )
+from npzkit.zip.random_access import RandomAccess, open_random_access
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.stream import MemberStream
 
@@ -142,6 +144,8 @@ class MemberReader:
         self.header_limit = None if allow_pickle else limits.header_size
         self._allow_pickle = allow_pickle
         self._pickle_kwargs = dict(pickle_kwargs or {})
+        self._accesses: dict[str, RandomAccess] = {}
+        self._process = os.getpid()
 
     def read(self, entry: Entry, options: Options) -> Result:
         """Return a member's array, or its bytes where it is none."""
@@ -262,6 +266,25 @@ class MemberReader:
         check_entry(entry, self.size_limit)
         start = data_offset(self.source, entry)
         return MemberStream(self.source, entry, start, verify=verify)
+
+    def random_access(self, entry: Entry) -> RandomAccess:
+        """Return the archive's one access to a member's bytes, kept until `forget`.
+
+        A forked child makes its own: a lock may be held where the fork found it.
+        """
+        if self._process != os.getpid():
+            self._accesses, self._process = {}, os.getpid()
+        access = self._accesses.get(entry.name)
+        if access is None:
+            check_entry(entry, self.size_limit)
+            access = open_random_access(self.source, entry, data_offset(self.source, entry))
+            # Of two threads that get here, both take the first one's.
+            access = self._accesses.setdefault(entry.name, access)
+        return access
+
+    def forget(self) -> None:
+        """Drop what `random_access` keeps in memory."""
+        self._accesses = {}
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
         stream = self.open_stream(entry, verify=options.verify)

@@ -41,8 +41,10 @@ LAYERS = [
         "zip.stream",
     },
     {"zip.sozip", "zip.deflate", "zip.writer"},
+    {"zip.chunks", "zip.random_access"},
+    {"selection", "spans"},
     {"metadata", "extension_dtypes", "info", "mapping"},
-    {"window", "neighbours", "reader", "bulk"},
+    {"window", "neighbours", "reader", "bulk", "lazyarray"},
     {"prepare", "created"},
     {"npzfile", "npzwriter"},
     {"drop_ins"},
@@ -57,6 +59,7 @@ EXEMPT = {"zip.columns": {"numpy"}, "zip.local": {"numpy"}}
 FORBIDDEN = {
     "zip": {"numpy", "npzkit.format", "npzkit.reader", "npzkit.npzfile"},
     "format": {"zipfile", "npzkit.zip", "npzkit.source", "npzkit.codecs"},
+    "selection": {"npzkit.zip", "npzkit.format", "npzkit.source"},
     "source": {"numpy", "npzkit.zip", "npzkit.format"},
     "sink": {"numpy", "npzkit.zip", "npzkit.format"},
 }

@@ -7,10 +7,10 @@ headers but the entry it is given.
 from __future__ import annotations
 
 import io
-from typing import Any
+from typing import Any, cast
 
 from npzkit.codecs import STORED, crc32, method_name
-from npzkit.decompressors import Decompressor, decompressor
+from npzkit.decompressors import CopyableInflate, Decompressor, decompressor
 from npzkit.errors import ZipFormatError
 from npzkit.source import Source
 from npzkit.zip.entries import Entry
@@ -38,6 +38,8 @@ class MemberStream(io.RawIOBase):
         From `data_offset`.
     verify : bool, default True
         Compare the CRC at the end.
+    copyable : bool, default False
+        Inflate by a library whose state `copy` can copy; for deflated members.
 
     Attributes
     ----------
@@ -51,7 +53,13 @@ class MemberStream(io.RawIOBase):
     """
 
     def __init__(
-        self, source: Source, entry: Entry, data_start: int, *, verify: bool = True
+        self,
+        source: Source,
+        entry: Entry,
+        data_start: int,
+        *,
+        verify: bool = True,
+        copyable: bool = False,
     ) -> None:
         self._source = source
         self._entry = entry
@@ -61,11 +69,22 @@ class MemberStream(io.RawIOBase):
         self._done = 0
         self._crc = 0
         self._checked = False
-        self._decoder = (
-            None
-            if entry.method == STORED
-            else decompressor(entry.method, entry.compressed_size, entry.uncompressed_size)
-        )
+        self._decoder: Decompressor | None = None
+        if copyable:
+            self._decoder = CopyableInflate()
+        elif entry.method != STORED:
+            sizes = entry.compressed_size, entry.uncompressed_size
+            self._decoder = decompressor(entry.method, *sizes)
+
+    def copy(self) -> MemberStream:
+        """Return another stream that stands where this `copyable` one does."""
+        other = MemberStream.__new__(MemberStream)
+        other.__dict__.update(self.__dict__)
+        decoder = cast(CopyableInflate, self._decoder)
+        # What is fed and not yet inflated is read again, not kept in memory.
+        other._fed -= decoder.pending_size
+        other._decoder = decoder.copy()
+        return other
 
     def readable(self) -> bool:
         return True
@@ -97,6 +116,17 @@ class MemberStream(io.RawIOBase):
             if not count:
                 raise self._ends_early()
             view = view[count:]
+
+    @property
+    def pending_size(self) -> int:
+        """Compressed bytes that a copy of this `copyable` stream keeps in memory."""
+        return cast(CopyableInflate, self._decoder).pending_size
+
+    def skip_to(self, offset: int) -> None:
+        """Read on up to `offset`, which the member claims to have bytes for."""
+        scratch = memoryview(bytearray(min(_OUTPUT_SIZE, max(offset - self._done, 0))))
+        while self._done < offset:
+            self.read_exactly(scratch[: offset - self._done])
 
     def read_up_to(self, size: int) -> bytes:
         """Return `size` bytes, fewer only where the member ends before."""

@@ -1,0 +1,181 @@
+"""A deflated member's chunks: each inflated on its own, several at once.
+
+Owns the way from an index to uncompressed bytes, for a part of a member and
+for the whole. A chunk that is not what the index says is a `ZipFormatError`;
+what to do then is the caller's: the member without its index may be sound.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator
+
+from npzkit.codecs import crc32
+from npzkit.decompressors import inflate_chunk
+from npzkit.errors import ZipFormatError
+from npzkit.parallel import run
+from npzkit.source import Source
+from npzkit.zip.sozip import SeekIndex
+
+__all__ = ["Chunks"]
+
+_TASK_SIZES = 1 << 20, 1 << 24
+"""Least and most uncompressed bytes that a thread takes at a time."""
+_TASKS_PER_THREAD = 4
+_READ_SIZE = 1 << 20
+"""Uncompressed bytes whose compressed ones are read in one call."""
+_CACHE_SIZE = 1 << 20
+"""Bytes of chunks kept, so that neighbouring reads do not inflate twice."""
+
+
+class Chunks:
+    """One member's chunks.
+
+    Parameters
+    ----------
+    source : Source
+    data_start : int
+        Where the member's compressed stream begins in the file.
+    index : SeekIndex
+
+    Attributes
+    ----------
+    size : int
+        The member's uncompressed bytes.
+    chunk_size : int
+    """
+
+    def __init__(self, source: Source, data_start: int, index: SeekIndex) -> None:
+        self._source = source
+        self._start = data_start
+        self._offsets = index.offsets
+        self._count = len(index.offsets) - 1
+        self.size = index.uncompressed_size
+        self.chunk_size = index.chunk_size
+        self._lock = threading.Lock()
+        self._cache: dict[int, bytes | bytearray] = {}
+
+    # -- a part -------------------------------------------------------------
+
+    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        """Fill `view` with the bytes at `offset`, inflating only what it touches.
+
+        Raises
+        ------
+        ZipFormatError
+            A chunk is not what the index says.
+        """
+        if not len(view):
+            return
+        end = offset + len(view)
+        # Chunks of which a part is wanted are kept; those wanted whole are not.
+        first, last = -(-offset // self.chunk_size), end // self.chunk_size
+        if end == self.size:
+            last = self._count
+        if first > last:
+            self._copy_part(last, offset, view)
+            return
+        if first * self.chunk_size > offset:
+            self._copy_part(first - 1, offset, view)
+        tasks = [
+            functools.partial(self._copy_whole, begin, stop, offset, view)
+            for begin, stop in self._tasks(first, last, threads)
+        ]
+        run(tasks, threads)
+        if last * self.chunk_size < end and last < self._count:
+            self._copy_part(last, offset, view)
+
+    def _copy_part(self, number: int, offset: int, view: memoryview) -> None:
+        chunk = self._cached(number)
+        start = number * self.chunk_size
+        begin, end = max(offset, start), min(offset + len(view), start + len(chunk))
+        view[begin - offset : end - offset] = memoryview(chunk)[begin - start : end - start]
+
+    def _copy_whole(self, begin: int, stop: int, offset: int, view: memoryview) -> None:
+        for number, chunk in self._inflated(begin, stop):
+            where = number * self.chunk_size - offset
+            view[where : where + len(chunk)] = chunk
+
+    def _cached(self, number: int) -> bytes | bytearray:
+        with self._lock:
+            chunk = self._cache.pop(number, None)
+        if chunk is None:
+            ((_, chunk),) = self._inflated(number, number + 1)
+        with self._lock:
+            self._cache[number] = chunk
+            while len(self._cache) > max(_CACHE_SIZE // self.chunk_size, 1):
+                del self._cache[next(iter(self._cache))]
+        return chunk
+
+    # -- the whole ----------------------------------------------------------
+
+    def whole_tasks(
+        self, skip_size: int, view: memoryview, threads: int
+    ) -> list[Callable[[], tuple[int, int]]]:
+        """Split the reading of the whole member into tasks for threads.
+
+        Parameters
+        ----------
+        skip_size : int
+            Bytes at the member's start that have no place in `view`.
+        view : memoryview
+            Where the rest goes.
+        threads : int
+
+        Returns
+        -------
+        list of callable
+            Each returns the CRC-32 of its bytes, skipped ones included, and
+            how many they are; in the member's order.
+        """
+        return [
+            functools.partial(self._fill, begin, stop, skip_size, view)
+            for begin, stop in self._tasks(0, self._count, threads)
+        ]
+
+    def _fill(self, begin: int, stop: int, skip_size: int, view: memoryview) -> tuple[int, int]:
+        crc = size = 0
+        for number, chunk in self._inflated(begin, stop):
+            # The sum is taken and the copy made while the chunk is in the cache.
+            crc = crc32(chunk, crc)
+            size += len(chunk)
+            where = number * self.chunk_size - skip_size
+            kept = memoryview(chunk)[max(-where, 0) :]
+            where = max(where, 0)
+            view[where : where + len(kept)] = kept
+        return crc, size
+
+    # -- both ---------------------------------------------------------------
+
+    def _tasks(self, begin: int, end: int, threads: int) -> list[tuple[int, int]]:
+        """Share chunks out: enough a task to be worth a thread's while."""
+        least, most = _TASK_SIZES
+        share = (end - begin) * self.chunk_size // (threads * _TASKS_PER_THREAD)
+        step = max(min(max(share, least), most) // self.chunk_size, 1)
+        return [(start, min(start + step, end)) for start in range(begin, end, step)]
+
+    def _inflated(self, begin: int, stop: int) -> Iterator[tuple[int, bytes | bytearray]]:
+        """Inflate chunks in order, reading the compressed bytes of a few at a time."""
+        step = max(_READ_SIZE // self.chunk_size, 1)
+        for first in range(begin, stop, step):
+            last = min(first + step, stop)
+            base = self._offsets[first]
+            self._check_compressed_size(first, last)
+            data = memoryview(self._source.read_at(self._start + base, self._offsets[last] - base))
+            for number in range(first, last):
+                piece = data[self._offsets[number] - base : self._offsets[number + 1] - base]
+                final = number == self._count - 1
+                size = self.size - number * self.chunk_size if final else self.chunk_size
+                yield number, inflate_chunk(piece, size, final=final)
+
+    def _check_compressed_size(self, first: int, last: int) -> None:
+        """Refuse chunks that are longer than deflate makes them: they would be held whole."""
+        size = self._offsets[last] - self._offsets[first]
+        limit = (last - first) * (2 * self.chunk_size + 1024)
+        if size > limit:
+            raise ZipFormatError(
+                "a deflated chunk is not what its index says",
+                found=f"{size} compressed bytes",
+                expected=f"at most {limit}",
+            )

@@ -1,0 +1,253 @@
+"""Any stretch of a member's uncompressed bytes, without reading the whole member.
+
+Owns the choice of how the bytes at an offset are reached, and what is kept to
+reach them sooner next time. Knows no NPY. Four kinds of member:
+
+- stored: they lie in the file;
+- deflated in chunks, with an index: by `npzkit.zip.chunks`;
+- deflated in one piece: inflated once, leaving seek points in memory behind;
+- in other methods: the stream is kept where it stands, and started over where
+  an earlier offset is asked for.
+
+No CRC is compared, for it covers the whole member. What does not fit together
+is an error all the same: a stream that is damaged, ends early or goes on.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from npzkit.codecs import DEFLATED, STORED
+from npzkit.errors import ZipFormatError
+from npzkit.parallel import read_blocks
+from npzkit.source import Source
+from npzkit.zip.chunks import Chunks
+from npzkit.zip.entries import Entry
+from npzkit.zip.member import MAX_RATIOS
+from npzkit.zip.sozip import find_index
+from npzkit.zip.stream import MemberStream
+
+__all__ = ["RandomAccess", "open_random_access"]
+
+STORED_GRANULARITY = 1 << 14
+"""Bytes read in the time that one more call takes."""
+SPACING = 1 << 22
+"""Uncompressed bytes between seek points. One takes 38 KiB: 1 % of the member."""
+_GRACE_SIZE = 1 << 20
+"""How much later a point may be made, to find one with no input pending."""
+_IDLE_COUNT = 4
+"""Streams kept where they stopped, so that reading goes on there."""
+_STEP_SIZE = 1 << 18
+
+
+class RandomAccess(Protocol):
+    """The uncompressed bytes of one member, at any offset. Shared by threads.
+
+    Attributes
+    ----------
+    size : int
+        The member's bytes.
+    chunk_size : int or None
+        Bytes that are inflated together, where there is an index.
+    """
+
+    size: int
+
+    @property
+    def chunk_size(self) -> int | None: ...
+
+    @property
+    def granularity(self) -> int:
+        """Bytes that cost about the same to read as one.
+
+        Unwanted bytes fewer than this are better read along.
+        """
+
+    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        """Fill `view` (format ``B``) with the bytes at `offset`.
+
+        Raises
+        ------
+        ZipFormatError
+            The compressed stream is damaged.
+        """
+
+    def check_reach(self, end: int) -> None:
+        """Raise ZipFormatError where the member has no byte before `end`.
+
+        For methods that bound no claim: to be asked before room is made.
+        """
+
+
+def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomAccess:
+    """Return access to a member's bytes.
+
+    Parameters
+    ----------
+    source : Source
+    entry : Entry
+        Checked by `npzkit.zip.member.check_entry`.
+    data_start : int
+        Where the member's data begins in the file.
+    """
+    if entry.method == STORED:
+        return _Stored(source, entry, data_start)
+    if entry.method != DEFLATED:
+        return _Forward(source, entry, data_start)
+    index = find_index(source, entry, data_start)
+    if index is None:
+        return _SeekPoints(source, entry, data_start)
+    chunks = Chunks(source, data_start, index)
+    return _Indexed(chunks, lambda: _SeekPoints(source, entry, data_start))
+
+
+class _Stored:
+    """Bytes as they lie in the file."""
+
+    granularity = STORED_GRANULARITY
+    chunk_size = None
+
+    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
+        self.size = entry.uncompressed_size
+        self._source = source
+        self._start = data_start
+
+    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        read_blocks(self._source, [(self._start + offset, view)], threads, verify=False)
+
+    def check_reach(self, end: int) -> None:
+        """Stored bytes were held against the file when it was opened."""
+
+
+class _Indexed:
+    """Chunks, for as long as they are what their index says."""
+
+    def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
+        self.size = chunks.size
+        self.chunk_size: int | None = chunks.chunk_size
+        self._chunks = chunks
+        self._open_plain = open_plain
+        self._plain: RandomAccess | None = None
+
+    @property
+    def granularity(self) -> int:
+        return self._chunks.chunk_size if self._plain is None else self._plain.granularity
+
+    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        if self._plain is None:
+            try:
+                self._chunks.readinto(offset, view, threads)
+            except ZipFormatError:
+                self._plain = self._open_plain()
+            else:
+                return
+        self._plain.readinto(offset, view, threads)
+
+    def check_reach(self, end: int) -> None:
+        """Deflate's ratio bounds what a member can claim."""
+
+
+class _SeekPoints:
+    """A deflated stream, with copies of the decoder's state every few MiB.
+
+    A copy is only ever copied from; what a read inflates with is either such a
+    copy or a stream that another read left behind, taken out while it is used.
+    """
+
+    chunk_size = None
+
+    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
+        self.size = entry.uncompressed_size
+        self._source = source
+        self._entry = entry
+        self._start = data_start
+        self._lock = threading.Lock()
+        self._points: list[MemberStream] = []
+        self._idle: list[MemberStream] = []
+
+    @property
+    def granularity(self) -> int:
+        """What lies between has to be inflated anyway."""
+        return SPACING
+
+    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        stream = self._take(offset)
+        while stream.tell() < offset:
+            stream.skip_to(min(offset, stream.tell() + _STEP_SIZE))
+            self._leave_point(stream)
+        for start in range(0, len(view), _STEP_SIZE):
+            stream.read_exactly(view[start : start + _STEP_SIZE])
+            self._leave_point(stream)
+        with self._lock:
+            self._idle = [stream, *self._idle[: _IDLE_COUNT - 1]]
+
+    def _take(self, offset: int) -> MemberStream:
+        """Return the nearest stream before `offset`, for this read alone."""
+        with self._lock:
+            before = bisect.bisect_right(self._points, offset, key=MemberStream.tell)
+            point = self._points[before - 1] if before else None
+            least = point.tell() if point else 0
+            fit = [stream for stream in self._idle if least <= stream.tell() <= offset]
+            if fit:
+                nearest = max(fit, key=MemberStream.tell)
+                self._idle.remove(nearest)
+                return nearest
+            if point is not None:
+                return point.copy()
+        return MemberStream(self._source, self._entry, self._start, verify=False, copyable=True)
+
+    def _leave_point(self, stream: MemberStream) -> None:
+        last = self._points[-1].tell() if self._points else 0
+        ahead = stream.tell() - last - SPACING
+        if ahead < 0 or (stream.pending_size and ahead < min(_GRACE_SIZE, SPACING)):
+            return
+        with self._lock:
+            if not self._points or self._points[-1].tell() + SPACING <= stream.tell():
+                self._points.append(stream.copy())
+
+    def check_reach(self, end: int) -> None:
+        """Deflate's ratio bounds what a member can claim."""
+
+
+class _Forward:
+    """A stream that can only go on, or start over."""
+
+    granularity = SPACING
+    chunk_size = None
+
+    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
+        self.size = entry.uncompressed_size
+        self._source = source
+        self._entry = entry
+        self._start = data_start
+        self._is_bounded = entry.method in MAX_RATIOS
+        # Held while reading: two streams would each start over and over again.
+        self._lock = threading.Lock()
+        self._stream: MemberStream | None = None
+        self._reached = 0
+
+    def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
+        with self._lock:
+            stream = self._read_up_to(offset)
+            stream.read_exactly(view)
+            self._keep(stream)
+
+    def check_reach(self, end: int) -> None:
+        if end > self._reached and not self._is_bounded:
+            with self._lock:
+                self._keep(self._read_up_to(end))
+
+    def _read_up_to(self, offset: int) -> MemberStream:
+        """Take the stream out, so that one that failed is not used again."""
+        stream, self._stream = self._stream, None
+        if stream is None or stream.tell() > offset:
+            stream = MemberStream(self._source, self._entry, self._start, verify=False)
+        stream.skip_to(offset)
+        return stream
+
+    def _keep(self, stream: MemberStream) -> None:
+        self._stream = stream
+        self._reached = max(self._reached, stream.tell())

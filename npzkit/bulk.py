@@ -8,25 +8,25 @@ Knows nothing of bytes; what a member is read by is `npzkit.reader`'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 from npzkit.errors import NpzkitError
 from npzkit.neighbours import Sweep, is_small, spans_of
 from npzkit.parallel import read_blocks, run
-from npzkit.reader import SMALL_SIZE, MemberReader, Options, Result, is_plain
+from npzkit.reader import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
 from npzkit.window import GAP_SIZE, SPAN_SIZE, Window, read_usual, read_window
 from npzkit.zip.columns import Columns
 from npzkit.zip.entries import Entry
 
 __all__ = ["read_many"]
 
-_THREADS_SIZE = 1 << 20
-"""Bytes of a compressed member from which on it is given to a thread: smaller
-ones spend their time in Python, where threads only wait for each other."""
 _SWEEP_COUNT = 64
 """Neighbours from which on they are checked by columns: fewer are read sooner
 one by one."""
+T = TypeVar("T")
 
 Item = tuple[str, Entry]
 
@@ -91,11 +91,10 @@ def _read_others(
     verify: bool,
 ) -> None:
     options = Options(verify=verify)
-    shared = [item for item in other if item[1].uncompressed_size >= _THREADS_SIZE]
-    done = run([_task(reader, item, options) for item in shared], threads)
-    results.update(zip((key for key, _ in shared), done, strict=True))
+    shared = [item for item in other if item[1].uncompressed_size >= CHUNKED_SIZE]
+    _read_shared(reader, shared, results, threads, options)
     for item in other:
-        if item[1].uncompressed_size < _THREADS_SIZE:
+        if item[1].uncompressed_size < CHUNKED_SIZE:
             results[item[0]] = _task(reader, item, options)()
 
 
@@ -186,15 +185,42 @@ def _read_span(
 def _task(reader: MemberReader, item: Item, options: Options) -> Callable[[], Result]:
     """Return the reading of one member, its key in what it raises."""
     key, entry = item
+    return partial(_located, key, partial(reader.read, entry, options))
 
-    def read() -> Result:
-        try:
-            return reader.read(entry, options)
-        except NpzkitError as error:
-            error.locate(key=key)
-            raise
 
-    return read
+def _read_shared(
+    reader: MemberReader,
+    wanted: Sequence[Item],
+    results: dict[str, Result],
+    threads: int,
+    options: Options,
+) -> None:
+    """Share large compressed members out: chunks of those with an index, others whole."""
+    jobs = []
+    tasks: list[Callable[[], Any]] = []
+    for key, entry in wanted:
+        inflation = _located(key, partial(reader.prepare_inflation, entry))
+        begin = len(tasks)
+        if inflation is None:
+            tasks.append(_task(reader, (key, entry), options))
+        else:
+            tasks += inflation.tasks(threads)
+        jobs.append((key, entry, inflation, slice(begin, len(tasks))))
+    done = run(tasks, threads)
+    for key, entry, inflation, part in jobs:
+        results[key] = done[part.start]
+        if inflation is not None:
+            finish = partial(reader.finish_inflation, inflation, done[part], entry, options)
+            results[key] = _located(key, finish)
+
+
+def _located(key: str, work: Callable[[], T]) -> T:
+    """Do some work, the key in what it raises."""
+    try:
+        return work()
+    except NpzkitError as error:
+        error.locate(key=key)
+        raise
 
 
 def _read_large(

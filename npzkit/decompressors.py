@@ -342,7 +342,8 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     ZipFormatError
         It is damaged, or has another size.
     """
-    if size > _MAX_DEFLATE_RATIO * len(data):
+    # libdeflate takes a size of 0 for one it is not told.
+    if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
     libdeflate = _import_libdeflate()
     if libdeflate is None:

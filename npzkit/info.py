@@ -74,6 +74,8 @@ def describe(
     header: NpyHeader | None,
     start: int,
     attrs: dict[str, Any],
+    *,
+    indexed: bool = False,
 ) -> ArrayInfo:
     """Put together what a member's entry and its NPY header say.
 
@@ -87,6 +89,8 @@ def describe(
         Where the member's data begins in the file.
     attrs : dict
         Its attributes, npzkit's own among them.
+    indexed : bool
+        Whether a seek index lies behind it.
     """
     is_stored = entry.method == STORED
     has_data = header is not None and not header.dtype.hasobject
@@ -105,7 +109,7 @@ def describe(
         crc32=entry.crc32,
         data_offset=offset,
         aligned=is_stored and has_data and offset % ALIGNMENT == 0,
-        seekable=is_stored and has_data,
+        seekable=(is_stored or indexed) and has_data,
         attrs=MappingProxyType(attrs),
     )
 

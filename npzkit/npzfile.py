@@ -36,6 +36,7 @@ from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.random_access import RandomAccess
+from npzkit.zip.sozip import find_index
 
 __all__ = ["NpzFile", "open"]
 
@@ -355,9 +356,10 @@ class NpzFile(Mapping[str, Any]):
         try:
             header, start = self._reader.header(entry)
             attrs = parse_attrs(entry.extra)
+            indexed = find_index(self._source, entry, start) is not None
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
-        return describe(key, entry, header, start, attrs)
+        return describe(key, entry, header, start, attrs, indexed=indexed)
 
     def summary(self) -> str:
         """Return a table of the members: key, shape, dtype, size, method.

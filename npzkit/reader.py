@@ -1,11 +1,12 @@
 """A member to an array: where the zip layer and the NPY layer meet.
 
-Owns the choice of how one member is read. Knows no keys. Three ways:
+Owns the choice of how one member is read. Knows no keys. Four ways:
 
 - a small stored member: one read, checked and used in place (`npzkit.window`);
 - a large stored member: headers first, then blocks straight into the array,
   each block's CRC taken while it is in the cache (`npzkit.parallel`);
-- anything compressed, described late or pickled: through `MemberStream`.
+- a large deflated member with an index: by chunks (`npzkit.inflation`);
+- anything else compressed, described late or pickled: through `MemberStream`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs import STORED, crc32, crc32_combine
+from npzkit.codecs import DEFLATED, STORED, crc32, crc32_combine
 from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.extension_dtypes import restore
 from npzkit.format.array import (
@@ -38,12 +39,14 @@ from npzkit.format.header import (
     parse_header,
     warn_python2,
 )
+from npzkit.inflation import Inflation, Part
 from npzkit.keys import SUFFIX
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
-from npzkit.parallel import read_blocks
+from npzkit.parallel import read_blocks, run
 from npzkit.source import Source
 from npzkit.window import HEADER_START, Window, aligned, read_usual, read_window
+from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member import (
     MAX_RATIOS,
@@ -56,9 +59,11 @@ from npzkit.zip.member import (
 )
 from npzkit.zip.random_access import RandomAccess, open_random_access
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
+from npzkit.zip.sozip import find_index
 from npzkit.zip.stream import MemberStream
 
 __all__ = [
+    "CHUNKED_SIZE",
     "SMALL_SIZE",
     "LocatedStream",
     "MemberReader",
@@ -72,6 +77,10 @@ SMALL_SIZE = 1 << 16
 """Members up to this size are read whole, headers and all, in one call."""
 _EXTRA_GUESS = 128
 """Bytes allowed for a local extra field whose size is not known yet."""
+
+CHUNKED_SIZE = 1 << 20
+"""Bytes of a compressed member from which on threads take part in it: smaller
+ones spend their time in Python, where threads only wait for each other."""
 
 Result = np.ndarray[Any, Any] | bytes
 
@@ -154,7 +163,7 @@ class MemberReader:
             options.out[...] = self.read(entry, options._replace(out=None))
             return options.out
         if not is_plain(entry):
-            return self._read_stream(entry, options)
+            return self._read_inflated(entry, options)
         window = read_window(self.source, entry.header_offset, self.extent(entry))
         return self.read_in(window, entry, options)
 
@@ -258,6 +267,43 @@ class MemberReader:
         array, view = self._target(header, entry, None)
         head = self.source.read_at(start, header.data_offset)
         return Pending(array, view, start + header.data_offset, crc32(head))
+
+    # -- by chunks ----------------------------------------------------------
+
+    def prepare_inflation(
+        self, entry: Entry, out: np.ndarray[Any, Any] | None = None
+    ) -> Inflation | None:
+        """Check an indexed member's headers and allocate its array.
+
+        None where it cannot be read by chunks: small, without an index, no
+        array, or a pickle.
+        """
+        check_entry(entry, self.size_limit)
+        if entry.method != DEFLATED or entry.uncompressed_size < CHUNKED_SIZE:
+            return None
+        index = find_index(self.source, entry, data_offset(self.source, entry))
+        if index is None:
+            return None
+        header, start = self.header(entry)
+        if header is None or header.dtype.hasobject:
+            return None
+        array, view = self._target(header, entry, out)
+        return Inflation(array, view, header.data_offset, Chunks(self.source, start, index))
+
+    def finish_inflation(
+        self, inflation: Inflation, parts: Sequence[Part], entry: Entry, options: Options
+    ) -> Result:
+        """Return the array; read it without the index where that was wrong."""
+        if inflation.is_right(parts, entry):
+            return inflation.array
+        return self._read_stream(entry, options._replace(out=inflation.array))
+
+    def _read_inflated(self, entry: Entry, options: Options) -> Result:
+        inflation = self.prepare_inflation(entry, options.out)
+        if inflation is None:
+            return self._read_stream(entry, options)
+        parts = run(inflation.tasks(options.threads), options.threads)
+        return self.finish_inflation(inflation, parts, entry, options)
 
     # -- as a stream --------------------------------------------------------
 

@@ -66,7 +66,7 @@ def select(index: Any, shape: tuple[int, ...]) -> Selection:
     (slice(None, None, -1), array([1, 0, 1]))
     """
     items = [_item(item) for item in (index if isinstance(index, tuple) else (index,))]
-    _check(tuple(items), shape)
+    _check(index, items, shape)
     positions: list[Positions] = []
     mapped: list[Any] = []
     for item in _with_all_axes(items, len(shape)):
@@ -101,15 +101,15 @@ def _item(item: Any) -> Any:
     return array
 
 
-def _check(items: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
     """Let NumPy say what is wrong, on an array whose items share one byte."""
-    probe = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))
     if sum(isinstance(item, np.ndarray) for item in items) > 1:
         raise IndexError(
             "one array or list of indices at most can be read from a file at a time; "
             "index by one of them, and the result by the other: lazy[rows][:, columns]"
         )
-    probe[items]
+    probe: np.ndarray[Any, Any] = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))
+    probe[index]
 
 
 def _axis_count(item: Any) -> int:

@@ -44,7 +44,7 @@ LAYERS = [
     {"zip.chunks", "zip.random_access"},
     {"selection", "spans"},
     {"metadata", "extension_dtypes", "info", "mapping"},
-    {"window", "neighbours", "reader", "bulk", "lazyarray"},
+    {"window", "neighbours", "inflation", "reader", "bulk", "lazyarray"},
     {"prepare", "created"},
     {"npzfile", "npzwriter"},
     {"drop_ins"},

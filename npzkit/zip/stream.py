@@ -20,8 +20,9 @@ __all__ = ["MemberStream"]
 
 _INPUT_SIZE = 1 << 16
 """Compressed bytes fed at a time."""
-_OUTPUT_SIZE = 1 << 18
-"""Bytes taken at a time, so that their CRC finds them in the cache."""
+_OUTPUT_SIZE = 1 << 17
+"""Bytes taken at a time: their CRC finds them in the cache, and threads do not
+wait for each other's memory, as they do from 256 KiB on."""
 _REST_SIZE = 1 << 22
 """Bytes made room for at a time, where the member's size is only claimed."""
 

@@ -129,6 +129,42 @@ def deflate(data: bytes) -> bytes:
     return stream.compress(data) + stream.flush()
 
 
+def chunked(data: bytes, chunk_size: int) -> tuple[bytes, list[int]]:
+    """Compress in chunks that stand alone; also return where each but the first begins."""
+    out, offsets = bytearray(), []
+    for start in range(0, len(data), chunk_size):
+        if start:
+            offsets.append(len(out))
+        stream = zlib.compressobj(6, zlib.DEFLATED, -15)
+        out += stream.compress(data[start : start + chunk_size])
+        if start + chunk_size < len(data):
+            out += stream.flush(zlib.Z_SYNC_FLUSH) + b"\0\0\0\xff\xff"
+        else:
+            out += stream.flush()
+    return bytes(out), offsets
+
+
+def sozip(
+    name: str,
+    data: bytes,
+    chunk_size: int,
+    *,
+    offsets: list[int] | None = None,
+    raw: bytes | None = None,
+    claimed: int | None = None,
+    **forged,
+) -> bytes:
+    """Return an archive of one member with a seek index, its offsets open to forgery."""
+    compressed, found = chunked(data, chunk_size)
+    raw = compressed if raw is None else raw
+    offsets = found if offsets is None else offsets
+    index = struct.pack("<LLLLQQ", 1, 0, claimed or chunk_size, 8, len(data), len(raw))
+    index += struct.pack(f"<{len(offsets)}Q", *offsets)
+    folder, slash, base = name.rpartition("/")
+    hidden = Member(f"{folder}{slash}.{base}.sozip.idx", index).local_bytes()
+    return archive(Member(name, data, method=8, raw=raw, **forged), gap=hidden)
+
+
 def archive(
     *members: Member,
     prefix: bytes = b"",

@@ -23,14 +23,14 @@ def zip64(*sizes: int) -> bytes:
     return struct.pack("<HHQQ", 1, 16, *sizes)
 
 
-def among_many(*special: Member, size: int = 6) -> bytes:
-    """Put members into the midst of a hundred good ones, of several dtypes and shapes."""
+def among_many(*special: Member, place: int = 50) -> bytes:
+    """Put members among a hundred good ones of several dtypes and shapes."""
     kinds = ["<f8", "<i2", "|u1", "<f4", "<M8[s]", "<c16", ">i4", "<U2"]
     good = [
         Member(f"good/{'x' * (n % 23)}{n}.npy", npy(np.arange(n % 7 + 1).astype(kinds[n % 8])))
         for n in range(COUNT)
     ]
-    return archive(*good[:50], *special, *good[50:])
+    return archive(*good[:place], *special, *good[place:])
 
 
 WRONG = {
@@ -52,6 +52,11 @@ WRONG = {
     "zip64, compressed": {"local": SENTINELS, "local_extra": zip64(len(DATA), 5)},
     "zip64, uncompressed": {"local": SENTINELS, "local_extra": zip64(5, len(DATA))},
     "zip64, missing": {"local": SENTINELS, "local_extra": struct.pack("<HH", 2, 16) + bytes(16)},
+    "zip64 by another name": {"local": SENTINELS, "local_extra": b"\2" + zip64(len(DATA), len(DATA))[1:]},
+    "zip64, too short": {"local": SENTINELS, "local_extra": struct.pack("<HHQQ", 1, 8, len(DATA), len(DATA))},
+    "zip64 inside a block": {"local": SENTINELS, "local_extra": struct.pack("<HH", 9, 20) + zip64(len(DATA), len(DATA))},
+    "entry's sizes differ": {"central": {"usize": 5}},
+    "long name": {"name": "x" * 1000 + ".npy", "local": {"name": b"x" * 1000 + b".npz"}},
     "extra pushes data over": {"local_extra": struct.pack("<HH", 2, 90) + bytes(90), "raw": DATA[:-94]},
     "no array": {"data": b"no array at all"},
     "nothing": {"data": b""},
@@ -89,6 +94,7 @@ UNUSUAL = {
         "x.npy", DATA, local=SENTINELS,
         local_extra=struct.pack("<HH", 2, 2000) + bytes(2000) + zip64(len(DATA), len(DATA)),
     ),
+    "long local extra": Member("x.npy", DATA, local_extra=struct.pack("<HH", 2, 2000) + bytes(2000)),
     "descriptor": Member("x.npy", DATA, descriptor="signed 32"),
     "deflated": Member("x.npy", DATA, method=8),
     "UTF-8": Member("größe.npy", DATA),
@@ -107,10 +113,11 @@ UNUSUAL = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("place", [0, 50, COUNT])
 @pytest.mark.parametrize("case", UNUSUAL)
-def test_one_unusual_member_among_many(case):
+def test_one_unusual_member_among_many(case, place):
     """What the fast way does not know is read as ever, in its place."""
-    with npzkit.open(among_many(UNUSUAL[case])) as npz:
+    with npzkit.open(among_many(UNUSUAL[case], place=place)) as npz:
         found = npz.load_all()
         assert list(found) == npz.files
         for key, array in found.items():
@@ -123,6 +130,44 @@ def test_one_unusual_member_among_many(case):
                 assert array.flags.writeable
             else:
                 assert array == alone
+
+
+@pytest.mark.parametrize(
+    "case", ["forced zip64", "UTF-8", "long name", "fortran", "scalar", "void", "attributes"]
+)
+def test_usual_members_go_the_fast_way(case, monkeypatch):
+    """None of these is given back to be read alone."""
+    with npzkit.open(among_many(UNUSUAL[case])) as npz:
+        monkeypatch.setattr("npzkit.bulk._task", None)
+        assert len(npz.load_all()) == COUNT + 1
+
+
+def test_python_2_is_warned_of():
+    """A header with integers of Python 2 is read with its warning."""
+    old = header("{'descr': '<i4', 'fortran_order': False, 'shape': (1L,)}") + bytes(4)
+    npz = npzkit.open(among_many(Member("x.npy", old)))
+    with pytest.warns(UserWarning, match="Python 2"):
+        assert npz.load_all()["x"].tolist() == [0]
+
+
+def test_names_of_fields_are_not_shared():
+    """Renaming one array's fields leaves its twin's alone."""
+    records = npy(np.zeros(3, "i4,f8"))
+    with npzkit.open(among_many(Member("x.npy", records), Member("y.npy", records))) as npz:
+        found = npz.load_all()
+    found["x"].dtype.names = ("a", "b")
+    assert found["y"].dtype.names == ("f0", "f1")
+
+
+def test_bfloat16_among_many(tmp_path):
+    """A dtype that NPY cannot name is restored."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    arrays = {f"a{n}": np.full(3, n, ml_dtypes.bfloat16) for n in range(COUNT)}
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        found = npz.load_all()
+    assert all(found[key].dtype == ml_dtypes.bfloat16 for key in arrays)
+    assert all((found[key] == arrays[key]).all() for key in arrays)
 
 
 @given(st.data())
@@ -151,11 +196,12 @@ def test_flips_among_many(data):
 @pytest.mark.parametrize("count", [3, COUNT])
 def test_a_member_asked_for_twice(count):
     """Two keys of one member are two arrays, neither of which changes with the other."""
-    data = archive(*[Member(f"{n}.npy", npy(np.arange(3))) for n in range(count)])
-    found = npzkit.open(data).load_all(["1", "1.npy", "2"])
-    assert list(found) == ["1", "1.npy", "2"]
+    data = archive(*[Member(f"{n}.npy", npy(np.arange(3, dtype="u1"))) for n in range(count)])
+    keys = [f"{n}{end}" for n in range(count) for end in ("", ".npy")]
+    found = npzkit.open(data).load_all(keys)
+    assert list(found) == keys
     found["1"][:] = 9
-    assert found["1.npy"].tolist() == found["2"].tolist() == [0, 1, 2]
+    assert all(array.tolist() == [0, 1, 2] for key, array in found.items() if key != "1")
 
 
 def owner(array: np.ndarray) -> np.ndarray:

@@ -23,7 +23,6 @@ from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     FLAG_UTF8,
     LOCAL_HEADER_SIZE,
-    SENTINEL_16,
     SENTINEL_32,
 )
 
@@ -125,7 +124,7 @@ class Columns(Mapping[str, Entry]):
         names = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
         letters = np.frombuffer("".join(names).encode("latin-1"), np.uint8)
         # Below the space they wrap around. 0.4 ms sooner than isprintable().
-        if (letters - ord(" ") < _PRINTABLE_COUNT).all() and self.name_size.all():
+        if (letters - ord(" ") < _PRINTABLE_COUNT).all():
             return names
         for row, (name, flags) in enumerate(zip(names, self.flags.tolist(), strict=True)):
             if not (name.isascii() and name.isprintable() and name):
@@ -147,7 +146,7 @@ class Columns(Mapping[str, Entry]):
         is_whole = block["f1"] + np.int64(_BLOCK.itemsize) == self.extra_size
         is_zip64 = is_whole & (block["f0"] == ZIP64_ID) & (block["f1"] == 8 * needed)
         # Attributes, times and owners.
-        is_foreign = is_whole & (block["f0"] != ZIP64_ID) & (needed == 0)
+        is_foreign = is_whole & (block["f0"] != ZIP64_ID)
         self._take_large(large, np.flatnonzero(is_zip64), starts + _BLOCK.itemsize)
         for row in np.flatnonzero(unclear & ~is_zip64 & ~is_foreign).tolist():
             values = tuple(int(column[row]) for column in large)
@@ -160,11 +159,9 @@ class Columns(Mapping[str, Entry]):
     def _first_blocks(self) -> tuple[Ints, np.ndarray[Any, Any]]:
         """Return where extra fields begin, and the first block's head in each."""
         starts = self._name_starts + self.name_size
+        # Where there is none, the directory's signature is read: its size fits no such field.
         has_block = self.extra_size >= _BLOCK.itemsize
-        blocks = windows_of(self._data, _BLOCK)[np.where(has_block, starts, 0)]
-        # Without a block, one that fits no extra field.
-        blocks[~has_block] = (0, SENTINEL_16)
-        return starts, blocks
+        return starts, windows_of(self._data, _BLOCK)[np.where(has_block, starts, 0)]
 
     def _take_large(self, large: list[Ints], rows: Ints, starts: Ints) -> None:
         """Take the values for each row's sentinels, and no others, from its zip64 block."""
@@ -185,8 +182,7 @@ class Columns(Mapping[str, Entry]):
         self.end_offset = np.empty_like(ends)
         self.end_offset[order] = ends
         needed = LOCAL_HEADER_SIZE + self.name_size + self.compressed_size
-        is_apart = (ends > ordered).all() and ordered[0] >= start
-        return bool(is_apart and (offsets + needed <= self.end_offset).all())
+        return bool(ordered[0] >= start and (offsets + needed <= self.end_offset).all())
 
     # -- the mapping --------------------------------------------------------
 

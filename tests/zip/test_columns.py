@@ -32,6 +32,7 @@ BLOCKS = st.sampled_from([
     struct.pack("<HHQQ", 1, 16, 1, 2),
     struct.pack("<HHQQ", 1, 16, 1 << 63, 1 << 63),
     struct.pack("<HH", 0x5455, 400),
+    struct.pack("<HHQ", 1, 16, 5),
     b"\0\0\0",
 ])  # fmt: skip
 
@@ -135,3 +136,50 @@ def test_a_mapping_as_any():
     assert [entry.name for entry in found.values()] == ["a.npy", "b.npy"]
     with pytest.raises(KeyError):
         found["a"]
+
+
+@pytest.mark.parametrize("value", [5, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1])
+@pytest.mark.parametrize("field", ["usize", "csize", "offset"])
+def test_values_of_64_bits(field, value):
+    """Large values are Python's integers, or the same error, whoever parses them."""
+    extra = struct.pack("<HHQ", 1, 8, value)
+    data = archive(
+        Member("a.npy", DATA), Member("b.npy", DATA, extra=extra, central={field: LARGE})
+    )
+    assert entries(data, 0, 1) == entries(data, 0, 1 << 60)
+
+
+def test_zip64_values_are_not_taken_from_a_comment():
+    """A block that runs over its extra field is an error, whatever follows."""
+    size = struct.pack("<Q", len(DATA))
+    member = Member(
+        "a.npy",
+        DATA,
+        extra=struct.pack("<HH", 1, 16) + size,
+        comment=size,
+        central={"usize": LARGE, "csize": LARGE},
+    )
+    assert columns_of(member) is None
+
+
+def test_each_value_has_its_place():
+    """A zip64 block has the values in their order, of what is missing only."""
+    all_three = {"usize": LARGE, "csize": LARGE, "offset": LARGE}
+    start = len(Member("a.npy", DATA).local_bytes())
+    found = columns_of(
+        Member("a.npy", DATA),
+        Member("b.npy", DATA, central=all_three, extra=struct.pack("<HHQQQ", 1, 24, 7, 8, start), local_extra=b""),
+        Member("c.npy", DATA, central={"csize": LARGE}, extra=struct.pack("<HHQ", 1, 8, 9), local_extra=b""),
+    )  # fmt: skip
+    assert found is not None
+    assert found["b.npy"][5:8] == (8, 7, start)
+    assert found["c.npy"][5:7] == (9, len(DATA))
+
+
+def test_the_chain_has_no_hole():
+    """Bytes before, between or behind entries, or a member before the start, are for the loop."""
+    one, two = Member("a.npy", DATA).central_bytes(0), Member("b.npy", DATA).central_bytes(500)
+    assert parse_columns(one + two, 2, 0, 0, 1000) is not None
+    assert parse_columns(one + two, 2, 0, 1, 1000) is None
+    for data in (b"!" + one + two, one + b"!" + two, one + two + b"!", one + two[:-1]):
+        assert parse_columns(data, 2, 0, 0, 1000) is None

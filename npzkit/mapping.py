@@ -1,24 +1,35 @@
 """An archive's file in memory, and the stored arrays that lie in it.
 
 Owns the mapping of a file and the arrays made of it. One mapping serves all
-arrays of an archive: a checkpoint has thousands of them, and a process may not
-open so many files.
+read-only arrays of an archive: a checkpoint has thousands of them, and a
+process may not open so many files. A writable array has a mapping of its own,
+which knows when the member's CRC-32 must follow what was written.
 """
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
+import sys
+import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
 
-from npzkit.codecs import METHOD_NAMES, STORED
+from npzkit.codecs import METHOD_NAMES, STORED, crc32
+from npzkit.errors import NotMappableError, StaleArchiveError
 from npzkit.info import ArrayInfo
-from npzkit.source import FileSource, Source
+from npzkit.sink import SharedFile
+from npzkit.source import FileSource, Source, open_source
+from npzkit.zip.entries import Entry
+from npzkit.zip.reseal import check_resealable, reseal
 
-__all__ = ["FileMap", "why_not_mappable"]
+__all__ = ["FileMap", "WritablePages", "map_writable", "why_not_mappable"]
 
+_STEP_SIZE = 1 << 22
+"""Bytes whose CRC is taken between two chances for other threads."""
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
 
@@ -46,15 +57,117 @@ class FileMap:
 
     def array(self, info: ArrayInfo) -> np.memmap[Any, Any]:
         """Return the stored array that `info` describes, in the file's memory."""
-        order = cast(Any, "F" if info.fortran_order else "C")
-        shape = cast("tuple[int, ...]", info.shape)
-        array: Any = np.ndarray.__new__(
-            np.memmap, shape, info.dtype, self._map, info.data_offset, None, order
+        return _array(info, self._map, 0, self._mode, self._filename)
+
+
+def _array(
+    info: ArrayInfo, pages: mmap.mmap, start: int, mode: str, filename: Any
+) -> np.memmap[Any, Any]:
+    """Make an array of pages that begin at `start` in the file."""
+    order = cast(Any, "F" if info.fortran_order else "C")
+    shape = cast("tuple[int, ...]", info.shape)
+    array: Any = np.ndarray.__new__(
+        np.memmap, shape, info.dtype, pages, info.data_offset - start, None, order
+    )
+    # What np.memmap sets for its users, for an array of its own mapping.
+    array._mmap, array.filename = pages, filename
+    array.offset, array.mode = info.data_offset, mode
+    return cast("np.memmap[Any, Any]", array)
+
+
+_mapped: weakref.WeakSet[WritablePages] = weakref.WeakSet()
+
+
+@atexit.register
+def _flush_all() -> None:
+    """Leave no member with a CRC that is not its own when Python ends."""
+    for pages in list(_mapped):
+        if not pages.closed:
+            pages.flush()
+
+
+class WritablePages(mmap.mmap):
+    """The pages of one stored member, for writing.
+
+    Flushing them, as the flush of an array over them does, also writes the
+    member's CRC-32 as it is then; so does the end of the last array, in the
+    process that mapped it.
+    """
+
+    def track(self, seal: Callable[[int], None], skipped: int, size: int) -> None:
+        """Take what writes the CRC, and where the member lies in the pages."""
+        self._seal, self._skipped, self._size = seal, skipped, size
+        self._process = os.getpid()
+        _mapped.add(self)
+
+    def flush(self, *args: int) -> None:
+        super().flush(*args)
+        with memoryview(self) as view, view[self._skipped : self._skipped + self._size] as member:
+            crc = 0
+            for start in range(0, len(member), _STEP_SIZE):
+                crc = crc32(member[start : start + _STEP_SIZE], crc)
+        self._seal(crc)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_seal") and os.getpid() == self._process and not sys.is_finalizing():
+            self.flush()
+
+
+def map_writable(
+    info: ArrayInfo, entry: Entry, start: int, source: Source, done: Callable[[], None]
+) -> tuple[np.memmap[Any, Any], WritablePages]:
+    """Map a stored member's array for writing.
+
+    Parameters
+    ----------
+    info, entry
+        Of the member.
+    start : int
+        Where its bytes begin in the file.
+    source : FileSource
+    done : callable
+        Called when a new CRC was written.
+
+    Raises
+    ------
+    StaleArchiveError
+        The path leads to another file by now.
+    OSError
+        The file cannot be opened for writing.
+    """
+    check_resealable(entry)
+    file = _open_for_writing(source)
+    before = start % mmap.ALLOCATIONGRANULARITY
+    size = entry.uncompressed_size
+    pages = WritablePages(file.descriptor, before + size, offset=start - before)
+
+    def seal(crc: int) -> None:
+        with os.fdopen(os.dup(file.descriptor), "rb", buffering=0) as reader:
+            reseal(open_source(reader), file, entry, crc)
+        done()
+
+    pages.track(seal, before, size)
+    return _array(info, pages, start - before, "r+", _filename(source)), pages
+
+
+def _open_for_writing(source: Source) -> SharedFile:
+    """Open the source's file again, or take the caller's, which is open for writing."""
+    if source.path is None:
+        if not source.file.writable():
+            raise NotMappableError(
+                "the member cannot be mapped for writing: the file object is open for reading",
+                remedy="Open it with mode 'r+b', or open the archive by its path.",
+            )
+        return SharedFile(None, source.file.fileno())
+    file = SharedFile(source.path)
+    here, there = os.fstat(source.file.fileno()), os.fstat(file.descriptor)
+    if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+        raise StaleArchiveError(
+            "the path leads to another file than the one that is open",
+            path=source.path,
+            remedy="Open it again.",
         )
-        # What np.memmap sets for its users, for an array of its own mapping.
-        array._mmap, array.filename = self._map, self._filename
-        array.offset, array.mode = info.data_offset, self._mode
-        return cast("np.memmap[Any, Any]", array)
+    return file
 
 
 def _filename(source: Source) -> Any:
@@ -76,7 +189,7 @@ def why_not_mappable(info: ArrayInfo, source: Source) -> tuple[str, str] | None:
     if info.dtype.hasobject:
         return "it holds Python objects", ""
     if info.method != METHOD_NAMES[STORED]:
-        return f"it is {info.method}", ", or save it with compression='stored'"
+        return f"it is {info.method}", ", or store it: npzkit.repack(path, compression='stored')"
     if not isinstance(source, FileSource):
         return "the archive was not opened from a file", ", or open the archive by its path"
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import warnings
+import weakref
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, cast
@@ -28,7 +29,7 @@ from npzkit.info import ArrayInfo, describe, format_summary
 from npzkit.keys import keys_of, member_of
 from npzkit.lazyarray import LazyArray
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
-from npzkit.mapping import FileMap, why_not_mappable
+from npzkit.mapping import FileMap, WritablePages, map_writable, why_not_mappable
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import LocatedStream, MemberReader, Options
@@ -40,7 +41,7 @@ from npzkit.zip.sozip import find_index
 
 __all__ = ["NpzFile", "open"]
 
-MmapMode = Literal["r", "c"]
+MmapMode = Literal["r", "c", "r+"]
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by numpy's."""
@@ -73,7 +74,7 @@ class NpzFile(Mapping[str, Any]):
     max_header_size : int, default 10_000
         Short for ``limits=Limits(header_size=...)``. Without effect under
         `allow_pickle`.
-    mmap_mode : {None, "r", "c"}, optional
+    mmap_mode : {None, "r", "c", "r+"}, optional
         ``npz[key]`` maps the member instead of reading it; see `memmap`.
     strict : bool, default False
         Raise on oddities that are otherwise read with a warning: a torn end,
@@ -149,6 +150,7 @@ class NpzFile(Mapping[str, Any]):
         self._zip: zipfile.ZipFile | None = None
         self._zip_stream: io.BufferedReader | None = None
         self._map: FileMap | None = None
+        self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
         self._closes_silently = False
         if isinstance(file, zipfile.ZipFile):
             self._zip, file, own_fid = file, _file_of(file), False
@@ -172,8 +174,10 @@ class NpzFile(Mapping[str, Any]):
         self.fid = self._source.handle if is_owner else None
         try:
             # Behind other data in a file object, an archive may begin where that stands.
-            starts = sorted({0, self._source.position})
-            directory = read_directory(self._source, starts=starts, strict=strict, limits=limits)
+            self._starts = sorted({0, self._source.position})
+            directory = read_directory(
+                self._source, starts=self._starts, strict=strict, limits=limits
+            )
         except BaseException as error:
             self.close()
             if isinstance(error, NpzkitError):
@@ -455,20 +459,31 @@ class NpzFile(Mapping[str, Any]):
         Parameters
         ----------
         key : str
-        mode : {"r", "c"}, default "r"
-            Read-only, or copy-on-write: changes stay in memory.
+        mode : {"r", "c", "r+"}, default "r"
+            Read-only; copy-on-write, where changes stay in memory; or
+            read and write, where they go to the file.
 
         Returns
         -------
         numpy.memmap
             Valid after the archive is closed, and after the path's file is
-            replaced. Its CRC is not compared.
+            replaced. Its CRC is not compared. Data at an odd place, as other
+            programs put it, makes it slower: see `ArrayInfo.aligned`.
+
+        Notes
+        -----
+        Under "r+" the member's CRC-32 is written anew by ``array.flush()``, by
+        `flush` and `close` of the archive, and when the last array over the
+        map is dropped. In between, and after a crash, it is not that of the
+        data: reading then raises ChecksumError.
 
         Raises
         ------
         NotMappableError
             The member is compressed, holds objects, or the archive is not a
-            file on disk.
+            file on disk; for "r+", its CRC stands behind its data.
+        OSError
+            For "r+", the file cannot be opened for writing.
         ValueError
             Another mode.
         """
@@ -488,11 +503,37 @@ class NpzFile(Mapping[str, Any]):
             if mode == "r":
                 self._map = self._map or FileMap(self._source, mode)
                 return self._map.array(info)
+            if mode == "r+":
+                return self._map_writable(key, info)
             # Each copy-on-write map keeps changes of its own.
             return FileMap(self._source, mode).array(info)
         except ValueError:
             self._source.check_unchanged()
             raise
+
+    def _map_writable(self, key: str, info: ArrayInfo) -> np.memmap[Any, Any]:
+        entry = self._entry(key)
+        start = info.data_offset + info.nbytes - entry.uncompressed_size
+        archive = weakref.ref(self)
+
+        def changed() -> None:
+            npz = archive()
+            if npz is not None and npz._is_open:
+                npz._entries = read_directory(self_source, starts=starts, limits=Limits()).entries
+
+        self_source, starts = self._source, self._starts
+        try:
+            array, pages = map_writable(info, entry, start, self._source, changed)
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+        self._source.is_shared = True
+        self._written.add(pages)
+        return array
+
+    def flush(self) -> None:
+        """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
+        for pages in list(self._written):
+            pages.flush()
 
     # -- the archive as a file ----------------------------------------------
 
@@ -507,6 +548,14 @@ class NpzFile(Mapping[str, Any]):
     def close(self) -> None:
         """Close what the archive opened, never a caller's file. Idempotent."""
         if getattr(self, "_is_open", False):
+            try:
+                self.flush()
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        """Close what the archive opened."""
+        if self._is_open:
             self._is_open = False
             self._map = None
             if hasattr(self, "_reader"):
@@ -604,13 +653,8 @@ class _Attributes:
 
 
 def _check_mmap_mode(mode: object) -> None:
-    if mode in ("r+", "w+"):
-        raise ValueError(
-            f"mmap_mode must be 'r' or 'c', not {mode!r}: writing through a map would leave "
-            "the member's CRC-32 wrong. Change a copy and save that"
-        )
-    if mode not in ("r", "c"):
-        raise ValueError(f"mmap_mode must be 'r', 'c' or None, not {mode!r}")
+    if mode not in ("r", "c", "r+"):
+        raise ValueError(f"mmap_mode must be 'r', 'c', 'r+' or None, not {mode!r}")
 
 
 def _check_out(out: object) -> None:
@@ -673,7 +717,7 @@ def open(
     ----------
     file : path, bytes-like, file object or zipfile.ZipFile
         Bytes are contents, never a path.
-    mmap_mode : {None, "r", "c"}, optional
+    mmap_mode : {None, "r", "c", "r+"}, optional
         ``npz[key]`` maps instead of reading; see `NpzFile.memmap`.
     allow_pickle : bool, default False
         Whether arrays of Python objects may be read.

@@ -14,7 +14,7 @@ import io
 import os
 import stat
 import threading
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from npzkit.source import unwrapped
 
@@ -108,13 +108,24 @@ class Place(Protocol):
 
 
 class SharedFile:
-    """A file that another process made, and is writing too; a `Place`."""
+    """A file that others may be writing too; a `Place`.
 
-    def __init__(self, path: str) -> None:
+    Parameters
+    ----------
+    path : str or None
+        Opened, unless there is a descriptor.
+    descriptor : int, optional
+        Of a file open for writing; a duplicate of it is kept.
+    """
+
+    def __init__(self, path: str | None, descriptor: int | None = None) -> None:
         self.descriptor = -1
         self.path = path
-        self.descriptor = os.open(path, os.O_RDWR | _OPEN_FLAGS)
         self._lock = threading.Lock()
+        if descriptor is None:
+            self.descriptor = os.open(cast(str, path), os.O_RDWR | _OPEN_FLAGS)
+        else:
+            self.descriptor = os.dup(descriptor)
 
     def patch(self, offset: int, data: Buffer) -> None:
         _write_at(self.descriptor, self._lock, offset, memoryview(data))

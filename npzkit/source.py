@@ -50,6 +50,8 @@ class Source(abc.ABC):
         Whether that path was handed over as an ``os.PathLike``, not as text.
     size : int
         Bytes, as found when the source was opened.
+    is_shared : bool
+        Whether it is changed in place by whoever opened it: its time says nothing.
     file : file object or None
         What the bytes are read from.
     handle : file object or None
@@ -63,6 +65,7 @@ class Source(abc.ABC):
     path: str | None = None
     is_pathlike: bool = False
     size: int = 0
+    is_shared: bool = False
     file: Any = None
     handle: Any = None
     position: int = 0
@@ -164,6 +167,8 @@ class FileSource(Source):
 
     def check_unchanged(self) -> None:
         now = os.fstat(self._descriptor())
+        if self.is_shared:
+            self.modified_ns = now.st_mtime_ns
         if (now.st_size, now.st_mtime_ns) != (self.size, self.modified_ns):
             raise _stale(found=now.st_size, expected=self.size)
 

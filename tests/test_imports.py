@@ -40,7 +40,7 @@ LAYERS = [
         "zip.local",
         "zip.stream",
     },
-    {"zip.sozip", "zip.deflate", "zip.writer"},
+    {"zip.sozip", "zip.deflate", "zip.reseal", "zip.writer"},
     {"zip.chunks", "zip.random_access"},
     {"selection", "spans"},
     {"metadata", "extension_dtypes", "info", "mapping"},

@@ -511,7 +511,7 @@ def test_mmap_mode(tmp_path, arrays):
             assert caught.value.remedy
     with npzkit.open(path.read_bytes(), mmap_mode="c") as npz, pytest.raises(NotMappableError):
         npz["stored"]
-    for mode in ("r+", "w+", "x"):
+    for mode in ("w+", "x"):
         with pytest.raises(ValueError, match="mmap_mode"):
             npzkit.open(path, mmap_mode=mode)
 

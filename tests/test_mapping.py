@@ -1,0 +1,157 @@
+"""Maps that are written through: the archive stays right."""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import subprocess
+import sys
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import ChecksumError, NotMappableError, StaleArchiveError, UnsupportedError
+
+
+@pytest.fixture(params=[3, 200], ids=["few members", "many members"])
+def path(tmp_path, request):
+    """An archive whose directory is read one by one, or by columns."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {f"a{i}": np.arange(2000.0) + i for i in range(request.param)})
+    return path
+
+
+def is_sound(path):
+    """Whether numpy and zipfile read every member, CRC included."""
+    with zipfile.ZipFile(path) as archive, np.load(path) as npz:
+        return archive.testzip() is None and all(npz[key].size for key in npz.files)
+
+
+def test_flushing_a_writable_map_renews_the_crc(path):
+    """What was written is in the file after flush, and every reader accepts it."""
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("a1", mode="r+")
+        before = npz.info("a1").crc32
+        mapped[3] = -1
+        with pytest.raises(ChecksumError):
+            npz["a1"]
+        mapped.flush()
+        assert is_sound(path)
+        assert npz["a1"][3] == npz.load_all()["a1"][3] == npz.lazy("a1")[3] == -1
+        assert npz.info("a1").crc32 != before
+        mapped[4:6].flush()
+        mapped[10:12][:] = -2
+        npz.flush()
+        assert is_sound(path)
+        assert npz["a1"][9:13].tolist() == [10, -2, -2, 13]
+
+
+def test_closing_renews_the_crc(path):
+    """Closing the archive is enough, and the map stays writable behind it."""
+    with npzkit.open(path, mmap_mode="r+") as npz:
+        mapped = npz["a2"]
+        mapped[:] = 5
+    assert is_sound(path)
+    mapped[0] = 6
+    mapped.flush()
+    assert is_sound(path)
+    assert np.load(path)["a2"][:2].tolist() == [6, 5]
+
+
+def test_dropping_the_last_array_renews_the_crc(path):
+    """Whoever forgets to flush leaves no member with a wrong CRC."""
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("a0", "r+")
+        part = mapped[5:7]
+        mapped[6] = 8
+        del mapped
+        gc.collect()
+        part[0] = 9
+        del part
+        gc.collect()
+        assert is_sound(path)
+        assert npz["a0"][5:7].tolist() == [9, 8]
+
+
+def test_the_end_of_python_renews_the_crc(path):
+    """A script that ends with a map in its hands leaves a sound archive."""
+    script = (
+        "import npzkit, sys\n"
+        "npz = npzkit.open(sys.argv[1]); mapped = npz.memmap('a1', 'r+'); mapped[7] = 3"
+    )
+    subprocess.run([sys.executable, "-c", script, path], check=True)
+    assert is_sound(path)
+    assert np.load(path)["a1"][7] == 3
+
+
+def test_another_programs_member_is_written_through_a_map(tmp_path):
+    """np.savez's members, with zip64 fields and unaligned, are mapped for writing too."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(5), y=np.asfortranarray(np.eye(3)))
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("y", "r+")
+        assert mapped.flags.f_contiguous
+        mapped[1] = 4
+    assert is_sound(path)
+    assert np.load(path)["y"][1].tolist() == [4, 4, 4]
+
+
+def test_a_file_object_open_for_writing_is_mapped(path):
+    """A caller's own file is written where it is open for writing, and refused where not."""
+    with open(path, "r+b") as file, npzkit.open(file) as npz:
+        npz.memmap("a1", "r+")[0] = 77
+    assert is_sound(path)
+    with open(path, "rb") as file, npzkit.open(file) as npz:
+        with pytest.raises(NotMappableError, match="open for reading"):
+            npz.memmap("a1", "r+")
+
+
+def test_a_replaced_file_is_not_written(path):
+    """Where the path leads elsewhere by now, neither file is touched."""
+    with npzkit.open(path) as npz:
+        npzkit.save(path, {"a1": np.zeros(3)})
+        with pytest.raises(StaleArchiveError):
+            npz.memmap("a1", "r+")
+    assert is_sound(path)
+
+
+def test_a_crc_behind_the_data_is_left_alone(tmp_path):
+    """A member with a data descriptor says how to make it writable."""
+    stream = io.BytesIO()
+    stream.seek = stream.tell = None
+
+    class Pipe(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            return stream.write(data)
+
+    with zipfile.ZipFile(Pipe(), "w") as archive:
+        member = io.BytesIO()
+        np.save(member, np.arange(4))
+        archive.writestr("x.npy", member.getvalue())
+    path = tmp_path / "a.npz"
+    path.write_bytes(stream.getvalue())
+    with npzkit.open(path) as npz:
+        assert npz.memmap("x").tolist() == [0, 1, 2, 3]
+        with pytest.raises(UnsupportedError, match="behind its data") as caught:
+            npz.memmap("x", "r+")
+        assert caught.value.remedy
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_workers_fill_parts_of_one_array(path):
+    """Forked workers write through a map, and the parent's flush makes the archive right."""
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("a1", "r+")
+        for worker in range(4):
+            child = os.fork()
+            if not child:
+                mapped[worker * 500 : (worker + 1) * 500] = worker
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+    assert is_sound(path)
+    assert np.load(path)["a1"].tolist() == np.repeat(np.arange(4.0), 500).tolist()

@@ -12,7 +12,7 @@ import math
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from types import EllipsisType, TracebackType
+from types import TracebackType
 from typing import Any, cast
 
 import numpy as np
@@ -131,12 +131,10 @@ class CreatedArray(abc.ABC):
         """Yield rows as bytes of the array's dtype, copying a block at a time if at all."""
         row_size = max(math.prod(self.shape[1:]) * self.dtype.itemsize, 1)
         step = max(_BLOCK_SIZE // row_size, 1)
-        if rows.dtype == self.dtype:
+        if rows.dtype == self.dtype and rows.flags.c_contiguous:
             step = max(len(rows), 1)
         for start in range(0, len(rows), step):
-            part = rows[start : start + step].astype(self.dtype, copy=False)
-            if part.flags.f_contiguous and not part.flags.c_contiguous:
-                part = np.ascontiguousarray(part)
+            part = np.ascontiguousarray(rows[start : start + step], self.dtype)
             yield from data_pieces(part)
 
 
@@ -332,19 +330,17 @@ def _attach(
 
 def _row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
     """Return the rows from and to which `index` means as a whole, or None."""
-    parts = index if isinstance(index, tuple) else (index,)
-    first = parts[0] if parts else Ellipsis
-    rest = parts[1:]
-    if not shape or any(part is not Ellipsis and part != slice(None) for part in rest):
+    first, *rest = index if isinstance(index, tuple) and index else (index,)
+    if not shape or len(rest) >= len(shape) or not all(map(_is_everything, rest)):
         return None
-    if len(parts) > len(shape) or sum(part is Ellipsis for part in parts) > 1:
-        return None
-    if isinstance(first, EllipsisType):
-        return (0, shape[0]) if not rest else None
     if isinstance(first, slice):
         start, stop, step = first.indices(shape[0])
         return (start, max(start, stop)) if step == 1 else None
-    return None
+    return (0, shape[0]) if not rest and _is_everything(first) else None
+
+
+def _is_everything(part: Any) -> bool:
+    return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
 
 
 def _split(

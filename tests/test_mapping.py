@@ -103,9 +103,12 @@ def test_a_file_object_open_for_writing_is_mapped(path):
     with open(path, "r+b") as file, npzkit.open(file) as npz:
         npz.memmap("a1", "r+")[0] = 77
     assert is_sound(path)
-    with open(path, "rb") as file, npzkit.open(file) as npz:
-        with pytest.raises(NotMappableError, match="open for reading"):
-            npz.memmap("a1", "r+")
+    with (
+        open(path, "rb") as file,
+        npzkit.open(file) as npz,
+        pytest.raises(NotMappableError, match="open for reading"),
+    ):
+        npz.memmap("a1", "r+")
 
 
 def test_a_replaced_file_is_not_written(path):

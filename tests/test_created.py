@@ -1,0 +1,366 @@
+"""Arrays filled piece by piece: in any order, by any process, or by appending rows."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import basic_indices
+from npzkit.errors import (
+    ClosedArchiveError,
+    LimitExceededError,
+    PickleRefusedError,
+    UnsafeNameError,
+    UnsupportedError,
+)
+
+
+def loaded(path, key):
+    """The array as numpy reads it, once zipfile has compared all CRCs."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    with np.load(path) as theirs, npzkit.open(path) as ours:
+        assert np.array_equal(theirs[key], ours[key])
+        return theirs[key]
+
+
+def files(path):
+    with npzkit.open(path) as npz:
+        return npz.files
+
+
+@pytest.mark.parametrize("fortran_order", [False, True])
+def test_parts_come_in_any_order(tmp_path, fortran_order):
+    """Rows, columns, steps, lists and masks are written as numpy assigns them; the rest is 0."""
+    path = tmp_path / "a.npz"
+    expected = np.zeros((40, 30), "f4")
+    mask = np.arange(40) % 7 == 0
+    parts = [
+        (slice(30, 40), 1.5),
+        (slice(0, 10), np.arange(300).reshape(10, 30)),
+        ((slice(None), 3), np.arange(40)),
+        (12, np.arange(30)),
+        (-1, 8),
+        ((slice(5, 30, 4), slice(None, None, -2)), 9),
+        ([1, 3, 1], [[1], [2], [3]]),
+        (mask, -1),
+        ((20, 20), 6.25),
+        ((Ellipsis, 29), 7),
+        (slice(15, 15), np.empty((0, 30))),
+    ]
+    with (
+        npzkit.NpzWriter(path) as w,
+        w.create("big", expected.shape, "f4", fortran_order=fortran_order) as dst,
+    ):
+        for index, value in parts:
+            dst[index] = value
+            expected[index] = value
+    found = loaded(path, "big")
+    assert np.array_equal(found, expected)
+    assert found.flags.f_contiguous == fortran_order
+
+
+@given(data=st.data())
+def test_an_assignment_is_numpys(tmp_path_factory, data):
+    """Any basic index writes what the same assignment to an array in memory does."""
+    shape = tuple(data.draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    expected = np.zeros(shape, "i8")
+    path = tmp_path_factory.mktemp("created") / "a.npz"
+    with npzkit.NpzWriter(path) as w, w.create("x", shape, "i8") as dst:
+        for number in range(1, 4):
+            index = data.draw(basic_indices(shape))
+            value = np.full(expected[index].shape, number)
+            expected[index] = value
+            dst[index] = value
+    assert np.array_equal(loaded(path, "x"), expected)
+
+
+def test_large_assignments_are_cut_into_blocks(tmp_path, monkeypatch):
+    """A value or a column longer than a block arrives whole."""
+    monkeypatch.setattr("npzkit.created._BLOCK_SIZE", 1000)
+    expected = np.zeros((100, 20))
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", (100, 20), "f8") as dst:
+        for index, value in [
+            (slice(0, 90), np.arange(1800.0).reshape(20, 90).T),
+            ((slice(2, 80), slice(3, 5)), np.arange(156).reshape(78, 2)),
+            ((slice(90, 1, -3), 7), np.arange(30)),
+            (slice(50, 60), np.arange(20, dtype="i2")),
+        ]:
+            dst[index] = value
+            expected[index] = value
+    assert np.array_equal(loaded(tmp_path / "a.npz", "x"), expected)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_rows_are_appended_without_knowing_their_number(tmp_path, compression):
+    """With None as the first dimension, the shape is what was appended."""
+    path = tmp_path / "a.npz"
+    rows = np.random.default_rng(0).integers(0, 9, (50_000, 7))
+    with npzkit.NpzWriter(path, compression=compression) as w:
+        w["before"] = np.arange(3)
+        with w.create("log", (None, 7), "i8", attrs={"unit": "s"}) as dst:
+            for start in (0, 1, 2, 20_000):
+                stop = {0: 1, 1: 2, 2: 20_000, 20_000: 50_000}[start]
+                dst.append(rows[start:stop] if start != 1 else rows[1])
+                assert dst.shape == (stop, 7)
+        w["after"] = np.arange(4)
+    assert np.array_equal(loaded(path, "log"), rows)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["before", "log", "after"]
+        info = npz.info("log")
+        assert info.attrs == {"unit": "s"}
+        assert info.seekable
+        assert info.aligned == (compression == "stored")
+        assert np.array_equal(npz.lazy("log")[40_000:40_010], rows[40_000:40_010])
+
+
+def test_no_rows_at_all(tmp_path):
+    """An array that was never appended to is empty, and its archive is sound."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        for compression in ("stored", "deflated"):
+            w.create(compression, (None, 3), "f4", compression=compression).close()
+        w.create("line", None, "f4").close()
+    assert loaded(path, "stored").shape == loaded(path, "deflated").shape == (0, 3)
+    assert loaded(path, "line").shape == (0,)
+
+
+def test_a_known_number_of_rows_must_come(tmp_path):
+    """Too many rows are refused, too few discard the archive; the old file stays."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    with npzkit.NpzWriter(path) as w, w.create("x", (4, 2), "i4", compression="deflated") as dst:
+        dst.append(np.ones((3, 2)))
+        with pytest.raises(ValueError, match="4 rows: 3 are there, 2 more"):
+            dst.append(np.ones((2, 2)))
+        dst.append([5, 6])
+    assert loaded(path, "x").tolist() == [[1, 1]] * 3 + [[5, 6]]
+    with (
+        pytest.raises(ValueError, match="created with 4 rows and has 1"),
+        npzkit.NpzWriter(path) as w,
+        w.create("y", 4, "i4", compression="deflated") as dst,
+    ):
+        dst.append([1])
+    assert files(path) == ["x"]
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_appending_to_a_stored_array_of_known_shape(tmp_path):
+    """A stored array takes rows one behind the other as well."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w, w.create("x", (5, 2), "i4") as dst:
+        dst.append([1, 2])
+        dst.append([[3, 4], [5, 6]])
+        with pytest.raises(ValueError, match="do not fit"):
+            dst.append(np.zeros((3, 2)))
+        with pytest.raises(ValueError, match=r"shape \(3,\) cannot be appended"):
+            dst.append([1, 2, 3])
+    assert loaded(path, "x").tolist() == [[1, 2], [3, 4], [5, 6], [0, 0], [0, 0]]
+
+
+def test_other_arrays_are_written_meanwhile(tmp_path):
+    """While a stored array is filled others can be added; keys stay in order of creation."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        big, other = w.create("big", 1000, "f8"), w.create("other", (2, 3), "i1")
+        w["x"] = np.arange(5)
+        other[:] = 3
+        big[:] = 2
+        big.close()
+    assert files(path) == ["big", "other", "x"]
+    assert loaded(path, "big").sum() == 2000
+    assert loaded(path, "other").sum() == 18
+
+
+def test_nothing_is_written_behind_an_array_that_grows(tmp_path):
+    """The writer says which array has to be closed first; closing the writer closes it."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        dst = w.create("log", (None,), "f8")
+        dst.append([1.0])
+        for write in (
+            lambda: w.add("x", np.ones(3)),
+            lambda: w.create("y", 3, "f8"),
+            lambda: w.create("z", None, "f8"),
+        ):
+            with pytest.raises(ValueError, match="'log' is still growing"):
+                write()
+        dst.append([2.0])
+    assert loaded(tmp_path / "a.npz", "log").tolist() == [1, 2]
+    with pytest.raises(ClosedArchiveError):
+        dst.append([3.0])
+
+
+def test_an_exception_discards_the_archive(tmp_path):
+    """Half an array never replaces the old file, and the writer says what became of it."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    for shape in (5, None):
+        w = npzkit.NpzWriter(path)
+        with pytest.raises(KeyError), w.create("x", shape, "f8") as dst:
+            dst.append([1.0])
+            raise KeyError
+        with pytest.raises(ClosedArchiveError):
+            w["y"] = 1
+        with pytest.raises(ClosedArchiveError):
+            dst.append([1.0])
+        w.close()
+    assert files(path) == ["old"]
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("x", (2, None), "f8"), TypeError),
+        (("x", (-1,), "f8"), ValueError),
+        (("x", (2, -1), "f8"), ValueError),
+        (("x", (2.0,), "f8"), TypeError),
+        (("x", (), "f8", "deflated"), ValueError),
+        (("x", 3, "O"), PickleRefusedError),
+        (("a.npy", 3, "f8"), UnsafeNameError),
+        (("taken", 3, "f8"), UnsafeNameError),
+        (("x", 3, "no dtype"), TypeError),
+        (("x", 3, [("a", "O")]), PickleRefusedError),
+    ],
+)
+def test_what_cannot_be_created_changes_nothing(tmp_path, arguments, error):
+    """A bad key, shape or dtype is refused before a byte is written."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        w["taken"] = np.arange(2)
+        with pytest.raises(error):
+            w.create(*arguments[:3], compression=(*arguments, None)[3])
+        w["more"] = np.arange(2)
+    assert files(path) == ["taken", "more"]
+
+
+def test_a_stream_that_cannot_seek_takes_arrays_of_known_size():
+    """Where nothing can be patched, arrays that need it are refused with the remedy."""
+    written = []
+
+    class Stream:
+        def write(self, data):
+            written.append(bytes(data))
+            return len(data)
+
+    with npzkit.NpzWriter(Stream()) as w:
+        for shape in (5, None):
+            with pytest.raises(UnsupportedError, match="changed behind the writer") as caught:
+                w.create("x", shape, "f8")
+            assert caught.value.remedy
+        with w.create("y", 3, "f8", compression="deflated") as dst:
+            dst.append([1, 2, 3])
+    assert np.load(io.BytesIO(b"".join(written)))["y"].tolist() == [1, 2, 3]
+
+
+def test_a_file_object_takes_whole_rows(tmp_path):
+    """In memory or in a caller's file rows come in any order; a column needs a path."""
+    for file in (io.BytesIO(), open(tmp_path / "a.npz", "w+b")):
+        with npzkit.NpzWriter(file) as w, w.create("x", (4, 2), "i4") as dst:
+            dst[2:] = 7
+            dst[0:1] = [[1, 2]]
+            with pytest.raises(UnsupportedError, match="whole rows"):
+                dst[:, 1] = 3
+            with pytest.raises(UnsupportedError, match="whole rows"):
+                dst.memmap()
+            with pytest.raises(TypeError, match="other processes"):
+                pickle.dumps(dst)
+        file.seek(0)
+        assert npzkit.open(file)["x"].tolist() == [[1, 2], [0, 0], [7, 7], [7, 7]]
+        file.close()
+
+
+def fill(dst, worker):
+    dst[worker * 10 : (worker + 1) * 10] = worker
+    dst[worker * 10, ::2] = -worker
+    dst.close()
+
+
+def test_processes_fill_one_array(tmp_path):
+    """Workers that were handed the array write to it; the creator seals it for all."""
+    path = tmp_path / "a.npz"
+    expected = np.repeat(np.arange(4.0), 10)[:, None] * np.ones((1, 3))
+    expected[::10, ::2] = -np.arange(4)[:, None]
+    with npzkit.NpzWriter(path) as w, w.create("x", (40, 3), "f8") as dst:
+        for worker, method in enumerate(("spawn", *(["fork"] * 3 if os.name == "posix" else []))):
+            child = multiprocessing.get_context(method).Process(target=fill, args=(dst, worker))
+            child.start()
+            child.join()
+            assert child.exitcode == 0
+        for worker in range(4 if os.name != "posix" else 0):
+            fill(pickle.loads(pickle.dumps(dst)), worker)
+    assert np.array_equal(loaded(path, "x"), expected)
+
+
+def test_a_writable_map_of_what_is_created(tmp_path):
+    """memmap() is the array itself, for code that wants one."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", (40, 3), "f8") as dst:
+        mapped = dst.memmap()
+        mapped += 5
+        np.multiply(mapped[3:5], 2, out=mapped[3:5])
+    assert loaded(tmp_path / "a.npz", "x")[2:5, 0].tolist() == [5, 10, 10]
+
+
+def test_dtypes_numpy_cannot_name_are_created(tmp_path):
+    """bfloat16 comes back as bfloat16 from an array that was filled or appended."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        for compression in ("stored", "deflated"):
+            with w.create(compression, 3, ml_dtypes.bfloat16, compression=compression) as dst:
+                dst.append(np.array([1, 2, 3], ml_dtypes.bfloat16))
+    with npzkit.open(path) as npz:
+        assert npz["stored"].dtype == npz["deflated"].dtype == ml_dtypes.bfloat16
+        assert (
+            npz["stored"].astype(int).tolist() == npz["deflated"].astype(int).tolist() == [1, 2, 3]
+        )
+
+
+MEASURE = """
+import resource, sys
+import numpy as np
+import npzkit
+path, kind = sys.argv[1:]
+part = np.random.default_rng(0).random((1000, 128))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with npzkit.NpzWriter(path) as w:
+    if kind == "stored":
+        with w.create("x", (256_000, 128), "f8") as dst:
+            for start in range(0, 256_000, 1000):
+                dst[start : start + 1000] = part
+            dst[:, 5] = 3
+    else:
+        with w.create("x", (None, 128), "f8", compression="deflated", level=1) as dst:
+            for start in range(0, 256_000, 1000):
+                dst.append(part)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux alone")
+@pytest.mark.parametrize("kind", ["stored", "deflated"])
+def test_memory_stays_small(tmp_path, kind):
+    """250 MiB are created within 60 MiB of memory, a column of them included."""
+    command = [sys.executable, "-c", MEASURE, tmp_path / "a.npz", kind]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(done.stdout) < 60
+
+
+def test_attributes_that_are_too_long_are_refused(tmp_path):
+    """What `add` refuses, `create` refuses, before anything is written."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with pytest.raises(LimitExceededError):
+            w.create("x", 3, "f8", attrs={"a": "x" * 70_000})
+        with pytest.raises(ValueError, match="npzkit's own"):
+            w.create("x", 3, "f8", attrs={"npzkit.dtype": "x"})
+        w["x"] = 1

@@ -12,7 +12,7 @@ from npzkit.codecs import STORED, method_name
 from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.format.header import NpyHeader
 from npzkit.zip.entries import Entry
-from npzkit.zip.writer import ALIGNMENT
+from npzkit.zip.layout import ALIGNMENT
 
 _KEY_LENGTH = 80
 """Characters of a key that a table shows: every row is as wide as the longest."""

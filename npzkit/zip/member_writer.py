@@ -1,0 +1,177 @@
+"""One member whose bytes come one after the other, stored or deflated.
+
+Owns the order in which header, data and seek index go out, and what is patched
+when the data is there. Knows nothing of other members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from npzkit.codecs import STORED, crc32, crc32_combine
+from npzkit.parallel import Pipeline
+from npzkit.sink import Sink
+from npzkit.zip.deflate import DeflatedData
+from npzkit.zip.extra import format_padding
+from npzkit.zip.layout import ZIP64_SIZE, local_bytes, local_header, needs_zip64
+from npzkit.zip.records import LocalHeader
+from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
+
+__all__ = ["Coding", "MemberWriter"]
+
+_STEP_SIZE = 1 << 20
+"""Bytes whose CRC's pass leaves them in the cache."""
+_KEPT_SIZE = 1 << 20
+"""Bytes of a member that are held back for its header to be complete first."""
+
+
+class Coding(NamedTuple):
+    """How a member's bytes are to be put down.
+
+    Attributes
+    ----------
+    method : int
+        `STORED` or `DEFLATED`.
+    level : int or None
+        0 to 9; None chooses the encoder by a sample of the data.
+    chunk_size : int
+        Uncompressed bytes of the chunks that are deflated on their own.
+    is_seekable : bool
+        Whether a seek index follows a member of more than one chunk.
+    """
+
+    method: int = STORED
+    level: int | None = None
+    chunk_size: int = CHUNK_SIZE
+    is_seekable: bool = True
+
+
+class MemberWriter:
+    """One member, written front to back; see `npzkit.zip.writer.ZipWriter.begin_member`.
+
+    Its header waits for the member's end where little comes, or where the sink
+    cannot be patched; else it is put down at once and patched at the end.
+
+    Attributes
+    ----------
+    size : int
+        Bytes written so far, uncompressed.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        enter: Callable[[LocalHeader, int], object],
+        name: str,
+        size: int | None,
+        pipeline: Pipeline,
+        coding: Coding,
+        extra: bytes,
+    ) -> None:
+        self.size = 0
+        self._sink = sink
+        self._enter = enter
+        self._name = name
+        self._header = local_header(name, coding.method, size, extra)
+        self._has_room = size is None
+        self._is_seekable = coding.is_seekable
+        self._chunk_size = coding.chunk_size
+        self._pipeline = pipeline
+        self._offset = -1
+        self._kept: list[bytes] = []
+        self._compressed_size = 0
+        self._crc = 0
+        self._start, self._start_offset = b"", 0
+        self._deflated = (
+            None
+            if coding.method == STORED
+            else DeflatedData(self._take, pipeline, coding.level, coding.chunk_size)
+        )
+
+    def write_start(self, data: bytes) -> None:
+        """Write the first bytes, which `finish` may replace by as many others."""
+        self._pipeline.drain()
+        self._start = data
+        self.size = len(data)
+        if self._deflated is None:
+            self._take_stored(memoryview(data))
+        else:
+            self._start_offset = self._deflated.write_as_is(data)
+
+    def write(self, view: memoryview) -> None:
+        """Write the next bytes; they may change once the pipeline is drained."""
+        self.size += len(view)
+        if self._deflated is not None:
+            self._deflated.write(view)
+        else:
+            self._pipeline.drain()
+            for offset in range(0, len(view), _STEP_SIZE):
+                self._take_stored(view[offset : offset + _STEP_SIZE])
+
+    def finish(self, start: bytes | None = None) -> None:
+        """Complete the member: header, entry, seek index. `start` is as in `write_start`."""
+        if self._deflated is not None:
+            self._deflated.finish()
+        self._pipeline.hand_on(lambda: start, self._complete)
+
+    def _take_stored(self, data: memoryview) -> None:
+        self._crc = crc32(data, self._crc)
+        self._take(data)
+
+    def _take(self, data: bytes | memoryview) -> None:
+        """Put down the next bytes of the file; called in their order."""
+        self._compressed_size += len(data)
+        if self._offset >= 0:
+            self._sink.write(data)
+            return
+        self._kept.append(bytes(data))
+        if self._sink.can_patch and self._compressed_size > _KEPT_SIZE:
+            self._put_header(self._header)
+
+    def _put_header(self, header: LocalHeader) -> None:
+        """Put down the header, and all that waited for it."""
+        self._offset = self._sink.position
+        local = local_bytes(header, self._offset, has_room=self._has_room)
+        self._start_offset += self._offset + len(local)
+        self._sink.write(local)
+        for data in self._kept:
+            self._sink.write(data)
+        self._kept.clear()
+
+    def _complete(self, start: bytes | None) -> None:
+        deflated = self._deflated
+        header = self._header._replace(
+            crc32=self._crc if deflated is None else deflated.crc32,
+            compressed_size=self._compressed_size,
+            uncompressed_size=self.size,
+        )
+        if start is not None and start != self._start:
+            header = header._replace(crc32=self._crc_with(start, header.crc32))
+        was_put = self._offset >= 0
+        if not was_put:
+            self._put_header(header)
+        if was_put:
+            self._sink.patch(
+                self._offset, local_bytes(header, self._offset, has_room=self._has_room)
+            )
+        if start is not None and start != self._start:
+            self._sink.patch(self._start_offset, start)
+        if self._has_room and deflated is not None and not needs_zip64(header):
+            # Readers of seek indexes go by the central extra field's size.
+            header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
+        self._enter(header, self._offset)
+        if deflated is not None and self._is_seekable and len(deflated.offsets) > 1:
+            offsets = (*deflated.offsets, self._compressed_size)
+            index = SeekIndex(self._chunk_size, offsets, self.size)
+            self._sink.write(format_index_member(self._name, index))
+
+    def _crc_with(self, start: bytes, crc: int) -> int:
+        """Return the CRC of all bytes once `start` replaced their first ones.
+
+        A CRC is linear: what the two starts differ by is moved over the rest.
+        """
+        size = self.size - len(start)
+        for data in (self._start, start):
+            crc ^= crc32_combine(crc32(data), 0, size)
+        return crc

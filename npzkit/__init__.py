@@ -21,6 +21,7 @@ from npzkit.lazyarray import LazyArray
 from npzkit.limits import Limits
 from npzkit.npzfile import NpzFile, open
 from npzkit.npzwriter import NpzWriter, save
+from npzkit.repack import repack
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -35,6 +36,7 @@ __all__ = [
     "format",
     "load",
     "open",
+    "repack",
     "save",
     "savez",
     "savez_compressed",

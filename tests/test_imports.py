@@ -47,7 +47,7 @@ LAYERS = [
     {"metadata", "extension_dtypes", "info", "mapping"},
     {"window", "neighbours", "inflation", "reader", "bulk", "lazyarray"},
     {"prepare", "created"},
-    {"npzfile", "npzwriter"},
+    {"npzfile", "npzwriter", "repack"},
     {"drop_ins"},
     {""},
     {"demo", "cli", "__main__"},

@@ -18,6 +18,7 @@ __all__ = [
     "UNICODE_PATH_ID",
     "ZIP64_ID",
     "find_extra",
+    "foreign_extra",
     "format_alignment",
     "format_extra",
     "format_key_value_pairs",
@@ -68,6 +69,15 @@ def iter_extra(extra: bytes) -> Iterator[tuple[int, bytes]]:
 def find_extra(extra: bytes, identifier: int) -> bytes | None:
     """Return the payload of the first block with `identifier`, or None."""
     return next((payload for found, payload in iter_extra(extra) if found == identifier), None)
+
+
+def foreign_extra(extra: bytes) -> bytes:
+    """Return an extra field without what is written anew: sizes and padding."""
+    return b"".join(
+        format_extra(identifier, payload)
+        for identifier, payload in iter_extra(extra)
+        if identifier not in (ZIP64_ID, ALIGNMENT_ID)
+    )
 
 
 def format_extra(identifier: int, payload: bytes) -> bytes:

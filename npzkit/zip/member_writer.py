@@ -57,6 +57,8 @@ class MemberWriter:
     ----------
     size : int
         Bytes written so far, uncompressed.
+    crc32 : int
+        Of all of them, once the pipeline was drained after `finish`.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class MemberWriter:
         extra: bytes,
     ) -> None:
         self.size = 0
+        self.crc32 = 0
         self._sink = sink
         self._enter = enter
         self._name = name
@@ -160,6 +163,7 @@ class MemberWriter:
         if self._has_room and deflated is not None and not needs_zip64(header):
             # Readers of seek indexes go by the central extra field's size.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
+        self.crc32 = header.crc32
         self._enter(header, self._offset)
         if deflated is not None and self._is_seekable and len(deflated.offsets) > 1:
             offsets = (*deflated.offsets, self._compressed_size)

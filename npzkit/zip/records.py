@@ -70,6 +70,11 @@ SENTINEL_32 = 0xFFFFFFFF
 
 VERSION_DEFAULT = 20  # deflate, directories
 VERSION_ZIP64 = 45
+VERSIONS_NEEDED = {9: 21, 12: 46, 14: 63, 93: 63}
+"""Section 4.4.3.2: by method, where it is not `VERSION_DEFAULT`."""
+KEPT_FLAGS = FLAG_UTF8 | 0b110
+"""Flags that belong to a member's bytes and name: bits 1 and 2 tell how they
+were compressed, section 4.4.4."""
 CREATE_SYSTEM_UNIX = 3 << 8
 DOS_DATE_1980 = 0x21
 """1980-01-01, the zero of DOS dates: archives carry no clock, see `writer`."""

@@ -16,6 +16,7 @@ from npzkit.codecs import STORED, crc32, crc32_combine
 from npzkit.parallel import Pipeline
 from npzkit.sink import Sink
 from npzkit.zip import records
+from npzkit.zip.entries import Entry
 from npzkit.zip.layout import (
     ALIGNMENT,
     EXTERNAL_ATTRIBUTES,
@@ -28,6 +29,7 @@ from npzkit.zip.layout import (
 )
 from npzkit.zip.member_writer import Coding, MemberWriter
 from npzkit.zip.records import LocalHeader
+from npzkit.zip.sozip import SeekIndex, format_index_member
 
 __all__ = ["Coding", "ReservedMember", "ZipWriter"]
 
@@ -201,6 +203,47 @@ class ZipWriter:
             )  # fmt: skip
             offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + size
         self.sink.write(b"".join(parts))
+
+    def copy_member(
+        self,
+        entry: Entry,
+        pieces: Iterable[bytes],
+        index: SeekIndex | None,
+        *,
+        extra: bytes,
+        alignment: int,
+        lead_size: int,
+    ) -> None:
+        """Write a member of another archive, its compressed bytes as they are.
+
+        Parameters
+        ----------
+        entry : Entry
+            Of the other archive: name, method, sizes and CRC are taken over.
+        pieces : iterable of bytes
+            Its compressed bytes.
+        index : SeekIndex or None
+            Written anew behind them.
+        extra : bytes
+            For both headers.
+        alignment, lead_size : int
+            As in `local_bytes`, for a stored member.
+        """
+        header_offset = self.sink.position
+        version = records.VERSIONS_NEEDED.get(entry.method, records.VERSION_DEFAULT)
+        header = LocalHeader(
+            version, entry.flags & records.KEPT_FLAGS, entry.method, 0, records.DOS_DATE_1980,
+            entry.crc32, entry.compressed_size, entry.uncompressed_size, entry.raw_name, extra,
+        )  # fmt: skip
+        self.sink.write(
+            local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
+        )
+        self.sink.reserve(entry.compressed_size)
+        for piece in pieces:
+            self.sink.write(piece)
+        self.enter(header, header_offset)
+        if index is not None:
+            self.sink.write(format_index_member(entry.name, index))
 
     def leave_entry(self) -> int:
         """Leave a place in the directory for a member that is listed later."""

@@ -1,0 +1,214 @@
+"""Writing an archive anew: what is copied, what is made better, what stays."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import ChecksumError, NotMappableError, UnsupportedError, ZipFormatError
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+READABLE = sorted(path for path in FIXTURES.glob("*.npz") if "encrypted" not in path.name)
+
+
+def raw_members(path):
+    """Each listed member's compressed bytes, found without npzkit."""
+    data = Path(path).read_bytes()
+    members = {}
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            sizes = data[info.header_offset + 26 : info.header_offset + 30]
+            name_size = int.from_bytes(sizes[:2], "little")
+            start = info.header_offset + 30 + name_size + int.from_bytes(sizes[2:], "little")
+            members[info.filename] = data[start : start + info.compress_size]
+    return members
+
+
+def contents(path):
+    """Keys and members' bytes, in order, with attributes and metadata."""
+    with npzkit.open(path, allow_pickle=True) as npz:
+        members = [(key, np.asarray(npz[key]).tolist(), dict(npz.info(key).attrs)) for key in npz]
+        return members, dict(npz.metadata)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("compression", [None, "stored", "deflated"])
+@pytest.mark.parametrize("path", READABLE, ids=lambda path: path.stem)
+def test_every_fixture_keeps_its_contents(tmp_path, path, compression):
+    """What other programs wrote holds the same afterwards, and arrays can be mapped."""
+    new = tmp_path / "a.npz"
+    npzkit.repack(path, new, compression)
+    assert contents(new) == contents(path)
+    with npzkit.open(new) as npz:
+        for key in npz:
+            info = npz.info(key)
+            if compression is not None:
+                assert info.method == compression
+            if info.method == "stored" and info.shape is not None and not info.dtype.hasobject:
+                assert info.aligned
+                if info.nbytes:
+                    assert npz.memmap(key).shape == info.shape
+
+
+def test_foreign_archives_become_seekable_and_aligned(tmp_path):
+    """np.savez's and np.savez_compressed's files are mapped and sliced after a repack."""
+    path = tmp_path / "a.npz"
+    large = np.random.default_rng(0).integers(0, 9, 200_000)
+    for save in (np.savez, np.savez_compressed):
+        save(path, a=large, b=np.arange(5), odd=np.arange(3, dtype="u1"))
+        npzkit.repack(path)
+        with npzkit.open(path) as npz, np.load(path) as theirs:
+            assert npz.info("a").seekable
+            assert all(npz.info(k).aligned == (save is np.savez) for k in npz)
+            assert np.array_equal(theirs["a"], large)
+            assert npz.lazy("a")[150_000] == large[150_000]
+        with zipfile.ZipFile(path) as archive:
+            assert archive.testzip() is None
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_the_remedy_of_what_cannot_be_mapped_works(tmp_path):
+    """The error names repack, and what it says maps the member."""
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.arange(4))
+    with npzkit.open(path) as npz, pytest.raises(NotMappableError) as caught:
+        npz.memmap("x")
+    assert "npzkit.repack(path, compression='stored')" in caught.value.remedy
+    npzkit.repack(path, compression="stored")
+    with npzkit.open(path) as npz:
+        assert npz.memmap("x").tolist() == [0, 1, 2, 3]
+
+
+def test_what_needs_no_change_is_copied_as_it_is(tmp_path):
+    """Compressed bytes, CRCs, attributes, metadata and seek indexes stay."""
+    old, new = tmp_path / "old.npz", tmp_path / "new.npz"
+    large = np.random.default_rng(0).integers(0, 9, 200_000)
+    with npzkit.NpzWriter(old, compression="deflated", metadata={"step": 7}) as w:
+        w.add("layer/a", large, attrs={"unit": "m"})
+        w.add("b", np.arange(10), compression="stored", attrs={"x": [1, 2]})
+        w["c"] = np.zeros(10)
+    npzkit.repack(old, new)
+    assert raw_members(new) == raw_members(old)
+    assert contents(new) == contents(old)
+    with npzkit.open(new) as npz:
+        assert npz.info("layer/a").seekable
+    npzkit.repack(new, old)
+    assert old.read_bytes() == new.read_bytes()
+
+
+def test_seekable_false_copies_foreign_members_as_they_are(tmp_path):
+    """Without seek indexes wanted, nothing is deflated anew."""
+    old, new = tmp_path / "old.npz", tmp_path / "new.npz"
+    np.savez_compressed(old, a=np.random.default_rng(0).integers(0, 9, 200_000))
+    npzkit.repack(old, new, seekable=False)
+    assert raw_members(new) == raw_members(old)
+
+
+@pytest.mark.parametrize("align", [1, 8, 4096, 32768])
+def test_any_alignment(tmp_path, align):
+    """Stored arrays begin at multiples of what was asked for."""
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.arange(5), b=np.eye(3), c=np.arange(7, dtype="u1"))
+    npzkit.repack(path, align=align)
+    with npzkit.open(path) as npz:
+        assert all(npz.info(key).data_offset % align == 0 for key in npz)
+        assert npz["b"].trace() == 3
+
+
+def test_arrays_with_short_headers_are_aligned(tmp_path):
+    """Old writers' headers end at multiples of 16: the data is aligned, not the header."""
+    header = b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }".ljust(
+        69
+    ) + b"\n"  # fmt: skip
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", header + np.arange(4.0).tobytes())
+    npzkit.repack(path)
+    with npzkit.open(path) as npz:
+        assert npz.info("x").aligned
+        assert npz.memmap("x").tolist() == [0, 1, 2, 3]
+
+
+def test_dead_space_and_torn_ends_are_left_behind(tmp_path):
+    """Only what is listed is copied."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.arange(5)})
+    clean = path.read_bytes()
+    path.write_bytes(clean + b"PK\x03\x04" + bytes(1000))
+    with pytest.warns(npzkit.TornArchiveWarning):
+        npzkit.repack(path)
+    assert path.read_bytes() == clean
+
+
+def test_progress_is_told(tmp_path):
+    """The callback hears of every member, up to the whole."""
+    told = []
+    arrays = {f"a{i}": np.zeros(1000) for i in range(5)}
+    npzkit.save(tmp_path / "a.npz", arrays)
+    npzkit.repack(tmp_path / "a.npz", io.BytesIO(), "deflated", progress=lambda *n: told.append(n))
+    assert [total for _, total in told] == [5 * 8128] * 5
+    assert [done for done, _ in told] == [8128 * n for n in range(1, 6)]
+
+
+def test_damage_is_not_recoded(tmp_path):
+    """A member whose CRC differs stops the repacking, and the old file stays."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(100.0))
+    data = bytearray(path.read_bytes())
+    data[300] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ChecksumError) as caught:
+        npzkit.repack(path, compression="deflated")
+    assert caught.value.key == "x.npy"
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == data
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_what_cannot_be_repacked_is_refused(tmp_path):
+    """Encrypted members, no archives and bad arguments leave everything as it was."""
+    with pytest.raises(UnsupportedError):
+        npzkit.repack(FIXTURES / "infozip_encrypted.npz", tmp_path / "a.npz")
+    with pytest.raises(ZipFormatError):
+        npzkit.repack(FIXTURES / "PROVENANCE.md", tmp_path / "a.npz")
+    good = FIXTURES / "numpy_savez.npz"
+    for arguments in (
+        {"align": 3},
+        {"align": 0},
+        {"align": 1 << 16},
+        {"compression": "lzma"},
+        {"level": 10},
+        {"chunk_size": 5},
+        {"threads": 0},
+    ):
+        with pytest.raises(ValueError):
+            npzkit.repack(good, tmp_path / "a.npz", **arguments)
+    with pytest.raises(ValueError, match="dst is needed"):
+        npzkit.repack(io.BytesIO(good.read_bytes()))
+    assert os.listdir(tmp_path) == []
+
+
+def test_readers_keep_the_old_file(tmp_path):
+    """An archive and a map that are open while it is repacked still have their data."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(1000))
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("x")
+        npzkit.repack(path, compression="deflated")
+        assert npz["x"].sum() == mapped.sum() == 499_500
+
+
+def test_zip64_members_stay(tmp_path):
+    """A forced zip64 field is dropped where it is not needed, and sizes stay right."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(1000))
+    before = path.stat().st_size
+    npzkit.repack(path)
+    assert path.stat().st_size < before + 64
+    with np.load(path) as npz:
+        assert npz["x"].sum() == 499_500

@@ -349,7 +349,7 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     if libdeflate is None:
         out = _inflate_by_stream(data, size, final)
     else:
-        # Whole streams only: one more empty block ends a chunk.
+        # Whole streams only: one more empty block makes one of a chunk.
         whole = data if final else b"".join((data, _EMPTY_FINAL_BLOCK))
         try:
             out = libdeflate.deflate_decompress(whole, size)

@@ -18,11 +18,14 @@ from npzkit.zip.member import check_crc32
 
 __all__ = ["MemberStream"]
 
-_INPUT_SIZE = 1 << 16
-"""Compressed bytes fed at a time."""
-_OUTPUT_SIZE = 1 << 17
-"""Bytes taken at a time: their CRC finds them in the cache, and threads do not
-wait for each other's memory, as they do from 256 KiB on."""
+_INPUT_SIZES = 1 << 12, 1 << 18
+"""Compressed bytes fed at a time: as many as bytes are wanted, within bounds. A
+header takes few, and threads do not wait for each other's small pieces: two
+inflate 525 MB/s by 256 KiB in and out, 437 MB/s by 64 KiB in."""
+_COPYABLE_INPUT_SIZE = 1 << 16
+"""A copied state may keep its last input in memory."""
+_OUTPUT_SIZE = 1 << 18
+"""Bytes taken at a time, so that their CRC finds them in the cache."""
 _REST_SIZE = 1 << 22
 """Bytes made room for at a time, where the member's size is only claimed."""
 
@@ -71,6 +74,7 @@ class MemberStream(io.RawIOBase):
         self._crc = 0
         self._checked = False
         self._decoder: Decompressor | None = None
+        self._input_limit = _COPYABLE_INPUT_SIZE if copyable else 0
         if copyable:
             self._decoder = CopyableInflate()
         elif entry.method != STORED:
@@ -194,7 +198,9 @@ class MemberStream(io.RawIOBase):
         """Feed the decoder once, unless it has output without."""
         data = b""
         if decoder.needs_input and not decoder.eof:
-            size = min(_INPUT_SIZE, self._entry.compressed_size - self._fed)
+            least, most = _INPUT_SIZES
+            most = min(self._input_limit or most, self._entry.compressed_size - self._fed)
+            size = min(max(wanted, least), most)
             data = self._source.read_at(self.start + self._fed, size)
             self._fed += size
         return decoder.decompress(data, wanted)

@@ -78,7 +78,7 @@ def _close_points(monkeypatch):
     """Seek points every few kilobytes instead of megabytes."""
     monkeypatch.setattr(random_access, "SPACING", 1 << 13)
     monkeypatch.setattr(random_access, "_STEP_SIZE", 1 << 10)
-    monkeypatch.setattr(stream, "_INPUT_SIZE", 1 << 11)
+    monkeypatch.setattr(stream, "_COPYABLE_INPUT_SIZE", 1 << 11)
 
 
 @pytest.mark.parametrize("kind", KINDS)

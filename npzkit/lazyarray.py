@@ -67,8 +67,8 @@ class LazyArray:
     -----
     A part's bytes are not compared with the member's CRC-32, which covers
     the whole: `read` does that. A deflated member that was saved in one piece
-    is inflated up to the part, once; points to start from stay in memory, 1 %
-    of the array's size, for as long as the archive is open.
+    is inflated up to the part, once; points to start from stay in memory, about
+    1 % of the array's size, for as long as the archive is open.
 
     Examples
     --------

@@ -22,7 +22,7 @@ import pytest
 from forge import Member, archive, chunked, deflate, header, npy, sozip
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit import bulk, reader
+from npzkit import bulk, reader, spans
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -33,8 +33,9 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
+from npzkit.parallel import run
 from npzkit.source import BufferSource
-from npzkit.zip import random_access
+from npzkit.zip import chunks, random_access
 from strategies import any_arrays, indices
 
 HAS_FORK = hasattr(os, "fork")
@@ -235,6 +236,27 @@ def test_gaps_are_read_along(monkeypatch):
     assert len(calls) == 3
 
 
+def test_wide_gaps_are_read_in_spans(monkeypatch):
+    """Where all of it would be too much at once, spans of a bounded size are read."""
+    monkeypatch.setattr(random_access._Stored, "granularity", 1 << 14)
+    monkeypatch.setattr(spans, "_SPAN_SIZE", 20_000)
+    sizes = []
+    monkeypatch.setattr(
+        Counting,
+        "readinto_at",
+        lambda self, offset, view: (
+            sizes.append(len(view)),
+            BufferSource.readinto_at(self, offset, view),
+        ),
+    )
+    for index in (np.s_[100:200, 3], np.s_[np.arange(100, 200) ** 2 % 200, 3]):
+        lazy, _ = counted(packed("stored", NOISE))
+        sizes.clear()
+        check_same(lazy[index], NOISE[index])
+        assert 2 <= len(sizes) <= 25
+        assert max(sizes) <= 20_000
+
+
 def test_chunk_shapes():
     """chunks are rows of one compressed chunk or of 1 MiB; columns, in Fortran order."""
     assert lazily(packed("indexed", NOISE, chunk_size=8192)).chunks == (4, 250)
@@ -400,6 +422,24 @@ def test_whole_reads_by_chunks(threads):
             assert found.dtype == expected.dtype
 
 
+def test_a_sound_index_is_used(monkeypatch):
+    """The compressed bytes are read once, and one member's chunks are many tasks."""
+    monkeypatch.setattr(chunks, "_TASK_SIZES", (1 << 12, 1 << 13))
+    counts = []
+    monkeypatch.setattr(
+        bulk, "run", lambda tasks, threads: (counts.append(len(tasks)), run(tasks, threads))[1]
+    )
+    data = packed("indexed", NOISE, 4096)
+    _, source = counted(data)
+    npz = npzkit.open(data)
+    npz._source = npz._reader.source = source
+    for load in (lambda: npz["a"], lambda: npz.load_all(threads=2)["a"]):
+        source.count = 0
+        assert np.array_equal(load(), NOISE)
+        assert source.count < 1.05 * len(data)
+    assert counts == [pytest.approx(NOISE.nbytes / 8192, abs=2)]
+
+
 def lies():
     data = npy(NOISE[:50])
     raw, offsets = chunked(data, 4096)
@@ -535,6 +575,32 @@ def test_forked_children_read_right(path):
         for worker in (*children, *threads):
             worker.join()
     assert answers == [True] * 8
+
+
+@pytest.mark.skipif(not HAS_FORK, reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_lock_that_is_held_at_the_fork(path):
+    """A child forked while another thread reads does not wait for that thread."""
+    context = multiprocessing.get_context("fork")
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("a")
+        lazy[-1]
+        access = npz._access("a")
+        lock = getattr(access, "_lock", None) or getattr(
+            getattr(access, "_chunks", None), "_lock", None
+        )
+        queue = context.SimpleQueue()
+        child = context.Process(target=_rows_are_right, args=(lazy, queue, 100))
+        if lock is None:
+            child.start()
+        else:
+            with lock:
+                child.start()
+        child.join(20)
+        if child.is_alive():
+            child.kill()
+            pytest.fail("the child waits")
+    assert queue.get() is True
 
 
 def test_it_pickles_and_closes_itself(path):

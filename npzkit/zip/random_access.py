@@ -34,8 +34,9 @@ __all__ = ["RandomAccess", "open_random_access"]
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
-SPACING = 1 << 22
-"""Uncompressed bytes between seek points. One takes 38 KiB: 1 % of the member."""
+SPACING = 3 << 20
+"""Uncompressed bytes between seek points. One takes 38 KiB: 1.2 % of the member,
+for which 1 % of it is read at 50 times the speed of np.load."""
 _GRACE_SIZE = 1 << 20
 """How much later a point may be made, to find one with no input pending."""
 _IDLE_COUNT = 4

@@ -128,10 +128,12 @@ class MemberStream(io.RawIOBase):
         return cast(CopyableInflate, self._decoder).pending_size
 
     def skip_to(self, offset: int) -> None:
-        """Read on up to `offset`, which the member claims to have bytes for."""
-        scratch = memoryview(bytearray(min(_OUTPUT_SIZE, max(offset - self._done, 0))))
+        """Read on up to `offset`, which the member claims to have bytes for.
+
+        Of a compressed member that is not verified: the bytes are dropped.
+        """
         while self._done < offset:
-            self.read_exactly(scratch[: offset - self._done])
+            self._done += len(self._inflate(min(_OUTPUT_SIZE, offset - self._done)))
 
     def read_up_to(self, size: int) -> bytes:
         """Return `size` bytes, fewer only where the member ends before."""
@@ -183,12 +185,18 @@ class MemberStream(io.RawIOBase):
         if self._decoder is None:
             self._source.readinto_at(self.start + self._done, view)
             return len(view)
+        out = self._inflate(len(view))
+        view[: len(out)] = out
+        return len(out)
+
+    def _inflate(self, wanted: int) -> bytes:
+        """Return at least one byte, or raise where there is none left."""
+        decoder = cast(Decompressor, self._decoder)
         while True:
-            out = self._decode(self._decoder, len(view))
+            out = self._decode(decoder, wanted)
             if out:
-                view[: len(out)] = out
-                return len(out)
-            if self._decoder.eof or self._is_starved(self._decoder):
+                return out
+            if decoder.eof or self._is_starved(decoder):
                 raise self._ends_early()
 
     def _is_starved(self, decoder: Decompressor) -> bool:

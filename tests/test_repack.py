@@ -31,8 +31,8 @@ def raw_members(path):
 
 def contents(path):
     """Keys and members' bytes, in order, with attributes and metadata."""
-    with npzkit.open(path, allow_pickle=True) as npz:
-        members = [(key, np.asarray(npz[key]).tolist(), dict(npz.info(key).attrs)) for key in npz]
+    with npzkit.open(path) as npz:
+        members = [(key, npz.stream(key).read(), dict(npz.info(key).attrs)) for key in npz]
         return members, dict(npz.metadata)
 
 

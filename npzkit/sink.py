@@ -47,7 +47,7 @@ class Sink(abc.ABC):
     can_read : bool
         Whether `readinto_at` can give them back.
     is_concurrent : bool
-        Whether several threads may `patch` at the same time, and gain by it.
+        Whether bytes at any place may be written at any time, by any thread.
     path, descriptor
         As of `Place`; None of a file object.
     """

@@ -37,7 +37,7 @@ _BLOCK_SIZE = 1 << 24
 """Stored bytes that one thread takes: a file written by pieces of 1 MiB was
 three times slower to map later."""
 _STEP_SIZE = 1 << 20
-"""Bytes whose CRC's pass leaves them in the cache."""
+"""Bytes whose CRC is taken between two chances for other threads."""
 _PARALLEL_SIZE = 1 << 21
 """Bytes from which on stored data is written by several threads."""
 
@@ -293,7 +293,12 @@ class ReservedMember:
 def _put_down_all(
     sink: Sink, member: ReservedMember, pieces: Sequence[Any], pipeline: Pipeline
 ) -> None:
-    """Write a member's pieces one behind the other, blocks at the same time, and seal it."""
+    """Write a member's pieces one behind the other, and seal it.
+
+    This thread writes while others take the CRC: a file takes no two writes at
+    a time, and two threads at it took longer than one (42 and 37 ms for 256
+    MiB, where writing alone is 35).
+    """
     crc, offset = 0, member.offset
 
     def add(found: tuple[int, int]) -> None:
@@ -304,15 +309,15 @@ def _put_down_all(
         view = memoryview(piece)
         for start in range(0, len(view), _BLOCK_SIZE):
             block = view[start : start + _BLOCK_SIZE]
-            pipeline.submit(partial(_put_down, sink, offset + start, block), add)
+            pipeline.submit(partial(_sum_up, block), add)
+            sink.patch(offset + start, block)
         offset += len(view)
     pipeline.hand_on(lambda: None, lambda _: member.seal(crc))
 
 
-def _put_down(sink: Sink, offset: int, block: memoryview) -> tuple[int, int]:
-    """Write a block in its place; return its CRC and its size."""
+def _sum_up(block: memoryview) -> tuple[int, int]:
+    """Return a block's CRC and its size."""
     crc = 0
     for start in range(0, len(block), _STEP_SIZE):
         crc = crc32(block[start : start + _STEP_SIZE], crc)
-    sink.patch(offset, block)
     return crc, len(block)

@@ -7,6 +7,7 @@ child to find dead. The work releases the GIL: reads, CRCs, inflation.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,19 +49,43 @@ def thread_count(threads: int | None) -> int:
 def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """Call every task and return their results in order.
 
-    The first exception is raised, and what had not begun by then never does.
+    This thread works too. The first exception is raised, and what had not
+    begun by then never does.
     """
     if threads == 1 or len(tasks) < 2:
         return [task() for task in tasks]
-    from concurrent.futures import ThreadPoolExecutor
+    results: dict[int, T] = {}
+    failures: dict[int, BaseException] = {}
+    left = iter(range(len(tasks)))
+    lock = threading.Lock()
 
-    with ThreadPoolExecutor(min(threads, len(tasks)), "npzkit") as executor:
-        futures = [executor.submit(task) for task in tasks]
-        try:
-            return [future.result() for future in futures]
-        except BaseException:
-            executor.shutdown(wait=True, cancel_futures=True)
-            raise
+    def work() -> None:
+        while not failures:
+            with lock:
+                index = next(left, None)
+            if index is None:
+                return
+            try:
+                results[index] = tasks[index]()
+            except BaseException as error:
+                failures[index] = error
+
+    helpers = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
+    try:
+        for helper in helpers:
+            helper.start()
+        work()
+    except BaseException as error:
+        # A signal's handler raised, here and not in a task.
+        failures[-1] = error
+        raise
+    finally:
+        for helper in helpers:
+            if helper.ident is not None:
+                helper.join()
+    if failures:
+        raise failures[min(failures)]
+    return [results[index] for index in range(len(tasks))]
 
 
 class Pipeline:

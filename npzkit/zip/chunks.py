@@ -20,9 +20,10 @@ from npzkit.zip.sozip import SeekIndex
 
 __all__ = ["Chunks"]
 
-_TASK_SIZES = 1 << 20, 1 << 24
-"""Least and most uncompressed bytes that a thread takes at a time."""
-_TASKS_PER_THREAD = 4
+_TASK_SIZES = 1 << 18, 1 << 22
+"""Least and most uncompressed bytes that a thread takes at a time. Larger ones
+leave the others idle at the end: 1 % of 128 MiB took 3.1 instead of 2.4 ms."""
+_TASKS_PER_THREAD = 8
 _READ_SIZE = 1 << 19
 """Uncompressed bytes whose compressed ones are read in one call."""
 _CACHE_SIZE = 1 << 20
@@ -68,34 +69,31 @@ class Chunks:
         """
         if not len(view):
             return
-        end = offset + len(view)
-        # Chunks of which a part is wanted are kept; those wanted whole are not.
-        first, last = -(-offset // self.chunk_size), end // self.chunk_size
-        if end == self.size:
-            last = self._count
-        if first > last:
-            self._copy_part(last, offset, view)
-            return
-        if first * self.chunk_size > offset:
-            self._copy_part(first - 1, offset, view)
+        last = (offset + len(view) - 1) // self.chunk_size
         tasks = [
-            functools.partial(self._copy_whole, begin, stop, offset, view)
-            for begin, stop in self._tasks(first, last, threads)
+            functools.partial(self._copy, begin, stop, offset, view)
+            for begin, stop in self._tasks(offset // self.chunk_size, last + 1, threads)
         ]
         run(tasks, threads)
-        if last * self.chunk_size < end and last < self._count:
-            self._copy_part(last, offset, view)
+
+    def _copy(self, begin: int, stop: int, offset: int, view: memoryview) -> None:
+        """Copy what is wanted of some chunks; those wanted in part are kept."""
+        end = offset + len(view)
+        if begin * self.chunk_size < offset:
+            self._copy_part(begin, offset, view)
+            begin += 1
+        if begin < stop and min(stop * self.chunk_size, self.size) > end:
+            stop -= 1
+            self._copy_part(stop, offset, view)
+        for number, chunk in self._inflated(begin, stop):
+            where = number * self.chunk_size - offset
+            view[where : where + len(chunk)] = chunk
 
     def _copy_part(self, number: int, offset: int, view: memoryview) -> None:
         chunk = self._cached(number)
         start = number * self.chunk_size
         begin, end = max(offset, start), min(offset + len(view), start + len(chunk))
         view[begin - offset : end - offset] = memoryview(chunk)[begin - start : end - start]
-
-    def _copy_whole(self, begin: int, stop: int, offset: int, view: memoryview) -> None:
-        for number, chunk in self._inflated(begin, stop):
-            where = number * self.chunk_size - offset
-            view[where : where + len(chunk)] = chunk
 
     def _cached(self, number: int) -> bytes | bytearray:
         with self._lock:

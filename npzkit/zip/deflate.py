@@ -19,6 +19,7 @@ __all__ = ["DeflatedData"]
 
 _GROUP_SIZE = 1 << 20
 """Bytes that a thread deflates at a time: handing it work costs 50 microseconds."""
+_LEAST_GROUPS = 8
 _SECTION_SIZE = 1 << 23
 """Bytes for which one encoder is chosen: data changes along an array, and the
 sample costs what zlib takes for a hundredth of them."""
@@ -118,7 +119,9 @@ class DeflatedData:
     def _deflate(self, view: memoryview, ahead: memoryview) -> None:
         """Deflate whole chunks; `ahead` is what a sample may be taken of."""
         self._target = self._chunk_size
-        step = max(_GROUP_SIZE // self._chunk_size, 1) * self._chunk_size
+        # Little data is cut finer, so that there is work for all threads.
+        group_size = min(_GROUP_SIZE, len(view) // _LEAST_GROUPS)
+        step = max(group_size // self._chunk_size, 1) * self._chunk_size
         for start in range(0, len(view), step):
             if self._level is None and self._count >= self._section_end:
                 sample = max(view[start:], ahead[start:], key=len)[:_SECTION_SIZE]

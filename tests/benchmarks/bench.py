@@ -2,11 +2,12 @@
 
 Run it in a checkout with the extra `dev` installed::
 
-    python tests/benchmarks/bench.py [--rounds 7] [--only load]
+    python tests/benchmarks/bench.py [--rounds 7] [--only load] [--chart chart.png]
 
 Every row is one piece of work. The contenders take turns, so that a noisy
 machine troubles all of them alike; medians are compared, caches are warm, and
 the results of a round are held against each other before the clock counts.
+``bare`` is the system calls alone, without a format.
 """
 
 from __future__ import annotations
@@ -14,250 +15,22 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
-import os
-import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import h5py
-import npzkit
 import numpy as np
-import safetensors
-import safetensors.numpy
-import zarr
 from rich.console import Console
 from rich.table import Table
+from works import WORKS, Work, geometric_mean, memory_rows
 
-Contenders = dict[str, Callable[[], object]]
-MIB = 1 << 20
-
-
-def large_arrays() -> dict[str, np.ndarray]:
-    """Four arrays of 64 MiB."""
-    rng = np.random.default_rng(0)
-    return {f"a{i}": rng.random(8 * MIB) for i in range(4)}
-
-
-def small_arrays(count: int = 10_000) -> dict[str, np.ndarray]:
-    """Many arrays of 1 KiB."""
-    rng = np.random.default_rng(0)
-    return {f"layer{i}/weight": rng.random(128) for i in range(count)}
-
-
-def compressible_arrays() -> dict[str, np.ndarray]:
-    """Arrays of 8 to 16 MB as people compress them."""
-    rng = np.random.default_rng(0)
-    weights = (rng.standard_normal(4 * MIB) * 0.02).astype("f4")
-    smooth = np.sin(np.arange(MIB) / 1e4)
-    return {
-        "float32 weights": weights,
-        "int32": rng.integers(0, 5000, 4 * MIB).astype("i4"),
-        "running sums": np.cumsum(rng.integers(0, 100, MIB)),
-        "sparse": np.where(rng.random(2 * MIB) < 0.05, rng.standard_normal(2 * MIB), 0),
-        "labels": rng.integers(0, 10, 8 * MIB).astype("u1"),
-        "smooth float64": smooth,
-    }
-
-
-def load_numpy(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path) as npz:
-        return {key: npz[key] for key in npz.files}
-
-
-def load_npzkit(path: Path) -> dict[str, np.ndarray]:
-    with npzkit.open(path) as npz:
-        return npz.load_all()
-
-
-def first_numpy(path: Path, key: str) -> np.ndarray:
-    with np.load(path) as npz:
-        return npz[key]
-
-
-def first_npzkit(path: Path, key: str) -> np.ndarray:
-    with npzkit.open(path) as npz:
-        return npz[key]
-
-
-def first_safetensors(path: Path, key: str) -> np.ndarray:
-    with safetensors.safe_open(path, "numpy") as file:
-        return file.get_tensor(key)
-
-
-def save_h5py(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with h5py.File(path, "w") as file:
-        for key, array in arrays.items():
-            file[key] = array
-
-
-def load_h5py(path: Path) -> dict[str, np.ndarray]:
-    with h5py.File(path) as file:
-        return {key: file[key][...] for key in file}
-
-
-def save_zarr(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    group = zarr.open_group(path, mode="w")
-    for key, array in arrays.items():
-        group.create_array(key, data=array, chunks=(MIB,), compressors=None)
-
-
-def load_zarr(path: Path) -> dict[str, np.ndarray]:
-    group = zarr.open_group(path, mode="r")
-    return {key: array[...] for key, array in group.arrays()}
-
-
-def fresh(path: Path, save: Callable[[], object]) -> Callable[[], object]:
-    """Save to a path where nothing is: the old file's removal is not timed."""
-
-    def run() -> object:
-        return save()
-
-    def before() -> None:
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-    run.before = before  # type: ignore[attr-defined]
-    return run
-
-
-def load_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
-    for title, arrays in (("4 x 64 MiB", large_arrays()), ("10,000 x 1 KiB", small_arrays())):
-        name = title.replace(" ", "")
-        ours, theirs, tensors = (folder / f"{name}{end}" for end in ("k.npz", "n.npz", ".st"))
-        npzkit.save(ours, arrays)
-        np.savez(theirs, **arrays)
-        safetensors.numpy.save_file(arrays, tensors)
-        contenders = {
-            "npzkit": lambda p=ours: load_npzkit(p),
-            "numpy": lambda p=theirs: load_numpy(p),
-            "safetensors": lambda p=tensors: safetensors.numpy.load_file(p),
-        }
-        if len(arrays) < 10:  # h5py and zarr take seconds for thousands
-            save_h5py(folder / "a.h5", arrays)
-            save_zarr(folder / "a.zarr", arrays)
-            contenders["h5py"] = lambda: load_h5py(folder / "a.h5")
-            contenders["zarr"] = lambda: load_zarr(folder / "a.zarr")
-        yield f"load all, {title}, stored", contenders
-        yield (
-            f"load all, {title}, np.savez's file",
-            {
-                "npzkit": lambda p=theirs: load_npzkit(p),
-                "numpy": lambda p=theirs: load_numpy(p),
-            },
-        )
-        if len(arrays) > 10:
-            key = list(arrays)[5000]
-            yield (
-                f"open and read one of {title}",
-                {
-                    "npzkit": lambda p=ours, k=key: first_npzkit(p, k),
-                    "numpy": lambda p=theirs, k=key: first_numpy(p, k),
-                    "safetensors": lambda p=tensors, k=key: first_safetensors(p, k),
-                },
-            )
-        for path in (ours, theirs, tensors):
-            path.unlink()
-    yield from open_works(folder)
-
-
-def open_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
-    """Ten times as many members should take ten times as long to open."""
-    arrays = {key: array[:8] for key, array in small_arrays(100_000).items()}
-    ours, theirs, tensors = (folder / name for name in ("k.npz", "n.npz", "s.st"))
-    npzkit.save(ours, arrays)
-    np.savez(theirs, **arrays)
-    safetensors.numpy.save_file(arrays, tensors)
-    key = list(arrays)[50_000]
-    yield (
-        "open and read one of 100,000 x 64 B",
-        {
-            "npzkit": lambda: first_npzkit(ours, key),
-            "numpy": lambda: first_numpy(theirs, key),
-            "safetensors": lambda: first_safetensors(tensors, key),
-        },
-    )
-    for path in (ours, theirs, tensors):
-        path.unlink()
-
-
-def save_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
-    for title, arrays in (("4 x 64 MiB", large_arrays()), ("10,000 x 1 KiB", small_arrays())):
-        ours, theirs, tensors = (folder / name for name in ("k.npz", "n.npz", "s.st"))
-        contenders = {
-            "npzkit": fresh(ours, lambda p=ours, a=arrays: npzkit.save(p, a)),
-            "numpy": fresh(theirs, lambda p=theirs, a=arrays: np.savez(p, **a)),
-            "safetensors": fresh(
-                tensors, lambda p=tensors, a=arrays: safetensors.numpy.save_file(a, p)
-            ),
-        }
-        if len(arrays) < 10:
-            h5, z = folder / "s.h5", folder / "s.zarr"
-            contenders["h5py"] = fresh(h5, lambda p=h5, a=arrays: save_h5py(p, a))
-            contenders["zarr"] = fresh(z, lambda p=z, a=arrays: save_zarr(p, a))
-        yield f"save stored, fresh file, {title}", contenders
-
-
-def deflate_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
-    for title, array in compressible_arrays().items():
-        ours, theirs = folder / "k.npz", folder / "n.npz"
-        npzkit.savez_compressed(ours, a=array)
-        np.savez_compressed(theirs, a=array)
-        ratio = ours.stat().st_size / theirs.stat().st_size
-        yield (
-            f"save deflated, {title} (size {ratio:.3f} of numpy's)",
-            {
-                "npzkit": lambda p=folder / "x.npz", a=array: npzkit.savez_compressed(p, a=a),
-                "numpy": lambda p=folder / "y.npz", a=array: np.savez_compressed(p, a=a),
-            },
-        )
-        yield (
-            f"load deflated, {title}, np.savez_compressed's file",
-            {
-                "npzkit": lambda p=theirs: load_npzkit(p),
-                "numpy": lambda p=theirs: load_numpy(p),
-            },
-        )
-
-
-def small_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
-    arrays = small_arrays()
-    ours, theirs = folder / "k.npz", folder / "n.npz"
-    npzkit.savez_compressed(ours, **arrays)
-    np.savez_compressed(theirs, **arrays)
-    yield (
-        "load all, 10,000 x 1 KiB, deflated",
-        {
-            "npzkit": lambda: load_npzkit(ours),
-            "numpy": lambda: load_numpy(theirs),
-        },
-    )
-
-
-def import_works(folder: Path) -> Iterator[tuple[str, Contenders]]:
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
-
-    def start(module: str) -> object:
-        return subprocess.run(
-            [sys.executable, "-c", f"import {module}"], check=True, env=environment
-        )
-
-    yield (
-        "start Python and import",
-        {"npzkit": lambda: start("npzkit"), "numpy": lambda: start("numpy")},
-    )
-
-
-WORKS = {
-    "load": load_works,
-    "save": save_works,
-    "deflate": deflate_works,
-    "small": small_works,
-    "import": import_works,
-}
+PEERS = ["numpy", "safetensors", "h5py", "zarr", "bare"]
+COLORS = {
+    "numpy": "#4477aa", "safetensors": "#ee6677", "h5py": "#228833", "zarr": "#ccbb44",
+    "bare": "#bbbbbb",
+}  # fmt: skip
 
 
 def agree(results: dict[str, object]) -> None:
@@ -271,9 +44,14 @@ def agree(results: dict[str, object]) -> None:
             assert all(np.array_equal(first[key], other[key]) for key in first), name
 
 
-def measure(contenders: Contenders, rounds: int) -> dict[str, float]:
+def measure(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Return each one's median seconds over rounds in which all take a turn."""
-    agree({name: function() for name, function in contenders.items()})
+    results = {}
+    for name, function in contenders.items():
+        getattr(function, "before", lambda: None)()
+        results[name] = function()
+    agree(results)
+    del results
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, function in contenders.items():
@@ -286,26 +64,83 @@ def measure(contenders: Contenders, rounds: int) -> dict[str, float]:
     return {name: statistics.median(found) for name, found in times.items()}
 
 
+def cell(name: str, found: dict[str, float], work: Work) -> str:
+    """Show a peer's time, its ratio to npzkit's, and whether that is what was aimed at."""
+    if name not in found:
+        return ""
+    ratio = found[name] / found["npzkit"]
+    text = f"{found[name] * 1e3:.1f} ms, {ratio:.2f} x"
+    goal = work.goals.get(name)
+    return text if goal is None else f"{text} ({'>=' if ratio >= goal else '<'} {goal:.3g})"
+
+
+def draw(rows: list[tuple[str, dict[str, float]]], path: str) -> None:
+    """Draw how many times npzkit's time each peer took, a group of bars a work."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(rows) + 1.6), layout="constrained")
+    for index, (_, ratios) in enumerate(rows):
+        height = 0.8 / max(len(ratios), 1)
+        for turn, (name, ratio) in enumerate(ratios.items()):
+            place = index - 0.4 + (turn + 0.5) * height
+            axes.barh(place, ratio, height, color=COLORS[name])
+            axes.text(ratio * 1.03, place, f"{ratio:.1f}", va="center", fontsize=7)
+    axes.set_yticks(range(len(rows)), [title for title, _ in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xlabel("times npzkit's time (right of the line: npzkit is faster)")
+    used = [name for name in PEERS if any(name in ratios for _, ratios in rows)]
+    handles = [pyplot.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in used]
+    axes.legend(handles, used, fontsize=8, loc="lower right")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=120)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="npzkit against its peers")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=WORKS, action="append")
+    parser.add_argument("--only", choices=[*WORKS, "memory"], action="append")
     parser.add_argument("--folder", help="where the files go; default: a temporary folder")
+    parser.add_argument("--chart", default="benchmark.png", help="PNG to draw; '' for none")
     arguments = parser.parse_args()
-    peers = ["numpy", "safetensors", "h5py", "zarr"]
-    table = Table("work", "npzkit", *peers, title="medians; x = times npzkit's")
+    console = Console(width=200)
+    table = Table("work", "npzkit", *PEERS, title="medians; x = times npzkit's (>= or < the aim)")
+    rows: list[tuple[str, dict[str, float]]] = []
+    saved: dict[str, list[float]] = {}
     with contextlib.ExitStack() as stack:
-        folder = arguments.folder or stack.enter_context(tempfile.TemporaryDirectory())
-        for name in arguments.only or WORKS:
-            for title, contenders in WORKS[name](Path(folder)):
-                found = measure(contenders, arguments.rounds)
-                ours = found.pop("npzkit")
-                cells = [
-                    f"{found[n] * 1e3:.1f} ms, {found[n] / ours:.2f} x" if n in found else ""
-                    for n in peers
-                ]
-                table.add_row(title, f"{ours * 1e3:.1f} ms", *cells)
-    Console(width=170).print(table)
+        folder = Path(arguments.folder or stack.enter_context(tempfile.TemporaryDirectory()))
+        names = arguments.only or [*WORKS, "memory"]
+        for name in names:
+            for work in WORKS[name](folder) if name in WORKS else ():
+                found = measure(work.contenders, arguments.rounds)
+                cells = [cell(peer, found, work) for peer in PEERS]
+                table.add_row(work.title, f"{found['npzkit'] * 1e3:.1f} ms", *cells)
+                ratios = {p: found[p] / found["npzkit"] for p in PEERS if p in found}
+                rows.append((work.title, ratios))
+                if name == "deflate":
+                    saved.setdefault(work.title.split(",")[1].split(" MiB")[0], []).append(
+                        ratios["numpy"]
+                    )
+        if rows:
+            console.print(table)
+        for size, ratios in saved.items():
+            console.print(
+                f"save deflated,{size} MiB: {geometric_mean(ratios):.1f} x np.savez_compressed in "
+                f"the geometric mean of {len(ratios)} (aim: 9 of six)"
+            )
+        if "memory" in names:
+            held = Table("memory", "peak", "allowed")
+            for row in memory_rows(folder):
+                held.add_row(*row)
+            console.print(held)
+    if rows and arguments.chart:
+        draw(rows, arguments.chart)
+        console.print(f"chart: {arguments.chart}")
 
 
 if __name__ == "__main__":

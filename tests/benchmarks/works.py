@@ -291,7 +291,7 @@ def slice_works(folder: Path) -> Iterator[Work]:
     npzkit.savez_compressed(own, a=array)
     np.savez_compressed(foreign, a=array)
     with h5py.File(h5, "w") as file:
-        file.create_dataset("a", data=array, chunks=True, compression="gzip")
+        file.create_dataset("a", data=array, chunks=(MIB // 4,), compression="gzip")
     zarr.create_array(z, data=array, chunks=(MIB // 4,))
 
     def slice_npzkit(part: slice) -> np.ndarray:

@@ -59,6 +59,7 @@ def run(data: Path, console: Console) -> None:
         path = Path(folder) / "bundle.npz"
         _bundle(arrays, path, console)
         _open_lazily(path, arrays, console)
+        _read_a_part(Path(folder) / "frames.npz", arrays["china"], console)
         _survive_a_crash(path, console)
         _notice_damage(path, console)
         _compare_speed(arrays, Path(folder), console)
@@ -123,8 +124,23 @@ def _open_lazily(path: Path, arrays: Mapping[str, Any], console: Console) -> Non
         console.print(f"   npz.metadata = {dict(npz.metadata)}", highlight=False)
 
 
+def _read_a_part(path: Path, photograph: np.ndarray[Any, Any], console: Console) -> None:
+    _heading(console, 4, "Create an array frame by frame, and read a part of it, compressed")
+    with npzkit.NpzWriter(path, compression="deflated") as writer:
+        shape = (None, *photograph.shape)
+        with writer.create("frames", shape, photograph.dtype) as frames:
+            for shift in range(50):
+                frames.append(np.roll(photograph, shift, axis=1))
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("frames")
+        part = lazy[30, 100:110, ::5]
+        same = np.array_equal(part, np.roll(photograph, 30, axis=1)[100:110, ::5])
+        console.print(f"   {lazy!r}", highlight=False, markup=False)
+        console.print(f"   frames[30, 100:110, ::5] has shape {part.shape}: {_confirmed(same)}")
+
+
 def _survive_a_crash(path: Path, console: Console) -> None:
-    _heading(console, 4, "Crash while saving over it: the old file stays, whole")
+    _heading(console, 5, "Crash while saving over it: the old file stays, whole")
     try:
         with npzkit.NpzWriter(path) as writer:
             writer["half"] = np.zeros(1000)
@@ -135,7 +151,7 @@ def _survive_a_crash(path: Path, console: Console) -> None:
 
 
 def _notice_damage(path: Path, console: Console) -> None:
-    _heading(console, 5, "Damage one byte: it is noticed, and named")
+    _heading(console, 6, "Damage one byte: it is noticed, and named")
     damaged = bytearray(path.read_bytes())
     with npzkit.open(path) as npz:
         damaged[npz.info("means").data_offset + 5] ^= 1
@@ -146,7 +162,7 @@ def _notice_damage(path: Path, console: Console) -> None:
 
 
 def _compare_speed(arrays: Mapping[str, Any], folder: Path, console: Console) -> None:
-    _heading(console, 6, "And the speed, here and now (median of 5, warm cache)")
+    _heading(console, 7, "And the speed, here and now (median of 5, warm cache)")
     many = {f"digit_{i}": image for i, image in enumerate(arrays["images"])}
     large = {"photographs": np.tile(arrays["china"], (100, 1, 1, 1))}
     table = Table("work", "NumPy", "npzkit", "ratio")

@@ -22,6 +22,7 @@ def test_the_demo_runs_on_real_data(fixtures):
     for text in (
         "labelled 0",
         "np.load reads it: yes",
+        "has shape (10, 64, 3): yes",
         "still there: images",
         "ChecksumError",
         "load 1,797",

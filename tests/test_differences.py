@@ -151,3 +151,56 @@ def test_stored_data_is_aligned_for_maps(tmp_path):
         module.savez(tmp_path / "a.npz", xy=X, z=X)
         with npzkit.open(tmp_path / "a.npz") as npz:
             assert all(npz.info(key).aligned for key in npz) == aligned
+
+
+class Counting(io.BytesIO):
+    """A file in memory that counts what is read of it."""
+
+    count = 0
+
+    def read(self, size=-1):
+        data = super().read(size)
+        self.count += len(data)
+        return data
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_a_part_costs_a_part(compression):
+    """numpy reads a whole array for its hundredth; npzkit's lazy array reads about that much."""
+    weights = np.random.default_rng(0).standard_normal(4_000_000).astype("f4")
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": weights}, compression=compression)
+    for load, share in (
+        (lambda f: np.load(f)["x"][50_000:90_000], 0.9),
+        (lambda f: npzkit.open(f).lazy("x")[50_000:90_000], 0.0),
+    ):
+        counting = Counting(stream.getvalue())
+        assert np.array_equal(load(counting), weights[50_000:90_000])
+        whole = len(stream.getvalue())
+        assert share * whole <= counting.count
+        if not share:
+            assert counting.count < 0.06 * whole
+
+
+def test_a_second_part_does_not_start_over():
+    """numpy inflates from the start at each access; npzkit from a point it kept."""
+    noise = np.random.default_rng(0).standard_normal(8_000_000).astype("f4")
+    stream = io.BytesIO()
+    np.savez_compressed(stream, x=noise)
+    counting = Counting(stream.getvalue())
+    with npzkit.open(counting) as npz:
+        first = npz.lazy("x")[7_900_000:7_900_010]
+        counting.count = 0
+        second = npz.lazy("x")[7_000_000:7_000_010]
+    assert np.array_equal(first, noise[7_900_000:7_900_010])
+    assert np.array_equal(second, noise[7_000_000:7_000_010])
+    assert counting.count < len(stream.getvalue()) / 6
+
+
+def test_arrays_larger_than_memory(tmp_path):
+    """numpy saves what is in memory; npzkit takes an array piece by piece."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", (300, 1000), "f8") as dst:
+        for start in range(200, -1, -100):
+            dst[start : start + 100] = np.arange(start, start + 100)[:, None]
+    with np.load(tmp_path / "a.npz") as theirs:
+        assert np.array_equal(theirs["x"][:, 5], np.arange(300))

@@ -13,11 +13,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from npzkit.codecs import DEFLATED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.neighbours import Sweep, is_small, spans_of
 from npzkit.parallel import read_blocks, run
 from npzkit.reader import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
-from npzkit.window import GAP_SIZE, SPAN_SIZE, Window, read_usual, read_window
+from npzkit.window import GAP_SIZE, SPAN_SIZE, Window, read_usual, read_usual_deflated, read_window
 from npzkit.zip.columns import Columns
 from npzkit.zip.entries import Entry
 
@@ -90,12 +91,20 @@ def _read_others(
     threads: int,
     verify: bool,
 ) -> None:
+    """Read what is not stored: large members on threads, small neighbours together."""
     options = Options(verify=verify)
-    shared = [item for item in other if item[1].uncompressed_size >= CHUNKED_SIZE]
-    _read_shared(reader, shared, results, threads, options)
+    shared, small = [], []
     for item in other:
-        if item[1].uncompressed_size < CHUNKED_SIZE:
+        if item[1].uncompressed_size >= CHUNKED_SIZE:
+            shared.append(item)
+        elif item[1].method == DEFLATED and item[1].uncompressed_size <= SMALL_SIZE:
+            small.append(item)
+        else:
             results[item[0]] = _task(reader, item, options)()
+    small.sort(key=lambda item: item[1].header_offset)
+    for span in _spans(small):
+        _read_span(reader, span, results, verify)
+    _read_shared(reader, shared, results, threads, options)
 
 
 def _read_neighbours(
@@ -170,9 +179,10 @@ def _read_span(
     for key, entry in span:
         # A member asked for by two keys gets memory of its own for each.
         is_new, last_offset = entry.header_offset != last_offset, entry.header_offset
-        if is_new and (size_limit is None or entry.compressed_size <= size_limit):
+        if is_new and (size_limit is None or entry.uncompressed_size <= size_limit):
+            read = read_usual if entry.method == STORED else read_usual_deflated
             try:
-                array = read_usual(window, entry, header_limit, verify)
+                array = read(window, entry, header_limit, verify)
             except NpzkitError as error:
                 error.locate(key=key)
                 raise

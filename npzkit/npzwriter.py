@@ -13,6 +13,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from types import NoneType
 from typing import Any, Literal, TypeVar
 
@@ -26,9 +27,18 @@ from npzkit.format.header import index_shape
 from npzkit.keys import SUFFIX, check_key, check_keys
 from npzkit.metadata import format_metadata
 from npzkit.parallel import Pipeline, crc32_at, thread_count
-from npzkit.prepare import Prepared, SmallArrays, gather, prepare, prepare_header
+from npzkit.prepare import (
+    SMALL_SIZE,
+    Heads,
+    Prepared,
+    SmallArrays,
+    gather,
+    prepare,
+    prepare_header,
+)
 from npzkit.sink import open_sink
 from npzkit.source import name_of
+from npzkit.zip.deflate import deflate_small
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 from npzkit.zip.writer import Coding, ZipWriter
 
@@ -139,6 +149,7 @@ class NpzWriter:
         self.metadata = dict(metadata or {})
         format_metadata(self.metadata)
         self._members: dict[str, str] = {}
+        self._heads: dict[tuple[int, int], Heads] = {}
         self._created: list[CreatedArray] = []
         self._appended: AppendedArray | None = None
         if not hasattr(file, "write"):
@@ -225,8 +236,15 @@ class NpzWriter:
         name = check_key(key)
         coding = self._coding_for(compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        prepared = prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)
-        self._put([prepared], coding)
+        if attrs:
+            self._put([prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)], coding)
+            return
+        largest = _largest_small(coding.method, coding.chunk_size)
+        members = gather(
+            (key,), (name,), (array,), self._heads.setdefault((coding.method, largest), {}),
+            largest=largest, allow_pickle=self._allow_pickle,
+        )  # fmt: skip
+        self._put(list(members), coding)
 
     def _coding_for(
         self,
@@ -445,7 +463,7 @@ class NpzWriter:
         with Pipeline(self._threads) as pipeline:
             for member in members:
                 if isinstance(member, SmallArrays):
-                    self._write_small(member, pipeline)
+                    self._write_small(member, coding, pipeline)
                 else:
                     self._write_one(member, coding, pipeline)
             with self._giving_up():
@@ -458,14 +476,15 @@ class NpzWriter:
             self._zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
             self._members[name] = key
 
-    def _write_small(self, arrays: SmallArrays, pipeline: Pipeline) -> None:
+    def _write_small(self, arrays: SmallArrays, coding: Coding, pipeline: Pipeline) -> None:
         taken = self._members.keys() & arrays.names
         if taken or self._appended is not None:
             name = next(iter(taken), arrays.names[0])
             self._check_free(name.removesuffix(SUFFIX), name)
         with self._giving_up():
             pipeline.drain()
-            self._zip.write_small(arrays.members())
+            encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
+            self._zip.write_small(arrays.members(encode), coding.method)
             self._members.update(zip(arrays.names, arrays.keys, strict=True))
 
     def _check_free(self, key: str, name: str) -> None:
@@ -611,6 +630,11 @@ def _check_shape(shape: Any) -> tuple[Any, ...]:
     return (*checked, *rest)
 
 
+def _largest_small(method: int, chunk_size: int) -> int:
+    """Bytes of a member that is written with its neighbours: it must need no seek index."""
+    return SMALL_SIZE if method == STORED else min(SMALL_SIZE, chunk_size)
+
+
 def _level_for(method: int, level: int | None) -> int | None:
     """Check a level, and that it was not given for what is stored."""
     level = check_level(level)
@@ -666,9 +690,11 @@ def save(
         )
     method = method_number(compression)
     level = _level_for(method, level)
-    members: Iterable[Prepared | SmallArrays] = _prepare_all(
-        arrays, method, allow_pickle=allow_pickle
-    )
+    keys = list(arrays)
+    members: Iterable[Prepared | SmallArrays] = gather(
+        keys, check_keys(keys), arrays.values(), {},
+        largest=_largest_small(method, chunk_size), allow_pickle=allow_pickle,
+    )  # fmt: skip
     if isinstance(arrays, dict):
         # All of them are at hand: nothing is touched where one cannot be saved.
         members = list(members)
@@ -684,18 +710,3 @@ def save(
         threads=threads,
     ) as writer:
         writer._put(members, writer._coding)
-
-
-def _prepare_all(
-    arrays: Mapping[str, Any], method: int, *, allow_pickle: bool
-) -> Iterator[Prepared | SmallArrays]:
-    """Check each array, in the order of the mapping."""
-    keys = list(arrays)
-    names = check_keys(keys)
-    values = arrays.values()
-    if method == STORED:
-        return gather(keys, names, values, allow_pickle=allow_pickle)
-    return (
-        prepare(key, name, array, None, allow_pickle=allow_pickle)
-        for key, name, array in zip(keys, names, values, strict=True)
-    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,15 +25,15 @@ from npzkit.format.array import (
 )
 from npzkit.metadata import format_attrs
 
-__all__ = ["Prepared", "SmallArrays", "gather", "prepare", "prepare_header"]
+__all__ = ["SMALL_SIZE", "Heads", "Prepared", "SmallArrays", "gather", "prepare", "prepare_header"]
 
-_SMALL_SIZE = 1 << 16
+SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied rather than written where it lies."""
 _RUN_SIZE = 1 << 22
 """Bytes of small arrays that are copied and written together."""
 
-Small = tuple[bytes, bytes, bytes, int]
-"""Name, header, data, CRC of both; see `npzkit.zip.writer.ZipWriter.write_small`."""
+Small = tuple[bytes, bytes, int, int]
+"""Name, bytes, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
 
 
 def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
@@ -143,7 +143,6 @@ class _Head(NamedTuple):
     Attributes
     ----------
     data : bytes
-    crc32 : int
     nbytes : int
         Of each array.
     dtype : numpy.dtype
@@ -151,7 +150,6 @@ class _Head(NamedTuple):
     """
 
     data: bytes
-    crc32: int
     nbytes: int
     dtype: np.dtype[Any]
 
@@ -174,22 +172,42 @@ class SmallArrays:
         self.heads: list[_Head] = []
         self.arrays: list[np.ndarray[Any, Any]] = []
 
-    def members(self) -> Iterator[Small]:
-        """Yield them as members, their bytes copied."""
+    def members(self, encode: Callable[[bytes], bytes] | None) -> Iterator[Small]:
+        """Yield them as members: their bytes copied, and encoded where that is asked for."""
         for name, head, array in zip(self.names, self.heads, self.arrays, strict=True):
             # "A" is the order in which every array is written.
-            data = array.tobytes("A")
-            yield name.encode(), head[0], data, crc32(data, head[1])
+            data = head[0] + array.tobytes("A")
+            crc = crc32(data)
+            yield name.encode(), data if encode is None else encode(data), crc, len(data)
+
+
+Heads = dict[tuple[Any, ...], "_Head | None"]
+"""By a dtype's identity, a shape and an order; None for those that are not small."""
 
 
 def gather(
-    keys: list[str], names: list[str], arrays: Iterable[Any], *, allow_pickle: bool
+    keys: Iterable[str],
+    names: Iterable[str],
+    arrays: Iterable[Any],
+    heads: Heads,
+    *,
+    largest: int = SMALL_SIZE,
+    allow_pickle: bool,
 ) -> Iterator[Prepared | SmallArrays]:
-    """Prepare arrays that are to be stored, small ones in a row together.
+    """Prepare arrays to be written, small ones in a row together.
 
     Half a microsecond for an array that is like the one before it.
+
+    Parameters
+    ----------
+    keys, names, arrays : iterable
+        One behind the other.
+    heads : dict
+        Kept by the caller, for arrays like those before.
+    largest : int
+        Bytes, header included, that count as small.
+    allow_pickle : bool
     """
-    heads: dict[tuple[Any, ...], _Head | None] = {}
     head: _Head | None = None
     last_dtype, last_shape, last_order = None, None, None
     run = SmallArrays()
@@ -200,14 +218,16 @@ def gather(
             if dtype is not last_dtype or shape != last_shape or order is not last_order:
                 # By identity: dtypes that differ in their metadata alone are equal.
                 kind = id(dtype), shape, order
-                head = heads[kind] if kind in heads else heads.setdefault(kind, _head(array))
+                head = (
+                    heads[kind] if kind in heads else heads.setdefault(kind, _head(array, largest))
+                )
                 last_dtype, last_shape, last_order = dtype, shape, order
             if head is not None:
                 run.keys.append(key)
                 run.names.append(name)
                 run.heads.append(head)
                 run.arrays.append(array)
-                size += head[2]
+                size += head[1]
                 if size > _RUN_SIZE:
                     yield run
                     run, size = SmallArrays(), 0
@@ -220,11 +240,11 @@ def gather(
         yield run
 
 
-def _head(array: np.ndarray[Any, Any]) -> _Head | None:
+def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     """Return the header of arrays like this one; None unless they are small and plain."""
     dtype = array.dtype
     is_plain = dtype.isbuiltin == 1 and not dtype.hasobject and dtype.metadata is None
-    if not is_plain or array.nbytes > _SMALL_SIZE:
+    if not is_plain or array.nbytes > largest:
         return None
     data = array_header(array)
-    return _Head(data, crc32(data), array.nbytes, dtype)
+    return _Head(data, array.nbytes, dtype) if len(data) + array.nbytes <= largest else None

@@ -212,3 +212,19 @@ def test_encoders_print():
     assert str(Encoder("zlib-ng", 9, window_bits=10)) == "zlib-ng 9, 1 KiB window"
     assert str(Encoder("zlib", 6, zlib.Z_HUFFMAN_ONLY)) == "zlib 6, Huffman only"
     assert str(Encoder("zlib", 6, zlib.Z_RLE)) == "zlib 6, runs only"
+
+
+@pytest.mark.parametrize("missing", [(), ("libdeflate",), ("libdeflate", "zlib-ng")])
+def test_small_members_need_no_choice(missing, monkeypatch):
+    """What is too short for a sample is one whole stream, not larger than zlib's, by any library."""
+    real = encoders._library
+    monkeypatch.setattr(encoders, "_library", lambda name: None if name in missing else real(name))
+    for data in (b"", b"x", np.arange(500).tobytes(), np.sin(np.arange(2000.0)).tobytes()):
+        stream = deflate_chunk(encoders.encoder_for_small(None), data, final=True)
+        decoder = zlib.decompressobj(-15)
+        assert decoder.decompress(stream) == data
+        assert decoder.eof
+        reference = zlib.compressobj(6, zlib.DEFLATED, -15)
+        size = len(reference.compress(data) + reference.flush())
+        assert len(stream) <= size * (1.03 if "libdeflate" not in missing else 1.1) + 8
+    assert encoders.encoder_for_small(0) == encoders.encoder_for_level(0)

@@ -12,10 +12,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from npzkit.codecs import crc32, crc32_combine
-from npzkit.encoders import Encoder, choose_encoder, deflate_chunk, encoder_for_level
+from npzkit.encoders import (
+    Encoder,
+    choose_encoder,
+    deflate_chunk,
+    encoder_for_level,
+    encoder_for_small,
+)
 from npzkit.parallel import Pipeline
 
-__all__ = ["DeflatedData"]
+__all__ = ["DeflatedData", "deflate_small"]
 
 _GROUP_SIZE = 1 << 20
 """Bytes that a thread deflates at a time: handing it work costs 50 microseconds."""
@@ -24,7 +30,12 @@ _SECTION_SIZE = 1 << 23
 """Bytes for which one encoder is chosen: data changes along an array, and the
 sample costs what zlib takes for a hundredth of them."""
 _SMALL_SIZE = 1 << 16
-"""Up to this size, threads would wait for each other longer than they work."""
+"""Below this size, threads would wait for each other longer than they work."""
+
+
+def deflate_small(data: bytes, level: int | None) -> bytes:
+    """Deflate a member of one chunk that is too small for a choice of encoders."""
+    return deflate_chunk(encoder_for_small(level), data, final=True)
 
 
 class _Group(NamedTuple):
@@ -132,7 +143,7 @@ class DeflatedData:
     def _submit(self, view: memoryview, *, final: bool) -> None:
         encoder, chunk_size = self._encoder, self._chunk_size
         self._count += -(-len(view) // chunk_size)
-        hand_out = self._pipeline.hand_on if len(view) <= _SMALL_SIZE else self._pipeline.submit
+        hand_out = self._pipeline.hand_on if len(view) < _SMALL_SIZE else self._pipeline.submit
         hand_out(lambda: _deflate_group(encoder, view, chunk_size, final=final), self._put)
 
     def _put(self, group: _Group) -> None:
@@ -148,7 +159,9 @@ def _deflate_group(
     encoder: Encoder | None, view: memoryview, chunk_size: int, *, final: bool
 ) -> _Group:
     """Deflate neighbouring chunks, by an encoder of their own where there is none."""
-    encoder = encoder or choose_encoder(view)
+    if encoder is None:
+        # The only chunk there is.
+        encoder = encoder_for_small(None) if len(view) < _SMALL_SIZE else choose_encoder(view)
     starts = range(0, max(len(view), 1), chunk_size)
     chunks = [
         deflate_chunk(

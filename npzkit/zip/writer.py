@@ -159,14 +159,16 @@ class ZipWriter:
         self.sink.skip(len(local) + size)
         return ReservedMember(self, header, header_offset, header_offset + len(local))
 
-    def write_small(self, members: Iterable[tuple[bytes, bytes, bytes, int]]) -> None:
-        """Write many small stored members, in less than a microsecond each.
+    def write_small(self, members: Iterable[tuple[bytes, bytes, int, int]], method: int) -> None:
+        """Write many small members, in less than a microsecond each.
 
         Parameters
         ----------
-        members : iterable of (bytes, bytes, bytes, int)
-            Of each the name, in ASCII; its data in two parts, the NPY header
-            and what follows it; the CRC of both.
+        members : iterable of (bytes, bytes, int, int)
+            Of each the name, in ASCII; its bytes, compressed if they are to
+            be; CRC and size of what they were before.
+        method : int
+            `STORED` or `DEFLATED`.
 
         Notes
         -----
@@ -180,28 +182,26 @@ class ZipWriter:
         central_signature = records.CENTRAL_ENTRY_SIGNATURE
         version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
         made_by = records.CREATE_SYSTEM_UNIX | version
-        paddings = PADDINGS
-        for name, head, data, crc in members:
-            name_size = len(name)
-            size = len(head) + len(data)
+        paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
+        for name, data, crc, size in members:
+            name_size, compressed_size = len(name), len(data)
             padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
             add(
                 pack(
-                    local_signature, version, 0, STORED, 0, date, crc, size, size,
+                    local_signature, version, 0, method, 0, date, crc, compressed_size, size,
                     name_size, len(padding),
                 )
             )  # fmt: skip
             add(name)
             add(padding)
-            add(head)
             add(data)
             enter(
                 pack_entry(
-                    central_signature, made_by, version, 0, STORED, 0, date, crc, size, size,
-                    name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
+                    central_signature, made_by, version, 0, method, 0, date, crc,
+                    compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
                 ) + name
             )  # fmt: skip
-            offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + size
+            offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size
         self.sink.write(b"".join(parts))
 
     def copy_member(

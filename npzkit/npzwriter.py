@@ -21,7 +21,7 @@ import numpy as np
 
 from npzkit.codecs import DEFLATED, STORED, check_level, method_number
 from npzkit.created import AppendedArray, CreatedArray, FilledArray
-from npzkit.errors import ClosedArchiveError, UnsafeNameError, UnsupportedError
+from npzkit.errors import ClosedArchiveError, LimitExceededError, UnsafeNameError, UnsupportedError
 from npzkit.extension_dtypes import check_attrs
 from npzkit.format.header import index_shape
 from npzkit.keys import SUFFIX, check_key, check_keys
@@ -38,7 +38,7 @@ from npzkit.prepare import (
 )
 from npzkit.sink import open_sink
 from npzkit.source import name_of
-from npzkit.zip.deflate import deflate_small
+from npzkit.zip.deflate import MAX_BLOCK_SIZE, deflate_small
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 from npzkit.zip.writer import Coding, ZipWriter
 
@@ -305,8 +305,9 @@ class NpzWriter:
 
         Raises
         ------
-        UnsafeNameError, PickleRefusedError, ClosedArchiveError
-            As `add`.
+        UnsafeNameError, PickleRefusedError, LimitExceededError, ClosedArchiveError
+            As `add`. Also for a header over 65,535 bytes, of a deflated array
+            whose number of rows is not known.
         UnsupportedError
             The archive goes to a file object that cannot be read and written
             at offsets.
@@ -397,6 +398,12 @@ class NpzWriter:
         """Begin an array that grows; nothing else is written until it is sealed."""
         known = shape[0] is not None
         head, extra = prepare_header(key, (shape[0] or 0, *shape[1:]), dtype, attrs)
+        if not known and coding.method == DEFLATED and len(head) > MAX_BLOCK_SIZE:
+            raise LimitExceededError(
+                "the array's header is too long to be changed when its rows are counted",
+                key=key, found=f"{len(head)} bytes", expected=f"at most {MAX_BLOCK_SIZE}",
+                remedy="Give the number of rows, or compression='stored'.",
+            )  # fmt: skip
         self._check_free(key, name)
         size = len(head) + math.prod(shape) * dtype.itemsize if known else None
         pipeline = Pipeline(self._threads)

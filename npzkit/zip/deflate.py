@@ -21,7 +21,10 @@ from npzkit.encoders import (
 )
 from npzkit.parallel import Pipeline
 
-__all__ = ["DeflatedData", "deflate_small"]
+__all__ = ["MAX_BLOCK_SIZE", "DeflatedData", "deflate_small"]
+
+MAX_BLOCK_SIZE = 0xFFFF
+"""Bytes that a stored block of deflate can hold."""
 
 _GROUP_SIZE = 1 << 20
 """Bytes that a thread deflates at a time: handing it work costs 50 microseconds."""
@@ -90,11 +93,14 @@ class DeflatedData:
     def write_as_is(self, data: bytes) -> int:
         """Begin with a block of `data` itself and return where it lies in the stream.
 
-        It may be changed there later: no other block refers to it.
+        It may be changed there later: no other block refers to it. At most
+        `MAX_BLOCK_SIZE` bytes; if they fill a chunk or more, the stream's chunks
+        are not where a seek index has them.
         """
         size = len(data)
         head = b"\0" + size.to_bytes(2, "little") + (size ^ 0xFFFF).to_bytes(2, "little")
-        self._target = self._chunk_size - size
+        if size < self._chunk_size:
+            self._target -= size
         self._position = len(head) + size
         self.crc32 = crc32(data)
         self._take(head + data)

@@ -101,6 +101,7 @@ class MemberWriter:
             self._take_stored(memoryview(data))
         else:
             self._start_offset = self._deflated.write_as_is(data)
+            self._is_seekable = self._is_seekable and len(data) < self._chunk_size
 
     def write(self, view: memoryview) -> None:
         """Write the next bytes; they may change once the pipeline is drained."""

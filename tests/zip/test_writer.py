@@ -1,0 +1,228 @@
+"""Chunks and seek indexes that are written: others find them, or skip them."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import shutil
+import struct
+import subprocess
+import zipfile
+import zlib
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.limits import Limits
+from npzkit.source import BufferSource
+from npzkit.zip.directory import read_directory
+from npzkit.zip.member import data_offset
+from npzkit.zip.sozip import find_index
+
+NOISE = np.random.default_rng(0).integers(0, 9, 1_000_000, dtype="u1")
+KEYS = ["a", "layer/1/w", "größe", "层/größe"]
+WIDE = np.dtype([(f"a_long_name_of_a_field_{i}", "u1") for i in range(200)])
+
+
+def seek_index(data, name):
+    """The seek index of a member, or None."""
+    source = BufferSource(data)
+    entry = read_directory(source, limits=Limits()).entries[name]
+    return find_index(source, entry, data_offset(source, entry))
+
+
+@pytest.fixture(params=["path", "stream"])
+def seekable_archive(request, tmp_path):
+    """Deflated arrays of many chunks, added and created, and one that has no index."""
+    path = tmp_path / "a.npz"
+    target = path if request.param == "path" else io.BytesIO()
+    arrays = {"tiny": np.arange(3)}
+    with npzkit.NpzWriter(
+        target, compression="deflated", chunk_size=8192, threads=2, metadata={"step": 7}
+    ) as w:
+        w["tiny"] = arrays["tiny"]
+        for i, key in enumerate(KEYS):
+            arrays[key] = NOISE[: 100_000 + i].reshape(-1, 1)
+            w.add(key, arrays[key], attrs={"unit": "m"})
+            for rows in (None, len(arrays[key])):
+                made = f"{key}_{rows}"
+                arrays[made] = arrays[key][::-1]
+                with w.create(made, (rows, 1), "u1", attrs={"unit": "m"}) as dst:
+                    dst.append(arrays[made][:5])
+                    dst.append(arrays[made][5:])
+        arrays["last"] = NOISE
+        w["last"] = NOISE
+    if target is not path:
+        path.write_bytes(target.getvalue())
+    return path, arrays
+
+
+def test_sozipfile_finds_the_index(seekable_archive):
+    """The package sozipfile finds every index, and reads by it, from any place."""
+    sozipfile = pytest.importorskip("sozipfile.sozipfile")
+    path, arrays = seekable_archive
+    with sozipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        for key, array in arrays.items():
+            info = archive.getinfo(key + ".npy")
+            # sozipfile counts the letters of the local header's name for its bytes.
+            name, info.orig_filename = info.orig_filename, info.filename.encode().decode("latin-1")
+            assert info.is_sozip_optimized(archive) == (key != "tiny")
+            info.orig_filename = name
+            expected = archive.read(info)
+            assert expected[128:] == array.tobytes()
+            with archive.open(info) as stream:
+                for start in (90_000, 8192, 16_383, 40_000, 0):
+                    stream.seek(start)
+                    assert stream.read(20_000) == expected[start : start + 20_000]
+
+
+def test_indexes_are_skipped(seekable_archive):
+    """np.load and zipfile see the arrays alone."""
+    path, arrays = seekable_archive
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == [key + ".npy" for key in arrays]
+    with np.load(path) as theirs, npzkit.open(path) as ours:
+        assert theirs.files == ours.files == list(arrays)
+        for key, array in arrays.items():
+            assert np.array_equal(theirs[key], array)
+            assert np.array_equal(ours[key], array)
+            assert ours.info(key).seekable == (key != "tiny")
+
+
+@pytest.mark.parametrize("command", [["unzip", "-t"], ["7z", "t"]], ids=" ".join)
+def test_zip_programs_skip_indexes(command, seekable_archive):
+    """unzip and 7-Zip find nothing wrong with bytes that no entry names."""
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    found = subprocess.run(
+        [*command, str(seekable_archive[0])],
+        capture_output=True, text=True, errors="replace", timeout=60,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "warning" not in (found.stdout + found.stderr).lower()
+
+
+def test_choices_per_array():
+    """Chunk size, seek index and level are each array's own, where they are given."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, compression="deflated", level=1, chunk_size=65536) as w:
+        w["writers"] = NOISE
+        w.add("finer", NOISE, chunk_size=4096)
+        w.add("plain", NOISE, seekable=False)
+        w.add("smaller", NOISE, level=9)
+        w.add("blocks", NOISE, level=0)
+        w.add("one chunk", NOISE, chunk_size=1 << 20)
+        w.add("stored", NOISE, compression="stored")
+    data = stream.getvalue()
+    npz = npzkit.open(stream)
+    size = {key: npz.info(key).compressed_size for key in npz}
+    assert size["smaller"] < size["writers"] == size["plain"] < size["blocks"]
+    assert size["one chunk"] < size["writers"] < size["finer"]
+    assert size["blocks"] > NOISE.nbytes
+    assert {key for key in npz if npz.info(key).seekable} == {
+        "writers", "finer", "smaller", "blocks", "stored"
+    }  # fmt: skip
+    assert seek_index(data, "writers.npy").chunk_size == 65536
+    assert seek_index(data, "finer.npy").chunk_size == 4096
+    assert all(np.array_equal(npz[key], NOISE) for key in npz)
+
+
+@pytest.mark.parametrize("created", [False, True])
+@pytest.mark.parametrize("chunk_size", [4096, 5000, 1 << 16])
+def test_chunks_stand_alone(chunk_size, created):
+    """At each offset of the index a decoder begins anew and finds exactly that chunk."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, compression="deflated", chunk_size=chunk_size) as w:
+        if created:
+            with w.create("a", (None,), "u1") as dst:
+                dst.append(NOISE[:200_000])
+                dst.append(NOISE[200_000:])
+        else:
+            w["a"] = NOISE
+    data = stream.getvalue()
+    with zipfile.ZipFile(stream) as archive:
+        info = archive.getinfo("a.npy")
+        payload = archive.read(info)
+    name_size, extra_size = struct.unpack_from("<HH", data, info.header_offset + 26)
+    start = info.header_offset + 30 + name_size + extra_size
+    raw = data[start : start + info.compress_size]
+    index = seek_index(data, "a.npy")
+    offsets = index.offsets
+    assert len(offsets) == -(-len(payload) // chunk_size) + 1
+    for number, (begin, end) in enumerate(itertools.pairwise(offsets)):
+        decoder = zlib.decompressobj(-15)
+        expected = payload[number * chunk_size :][:chunk_size]
+        assert decoder.decompress(raw[begin:end]) == expected
+        assert decoder.eof == (end == len(raw))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 64])
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_one_chunk_has_no_index(count, more):
+    """A member has an index from the first byte behind its first chunk on."""
+    stream = io.BytesIO()
+    array = NOISE[: count * 4096 - 128 + more]
+    npzkit.save(stream, {"a": array}, compression="deflated", chunk_size=4096)
+    index = seek_index(stream.getvalue(), "a.npy")
+    if count == 1 and more <= 0:
+        assert index is None
+    else:
+        assert len(index.offsets) - 1 == count + (more > 0)
+    npz = npzkit.open(stream)
+    assert npz.info("a").seekable == (index is not None)
+    assert np.array_equal(npz.lazy("a")[-5:], array[-5:])
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("chunk_size", value) for value in (0, -1, 4095, (1 << 26) + 1, True, 8192.0, "8192")),
+        *(("level", value) for value in (-1, 10, 1.5)),
+    ],
+)
+def test_bad_choices(option, value, tmp_path):
+    """A chunk size or level that is none is a ValueError, at once, and nothing is written."""
+    options = {"compression": "deflated", option: value}
+    with pytest.raises(ValueError, match=option):
+        npzkit.save(tmp_path / "a.npz", {"a": NOISE}, **options)
+    assert not list(tmp_path.iterdir())
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream) as w:
+        with pytest.raises(ValueError, match=option):
+            w.add("a", NOISE, **options)
+        with pytest.raises(ValueError, match=option):
+            w.create("a", (None,), "u1", **options)
+        w["a"] = NOISE
+    assert npzkit.open(stream).files == ["a"]
+
+
+@pytest.mark.parametrize("count", [1, 7, 500])
+@pytest.mark.parametrize("chunk_size", [4096, 8192])
+def test_headers_larger_than_a_chunk(chunk_size, count):
+    """An array that grows keeps its header whole: one that fills a chunk leaves no index."""
+    array = NOISE[: count * WIDE.itemsize].view(WIDE)
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, compression="deflated", chunk_size=chunk_size) as w:
+        with w.create("a", (None,), WIDE) as dst:
+            dst.append(array[:3])
+            dst.append(array[3:])
+        w["b"] = array
+    npz = npzkit.open(stream)
+    assert np.array_equal(npz["a"], array)
+    assert np.array_equal(npz.lazy("a")[-1:], array[-1:])
+    assert npz.info("a").seekable == (chunk_size == 8192 and count > 1)
+    assert stream.getvalue().count(b".a.npy.sozip.idx") == npz.info("a").seekable
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
+def test_headers_larger_than_a_block():
+    """A header that no stored block of deflate can hold is refused, and the writer goes on."""
+    dtype = np.dtype([(f"a_long_name_of_a_field_{i}", "u1") for i in range(3000)])
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, compression="deflated") as w:
+        with pytest.raises(npzkit.errors.LimitExceededError, match="header"):
+            w.create("a", (None,), dtype)
+        w["b"] = np.arange(3)
+    assert npzkit.open(stream).files == ["b"]

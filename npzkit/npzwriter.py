@@ -696,7 +696,7 @@ def save(
             "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
         )
     method = method_number(compression)
-    level = _level_for(method, level)
+    level, chunk_size = _level_for(method, level), check_chunk_size(chunk_size)
     keys = list(arrays)
     members: Iterable[Prepared | SmallArrays] = gather(
         keys, check_keys(keys), arrays.values(), {},

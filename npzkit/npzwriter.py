@@ -8,7 +8,6 @@ the old one's place. Knows nothing of bytes: `npzkit.format` makes them,
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
 import warnings
@@ -17,28 +16,18 @@ from functools import partial
 from types import NoneType
 from typing import Any, Literal, TypeVar
 
-import numpy as np
-
-from npzkit.codecs import DEFLATED, STORED, check_level, method_number
-from npzkit.created import AppendedArray, CreatedArray, FilledArray
-from npzkit.errors import ClosedArchiveError, LimitExceededError, UnsafeNameError, UnsupportedError
+from npzkit.codecs import STORED, check_level, method_number
+from npzkit.created import CreatedArray
+from npzkit.creation import Hooks, Plan, begin, plan_array
+from npzkit.errors import ClosedArchiveError, UnsafeNameError
 from npzkit.extension_dtypes import check_attrs
-from npzkit.format.header import index_shape
 from npzkit.keys import SUFFIX, check_key, check_keys
 from npzkit.metadata import format_metadata
-from npzkit.parallel import Pipeline, crc32_at, thread_count
-from npzkit.prepare import (
-    SMALL_SIZE,
-    Heads,
-    Prepared,
-    SmallArrays,
-    gather,
-    prepare,
-    prepare_header,
-)
+from npzkit.parallel import Pipeline, thread_count
+from npzkit.prepare import SMALL_SIZE, Heads, Prepared, SmallArrays, gather, prepare
 from npzkit.sink import open_sink
 from npzkit.source import name_of
-from npzkit.zip.deflate import MAX_BLOCK_SIZE, deflate_small
+from npzkit.zip.deflate import deflate_small
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 from npzkit.zip.writer import Coding, ZipWriter
 
@@ -151,7 +140,7 @@ class NpzWriter:
         self._members: dict[str, str] = {}
         self._heads: dict[tuple[int, int], Heads] = {}
         self._created: list[CreatedArray] = []
-        self._appended: AppendedArray | None = None
+        self._growing: CreatedArray | None = None
         if not hasattr(file, "write"):
             file = os.fsdecode(file)
         self._name = name_of(file) if hasattr(file, "write") else file
@@ -336,109 +325,34 @@ class NpzWriter:
         name = check_key(key)
         coding = self._coding_for(compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        whole_shape = _check_shape(shape)
-        grows = coding.method == DEFLATED or whole_shape[:1] == (None,)
-        if grows and (not whole_shape or fortran_order):
-            raise ValueError(
-                "an array that grows by rows needs a dimension to grow along, the first, "
-                "and is written in C order"
-            )
-        sink = self._sink
-        if not (sink.can_patch if whole_shape[:1] == (None,) else grows or sink.can_read):
-            raise UnsupportedError(
-                "this array needs a file whose bytes can be read and changed behind the writer",
-                path=self._name, key=key,
-                remedy="Write the archive to a path.",
-            )  # fmt: skip
-        begin = self._begin_appended if grows else self._begin_filled
-        return self._alone(
-            begin, key, name, whole_shape, np.dtype(dtype), attrs, coding, fortran_order
-        )
+        plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
+        plan.check_sink(self._sink, self._name)
+        return self._alone(self._begin, plan)
 
-    def _begin_filled(
-        self,
-        key: str,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        attrs: Mapping[str, Any] | None,
-        coding: Coding,
-        fortran_order: bool,
-    ) -> FilledArray:
-        """Leave room for an array of known shape."""
-        head, extra = prepare_header(key, shape, dtype, attrs, fortran_order=fortran_order)
-        self._check_free(key, name)
+    def _begin(self, plan: Plan) -> CreatedArray:
+        self._check_open()
+        self._check_free(plan.key, plan.name)
+        hooks = Hooks(self._write_more, self._seal, self.abort)
         with self._giving_up():
-            member = self._zip.reserve_member(
-                name, len(head) + math.prod(shape) * dtype.itemsize, extra
-            )
-            self._sink.patch(member.offset, head)
-            self._members[name] = key
+            created = begin(plan, self._zip, self._threads, hooks)
+            self._members[plan.name] = plan.key
+        self._created.append(created)
+        if plan.grows:
+            self._growing = created
+        return created
 
-        def seal() -> None:
-            member.seal(crc32_at(self._sink, member.offset, member.size, self._threads))
-
-        filled = FilledArray(
-            key, shape, dtype, fortran_order, self._sink, member.offset + len(head),
-            lambda: self._seal(filled, seal), self.abort,
-        )  # fmt: skip
-        self._created.append(filled)
-        return filled
-
-    def _begin_appended(
-        self,
-        key: str,
-        name: str,
-        shape: tuple[Any, ...],
-        dtype: np.dtype[Any],
-        attrs: Mapping[str, Any] | None,
-        coding: Coding,
-        fortran_order: bool,
-    ) -> AppendedArray:
-        """Begin an array that grows; nothing else is written until it is sealed."""
-        known = shape[0] is not None
-        head, extra = prepare_header(key, (shape[0] or 0, *shape[1:]), dtype, attrs)
-        if not known and coding.method == DEFLATED and len(head) > MAX_BLOCK_SIZE:
-            raise LimitExceededError(
-                "the array's header is too long to be changed when its rows are counted",
-                key=key, found=f"{len(head)} bytes", expected=f"at most {MAX_BLOCK_SIZE}",
-                remedy="Give the number of rows, or compression='stored'.",
-            )  # fmt: skip
-        self._check_free(key, name)
-        size = len(head) + math.prod(shape) * dtype.itemsize if known else None
-        pipeline = Pipeline(self._threads)
-
-        def write(pieces: Iterator[memoryview]) -> None:
-            with pipeline:
-                for piece in pieces:
-                    member.write(piece)
-
-        def seal(final_shape: tuple[int, ...]) -> None:
-            with pipeline:
-                final = prepare_header(key, final_shape, dtype, attrs)[0]
-                member.finish(None if known else final)
-            self._appended = None
-
-        with self._giving_up():
-            member = self._zip.begin_member(name, size, pipeline, coding=coding, extra=extra)
-            if known:
-                write(iter([memoryview(head)]))
-            else:
-                member.write_start(head)
-            self._members[name] = key
-        self._appended = AppendedArray(
-            key, shape, dtype,
-            lambda pieces: self._alone(self._guarded, write, pieces),
-            lambda final: self._seal(appended, lambda: seal(final)),
-            self.abort,
-        )  # fmt: skip
-        appended = self._appended
-        self._created.append(appended)
-        return appended
+    def _write_more(self, write: Callable[..., None], *args: Any) -> None:
+        """Write more of an array that was created."""
+        self._alone(self._guarded, write, *args)
 
     def _seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
-        self._alone(self._guarded, seal)
+        self._alone(self._guarded, self._seal_alone, created, seal)
+
+    def _seal_alone(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        seal()
         self._created.remove(created)
+        if created is self._growing:
+            self._growing = None
 
     def _guarded(self, work: Callable[..., None], *args: Any) -> None:
         """Call what writes, and give the archive up where that fails."""
@@ -485,7 +399,7 @@ class NpzWriter:
 
     def _write_small(self, arrays: SmallArrays, coding: Coding, pipeline: Pipeline) -> None:
         taken = self._members.keys() & arrays.names
-        if taken or self._appended is not None:
+        if taken or self._growing is not None:
             name = next(iter(taken), arrays.names[0])
             self._check_free(name.removesuffix(SUFFIX), name)
         with self._giving_up():
@@ -496,9 +410,9 @@ class NpzWriter:
 
     def _check_free(self, key: str, name: str) -> None:
         """Raise unless a member of this name can be written now."""
-        if self._appended is not None:
+        if self._growing is not None:
             raise ValueError(
-                f"the array {self._appended.key!r} is still growing; close it before another "
+                f"the array {self._growing.key!r} is still growing; close it before another "
                 "is written"
             )
         if name in self._members:
@@ -526,7 +440,7 @@ class NpzWriter:
         for created in self._created:
             created.forget()
         self._created.clear()
-        self._appended = None
+        self._growing = None
 
     def _check_open(self, key: str | None = None) -> None:
         if self._is_inherited():
@@ -624,17 +538,6 @@ class NpzWriter:
                 source=self,
             )
         self.abort()
-
-
-def _check_shape(shape: Any) -> tuple[Any, ...]:
-    """Return a shape as a tuple; its first dimension may be None."""
-    if shape is None or isinstance(shape, (int, np.integer)):
-        shape = (shape,)
-    first, rest = tuple(shape[:1]), index_shape(tuple(shape[1:]))
-    checked = first if first == (None,) else index_shape(first)
-    if any(n is not None and n < 0 for n in (*checked, *rest)):
-        raise ValueError(f"dimensions must not be negative: {shape}")
-    return (*checked, *rest)
 
 
 def _largest_small(method: int, chunk_size: int) -> int:

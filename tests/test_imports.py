@@ -46,7 +46,7 @@ LAYERS = [
     {"selection", "spans"},
     {"metadata", "extension_dtypes", "info", "mapping"},
     {"window", "neighbours", "inflation", "reader", "bulk", "lazyarray"},
-    {"prepare", "created"},
+    {"prepare", "created", "creation"},
     {"npzfile", "npzwriter", "repack"},
     {"drop_ins"},
     {""},

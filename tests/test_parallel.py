@@ -264,6 +264,44 @@ def test_run_raises_the_first_exception(threads):
     assert len(begun) < 10
 
 
+def test_run_raises_the_error_of_the_first_task():
+    """Of two tasks that fail it is the first one's error, though the second one's came before."""
+    second_failed = threading.Event()
+
+    def first():
+        second_failed.wait(10)
+        time.sleep(0.01)
+        raise ValueError("first")
+
+    def second():
+        second_failed.set()
+        raise ValueError("second")
+
+    with pytest.raises(ValueError, match="first"):
+        run([first, second], 2)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("row_count", [None, 3000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_may_be_changed_once_they_are_appended(compression, row_count, threads):
+    """What was appended, added or assigned is what the array was then, whatever waits for threads."""
+    stream = io.BytesIO()
+    rows = NOISE[:300_000].reshape(3000, 100).copy()
+    options = {"compression": compression, "chunk_size": CHUNK}
+    with npzkit.NpzWriter(stream, threads=threads, **options) as w:
+        with w.create("log", (row_count, 100), "u1") as dst:
+            for start in range(0, 3000, 250):
+                part = rows[start : start + 250]
+                dst.append(part)
+                part[:] = 0
+        w["b"] = array = NOISE.copy()
+        array[:] = 0
+    npz = npzkit.open(stream)
+    assert np.array_equal(npz["log"].ravel(), NOISE[:300_000])
+    assert np.array_equal(npz["b"], NOISE)
+
+
 MEMORY = """
 import resource, sys
 import numpy as np, npzkit

@@ -13,11 +13,15 @@ import zlib
 import npzkit
 import numpy as np
 import pytest
+from npzkit.codecs import DEFLATED, STORED
 from npzkit.limits import Limits
+from npzkit.parallel import Pipeline
+from npzkit.sink import open_sink
 from npzkit.source import BufferSource
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member import data_offset
 from npzkit.zip.sozip import find_index
+from npzkit.zip.writer import Coding, ZipWriter
 
 NOISE = np.random.default_rng(0).integers(0, 9, 1_000_000, dtype="u1")
 KEYS = ["a", "layer/1/w", "größe", "层/größe"]
@@ -156,6 +160,27 @@ def test_chunks_stand_alone(chunk_size, created):
         expected = payload[number * chunk_size :][:chunk_size]
         assert decoder.decompress(raw[begin:end]) == expected
         assert decoder.eof == (end == len(raw))
+        assert decoder.eof or raw[:end].endswith(b"\0\0\xff\xff\0\0\0\xff\xff")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("size", [100, 3 << 20])
+def test_methods_take_turns_in_one_pipeline(tmp_path, threads, size):
+    """A stored member begins where the deflated one before it ended, though threads are at it still."""
+    path = tmp_path / "a.zip"
+    sink = open_sink(path)
+    writer = ZipWriter(sink)
+    data = bytes(NOISE) * 4
+    with Pipeline(threads) as pipeline:
+        for number, method in enumerate([DEFLATED, STORED, STORED, DEFLATED, DEFLATED, STORED]):
+            writer.write_member(
+                str(number), [data[:size]], size, pipeline, coding=Coding(method, chunk_size=4096)
+            )
+    writer.finish()
+    sink.commit()
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == list("012345")
+        assert all(archive.read(name) == data[:size] for name in archive.namelist())
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 64])

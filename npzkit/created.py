@@ -19,7 +19,7 @@ import numpy as np
 
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import data_pieces
-from npzkit.sink import Place, SharedFile
+from npzkit.shared_file import Place, SharedFile
 
 __all__ = ["AppendedArray", "CreatedArray", "FilledArray"]
 

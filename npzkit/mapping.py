@@ -21,7 +21,7 @@ import numpy as np
 from npzkit.codecs import METHOD_NAMES, STORED, crc32
 from npzkit.errors import NotMappableError, StaleArchiveError
 from npzkit.info import ArrayInfo
-from npzkit.sink import SharedFile
+from npzkit.shared_file import SharedFile
 from npzkit.source import FileSource, Source, open_source
 from npzkit.zip.entries import Entry
 from npzkit.zip.reseal import check_resealable, reseal

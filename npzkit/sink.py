@@ -14,8 +14,9 @@ import io
 import os
 import stat
 import threading
-from typing import Any, Protocol, cast
+from typing import Any
 
+from npzkit.shared_file import OPEN_FLAGS, Buffer, write_at
 from npzkit.source import unwrapped
 
 __all__ = ["FileSink", "PathSink", "Sink", "open_sink", "write_all"]
@@ -24,15 +25,9 @@ _BUFFER_SIZE = 1 << 22
 """Small writes gathered before one system call."""
 _DIRECT_SIZE = 1 << 16
 """From this size on a write goes to the file without a copy."""
-_CALL_SIZE = 1 << 30
-"""Linux takes at most 2 GiB a call, macOS refuses more."""
 _RESERVE_SIZE = 1 << 20
 """From this size on room is reserved first: a file written into reserved room
 took 0.058 s where one that grew took 0.073 s (268 MB)."""
-
-_OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Sink(abc.ABC):
@@ -87,65 +82,6 @@ class Sink(abc.ABC):
     @abc.abstractmethod
     def abort(self) -> None:
         """Forget what was written, as far as that is possible."""
-
-
-class Place(Protocol):
-    """A file in which bytes are written at offsets, by several at a time.
-
-    Attributes
-    ----------
-    path : str or None
-        By which other processes find it.
-    descriptor : int or None
-        By which it can be mapped.
-    """
-
-    @property
-    def path(self) -> str | None: ...
-    @property
-    def descriptor(self) -> int | None: ...
-    def patch(self, offset: int, data: Buffer) -> None: ...
-
-
-class SharedFile:
-    """A file that others may be writing too; a `Place`.
-
-    Parameters
-    ----------
-    path : str or None
-        Opened, unless there is a descriptor.
-    descriptor : int, optional
-        Of a file open for writing; a duplicate of it is kept.
-    """
-
-    def __init__(self, path: str | None, descriptor: int | None = None) -> None:
-        self.descriptor = -1
-        self.path = path
-        self._lock = threading.Lock()
-        if descriptor is None:
-            self.descriptor = os.open(cast(str, path), os.O_RDWR | _OPEN_FLAGS)
-        else:
-            self.descriptor = os.dup(descriptor)
-
-    def patch(self, offset: int, data: Buffer) -> None:
-        _write_at(self.descriptor, self._lock, offset, memoryview(data))
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-
-def _write_at(descriptor: int, lock: threading.Lock, offset: int, view: memoryview) -> None:
-    """Write all of `view` at `offset`; under `lock` where only seeking can do it."""
-    if hasattr(os, "pwrite"):
-        while len(view):
-            written = os.pwrite(descriptor, view[:_CALL_SIZE], offset)
-            view, offset = view[written:], offset + written
-        return
-    with lock:
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        while len(view):
-            view = view[os.write(descriptor, view[:_CALL_SIZE]) :]
 
 
 class FileSink(Sink):
@@ -252,7 +188,7 @@ class PathSink(Sink):
         self._lock = threading.Lock()
         directory = os.path.dirname(self._path)
         self.path = self._temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | OPEN_FLAGS
         try:
             self.descriptor = os.open(self._temporary, flags, 0o666)
         except OSError as error:
@@ -298,7 +234,7 @@ class PathSink(Sink):
             self._buffer.clear()
 
     def _write_at(self, offset: int, view: memoryview) -> None:
-        _write_at(self.descriptor, self._lock, offset, view)
+        write_at(self.descriptor, self._lock, offset, view)
 
     def reserve(self, size: int) -> None:
         if size < _RESERVE_SIZE or not hasattr(os, "posix_fallocate"):

@@ -14,6 +14,7 @@ LAYERS = [
     {
         "source",
         "sink",
+        "shared_file",
         "codecs",
         "decompressors",
         "encoders",
@@ -63,6 +64,7 @@ FORBIDDEN = {
     "selection": {"npzkit.zip", "npzkit.format", "npzkit.source"},
     "source": {"numpy", "npzkit.zip", "npzkit.format"},
     "sink": {"numpy", "npzkit.zip", "npzkit.format"},
+    "shared_file": {"numpy", "npzkit.zip", "npzkit.format"},
 }
 
 

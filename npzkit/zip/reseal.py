@@ -9,7 +9,7 @@ import struct
 
 from npzkit.errors import StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
-from npzkit.sink import SharedFile
+from npzkit.shared_file import SharedFile
 from npzkit.source import Source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry

@@ -32,8 +32,9 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.mapping import FileMap, WritablePages, map_writable, why_not_mappable
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
-from npzkit.reader import LocatedStream, MemberReader, Options
+from npzkit.reader import MemberReader, Options
 from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
+from npzkit.streaming import LocatedStream
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.random_access import RandomAccess

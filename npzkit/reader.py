@@ -11,27 +11,22 @@ Owns the choice of how one member is read. Knows no keys. Four ways:
 
 from __future__ import annotations
 
-import io
 import os
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.codecs import DEFLATED, STORED, crc32, crc32_combine
-from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.extension_dtypes import restore
 from npzkit.format.array import (
     array_bytes,
     empty_array,
     read_growing,
-    read_header,
-    read_pickle,
     shaped,
 )
 from npzkit.format.header import (
-    MAGIC_PREFIX,
     PREFIX_SIZE,
     NpyHeader,
     end_of_data,
@@ -40,11 +35,11 @@ from npzkit.format.header import (
     warn_python2,
 )
 from npzkit.inflation import Inflation, Part
-from npzkit.keys import SUFFIX
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import read_blocks, run
 from npzkit.source import Source
+from npzkit.streaming import check_nbytes, is_array, read_pickled, read_stream_header
 from npzkit.window import HEADER_START, Window, aligned, read_usual, read_window
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
@@ -65,7 +60,6 @@ from npzkit.zip.stream import MemberStream
 __all__ = [
     "CHUNKED_SIZE",
     "SMALL_SIZE",
-    "LocatedStream",
     "MemberReader",
     "Options",
     "Pending",
@@ -188,7 +182,7 @@ class MemberReader:
         if header is None or header.dtype.hasobject:
             return self._read_stream(entry, options)
         warn_python2(header)
-        _check_nbytes(header, entry)
+        check_nbytes(header, entry)
         data_start, end = start + header.data_offset, start + entry.compressed_size
         if end > len(view):
             array, memory = self._target(header, entry, options.out)
@@ -209,7 +203,7 @@ class MemberReader:
             magic = HEADER_START.unpack_from(view, start)[0]
         except struct.error:
             return None
-        if not _is_array(magic, entry):
+        if not is_array(magic, entry):
             return None
         size = header_size(bytes(view[start : start + PREFIX_SIZE]), self.header_limit)
         if size > entry.uncompressed_size:
@@ -335,12 +329,12 @@ class MemberReader:
     def _read_stream(self, entry: Entry, options: Options) -> Result:
         stream = self.open_stream(entry, verify=options.verify)
         prefix = stream.read_up_to(PREFIX_SIZE)
-        if not _is_array(prefix, entry):
+        if not is_array(prefix, entry):
             return prefix + stream.read_rest()
-        header = self._stream_header(stream, prefix, entry)
+        header = read_stream_header(stream, prefix, entry, self.header_limit)
         warn_python2(header)
         if header.dtype.hasobject:
-            return self._read_pickled(stream)
+            return read_pickled(stream, self._pickle_kwargs if self._allow_pickle else None)
         if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
             # Nothing bounds what these methods may claim: grow with what comes.
             array = self._restore(shaped(header, read_growing(stream, header)), entry)
@@ -349,24 +343,6 @@ class MemberReader:
             stream.read_exactly(view)
         stream.finish()
         return array
-
-    def _read_pickled(self, stream: MemberStream) -> np.ndarray[Any, Any]:
-        """Unpickle: refused before the data is read, verified before it runs."""
-        if not self._allow_pickle:
-            read_pickle(stream, allow_pickle=False, pickle_kwargs=None)
-        data = io.BytesIO(stream.read_rest())
-        array: np.ndarray[Any, Any] = read_pickle(
-            data, allow_pickle=True, pickle_kwargs=self._pickle_kwargs
-        )
-        if data.read(1):
-            raise ZipFormatError("the member goes on behind its pickled array")
-        return array
-
-    def _stream_header(self, stream: MemberStream, prefix: bytes, entry: Entry) -> NpyHeader:
-        header = read_header(_Prefixed(prefix, stream), self.header_limit)
-        if not header.dtype.hasobject:
-            _check_nbytes(header, entry)
-        return header
 
     def header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
         """Return a member's NPY header, and where its data begins in the file.
@@ -381,61 +357,11 @@ class MemberReader:
     def _find_header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
         stream = self.open_stream(entry, verify=False)
         prefix = stream.read_up_to(PREFIX_SIZE)
-        if not _is_array(prefix, entry):
+        if not is_array(prefix, entry):
             return None, stream.start
-        return self._stream_header(stream, prefix, entry), stream.start
-
-
-class _Prefixed:
-    """A stream with a few bytes put back before it, for the header's reader."""
-
-    def __init__(self, prefix: bytes, stream: MemberStream) -> None:
-        self._prefix = prefix
-        self._stream = stream
-
-    def read(self, size: int) -> bytes:
-        data, self._prefix = self._prefix[:size], self._prefix[size:]
-        return data + self._stream.read_up_to(size - len(data))
-
-
-def _is_array(prefix: bytes, entry: Entry) -> bool:
-    """Whether a member is an array: one named so must be, others may."""
-    return prefix.startswith(MAGIC_PREFIX) or entry.name.endswith(SUFFIX)
+        return read_stream_header(stream, prefix, entry, self.header_limit), stream.start
 
 
 def is_plain(entry: Entry) -> bool:
     """Whether a member is stored, with everything known before its data."""
     return entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR
-
-
-def _check_nbytes(header: NpyHeader, entry: Entry) -> None:
-    """Hold the header's shape against the member's size, before allocating."""
-    size = header.data_offset + header.nbytes
-    if size == entry.uncompressed_size:
-        return
-    if size > entry.uncompressed_size:
-        found = max(entry.uncompressed_size - header.data_offset, 0)
-        raise end_of_data(f"array data of shape {header.shape}", header.nbytes, found)
-    raise NpyFormatError(
-        "bytes follow the array in its member",
-        found=entry.uncompressed_size,
-        expected=size,
-        remedy="np.load ignores them; save the array again.",
-    )
-
-
-class LocatedStream(io.RawIOBase):
-    """A member's stream whose errors say which archive and key it is."""
-
-    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
-        self._stream = stream
-        self._explain = explain
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            return self._stream.readinto(buffer)
-        except NpzkitError as error:
-            raise self._explain(error) from error.__cause__

@@ -46,7 +46,7 @@ LAYERS = [
     {"zip.chunks", "zip.random_access"},
     {"selection", "spans"},
     {"metadata", "extension_dtypes", "info", "mapping"},
-    {"window", "neighbours", "inflation", "reader", "bulk", "lazyarray"},
+    {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray"},
     {"prepare", "created", "creation"},
     {"npzfile", "npzwriter", "repack"},
     {"drop_ins"},

@@ -1,7 +1,7 @@
 """Several threads at work on one archive. Knows neither zip nor NPY.
 
 No thread outlives the call that started it: there is no pool for a forked
-child to find dead. The work releases the GIL: reads, CRCs, inflation.
+child to find dead. The work releases the GIL: reads, CRCs, deflate both ways.
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ T = TypeVar("T")
 BLOCK_SIZE = 1 << 24
 """Bytes one thread takes at a time."""
 _STEP_SIZE = 1 << 20
-"""Bytes whose CRC is taken while they are still in the cache."""
+"""Bytes whose CRC is taken right after they were read, while they are in the cache."""
 _PENDING_TASKS = 2
 """Tasks for each thread that may be under way or waiting for their turn."""
+_PENDING_RESULTS = 128
+"""Results of short tasks that may wait behind them."""
 
 
 def thread_count(threads: int | None) -> int:
@@ -125,6 +127,8 @@ class Pipeline:
         result = task()
         if self._pending:
             self._pending.append((lambda: result, then))
+            while len(self._pending) > _PENDING_TASKS * self._threads + _PENDING_RESULTS:
+                self._hand_on()
         else:
             then(result)
 

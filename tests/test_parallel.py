@@ -179,6 +179,24 @@ def test_few_tasks_are_under_way(threads):
     assert threads <= most <= 2 * threads + 1
 
 
+def test_few_results_of_short_tasks_wait():
+    """Thousands of small members behind a large one are not all held until it is written."""
+    most, done, given = 0, 0, 0
+
+    def take(_):
+        nonlocal done
+        done += 1
+
+    with Pipeline(2) as pipeline:
+        pipeline.submit(lambda: None, take)
+        for _ in range(1000):
+            given += 1
+            pipeline.hand_on(lambda: None, take)
+            most = max(most, given - done)
+    assert done == 1001
+    assert 1 < most < 200
+
+
 def test_an_exception_drops_what_has_not_begun():
     """Leaving by an exception waits for what runs and never begins the rest; then all is as new."""
     begun, found = [], []

@@ -1,7 +1,8 @@
 """Many members at once, faster than one by one.
 
-Owns the order of the work: small stored neighbours in one read, blocks of
-large stored members and whole compressed ones shared out among threads.
+Owns the order of the work: small neighbours in one read; blocks of large stored
+members, chunks of deflated ones with an index and whole others shared out among
+threads.
 Knows nothing of bytes; what a member is read by is `npzkit.reader`'s.
 """
 

@@ -174,7 +174,7 @@ class UnsupportedError(NpzkitError, NotImplementedError):
 
 
 class LimitExceededError(NpzkitError, ValueError):
-    """Something is larger than the limits the archive was opened with."""
+    """Something is larger than the archive's limits, or than a zip has room for."""
 
 
 class PickleRefusedError(NpzkitError, ValueError):

@@ -48,7 +48,8 @@ class ArrayInfo(NamedTuple):
     aligned : bool
         Stored, with its first byte at a multiple of 64.
     seekable : bool
-        Whether a part can be read without what comes before it.
+        Whether a part can be read without what comes before it: stored, or
+        deflated with a seek index. `NpzFile.lazy` reads parts of others too.
     attrs : mapping of str to object
         The attributes it was saved with.
     """

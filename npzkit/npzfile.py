@@ -259,7 +259,8 @@ class NpzFile(Mapping[str, Any]):
         verify : bool, default True
             Compare the CRC-32; False reads damaged data as it is.
         threads : int, optional
-            How many read the blocks of a large stored array; None takes the
+            How many read the blocks of a large stored array, or inflate the
+            chunks of a deflated one with a seek index; None takes the
             processors there are.
 
         Returns
@@ -324,6 +325,10 @@ class NpzFile(Mapping[str, Any]):
         ------
         NpzkitError
             As `read`, for the first member that fails.
+        TypeError
+            `keys` is a string.
+        ValueError
+            `threads` is not a positive number.
         """
         self._check_open()
         if isinstance(keys, str):
@@ -483,6 +488,11 @@ class NpzFile(Mapping[str, Any]):
         NotMappableError
             The member is compressed, holds objects, or the archive is not a
             file on disk; for "r+", its CRC stands behind its data.
+        StaleArchiveError
+            The file changed since it was opened; for "r+", also where the path
+            leads to another file by now.
+        NpzkitError
+            As `info`.
         OSError
             For "r+", the file cannot be opened for writing.
         ValueError

@@ -2,7 +2,8 @@
 
 Owns what may be written under which key, metadata, and when the new file takes
 the old one's place. Knows nothing of bytes: `npzkit.format` makes them,
-`npzkit.zip.writer` arranges them, `npzkit.sink` puts them down.
+`npzkit.zip.writer` arranges them, `npzkit.sink` puts them down. What begins an
+array that is filled piece by piece is `npzkit.creation`'s.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class NpzWriter:
     compression : {"stored", "deflated"} or int, default "stored"
         For arrays that do not say otherwise; zipfile's constants are taken too.
     level : int, optional
-        0 to 9 for arrays that are deflated; None takes 6, as numpy does.
+        0 to 9 for arrays that are deflated; None takes the fastest encoder
+        that keeps to the size of zlib's 6, which is numpy's, for each stretch
+        of the data.
     metadata : mapping, optional
         Anything JSON can express, by strings; kept in the archive's comment.
         Tuples come back as lists; NaN and infinity are written as Python's
@@ -72,8 +75,8 @@ class NpzWriter:
         Whether a deflated array of more than one chunk gets a seek index, a
         hidden member that other programs skip.
     threads : int, optional
-        How many compress and write; None takes the processors there are. The
-        bytes are the same for any number.
+        How many deflate and take CRCs; None takes the processors there are.
+        The bytes are the same for any number.
 
     Attributes
     ----------
@@ -89,15 +92,18 @@ class NpzWriter:
     FileExistsError
         Mode "x" and the path is there.
     ValueError, TypeError
-        Bad mode, compression, level or metadata; nothing was touched.
+        Bad mode, compression, level, chunk_size, threads or metadata; nothing
+        was touched.
 
     Notes
     -----
-    The bytes depend on the arrays and the options only: no clock, no host.
-    Stored data begins at multiples of 64 bytes, for memory maps. Several
-    threads may add arrays; they are written one after the other, in the order
-    their calls come in. A forked child cannot use its parent's writer, and
-    dropping it there changes nothing.
+    The bytes depend on the arrays and the options: no clock, no host. Where
+    deflated, also on the libraries that are installed, and, without a level,
+    on the pieces in which an array is appended. Beside the array, some
+    megabytes a thread are held while it is deflated. Stored data begins at
+    multiples of 64 bytes, for memory maps. Several threads may add arrays; they
+    are written one after the other, in the order their calls come in. A forked
+    child cannot use its parent's writer, and dropping it there changes nothing.
 
     Examples
     --------
@@ -206,7 +212,8 @@ class NpzWriter:
             A masked array, or fields that overlap or lie out of order.
         LimitExceededError, ValueError, TypeError
             Attributes that are too long, contain themselves, or are nothing
-            JSON can express.
+            JSON can express; a bad compression, level or chunk_size; an array
+            that grows is not sealed yet.
         OSError
             The disk is full, or the like. The archive is then discarded, and
             whatever is tried with the writer afterwards is an error.
@@ -576,7 +583,7 @@ def save(
         In this order. Any key a file could have, ``"file"`` and ``"arr_0"``
         among them. A dict's arrays are all checked, and pickled where they hold
         objects, before anything is touched; of another mapping, such as an
-        `NpzFile`, one array at a time is held.
+        `NpzFile`, they are taken one by one, and few are held at a time.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads
         As in `NpzWriter`.
 

@@ -21,7 +21,7 @@ from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
 __all__ = ["Coding", "MemberWriter"]
 
 _STEP_SIZE = 1 << 20
-"""Bytes whose CRC's pass leaves them in the cache."""
+"""Bytes that are written right after their CRC was taken, while they are in the cache."""
 _KEPT_SIZE = 1 << 20
 """Bytes of a member that are held back for its header to be complete first."""
 

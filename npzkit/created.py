@@ -8,9 +8,11 @@ Knows no zip: where the bytes go and what seals an array is handed in.
 from __future__ import annotations
 
 import abc
+import contextlib
 import math
 import mmap
 import os
+import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, cast
@@ -47,6 +49,8 @@ class CreatedArray(abc.ABC):
         self._appended = 0
         self._is_open = True
         self._process = os.getpid()
+        # Held while rows get their place and are written, so that none is given twice.
+        self._lock = threading.RLock()
 
     @property
     def ndim(self) -> int:
@@ -73,8 +77,12 @@ class CreatedArray(abc.ABC):
         ClosedArchiveError
             The array is sealed, or its archive discarded.
         """
-        self._check_open()
         array = np.asanyarray(rows)
+        with self._alone():
+            self._check_open()
+            self._append_rows(array)
+
+    def _append_rows(self, array: np.ndarray[Any, Any]) -> None:
         if array.shape == self.shape[1:] and self.shape:
             array = array[np.newaxis]
         if array.ndim != self.ndim or array.shape[1:] != self.shape[1:] or not self.shape:
@@ -92,10 +100,15 @@ class CreatedArray(abc.ABC):
 
         In another process than the creator's nothing is sealed.
         """
-        if self._is_open:
-            self._is_open = False
-            if os.getpid() == self._process:
-                self._seal()
+        with self._alone():
+            if self._is_open:
+                self._is_open = False
+                if os.getpid() == self._process:
+                    self._seal()
+
+    def _alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Keep other threads out; a forked child has none, and may find the lock held."""
+        return self._lock if os.getpid() == self._process else contextlib.nullcontext()
 
     @abc.abstractmethod
     def _seal(self) -> None: ...
@@ -129,6 +142,9 @@ class CreatedArray(abc.ABC):
 
     def _blocks(self, rows: np.ndarray[Any, Any]) -> Iterator[memoryview]:
         """Yield rows as bytes of the array's dtype, copying a block at a time if at all."""
+        if not self.dtype.itemsize:
+            # NumPy would turn S0 into S1, and write into what follows.
+            return
         row_size = max(math.prod(self.shape[1:]) * self.dtype.itemsize, 1)
         step = max(_BLOCK_SIZE // row_size, 1)
         if rows.dtype == self.dtype and rows.flags.c_contiguous:
@@ -235,18 +251,26 @@ class FilledArray(CreatedArray):
         other parts are written through a map of the file.
         """
         self._check_open()
+        value = self._apart(value)
         rows = None if self._fortran_order else _row_range(index, self.shape)
         if rows is None:
             self._assign(index, value)
             return
         start, stop = rows
         target = (stop - start, *self.shape[1:])
-        array = np.broadcast_to(np.asanyarray(value), target)
+        array = np.broadcast_to(_without_lead(value, len(target)), target)
         row_size = math.prod(self.shape[1:]) * self.dtype.itemsize
         offset = self._offset + start * row_size
         for block in self._blocks(array):
             self._place.patch(offset, block)
             offset += len(block)
+
+    def _apart(self, value: Any) -> np.ndarray[Any, Any]:
+        """Return a value that stays as it is while it is written, also one of the map."""
+        array: np.ndarray[Any, Any] = np.asanyarray(value)
+        if self._mapped is not None and np.may_share_memory(array, self._mapped[0]):
+            return array.copy()
+        return array
 
     def _append(self, rows: np.ndarray[Any, Any]) -> None:
         if self._appended + len(rows) > self.shape[0]:
@@ -339,6 +363,13 @@ def _row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
     return (0, shape[0]) if not rest and _is_everything(first) else None
 
 
+def _without_lead(array: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
+    """Drop leading dimensions of 1 that are too many, as numpy's assignment does."""
+    while array.ndim > ndim and len(array) == 1:
+        array = array[0]
+    return array
+
+
 def _is_everything(part: Any) -> bool:
     return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
 
@@ -360,7 +391,7 @@ def _split(
         yield index, values
         return
     target = array[index].shape
-    values = np.broadcast_to(values, target)
+    values = np.broadcast_to(_without_lead(values, len(target)), target)
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         stop: int | None = some.stop

@@ -116,14 +116,18 @@ def plan_array(
     LimitExceededError
         Attributes, or a header, that are too long.
     """
-    shape = _check_shape(shape)
+    dtype, shape = np.dtype(dtype), _check_shape(shape)
+    if dtype.subdtype is not None:
+        # As in np.zeros, an item that is an array adds its dimensions.
+        dtype, inner = dtype.subdtype
+        shape += inner
+    _check_extent(shape, dtype)
     grows = coding.method == DEFLATED or shape[:1] == (None,)
     if grows and (not shape or fortran_order):
         raise ValueError(
             "an array that grows by rows needs a dimension to grow along, the first, "
             "and is written in C order"
         )
-    dtype = np.dtype(dtype)
     is_counted = shape[:1] == (None,)
     known = (0, *shape[1:]) if is_counted else shape
     head, extra = prepare_header(key, known, dtype, attrs, fortran_order=fortran_order)
@@ -134,6 +138,13 @@ def plan_array(
             remedy="Give the number of rows, or compression='stored'.",
         )  # fmt: skip
     return Plan(key, name, shape, dtype, attrs, coding, fortran_order, grows, head, extra)
+
+
+def _check_extent(shape: tuple[Any, ...], dtype: np.dtype[Any]) -> None:
+    """Raise ValueError for a shape that no array of numpy's can have."""
+    size = math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1)
+    if size > np.iinfo(np.intp).max:
+        raise ValueError(f"an array of shape {shape} and dtype {dtype} is too big")
 
 
 def _check_shape(shape: Any) -> tuple[Any, ...]:

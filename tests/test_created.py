@@ -8,6 +8,7 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import zipfile
 
 import npzkit
@@ -364,3 +365,88 @@ def test_attributes_that_are_too_long_are_refused(tmp_path):
         with pytest.raises(ValueError, match="npzkit's own"):
             w.create("x", 3, "f8", attrs={"npzkit.dtype": "x"})
         w["x"] = 1
+
+
+def test_threads_append_to_one_array(tmp_path):
+    """No thread's rows take the place of another's, and the shape counts them all."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+            for key, shape in (("known", (400, 2)), ("unknown", (None, 2))):
+                with w.create(key, shape, "i8") as dst:
+
+                    def work(start, dst=dst):
+                        for row in range(start, start + 100):
+                            dst.append([row, row])
+
+                    threads = [threading.Thread(target=work, args=(100 * n,)) for n in range(4)]
+                    for thread in threads:
+                        thread.start()
+                    for thread in threads:
+                        thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    for key in ("known", "unknown"):
+        assert sorted(loaded(tmp_path / "a.npz", key)[:, 1].tolist()) == list(range(400))
+
+
+def test_a_value_may_be_a_part_of_the_arrays_own_map(tmp_path, monkeypatch):
+    """What is read from the map is what was there before the assignment."""
+    monkeypatch.setattr("npzkit.created._BLOCK_SIZE", 64)
+    expected = np.arange(300).reshape(100, 3)
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("a", (100, 3), "i8") as dst:
+        mapped = dst.memmap()
+        mapped[:] = expected
+        dst[:] = mapped[::-1]
+        dst[1:] = mapped[:-1]
+        dst[:, :2] = mapped[::-1, :2]
+    expected[:] = expected[::-1].copy()
+    expected[1:] = expected[:-1].copy()
+    expected[:, :2] = expected[::-1, :2].copy()
+    assert np.array_equal(loaded(tmp_path / "a.npz", "a"), expected)
+
+
+@pytest.mark.parametrize("dtype", ["S0", "U0", "V0"])
+def test_items_of_no_bytes_leave_their_neighbour_alone(tmp_path, dtype):
+    """Whatever is assigned to them or appended, nothing is written."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        dst = w.create("a", (4000,), dtype)
+        w["b"] = np.arange(3)
+        dst[:] = b"abc"
+        dst.close()
+        with w.create("c", (None,), dtype) as dst:
+            dst.append([b"abc"] * 3)
+    assert loaded(tmp_path / "a.npz", "b").tolist() == [0, 1, 2]
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["a"].shape == (4000,)
+        assert npz["c"].shape == (3,)
+
+
+def test_an_item_that_is_an_array_adds_its_dimensions(tmp_path):
+    """A dtype with a shape is taken as np.zeros takes it."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with w.create("a", (2,), ("i4", (3,))) as dst:
+            dst[:] = [[1, 2, 3], [4, 5, 6]]
+        with w.create("b", None, ("i4", (3,))) as dst:
+            dst.append([1, 2, 3])
+    assert loaded(tmp_path / "a.npz", "a").tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert loaded(tmp_path / "a.npz", "b").tolist() == [[1, 2, 3]]
+
+
+def test_leading_dimensions_of_one_are_dropped(tmp_path):
+    """A value may have more dimensions than its place, as in numpy."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("a", (2, 3), "i4") as dst:
+        dst[:] = np.arange(6).reshape(1, 1, 2, 3)
+    assert loaded(tmp_path / "a.npz", "a").tolist() == [[0, 1, 2], [3, 4, 5]]
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("shape", [(1 << 62,), (1 << 70,), (None, 1 << 62), (1 << 64, 0)])
+def test_a_shape_that_is_too_big_changes_nothing(tmp_path, shape, compression):
+    """It is refused before a byte is written, and the writer stays usable."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with pytest.raises(ValueError, match="too big"):
+            w.create("a", shape, "f8", compression=compression)
+        w["b"] = np.arange(3)
+    assert files(tmp_path / "a.npz") == ["b"]

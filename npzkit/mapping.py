@@ -13,7 +13,7 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -114,7 +114,12 @@ class WritablePages(mmap.mmap):
 
 
 def map_writable(
-    info: ArrayInfo, entry: Entry, start: int, source: Source, done: Callable[[], None]
+    info: ArrayInfo,
+    entry: Entry,
+    start: int,
+    source: Source,
+    starts: Sequence[int],
+    done: Callable[[], None],
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
     """Map a stored member's array for writing.
 
@@ -125,6 +130,8 @@ def map_writable(
     start : int
         Where its bytes begin in the file.
     source : FileSource
+    starts : sequence of int
+        Offsets at which the archive may begin in the file.
     done : callable
         Called when a new CRC was written.
 
@@ -143,7 +150,7 @@ def map_writable(
 
     def seal(crc: int) -> None:
         with os.fdopen(os.dup(file.descriptor), "rb", buffering=0) as reader:
-            reseal(open_source(reader), file, entry, crc)
+            reseal(open_source(reader), file, entry, crc, starts)
         done()
 
     pages.track(seal, before, size)

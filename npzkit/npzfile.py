@@ -534,7 +534,7 @@ class NpzFile(Mapping[str, Any]):
 
         self_source, starts = self._source, self._starts
         try:
-            array, pages = map_writable(info, entry, start, self._source, changed)
+            array, pages = map_writable(info, entry, start, self._source, starts, changed)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
         self._source.is_shared = True

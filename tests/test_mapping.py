@@ -158,3 +158,22 @@ def test_workers_fill_parts_of_one_array(path):
             assert os.waitpid(child, 0)[1] == 0
     assert is_sound(path)
     assert np.load(path)["a1"].tolist() == np.repeat(np.arange(4.0), 500).tolist()
+
+
+def test_an_archive_behind_other_bytes_is_written_through_a_map(path, tmp_path):
+    """The CRC goes to the archive that begins where the file object stood."""
+    whole = tmp_path / "b.npz"
+    whole.write_bytes(path.read_bytes() + path.read_bytes())
+    size = path.stat().st_size
+    with open(whole, "r+b") as file:
+        file.seek(size)
+        with npzkit.open(file) as npz:
+            mapped = npz.memmap("a1", mode="r+")
+            mapped[0] = -1
+            mapped.flush()
+            assert npz["a1"][0] == -1
+            del mapped
+    data = whole.read_bytes()
+    assert data[:size] == path.read_bytes()
+    path.write_bytes(data[size:])
+    assert is_sound(path)

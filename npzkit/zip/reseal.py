@@ -6,6 +6,7 @@ Owns the two places that repeat it: the local header and the central entry.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from npzkit.errors import StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
@@ -31,7 +32,9 @@ def check_resealable(entry: Entry) -> None:
         )
 
 
-def reseal(source: Source, file: SharedFile, entry: Entry, crc32: int) -> None:
+def reseal(
+    source: Source, file: SharedFile, entry: Entry, crc32: int, starts: Sequence[int] = (0,)
+) -> None:
     """Write a member's CRC into its local header and its entry.
 
     Parameters
@@ -42,13 +45,15 @@ def reseal(source: Source, file: SharedFile, entry: Entry, crc32: int) -> None:
         As the directory listed it when it was mapped.
     crc32 : int
         Of the member's bytes as they are now.
+    starts : sequence of int
+        Offsets at which the archive may begin.
 
     Raises
     ------
     StaleArchiveError
         The member is no longer listed where it was.
     """
-    directory = read_directory(source, limits=Limits())
+    directory = read_directory(source, starts=starts, limits=Limits())
     now = directory.entries.get(entry.name)
     if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
         raise StaleArchiveError(

@@ -52,6 +52,8 @@ _HEADER = struct.Struct("<LLLLQQ")
 _VERSION = 1
 _OFFSET_FORMATS = {4: "L", 8: "Q"}
 _MAX_SKIP_SIZE = 1 << 16
+_LEAST_CHUNK_SIZE = 1 << 10
+"""Believed of an index that is read: each chunk takes memory and a call."""
 
 
 class SeekIndex(NamedTuple):
@@ -126,7 +128,7 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
         or skip_size > _MAX_SKIP_SIZE
         or offset_size not in _OFFSET_FORMATS
         or (full_size, size) != (uncompressed_size, compressed_size)
-        or not 0 < chunk_size <= CHUNK_SIZE_LIMITS[1]
+        or not _LEAST_CHUNK_SIZE <= chunk_size <= CHUNK_SIZE_LIMITS[1]
         or full_size <= chunk_size
     ):
         return None
@@ -167,7 +169,15 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     start = LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     if header.name != raw_name or header.method != STORED or size > room - start:
         return None
+    if size > _largest_size(entry.uncompressed_size):
+        return None
     data = source.read_at(offset + start, size)
     if crc32(data) != header.crc32:
         return None
     return parse_index(data, entry.uncompressed_size, entry.compressed_size)
+
+
+def _largest_size(uncompressed_size: int) -> int:
+    """Bytes that the index of a member of this size may have: no more are read."""
+    count = uncompressed_size // _LEAST_CHUNK_SIZE
+    return _HEADER.size + _MAX_SKIP_SIZE + count * max(_OFFSET_FORMATS)

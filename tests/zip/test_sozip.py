@@ -1,11 +1,15 @@
 """The seek index: bytes both ways, and what is not believed."""
 
+import io
 import struct
 
+import npzkit
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.zip.sozip import SeekIndex, format_index, index_name, parse_index
+from npzkit.source import open_source
+from npzkit.zip.sozip import SeekIndex, find_index, format_index, index_name, parse_index
 
 INDEX = SeekIndex(4096, (0, 100, 250, 300), 10_000)
 BYTES = (
@@ -51,3 +55,33 @@ def test_the_index_is_hidden_beside_its_member():
     """The name has a dot in front of the last part."""
     assert index_name("w.npy") == ".w.npy.sozip.idx"
     assert index_name("a/b/w.npy") == "a/b/.w.npy.sozip.idx"
+
+
+def test_an_index_of_tiny_chunks_is_not_believed():
+    """Each would take more memory and time than its bytes."""
+    for chunk_size, offsets in ((1, range(1, 10_000)), (1000, range(1, 10))):
+        data = struct.pack("<LLLLQQ", 1, 0, chunk_size, 4, 10_000, 20_000)
+        data += struct.pack(f"<{len(offsets)}L", *offsets)
+        assert parse_index(data, 10_000, 20_000) is None
+
+
+def test_no_more_is_read_than_an_index_can_have(monkeypatch):
+    """A hidden member that claims all the room behind its neighbour stays unread."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"w": np.arange(500_000)}, compression="deflated")
+    with npzkit.open(stream) as npz:
+        entry = npz._entry("w")
+        data = stream.getvalue()
+        end = entry.end_offset
+    name = index_name("w.npy").encode()
+    start = data.index(name) - 30
+    size = (1 << 24) + end - start - 30 - len(name)
+    data = bytearray(data[:end] + bytes(1 << 24))
+    struct.pack_into("<LL", data, start + 18, size, size)
+    source = open_source(bytes(data))
+    longest = []
+    read_at = source.read_at
+    monkeypatch.setattr(source, "read_at", lambda o, n: longest.append(n) or read_at(o, n))
+    entry = entry._replace(end_offset=len(data))
+    assert find_index(source, entry, start - entry.compressed_size) is None
+    assert max(longest) < 1 << 17

@@ -109,7 +109,7 @@ def repack(
     OSError
         The new file cannot be written; the old one stays.
     ValueError
-        A bad argument.
+        A bad argument; or `dst` is a file object on the same file as `src`.
 
     Examples
     --------
@@ -130,6 +130,8 @@ def repack(
         dst = src
     source = open_source(src)
     try:
+        if _is_same_file(source, dst):
+            raise ValueError("src and dst are one file, which would be overwritten as it is read")
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
         sink = open_sink(dst if hasattr(dst, "write") else os.fsdecode(dst), durable=durable)
         try:
@@ -145,6 +147,18 @@ def repack(
         raise error.locate(path=source.path) from error.__cause__
     finally:
         source.close()
+
+
+def _is_same_file(source: Source, dst: Any) -> bool:
+    """Whether a file object writes to what is read; a path is replaced when all is read."""
+    if not hasattr(dst, "write"):
+        return False
+    if dst is source.handle or dst is source.file:
+        return True
+    try:
+        return os.path.samestat(os.fstat(source.file.fileno()), os.fstat(dst.fileno()))
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _copy_all(

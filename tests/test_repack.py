@@ -212,3 +212,23 @@ def test_zip64_members_stay(tmp_path):
     assert path.stat().st_size < before + 64
     with np.load(path) as npz:
         assert npz["x"].sum() == 499_500
+
+
+def test_a_file_is_not_overwritten_while_it_is_read(tmp_path):
+    """A file object onto the old archive is refused, and the archive stays."""
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.arange(100_000), y=np.arange(3))
+    before = path.read_bytes()
+    with open(path, "r+b") as file:
+        for src in (path, file):
+            with pytest.raises(ValueError, match="one file"):
+                npzkit.repack(src, file)
+    assert path.read_bytes() == before
+    stream = io.BytesIO(before)
+    with pytest.raises(ValueError, match="one file"):
+        npzkit.repack(stream, stream)
+    assert stream.getvalue() == before
+    with open(path, "rb") as file:
+        npzkit.repack(file, path)
+    with npzkit.open(path) as npz:
+        assert npz.info("x").seekable

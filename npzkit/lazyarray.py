@@ -227,6 +227,8 @@ class LazyArray:
         tuple of slice
             One for each axis, in the order of storage.
         """
+        if not self.size:
+            return
         starts = [
             [slice(start, min(start + step, length)) for start in range(0, length, step)]
             for length, step in zip(self.shape, self.chunks, strict=True)

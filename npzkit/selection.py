@@ -109,7 +109,32 @@ def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
             "index by one of them, and the result by the other: lazy[rows][:, columns]"
         )
     probe: np.ndarray[Any, Any] = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))
+    if any(isinstance(item, np.ndarray) for item in items):
+        # What an array chooses is a copy, which may be larger than any memory.
+        index = _narrowed(index if isinstance(index, tuple) else (index,), items, len(shape))
     probe[index]
+
+
+def _narrowed(parts: tuple[Any, ...], items: list[Any], ndim: int) -> tuple[Any, ...]:
+    """Let slices choose one position: they are right or wrong for any."""
+    missing = ndim - sum(map(_axis_count, items))
+    has_ellipsis = any(part is Ellipsis for part in parts)
+    if missing < 0 or sum(part is Ellipsis for part in parts) > 1:
+        return parts
+    narrowed: list[Any] = []
+    for part in parts if has_ellipsis else (*parts, Ellipsis):
+        narrowed += [slice(1)] * missing if part is Ellipsis else [_narrow(part)]
+    return tuple(narrowed)
+
+
+def _narrow(part: Any) -> Any:
+    if not isinstance(part, slice):
+        return part
+    try:
+        part.indices(1)
+    except (TypeError, ValueError):
+        return part
+    return slice(1)
 
 
 def _axis_count(item: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import copy
 import gc
+import io
 import lzma
 import math
 import multiprocessing
@@ -687,3 +688,10 @@ def test_torch_workers(path, method):
         )
         found = np.concatenate([batch.numpy() for batch in loader])
     assert np.allclose(found, NOISE[:40].sum(axis=1))
+
+
+def test_nothing_of_a_giant_empty_array_has_no_chunks():
+    """An empty array is no chunk, of whatever shape it is."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.empty((1 << 62, 0), "u1")})
+    assert list(npzkit.open(stream).lazy("x").iter_chunks()) == []

@@ -98,3 +98,9 @@ def test_huge_axes_cost_nothing():
     selection = select((slice(5, None, 10**9), None), (10**15,))
     assert selection.positions == (range(5, 10**15, 10**9),)
     assert select([10**15 - 1, -(10**15)], (10**15,)).positions[0].tolist() == [0, 10**15 - 1]
+
+
+@pytest.mark.parametrize("index", [[0], np.array([True]), (slice(None), [1, 2]), (..., [0], None)])
+def test_arrays_of_indices_cost_nothing(index):
+    """What they choose is not made, however large it would be."""
+    assert select(index, (1, 1 << 50)).shape[0] == 1

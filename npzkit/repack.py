@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, check_level, method_number
-from npzkit.errors import NpyFormatError, NpzkitError
+from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
 from npzkit.limits import Limits
 from npzkit.parallel import Pipeline, thread_count
@@ -23,6 +23,7 @@ from npzkit.zip.entries import Entry
 from npzkit.zip.extra import foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
+from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, check_chunk_size, find_index
 from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import Coding, ZipWriter
@@ -242,6 +243,14 @@ def _recode(
 ) -> None:
     """Write a member's uncompressed bytes in another way; its CRC is compared."""
     entry = member.entry
+    name_size = len(entry.name.encode())
+    if name_size > SENTINEL_16:
+        raise UnsupportedError(
+            "the member's name is too long to be written in UTF-8",
+            found=f"{name_size} bytes",
+            expected=f"at most {SENTINEL_16}",
+            remedy="Keep its bytes as they are: compression=None, seekable=False.",
+        )
     stream = MemberStream(source, entry, member.start)
     written = writer.begin_member(
         entry.name, entry.uncompressed_size, pipeline,

@@ -7,6 +7,7 @@ import os
 import zipfile
 from pathlib import Path
 
+import forge
 import npzkit
 import numpy as np
 import pytest
@@ -232,3 +233,20 @@ def test_a_file_is_not_overwritten_while_it_is_read(tmp_path):
         npzkit.repack(file, path)
     with npzkit.open(path) as npz:
         assert npz.info("x").seekable
+
+
+def test_names_that_are_as_long_as_they_can_be(tmp_path):
+    """A name too long for a seek index goes without; one too long for UTF-8 is an error."""
+    old, new = tmp_path / "old.npz", tmp_path / "new.npz"
+    array = np.arange(100_000)
+    npzkit.save(old, {"k" * 65_531: array}, compression="deflated")
+    npzkit.repack(old, new)
+    with npzkit.open(new) as npz:
+        assert np.array_equal(npz["k" * 65_531], array)
+    member = forge.Member(
+        b"\x81" * 40_000 + b".npy", forge.npy(array), local={"flags": 0}, central={"flags": 0}
+    )
+    old.write_bytes(forge.archive(member))
+    with pytest.raises(npzkit.NpzkitError):
+        npzkit.repack(old, new, compression="deflated")
+    npzkit.repack(old, new)

@@ -24,6 +24,7 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     FLAG_UTF8,
     LOCAL_HEADER_SIZE,
+    SENTINEL_16,
     VERSION_DEFAULT,
     LocalHeader,
     format_local_header,
@@ -104,9 +105,14 @@ def format_index(index: SeekIndex) -> bytes:
 
 
 def format_index_member(name: str, index: SeekIndex) -> bytes:
-    """Format the hidden member for the member `name`: local header and index."""
-    data = format_index(index)
+    """Format the hidden member for the member `name`: local header and index.
+
+    Nothing where its name, longer than the member's, is too long for a header.
+    """
     raw_name = index_name(name).encode()
+    if len(raw_name) > SENTINEL_16:
+        return b""
+    data = format_index(index)
     flags = 0 if raw_name.isascii() else FLAG_UTF8
     size = len(data)
     header = LocalHeader(

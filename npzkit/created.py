@@ -12,6 +12,7 @@ import contextlib
 import math
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -74,13 +75,33 @@ class CreatedArray(abc.ABC):
         ------
         ValueError
             The shape does not fit, or the array has no room for so many rows.
+        UnsupportedError
+            A masked array.
         ClosedArchiveError
             The array is sealed, or its archive discarded.
+
+        Notes
+        -----
+        Rows that cannot be cast discard the archive where the array grows:
+        some of them may be in the file.
         """
-        array = np.asanyarray(rows)
+        array = self._as_array(rows)
         with self._alone():
             self._check_open()
             self._append_rows(array)
+
+    def _as_array(self, value: Any) -> np.ndarray[Any, Any]:
+        """Make an array of what is assigned, as numpy does: what has no dtype takes this one."""
+        if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
+            return np.asarray(value, self.dtype)
+        array: np.ndarray[Any, Any] = np.asanyarray(value)
+        masked = sys.modules.get("numpy.ma")
+        if masked is not None and isinstance(array, masked.MaskedArray):
+            raise UnsupportedError(
+                "a masked array would lose its mask", key=self.key,
+                remedy="Write array.filled() instead, or data and mask to two arrays.",
+            )  # fmt: skip
+        return array
 
     def _append_rows(self, array: np.ndarray[Any, Any]) -> None:
         if array.shape == self.shape[1:] and self.shape:
@@ -267,7 +288,7 @@ class FilledArray(CreatedArray):
 
     def _apart(self, value: Any) -> np.ndarray[Any, Any]:
         """Return a value that stays as it is while it is written, also one of the map."""
-        array: np.ndarray[Any, Any] = np.asanyarray(value)
+        array = self._as_array(value)
         if self._mapped is not None and np.may_share_memory(array, self._mapped[0]):
             return array.copy()
         return array

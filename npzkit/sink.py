@@ -94,28 +94,33 @@ class FileSink(Sink):
     def __init__(self, file: Any, *, owned: bool = False) -> None:
         self._file = file
         self._owned = owned
+        # The file has one position, and created arrays are filled while others are added.
+        self._lock = threading.RLock()
         self.can_patch = _is_seekable(file)
         self.can_read = self.can_patch and file.readable()
         self._start = file.tell() if self.can_patch else 0
 
     def write(self, data: Buffer) -> None:
-        write_all(self._file, data)
-        self.position += len(data)
+        with self._lock:
+            write_all(self._file, data)
+            self.position += len(data)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        self._file.seek(self._start + offset)
-        done = 0
-        while done < len(view):
-            count = self._file.readinto(view[done:])
-            if not count:
-                raise OSError(errno.EIO, "the file object does not give back what it took")
-            done += count
-        self._file.seek(self._start + self.position)
+        with self._lock:
+            self._file.seek(self._start + offset)
+            done = 0
+            while done < len(view):
+                count = self._file.readinto(view[done:])
+                if not count:
+                    raise OSError(errno.EIO, "the file object does not give back what it took")
+                done += count
+            self._file.seek(self._start + self.position)
 
     def patch(self, offset: int, data: Buffer) -> None:
-        self._file.seek(self._start + offset)
-        write_all(self._file, data)
-        self._file.seek(self._start + self.position)
+        with self._lock:
+            self._file.seek(self._start + offset)
+            write_all(self._file, data)
+            self._file.seek(self._start + self.position)
 
     def commit(self) -> None:
         if hasattr(self._file, "flush"):

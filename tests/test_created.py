@@ -450,3 +450,66 @@ def test_a_shape_that_is_too_big_changes_nothing(tmp_path, shape, compression):
             w.create("a", shape, "f8", compression=compression)
         w["b"] = np.arange(3)
     assert files(tmp_path / "a.npz") == ["b"]
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_no_mask_is_lost_in_rows(tmp_path, compression):
+    """A masked array is refused, as by add."""
+    masked = np.ma.array([1.0, 2.0], mask=[0, 1])
+    with (
+        npzkit.NpzWriter(tmp_path / "a.npz", compression=compression) as w,
+        w.create("x", (None,), "f8") as dst,
+        pytest.raises(UnsupportedError),
+    ):
+        dst.append(masked)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_dtypes_without_bytes_and_of_several_values(tmp_path, compression):
+    """S0 writes nothing, and a subarray's dimensions become the array's."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, compression=compression) as w:
+        with w.create("empty", 3, "S0") as dst:
+            dst.append(["", "", ""])
+        with w.create("pairs", 3, ("f4", (2,))) as dst:
+            dst.append(np.ones((3, 2)))
+    assert loaded(path, "empty").shape == (3,)
+    assert loaded(path, "pairs").tolist() == [[1.0, 1.0]] * 3
+
+
+def test_a_file_object_is_filled_while_arrays_are_added():
+    """Threads that fill one array and add others do not write at each other's places."""
+    stream = io.BytesIO()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with npzkit.NpzWriter(stream) as w:
+            dst = w.create("x", (2000, 100), "i4")
+
+            def fill():
+                for row in range(2000):
+                    dst[row : row + 1] = row
+
+            filling = threading.Thread(target=fill)
+            filling.start()
+            for number in range(200):
+                w.add(f"a{number}", np.full(50, number))
+            filling.join()
+    finally:
+        sys.setswitchinterval(interval)
+    arrays = npzkit.open(stream).load_all()
+    assert (arrays.pop("x") == np.arange(2000)[:, None]).all()
+    assert all((array == number).all() for number, array in enumerate(arrays.values()))
+
+
+def test_plain_values_are_taken_as_numpy_takes_them(tmp_path):
+    """Numbers that do not fit are refused, and tuples fill the fields of a structure."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with w.create("small", 4, "u1") as dst:
+            with pytest.raises(OverflowError):
+                dst[0:2] = 300
+            dst[0:2] = 200
+        with w.create("records", 2, "i4,f8") as dst:
+            dst[0:2] = (1, 2.5)
+    assert loaded(tmp_path / "a.npz", "small").tolist() == [200, 200, 0, 0]
+    assert loaded(tmp_path / "a.npz", "records").tolist() == [(1, 2.5)] * 2

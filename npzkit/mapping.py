@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.codecs import METHOD_NAMES, STORED, crc32
-from npzkit.errors import NotMappableError, StaleArchiveError
+from npzkit.errors import NotMappableError, NpzkitError, StaleArchiveError
 from npzkit.info import ArrayInfo
 from npzkit.shared_file import SharedFile
 from npzkit.source import FileSource, Source, open_source
@@ -81,9 +81,14 @@ _mapped: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 @atexit.register
 def _flush_all() -> None:
     """Leave no member with a CRC that is not its own when Python ends."""
+    errors = []
     for pages in list(_mapped):
-        if not pages.closed:
-            pages.flush()
+        try:
+            pages.flush_own()
+        except (NpzkitError, OSError) as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 class WritablePages(mmap.mmap):
@@ -108,9 +113,14 @@ class WritablePages(mmap.mmap):
                 crc = crc32(member[start : start + _STEP_SIZE], crc)
         self._seal(crc)
 
-    def __del__(self) -> None:
-        if hasattr(self, "_seal") and os.getpid() == self._process and not sys.is_finalizing():
+    def flush_own(self) -> None:
+        """Flush in the process that mapped them; a forked child leaves that to it."""
+        if hasattr(self, "_seal") and not self.closed and os.getpid() == self._process:
             self.flush()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.flush_own()
 
 
 def map_writable(
@@ -131,7 +141,7 @@ def map_writable(
         Where its bytes begin in the file.
     source : FileSource
     starts : sequence of int
-        Offsets at which the archive may begin in the file.
+        As of `npzkit.zip.directory.read_directory`.
     done : callable
         Called when a new CRC was written.
 
@@ -150,8 +160,10 @@ def map_writable(
 
     def seal(crc: int) -> None:
         with os.fdopen(os.dup(file.descriptor), "rb", buffering=0) as reader:
-            reseal(open_source(reader), file, entry, crc, starts)
+            reseal(open_source(reader), file, entry, crc, starts=starts)
         done()
+        if source.path is not None:
+            _check_same(source.path, file.descriptor)
 
     pages.track(seal, before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages
@@ -167,14 +179,23 @@ def _open_for_writing(source: Source) -> SharedFile:
             )
         return SharedFile(None, source.file.fileno())
     file = SharedFile(source.path)
-    here, there = os.fstat(source.file.fileno()), os.fstat(file.descriptor)
+    _check_same(source.path, source.file.fileno())
+    return file
+
+
+def _check_same(path: str, descriptor: int) -> None:
+    """Raise where a file was put in the place of the one that is open."""
+    here = os.fstat(descriptor)
+    try:
+        there = os.stat(path)
+    except FileNotFoundError:
+        return
     if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
         raise StaleArchiveError(
-            "the path leads to another file than the one that is open",
-            path=source.path,
-            remedy="Open it again.",
+            "the path leads to another file than the one that is open and mapped",
+            path=path,
+            remedy="Open it again; what was written through the map is in the old file alone.",
         )
-    return file
 
 
 def _filename(source: Source) -> Any:

@@ -530,7 +530,8 @@ class NpzFile(Mapping[str, Any]):
         def changed() -> None:
             npz = archive()
             if npz is not None and npz._is_open:
-                npz._entries = read_directory(self_source, starts=starts, limits=Limits()).entries
+                now = read_directory(self_source, starts=starts, silent=True, limits=Limits())
+                npz._entries = now.entries
 
         self_source, starts = self._source, self._starts
         try:

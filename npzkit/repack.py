@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from npzkit.codecs import DEFLATED, STORED, check_level, method_number
+from npzkit.codecs import DEFLATED, STORED, check_level, crc32, method_number
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
 from npzkit.limits import Limits
@@ -103,8 +103,8 @@ def repack(
     Raises
     ------
     NpzkitError
-        The archive, or a member that is deflated anew, is damaged; `dst` stays
-        as it was.
+        The archive is damaged, or a member that is stored or deflated anew;
+        `dst` stays as it was.
     UnsupportedError
         A member is encrypted, or in a method that is missing here.
     OSError
@@ -216,7 +216,7 @@ def _copy(
     if entry.method == STORED:
         prefix = source.read_at(start, min(PREFIX_SIZE, entry.compressed_size))
         lead_size = _header_size(prefix)
-    pieces = _pieces(source, start, entry.compressed_size)
+    pieces = _pieces(source, start, entry)
     writer.copy_member(
         entry, pieces, member.seek_index, extra=foreign_extra(entry.extra), alignment=align,
         lead_size=lead_size,
@@ -233,9 +233,15 @@ def _header_size(prefix: bytes) -> int:
         return 0
 
 
-def _pieces(source: Source, start: int, size: int) -> Iterator[bytes]:
+def _pieces(source: Source, start: int, entry: Entry) -> Iterator[bytes]:
+    """Read a member's bytes as they are; of stored ones the CRC is compared."""
+    size, crc = entry.compressed_size, 0
     for offset in range(start, start + size, _PIECE_SIZE):
-        yield source.read_at(offset, min(_PIECE_SIZE, start + size - offset))
+        piece = source.read_at(offset, min(_PIECE_SIZE, start + size - offset))
+        crc = crc32(piece, crc)
+        yield piece
+    if entry.method == STORED:
+        check_crc32(crc, entry, start)
 
 
 def _recode(

@@ -7,8 +7,10 @@ import io
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 
+import forge
 import npzkit
 import numpy as np
 import pytest
@@ -177,3 +179,49 @@ def test_an_archive_behind_other_bytes_is_written_through_a_map(path, tmp_path):
     assert data[:size] == path.read_bytes()
     path.write_bytes(data[size:])
     assert is_sound(path)
+
+
+def test_a_torn_end_is_warned_of_once(tmp_path):
+    """Flushing says nothing that opening has said."""
+    path = tmp_path / "torn.npz"
+    npzkit.save(path, {"x": np.arange(5.0)})
+    path.write_bytes(path.read_bytes() + b"junk")
+    with pytest.warns(npzkit.TornArchiveWarning):
+        npz = npzkit.open(path)
+    with warnings.catch_warnings(), npz:
+        warnings.simplefilter("error")
+        mapped = npz.memmap("x", "r+")
+        mapped[0] = 9
+        mapped.flush()
+        assert npz["x"][0] == 9
+
+
+def test_names_of_the_same_bytes_are_told_apart(tmp_path):
+    """The CRC goes to the entry whose flags decode the name as it was asked for."""
+    path = tmp_path / "a.npz"
+    name = "\xfc.npy".encode()
+    members = [
+        forge.Member(name, forge.npy(np.arange(4.0))),
+        forge.Member(name, forge.npy(np.ones(4)), local={"flags": 0}, central={"flags": 0}),
+    ]
+    path.write_bytes(forge.archive(*members))
+    with npzkit.open(path) as npz:
+        npz.memmap("\xfc", "r+")[0] = 7
+    with npzkit.open(path) as npz:
+        assert [array[0] for array in npz.values()] == [7, 1]
+
+
+def test_a_flush_behind_a_replaced_file_is_no_silent_loss(path):
+    """Where another file took the path meanwhile, flushing says that the changes went astray."""
+    npz = npzkit.open(path)
+    mapped = npz.memmap("a1", "r+")
+    mapped[0] = 5
+    with pytest.raises(ChecksumError):
+        npzkit.repack(path)
+    npzkit.save(path, {"a1": np.arange(3)})
+    with pytest.raises(StaleArchiveError, match="another file"):
+        mapped.flush()
+    with pytest.raises(StaleArchiveError, match="another file"):
+        npz.close()
+    assert is_sound(path)
+    mapped._mmap.track(lambda crc: None, 0, 0)

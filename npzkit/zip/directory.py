@@ -69,7 +69,12 @@ class Directory(NamedTuple):
 
 
 def read_directory(
-    source: Source, *, starts: Sequence[int] = (0,), strict: bool = False, limits: Limits
+    source: Source,
+    *,
+    starts: Sequence[int] = (0,),
+    strict: bool = False,
+    silent: bool = False,
+    limits: Limits,
 ) -> Directory:
     """Find and read the central directory.
 
@@ -81,6 +86,8 @@ def read_directory(
         from its start, or from the file's.
     strict : bool, default False
         Raise where a torn end or a repeated name would only warn.
+    silent : bool, default False
+        Do not warn: who opened the archive was told.
     limits : Limits
         ``member_count`` and ``total_size`` are checked here.
 
@@ -99,12 +106,18 @@ def read_directory(
     tail = source.read_at(tail_offset, source.size - tail_offset)
     end = find_end(source, tail, tail_offset)
     if end is not None:
-        return _read(source, end, starts, strict, limits)
-    return _read_last_commit(source, starts, strict, limits)
+        return _read(source, end, starts, strict, limits, silent=silent)
+    return _read_last_commit(source, starts, strict, limits, silent=silent)
 
 
 def _read(
-    source: Source, end: End, starts: Sequence[int], strict: bool, limits: Limits
+    source: Source,
+    end: End,
+    starts: Sequence[int],
+    strict: bool,
+    limits: Limits,
+    *,
+    silent: bool = False,
 ) -> Directory:
     """Check the end record against the file and read the entries it counts."""
     record = end.record
@@ -119,7 +132,7 @@ def _read(
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
     named, names = _parse(data, record.entry_count, base, start, offset)
-    if len(named) < len(names):
+    if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
     if limits.total_size is not None:
         _check_total(named, limits.total_size)
@@ -164,10 +177,10 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
 
 
 def _read_last_commit(
-    source: Source, starts: Sequence[int], strict: bool, limits: Limits
+    source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool = False
 ) -> Directory:
     """Read the last complete directory of an archive with a torn end."""
-    directory = _find_last_commit(source, starts, strict, limits)
+    directory = _find_last_commit(source, starts, strict, limits, silent=silent)
     if directory is None:
         raise ZipFormatError(
             f"not a zip archive: {describe(source)}",
@@ -183,6 +196,8 @@ def _read_last_commit(
             expected="none",
             remedy="Open it without strict=True to read what was committed.",
         )
+    if silent:
+        return directory
     warn(
         f"{torn} bytes follow the end of the archive: an append was cut short, or something "
         "was added. What was committed before is read.",
@@ -192,7 +207,7 @@ def _read_last_commit(
 
 
 def _find_last_commit(
-    source: Source, starts: Sequence[int], strict: bool, limits: Limits
+    source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool
 ) -> Directory | None:
     """Try end records from the last to the first, in time linear in the file."""
     budget = 2 * source.size
@@ -203,7 +218,7 @@ def _find_last_commit(
             budget -= end.record.directory_size
             if budget < 0:
                 break
-            return _read(source, end, starts, strict, limits)
+            return _read(source, end, starts, strict, limits, silent=silent)
         except (ZipFormatError, UnsupportedError):
             continue
     return None

@@ -33,7 +33,7 @@ def check_resealable(entry: Entry) -> None:
 
 
 def reseal(
-    source: Source, file: SharedFile, entry: Entry, crc32: int, starts: Sequence[int] = (0,)
+    source: Source, file: SharedFile, entry: Entry, crc32: int, *, starts: Sequence[int] = (0,)
 ) -> None:
     """Write a member's CRC into its local header and its entry.
 
@@ -46,14 +46,14 @@ def reseal(
     crc32 : int
         Of the member's bytes as they are now.
     starts : sequence of int
-        Offsets at which the archive may begin.
+        As of `read_directory`.
 
     Raises
     ------
     StaleArchiveError
         The member is no longer listed where it was.
     """
-    directory = read_directory(source, starts=starts, limits=Limits())
+    directory = read_directory(source, starts=starts, silent=True, limits=Limits())
     now = directory.entries.get(entry.name)
     if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
         raise StaleArchiveError(
@@ -72,12 +72,19 @@ def reseal(
 
 
 def _find_entry(data: bytes, entry: Entry) -> int:
-    """Return where a member's entry, the last of its name, lies in the directory."""
+    """Return where a member's entry, the last of its name, lies in the directory.
+
+    Bytes are a name only together with flags and extra field, which say how to
+    decode them.
+    """
     position = found = 0
     while data.startswith(b"PK\x01\x02", position):
-        name_size, extra_size, comment_size = ENTRY_FIELDS.unpack_from(data, position)[6:9]
+        fields = ENTRY_FIELDS.unpack_from(data, position)
+        name_size, extra_size, comment_size = fields[6:9]
         name_end = position + CENTRAL_ENTRY_SIZE + name_size
-        if data[position + CENTRAL_ENTRY_SIZE : name_end] == entry.raw_name:
+        extra_end = name_end + extra_size
+        names = data[position + CENTRAL_ENTRY_SIZE : extra_end]
+        if fields[1] == entry.flags and names == entry.raw_name + entry.extra:
             found = position
-        position = name_end + extra_size + comment_size
+        position = extra_end + comment_size
     return found

@@ -350,9 +350,12 @@ class NpzWriter:
 
     def _write_more(self, write: Callable[..., None], *args: Any) -> None:
         """Write more of an array that was created."""
+        # In a forked child the lock may be held for ever.
+        self._check_open()
         self._alone(self._guarded, write, *args)
 
     def _seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
+        self._check_open()
         self._alone(self._guarded, self._seal_alone, created, seal)
 
     def _seal_alone(self, created: CreatedArray, seal: Callable[[], None]) -> None:

@@ -6,6 +6,7 @@ child to find dead. The work releases the GIL: reads, CRCs, deflate both ways.
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections import deque
@@ -43,9 +44,9 @@ def thread_count(threads: int | None) -> int:
         if hasattr(os, "sched_getaffinity"):
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
-    if not isinstance(threads, int) or threads < 1:
+    if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads < 1:
         raise ValueError(f"threads must be a positive integer or None, not {threads!r}")
-    return threads
+    return operator.index(threads)
 
 
 def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:

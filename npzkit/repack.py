@@ -77,7 +77,7 @@ def repack(
 
     Parameters
     ----------
-    src : path or file object
+    src : path, bytes-like or file object
     dst : path or file object, optional
         None replaces `src`, which must be a path: its old file stays until the
         new one is complete, and is kept by whoever has it open.
@@ -126,8 +126,8 @@ def repack(
         raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
     if dst is None:
-        if hasattr(src, "read"):
-            raise ValueError("dst is needed where src is a file object")
+        if not isinstance(src, (str, os.PathLike)):
+            raise ValueError("dst is needed where src is not a path")
         dst = src
     source = open_source(src)
     try:
@@ -181,7 +181,8 @@ def _copy_all(
             if member.method is None:
                 _copy(source, member, writer, pipeline, align)
             else:
-                _recode(source, member, writer, pipeline, coding._replace(method=member.method))
+                member_coding = coding._replace(method=member.method)
+                _recode(source, member, writer, pipeline, member_coding, align)
         except NpzkitError as error:
             raise error.locate(key=entry.name) from error.__cause__
         done += entry.uncompressed_size
@@ -245,7 +246,12 @@ def _pieces(source: Source, start: int, entry: Entry) -> Iterator[bytes]:
 
 
 def _recode(
-    source: Source, member: _Member, writer: ZipWriter, pipeline: Pipeline, coding: Coding
+    source: Source,
+    member: _Member,
+    writer: ZipWriter,
+    pipeline: Pipeline,
+    coding: Coding,
+    align: int,
 ) -> None:
     """Write a member's uncompressed bytes in another way; its CRC is compared."""
     entry = member.entry
@@ -258,12 +264,15 @@ def _recode(
             remedy="Keep its bytes as they are: compression=None, seekable=False.",
         )
     stream = MemberStream(source, entry, member.start)
+    data = stream.read_up_to(_PIECE_SIZE)
     written = writer.begin_member(
         entry.name, entry.uncompressed_size, pipeline,
-        coding=coding, extra=foreign_extra(entry.extra),
+        coding=coding, extra=foreign_extra(entry.extra), alignment=align,
+        lead_size=_header_size(data[:PREFIX_SIZE]),
     )  # fmt: skip
-    while data := stream.read_up_to(_PIECE_SIZE):
+    while data:
         written.write(memoryview(data))
+        data = stream.read_up_to(_PIECE_SIZE)
     stream.finish()
     written.finish()
     pipeline.drain()

@@ -190,6 +190,7 @@ class PathSink(Sink):
         self._process = os.getpid()
         self._durable = durable
         self._buffer = bytearray()
+        self._flushed = 0
         self._lock = threading.Lock()
         directory = os.path.dirname(self._path)
         self.path = self._temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
@@ -225,10 +226,12 @@ class PathSink(Sink):
             self._flush()
             self._write_at(self.position, memoryview(data))
             self.position += len(data)
+            self._flushed = self.position
 
     def _flush_before(self, end: int) -> None:
         """Write what was gathered, where bytes before `end` are among it."""
-        if end > self.position - len(self._buffer):
+        # Of what was skipped nothing is, so that threads that fill it never flush.
+        if end > self._flushed:
             self._flush()
 
     def _flush(self) -> None:
@@ -237,6 +240,7 @@ class PathSink(Sink):
             with memoryview(self._buffer) as view:
                 self._write_at(self.position - len(view), view)
             self._buffer.clear()
+        self._flushed = self.position
 
     def _write_at(self, offset: int, view: memoryview) -> None:
         write_at(self.descriptor, self._lock, offset, view)
@@ -254,6 +258,7 @@ class PathSink(Sink):
         self._flush()
         self.reserve(size)
         self.position += size
+        self._flushed = self.position
         if os.fstat(self.descriptor).st_size < self.position:
             os.ftruncate(self.descriptor, self.position)
 

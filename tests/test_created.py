@@ -6,6 +6,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,7 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
+from npzkit.sink import PathSink
 
 
 def loaded(path, key):
@@ -513,3 +515,56 @@ def test_plain_values_are_taken_as_numpy_takes_them(tmp_path):
             dst[0:2] = (1, 2.5)
     assert loaded(tmp_path / "a.npz", "small").tolist() == [200, 200, 0, 0]
     assert loaded(tmp_path / "a.npz", "records").tolist() == [(1, 2.5)] * 2
+
+
+def test_filling_never_flushes_what_others_write(tmp_path):
+    """A row that is filled in the middle of another thread's write does not disturb it."""
+
+    class Interrupted(bytearray):
+        def __iadd__(self, data):
+            self.extend(data)
+            sink.patch(96, b"1234")
+            return self
+
+    sink = PathSink(str(tmp_path / "a"), exclusive=False, durable=False)
+    sink.skip(100)
+    sink._buffer = Interrupted()
+    sink.write(b"abc")
+    sink.commit()
+    assert (tmp_path / "a").read_bytes() == bytes(96) + b"1234" + b"abc"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_forked_while_rows_are_written(tmp_path, monkeypatch):
+    """A child that appends to its parent's array gets an error and does not wait."""
+    writing, done = threading.Event(), threading.Event()
+    pwrite = os.pwrite
+
+    def slow(*args):
+        writing.set()
+        done.wait(30)
+        return pwrite(*args)
+
+    w = npzkit.NpzWriter(tmp_path / "a.npz")
+    dst = w.create("x", (None,), "f8")
+    monkeypatch.setattr(os, "pwrite", slow)
+    thread = threading.Thread(target=dst.append, args=(np.ones(500_000),))
+    thread.start()
+    writing.wait(30)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            signal.alarm(20)  # a child that hangs is killed
+            with pytest.raises(ClosedArchiveError, match="forked child"):
+                dst.append([1.0])
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    done.set()
+    thread.join()
+    w.close()
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["x"].sum() == 500_000

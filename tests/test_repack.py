@@ -191,6 +191,8 @@ def test_what_cannot_be_repacked_is_refused(tmp_path):
             npzkit.repack(good, tmp_path / "a.npz", **arguments)
     with pytest.raises(ValueError, match="dst is needed"):
         npzkit.repack(io.BytesIO(good.read_bytes()))
+    with pytest.raises(ValueError, match="dst is needed"):
+        npzkit.repack(good.read_bytes())
     assert os.listdir(tmp_path) == []
 
 
@@ -250,3 +252,36 @@ def test_names_that_are_as_long_as_they_can_be(tmp_path):
     with pytest.raises(npzkit.NpzkitError):
         npzkit.repack(old, new, compression="deflated")
     npzkit.repack(old, new)
+
+
+@pytest.mark.parametrize("align", [64, 4096])
+def test_members_stored_anew_are_aligned(tmp_path, align):
+    """What was deflated begins where it was asked for, behind a short header too."""
+    header = b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }".ljust(
+        69
+    ) + b"\n"  # fmt: skip
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, a=np.arange(5), b=np.eye(3))
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x.npy", header + np.arange(4.0).tobytes())
+    npzkit.repack(path, compression="stored", align=align)
+    with npzkit.open(path) as npz:
+        assert [npz.info(key).data_offset % align for key in npz] == [0, 0, 0]
+        assert npz.memmap("x").tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("method", "version"), [(zipfile.ZIP_BZIP2, 46), (zipfile.ZIP_LZMA, 63)], ids=["bzip2", "lzma"]
+)
+def test_the_version_a_method_needs_is_written(method, version):
+    """Both headers say which version reads the method, and no zip64 comes with it."""
+    old, new = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(old, "w", method) as archive, archive.open("x.npy", "w") as member:
+        np.lib.format.write_array(member, np.arange(100))
+    npzkit.repack(old, new)
+    local = new.getvalue()[:30]
+    assert int.from_bytes(local[4:6], "little") == version
+    assert int.from_bytes(local[28:30], "little") == 0
+    with zipfile.ZipFile(new) as archive:
+        assert archive.infolist()[0].extract_version == version
+        assert archive.testzip() is None

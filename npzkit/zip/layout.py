@@ -79,7 +79,7 @@ def local_bytes(
         # Section 4.5.3: in a local header both sizes must be there.
         extra = format_zip64([header.uncompressed_size, header.compressed_size]) + extra
         header = header._replace(
-            version_needed=records.VERSION_ZIP64,
+            version_needed=max(header.version_needed, records.VERSION_ZIP64),
             compressed_size=SENTINEL_32,
             uncompressed_size=SENTINEL_32,
         )
@@ -93,7 +93,8 @@ def local_bytes(
 
 def needs_zip64(header: LocalHeader) -> bool:
     return (
-        header.version_needed >= records.VERSION_ZIP64
+        # Of a method's own version, such as LZMA's, nothing follows.
+        header.version_needed == records.VERSION_ZIP64
         or max(header.uncompressed_size, header.compressed_size) >= SENTINEL_32
     )
 
@@ -123,11 +124,11 @@ def central_bytes(entry: CentralEntry) -> bytes:
     names = ("uncompressed_size", "compressed_size", "header_offset")
     large = {name: value for name in names if (value := getattr(entry, name)) >= SENTINEL_32}
     if large:
-        zip64_version = records.CREATE_SYSTEM_UNIX | records.VERSION_ZIP64
+        version = max(entry.version_needed, records.VERSION_ZIP64)
         entry = entry._replace(
             extra=format_zip64(list(large.values())) + entry.extra,
-            version_made_by=zip64_version,
-            version_needed=records.VERSION_ZIP64,
+            version_made_by=records.CREATE_SYSTEM_UNIX | version,
+            version_needed=version,
             **cast(Any, dict.fromkeys(large, SENTINEL_32)),
         )
     return records.format_central_entry(entry)

@@ -14,7 +14,7 @@ from npzkit.parallel import Pipeline
 from npzkit.sink import Sink
 from npzkit.zip.deflate import DeflatedData
 from npzkit.zip.extra import format_padding
-from npzkit.zip.layout import ZIP64_SIZE, local_bytes, local_header, needs_zip64
+from npzkit.zip.layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LocalHeader
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
 
@@ -53,6 +53,16 @@ class MemberWriter:
     Its header waits for the member's end where little comes, or where the sink
     cannot be patched; else it is put down at once and patched at the end.
 
+    Parameters
+    ----------
+    sink : Sink
+    enter : callable
+        Lists the member: takes its header and where that lies.
+    layout : callable
+        Formats its header for the offset it is put at.
+    name, size, pipeline, coding, extra
+        As in `npzkit.zip.writer.ZipWriter.begin_member`.
+
     Attributes
     ----------
     size : int
@@ -65,6 +75,7 @@ class MemberWriter:
         self,
         sink: Sink,
         enter: Callable[[LocalHeader, int], object],
+        layout: Callable[[LocalHeader, int], bytes],
         name: str,
         size: int | None,
         pipeline: Pipeline,
@@ -74,7 +85,7 @@ class MemberWriter:
         self.size = 0
         self.crc32 = 0
         self._sink = sink
-        self._enter = enter
+        self._enter, self._layout = enter, layout
         self._name = name
         self._header = local_header(name, coding.method, size, extra)
         self._has_room = size is None
@@ -93,7 +104,10 @@ class MemberWriter:
         )
 
     def write_start(self, data: bytes) -> None:
-        """Write the first bytes, which `finish` may replace by as many others."""
+        """Write the first bytes, which `finish` may replace by as many others.
+
+        Deflated, they must be fewer than a chunk's.
+        """
         self._pipeline.drain()
         self._start = data
         self.size = len(data)
@@ -136,7 +150,7 @@ class MemberWriter:
     def _put_header(self, header: LocalHeader) -> None:
         """Put down the header, and all that waited for it."""
         self._offset = self._sink.position
-        local = local_bytes(header, self._offset, has_room=self._has_room)
+        local = self._layout(header, self._offset)
         self._start_offset += self._offset + len(local)
         self._sink.write(local)
         for data in self._kept:
@@ -152,13 +166,10 @@ class MemberWriter:
         )
         if start is not None and start != self._start:
             header = header._replace(crc32=self._crc_with(start, header.crc32))
-        was_put = self._offset >= 0
-        if not was_put:
+        if self._offset < 0:
             self._put_header(header)
-        if was_put:
-            self._sink.patch(
-                self._offset, local_bytes(header, self._offset, has_room=self._has_room)
-            )
+        else:
+            self._sink.patch(self._offset, self._layout(header, self._offset))
         if start is not None and start != self._start:
             self._sink.patch(self._start_offset, start)
         if self._has_room and deflated is not None and not needs_zip64(header):

@@ -28,7 +28,7 @@ from npzkit.zip.layout import (
     local_header,
 )
 from npzkit.zip.member_writer import Coding, MemberWriter
-from npzkit.zip.records import LocalHeader
+from npzkit.zip.records import SENTINEL_32, LocalHeader
 from npzkit.zip.sozip import SeekIndex, format_index_member
 
 __all__ = ["Coding", "ReservedMember", "ZipWriter"]
@@ -109,6 +109,8 @@ class ZipWriter:
         *,
         coding: Coding,
         extra: bytes = b"",
+        alignment: int = ALIGNMENT,
+        lead_size: int = 0,
     ) -> MemberWriter:
         """Begin a member whose bytes come one after the other.
 
@@ -119,12 +121,17 @@ class ZipWriter:
             one that can be patched, and room is left for zip64 sizes.
         name, pipeline, coding, extra
             As in `write_member`.
+        alignment, lead_size : int
+            As in `local_bytes`, for a stored member.
         """
         if coding.method == STORED:
             pipeline.drain()
         else:
             self._is_deflating = True
-        return MemberWriter(self.sink, self.enter, name, size, pipeline, coding, extra)
+        layout = partial(
+            local_bytes, alignment=alignment, lead_size=lead_size, has_room=size is None
+        )
+        return MemberWriter(self.sink, self.enter, layout, name, size, pipeline, coding, extra)
 
     def _write_stored(
         self, name: str, pieces: Sequence[Any], size: int, pipeline: Pipeline, extra: bytes
@@ -195,12 +202,18 @@ class ZipWriter:
             add(name)
             add(padding)
             add(data)
-            enter(
-                pack_entry(
-                    central_signature, made_by, version, 0, method, 0, date, crc,
-                    compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
-                ) + name
-            )  # fmt: skip
+            if offset < SENTINEL_32:
+                enter(
+                    pack_entry(
+                        central_signature, made_by, version, 0, method, 0, date, crc,
+                        compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
+                    ) + name
+                )  # fmt: skip
+            else:
+                header = LocalHeader(
+                    version, 0, method, 0, date, crc, compressed_size, size, name, b""
+                )
+                self.enter(header, offset)
             offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size
         self.sink.write(b"".join(parts))
 

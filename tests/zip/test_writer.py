@@ -16,7 +16,7 @@ import pytest
 from npzkit.codecs import DEFLATED, STORED
 from npzkit.limits import Limits
 from npzkit.parallel import Pipeline
-from npzkit.sink import open_sink
+from npzkit.sink import Sink, open_sink
 from npzkit.source import BufferSource
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member import data_offset
@@ -251,3 +251,52 @@ def test_headers_larger_than_a_block():
             w.create("a", (None,), dtype)
         w["b"] = np.arange(3)
     assert npzkit.open(stream).files == ["b"]
+
+
+class Counting(Sink):
+    """A sink that keeps what comes, and believes that 4 GiB came before."""
+
+    can_patch = True
+
+    def __init__(self, position):
+        self.start = self.position = position
+        self.data = bytearray()
+
+    def write(self, data):
+        self.data += data
+        self.position += len(data)
+
+    def patch(self, offset, data):
+        self.data[offset - self.start :][: len(data)] = data
+
+    def readinto_at(self, offset, view):
+        raise NotImplementedError
+
+    def commit(self):
+        pass
+
+    def abort(self):
+        pass
+
+
+def test_small_members_behind_4_gib():
+    """Small arrays whose place needs 64 bits are listed with zip64, as any other."""
+    sink = Counting((1 << 32) - 200)
+    writer = ZipWriter(sink)
+    writer.write_small([(b"%d.npy" % i, bytes(100), 0, 100) for i in range(3)], 0)
+    writer.finish()
+    offsets = []
+    position = sink.data.index(b"PK\x01\x02")
+    for _ in range(3):
+        extra_size = int.from_bytes(sink.data[position + 30 : position + 32], "little")
+        offset = int.from_bytes(sink.data[position + 42 : position + 46], "little")
+        if offset == 0xFFFFFFFF:
+            assert extra_size == 12
+            offset = int.from_bytes(sink.data[position + 55 : position + 63], "little")
+        offsets.append(offset)
+        position += 46 + 5 + extra_size
+    assert offsets[0] < 1 << 32 < offsets[2]
+    for i, offset in enumerate(offsets):
+        local = sink.data[offset - sink.start :]
+        assert local[:4] == b"PK\x03\x04"
+        assert local[30:35] == b"%d.npy" % i

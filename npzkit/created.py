@@ -157,6 +157,17 @@ class CreatedArray(abc.ABC):
             if os.getpid() == self._process:
                 self._discard()
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TypeError(
+            f"the array {self.key!r} is being written and cannot be read; "
+            "open the archive when it is closed"
+        )
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
     def _check_open(self) -> None:
         if not self._is_open:
             raise ClosedArchiveError("the array is sealed, or its archive closed", key=self.key)
@@ -203,6 +214,12 @@ class AppendedArray(CreatedArray):
         super().__init__(key, (shape[0] or 0, *shape[1:]), dtype)
         self._row_count = shape[0]
         self._write, self._on_seal, self._on_discard = write, seal, discard
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            f"the array {self.key!r} is written by dst.append(rows): it is deflated, or its "
+            "number of rows is not known. Stored and of known shape it takes any part"
+        )
 
     def _append(self, rows: np.ndarray[Any, Any]) -> None:
         count = self._appended + len(rows)
@@ -264,6 +281,19 @@ class FilledArray(CreatedArray):
         self._place, self._offset = place, offset
         self._on_seal, self._on_discard = seal, discard
         self._mapped: tuple[np.memmap[Any, Any], mmap.mmap] | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        """Read a part back, as a fresh array."""
+        self._check_open()
+        array, pages = self._map()
+        part = np.array(array[index], subok=False)
+        _give_back(pages)
+        return part[()] if not part.ndim else part
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("the array is read from the file; dst.memmap() needs no copy")
+        return np.asarray(self[...], dtype)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write a part, given by any index that numpy assigns to.

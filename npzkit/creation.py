@@ -151,6 +151,10 @@ def _check_shape(shape: Any) -> tuple[Any, ...]:
     """Return a shape as a tuple; its first dimension may be None."""
     if shape is None or isinstance(shape, (int, np.integer)):
         shape = (shape,)
+    if isinstance(shape, str) or not hasattr(shape, "__len__") or None in shape[1:]:
+        raise TypeError(
+            f"shape must be integers, of which only the first may be None, not {shape!r}"
+        )
     first, rest = tuple(shape[:1]), index_shape(tuple(shape[1:]))
     checked = first if first == (None,) else index_shape(first)
     if any(n is not None and n < 0 for n in (*checked, *rest)):

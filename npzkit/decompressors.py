@@ -347,11 +347,12 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
     libdeflate = _import_libdeflate()
-    if libdeflate is None:
+    if libdeflate is None or final:
+        # Of bytes behind the end of a stream libdeflate says nothing.
         out = _inflate_by_stream(data, size, final)
     else:
         try:
-            out = libdeflate.deflate_decompress(data if final else _ended(data), size)
+            out = libdeflate.deflate_decompress(_ended(data), size)
         except libdeflate.DeflateError as error:
             raise _damaged("deflate", error) from error
     if len(out) != size:
@@ -390,8 +391,8 @@ def _inflate_by_stream(data: Any, size: int, final: bool) -> bytes:
     out = decoder.decompress(bytes(data), size)
     # What a chunk ends with takes no room, unless there is more than there should be.
     out += decoder.decompress(b"", 1)
-    if final and not decoder.eof:
-        raise _wrong_chunk("no end mark", size)
+    if final and (not decoder.eof or decoder.unused_size):
+        raise _wrong_chunk("no end mark, or bytes behind it", size)
     return out
 
 

@@ -24,9 +24,9 @@ from npzkit.info import ArrayInfo
 from npzkit.shared_file import SharedFile
 from npzkit.source import FileSource, Source, open_source
 from npzkit.zip.entries import Entry
-from npzkit.zip.reseal import check_resealable, reseal
+from npzkit.zip.reseal import Seals, check_resealable
 
-__all__ = ["FileMap", "WritablePages", "map_writable", "why_not_mappable"]
+__all__ = ["FileMap", "WritablePages", "map_writable", "open_for_writing", "why_not_mappable"]
 
 _STEP_SIZE = 1 << 22
 """Bytes whose CRC is taken between two chances for other threads."""
@@ -128,7 +128,7 @@ def map_writable(
     entry: Entry,
     start: int,
     source: Source,
-    starts: Sequence[int],
+    seals: Seals,
     done: Callable[[], None],
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
     """Map a stored member's array for writing.
@@ -140,33 +140,42 @@ def map_writable(
     start : int
         Where its bytes begin in the file.
     source : FileSource
-    starts : sequence of int
-        As of `npzkit.zip.directory.read_directory`.
+    seals : Seals
+        From `open_for_writing`; one for all maps of an archive.
     done : callable
         Called when a new CRC was written.
+    """
+    check_resealable(entry)
+    descriptor = seals.file.descriptor
+    before = start % mmap.ALLOCATIONGRANULARITY
+    size = entry.uncompressed_size
+    pages = WritablePages(descriptor, before + size, offset=start - before)
+
+    def seal(crc: int) -> None:
+        with os.fdopen(os.dup(descriptor), "rb", buffering=0) as reader:
+            seals.write(open_source(reader), entry, crc)
+        done()
+        if source.path is not None:
+            _check_same(source.path, descriptor)
+
+    # The descriptor is open for as long as `seals` is.
+    pages.track(seal, before, size)
+    return _array(info, pages, start - before, "r+", _filename(source)), pages
+
+
+def open_for_writing(source: Source, starts: Sequence[int]) -> Seals:
+    """Open the source's file for writing, for all of its maps.
 
     Raises
     ------
+    NotMappableError
+        A caller's file object is open for reading alone.
     StaleArchiveError
         The path leads to another file by now.
     OSError
         The file cannot be opened for writing.
     """
-    check_resealable(entry)
-    file = _open_for_writing(source)
-    before = start % mmap.ALLOCATIONGRANULARITY
-    size = entry.uncompressed_size
-    pages = WritablePages(file.descriptor, before + size, offset=start - before)
-
-    def seal(crc: int) -> None:
-        with os.fdopen(os.dup(file.descriptor), "rb", buffering=0) as reader:
-            reseal(open_source(reader), file, entry, crc, starts=starts)
-        done()
-        if source.path is not None:
-            _check_same(source.path, file.descriptor)
-
-    pages.track(seal, before, size)
-    return _array(info, pages, start - before, "r+", _filename(source)), pages
+    return Seals(_open_for_writing(source), starts)
 
 
 def _open_for_writing(source: Source) -> SharedFile:

@@ -29,7 +29,13 @@ from npzkit.info import ArrayInfo, describe, format_summary
 from npzkit.keys import keys_of, member_of
 from npzkit.lazyarray import LazyArray
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
-from npzkit.mapping import FileMap, WritablePages, map_writable, why_not_mappable
+from npzkit.mapping import (
+    FileMap,
+    WritablePages,
+    map_writable,
+    open_for_writing,
+    why_not_mappable,
+)
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
@@ -38,6 +44,7 @@ from npzkit.streaming import LocatedStream
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.random_access import RandomAccess
+from npzkit.zip.reseal import Seals
 from npzkit.zip.sozip import find_index
 
 __all__ = ["NpzFile", "open"]
@@ -151,6 +158,7 @@ class NpzFile(Mapping[str, Any]):
         self._zip: zipfile.ZipFile | None = None
         self._zip_stream: io.BufferedReader | None = None
         self._map: FileMap | None = None
+        self._seals: Seals | None = None
         self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
         self._closes_silently = False
         if isinstance(file, zipfile.ZipFile):
@@ -184,7 +192,8 @@ class NpzFile(Mapping[str, Any]):
             if isinstance(error, NpzkitError):
                 error.locate(path=self._path)
             raise
-        self._entries = directory.entries
+        self._listed: Mapping[str, Entry] = directory.entries
+        self._is_outdated = False
         self._comment = directory.comment
         self._end_offset = directory.end_offset
         self._reader = MemberReader(
@@ -318,8 +327,8 @@ class NpzFile(Mapping[str, Any]):
         Returns
         -------
         dict of str to numpy.ndarray
-            In the order of `keys`, or of the archive. Fresh and writable;
-            small neighbours may share up to 1 MiB of memory.
+            In the order of `keys`, or of the archive. Fresh and writable, also
+            under `mmap_mode`; small neighbours may share up to 1 MiB of memory.
 
         Raises
         ------
@@ -529,13 +538,13 @@ class NpzFile(Mapping[str, Any]):
 
         def changed() -> None:
             npz = archive()
-            if npz is not None and npz._is_open:
-                now = read_directory(self_source, starts=starts, silent=True, limits=Limits())
-                npz._entries = now.entries
+            if npz is not None:
+                npz._is_outdated = True
 
-        self_source, starts = self._source, self._starts
         try:
-            array, pages = map_writable(info, entry, start, self._source, starts, changed)
+            if self._seals is None:
+                self._seals = open_for_writing(self._source, self._starts)
+            array, pages = map_writable(info, entry, start, self._source, self._seals, changed)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
         self._source.is_shared = True
@@ -610,6 +619,16 @@ class NpzFile(Mapping[str, Any]):
         return _reopen, (source.path, source.size, source.modified_ns, self._options)
 
     # -- shared by the above ------------------------------------------------
+
+    @property
+    def _entries(self) -> Mapping[str, Entry]:
+        """The directory, read anew once a map's flush has changed CRCs in it."""
+        if self._is_outdated and self._is_open:
+            self._is_outdated = False
+            self._listed = read_directory(
+                self._source, starts=self._starts, silent=True, limits=Limits()
+            ).entries
+        return self._listed
 
     def _entry(self, key: str) -> Entry:
         return self._entries[self._member(key)]

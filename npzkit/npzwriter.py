@@ -339,7 +339,10 @@ class NpzWriter:
     def _begin(self, plan: Plan) -> CreatedArray:
         self._check_open()
         self._check_free(plan.key, plan.name)
-        hooks = Hooks(self._write_more, self._seal, self.abort)
+        if plan.size is not None and not plan.grows:
+            # Where there is no room nothing is lost.
+            self._sink.reserve(plan.size)
+        hooks = Hooks(self._write_more, self._seal, self._abandon)
         with self._giving_up():
             created = begin(plan, self._zip, self._threads, hooks)
             self._members[plan.name] = plan.key
@@ -520,6 +523,15 @@ class NpzWriter:
         if self._is_inherited():
             self._discard()
         else:
+            self._alone(self._discard)
+
+    def _abandon(self) -> None:
+        """Discard the archive because of an array that was created and not completed."""
+        if self._is_open:
+            self._failure = (
+                "the archive was discarded: an array that was being created was given up, by an "
+                "exception in its block or before it was complete"
+            )
             self._alone(self._discard)
 
     def _discard(self) -> None:

@@ -216,7 +216,8 @@ def test_an_exception_discards_the_archive(tmp_path):
             w["y"] = 1
         with pytest.raises(ClosedArchiveError):
             dst.append([1.0])
-        w.close()
+        with pytest.raises(ClosedArchiveError, match="given up"):
+            w.close()
     assert files(path) == ["old"]
     assert os.listdir(tmp_path) == ["a.npz"]
 
@@ -568,3 +569,37 @@ def test_a_child_forked_while_rows_are_written(tmp_path, monkeypatch):
     w.close()
     with npzkit.open(tmp_path / "a.npz") as npz:
         assert npz["x"].sum() == 500_000
+
+
+def test_a_created_array_is_read_back(tmp_path):
+    """A stored one gives parts of itself; one that is appended to says that it does not."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        with w.create("x", (4, 2), "i4") as dst:
+            dst[1] = [5, 6]
+            dst[1] += 1
+            assert dst[1].tolist() == [6, 7]
+            assert dst[1, 1] == 7
+            assert np.asarray(dst, "f8").tolist() == [[0, 0], [6, 7], [0, 0], [0, 0]]
+            assert len(dst) == 4
+        with w.create("log", (None,), "i4") as dst:
+            dst.append([1, 2])
+            assert len(dst) == 2
+            with pytest.raises(TypeError, match="cannot be read"):
+                np.asarray(dst)
+            with pytest.raises(TypeError, match=r"dst\.append"):
+                dst[0] = 3
+
+
+def test_no_room_loses_nothing(tmp_path, monkeypatch):
+    """Where the system cannot give the room, the error comes first and the writer goes on."""
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w:
+        w["before"] = np.arange(3)
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+            patched.setattr(os, "posix_fallocate", full, raising=False)
+            w.create("huge", 10_000_000, "f8")
+        w["after"] = np.arange(3)
+    assert files(tmp_path / "a.npz") == ["before", "after"]

@@ -12,6 +12,7 @@ import zipfile
 
 import forge
 import npzkit
+import npzkit.zip.reseal
 import numpy as np
 import pytest
 from npzkit.errors import ChecksumError, NotMappableError, StaleArchiveError, UnsupportedError
@@ -225,3 +226,22 @@ def test_a_flush_behind_a_replaced_file_is_no_silent_loss(path):
         npz.close()
     assert is_sound(path)
     mapped._mmap.track(lambda crc: None, 0, 0)
+
+
+def test_many_maps_cost_little_each(tmp_path, monkeypatch):
+    """Flushing hundreds of maps walks the directory once, not once for each."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {f"a{i}": np.zeros(3) for i in range(300)})
+    walks = []
+    real = npzkit.zip.reseal.read_directory
+    monkeypatch.setattr(
+        npzkit.zip.reseal, "read_directory", lambda *a, **k: (walks.append(1), real(*a, **k))[1]
+    )
+    with npzkit.open(path) as npz:
+        maps = [npz.memmap(key, "r+") for key in npz]
+        for number, mapped in enumerate(maps):
+            mapped[:] = number
+        npz.flush()
+        assert len(walks) == 1
+        assert npz["a299"].tolist() == [299] * 3
+    assert is_sound(path)

@@ -8,16 +8,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from npzkit.errors import StaleArchiveError, UnsupportedError
+from npzkit.errors import FormatError, StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
 from npzkit.shared_file import SharedFile
 from npzkit.source import Source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.member import data_offset
-from npzkit.zip.records import CENTRAL_ENTRY_SIZE, ENTRY_FIELDS, FLAG_DESCRIPTOR
+from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
+    CENTRAL_ENTRY_SIZE,
+    ENTRY_FIELDS,
+    FLAG_DESCRIPTOR,
+)
 
-__all__ = ["check_resealable", "reseal"]
+__all__ = ["Seals", "check_resealable"]
 
 _LOCAL_CRC32_OFFSET = 14
 _ENTRY_CRC32_OFFSET = 16
@@ -32,59 +37,90 @@ def check_resealable(entry: Entry) -> None:
         )
 
 
-def reseal(
-    source: Source, file: SharedFile, entry: Entry, crc32: int, *, starts: Sequence[int] = (0,)
-) -> None:
-    """Write a member's CRC into its local header and its entry.
+class Seals:
+    """The CRCs of an archive's members, written anew in both places.
+
+    The directory is walked once, and again where the file's size or a header
+    says that it is another.
 
     Parameters
     ----------
-    source, file
-        The archive as it is now, to read from and to write to.
-    entry : Entry
-        As the directory listed it when it was mapped.
-    crc32 : int
-        Of the member's bytes as they are now.
+    file : SharedFile
+        The archive, open for writing.
     starts : sequence of int
         As of `read_directory`.
-
-    Raises
-    ------
-    StaleArchiveError
-        The member is no longer listed where it was.
     """
-    directory = read_directory(source, starts=starts, silent=True, limits=Limits())
-    now = directory.entries.get(entry.name)
-    if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
-        raise StaleArchiveError(
-            "the member is no longer where it was mapped",
-            key=entry.name,
-            remedy="Its changes are in the file, but not listed; open the archive again.",
-        )
-    if now.crc32 == crc32:
-        return
-    data_offset(source, now)
-    start = directory.directory_offset
-    data = source.read_at(start, directory.end_offset - start)
-    value = struct.pack("<L", crc32)
-    file.patch(now.header_offset + _LOCAL_CRC32_OFFSET, value)
-    file.patch(start + _find_entry(data, now) + _ENTRY_CRC32_OFFSET, value)
+
+    def __init__(self, file: SharedFile, starts: Sequence[int]) -> None:
+        self.file = file
+        self._starts = starts
+        self._size = -1
+        self._entries: dict[str, Entry] = {}
+        self._places: dict[tuple[int, bytes], int] = {}
+
+    def write(self, source: Source, entry: Entry, crc32: int) -> None:
+        """Write a member's CRC into its local header and its entry.
+
+        Parameters
+        ----------
+        source : Source
+            The archive as it is now, to read from.
+        entry : Entry
+            As the directory listed it when it was mapped.
+        crc32 : int
+            Of the member's bytes as they are now.
+
+        Raises
+        ------
+        StaleArchiveError
+            The member is no longer listed where it was.
+        """
+        try:
+            now = self._find(source, entry)
+            data_offset(source, now)
+        except FormatError:
+            self._size = -1
+            now = self._find(source, entry)
+            data_offset(source, now)
+        if now.crc32 == crc32:
+            return
+        value = struct.pack("<L", crc32)
+        self.file.patch(now.header_offset + _LOCAL_CRC32_OFFSET, value)
+        self.file.patch(self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value)
+        self._entries[entry.name] = now._replace(crc32=crc32)
+
+    def _find(self, source: Source, entry: Entry) -> Entry:
+        """Return the member's entry as it is now."""
+        if source.size != self._size:
+            directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
+            self._entries, self._size = dict(directory.entries), source.size
+            start = directory.directory_offset
+            data = source.read_at(start, directory.end_offset - start)
+            self._places = _find_entries(data, start)
+        now = self._entries.get(entry.name)
+        if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
+            raise StaleArchiveError(
+                "the member is no longer where it was mapped",
+                key=entry.name,
+                remedy="Its changes are in the file, but not listed; open the archive again.",
+            )
+        return now
 
 
-def _find_entry(data: bytes, entry: Entry) -> int:
-    """Return where a member's entry, the last of its name, lies in the directory.
+def _identity(entry: Entry) -> tuple[int, bytes]:
+    """Bytes are a name only together with flags and extra field, which decode them."""
+    return entry.flags, entry.raw_name + entry.extra
 
-    Bytes are a name only together with flags and extra field, which say how to
-    decode them.
-    """
-    position = found = 0
-    while data.startswith(b"PK\x01\x02", position):
+
+def _find_entries(data: bytes, offset: int) -> dict[tuple[int, bytes], int]:
+    """Return where each entry lies in the file; of equal ones, the last."""
+    places = {}
+    position = 0
+    while data.startswith(CENTRAL_ENTRY_SIGNATURE, position):
         fields = ENTRY_FIELDS.unpack_from(data, position)
         name_size, extra_size, comment_size = fields[6:9]
-        name_end = position + CENTRAL_ENTRY_SIZE + name_size
-        extra_end = name_end + extra_size
-        names = data[position + CENTRAL_ENTRY_SIZE : extra_end]
-        if fields[1] == entry.flags and names == entry.raw_name + entry.extra:
-            found = position
-        position = extra_end + comment_size
-    return found
+        names_offset = position + CENTRAL_ENTRY_SIZE
+        names_end = names_offset + name_size + extra_size
+        places[fields[1], data[names_offset:names_end]] = offset + position
+        position = names_end + comment_size
+    return places

@@ -13,15 +13,19 @@ array([0., 0.])
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from npzkit import errors, format
 from npzkit.drop_ins import load, savez, savez_compressed
 from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
 from npzkit.info import ArrayInfo
-from npzkit.lazyarray import LazyArray
 from npzkit.limits import Limits
 from npzkit.npzfile import NpzFile, open
 from npzkit.npzwriter import NpzWriter, save
-from npzkit.repack import repack
+
+if TYPE_CHECKING:
+    from npzkit.lazyarray import LazyArray
+    from npzkit.repacking import repack
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -43,3 +47,20 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use what most programs never use: `import npzkit` is to be fast."""
+    if name == "LazyArray":
+        from npzkit.lazyarray import LazyArray
+
+        return LazyArray
+    if name == "repack":
+        from npzkit.repacking import repack
+
+        return repack
+    raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ import warnings
 import weakref
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
 
@@ -27,15 +27,7 @@ from npzkit.errors import (
 )
 from npzkit.info import ArrayInfo, describe, format_summary
 from npzkit.keys import keys_of, member_of
-from npzkit.lazyarray import LazyArray
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
-from npzkit.mapping import (
-    FileMap,
-    WritablePages,
-    map_writable,
-    open_for_writing,
-    why_not_mappable,
-)
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
@@ -43,9 +35,13 @@ from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.streaming import LocatedStream
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.random_access import RandomAccess
-from npzkit.zip.reseal import Seals
 from npzkit.zip.sozip import find_index
+
+if TYPE_CHECKING:
+    from npzkit.lazyarray import LazyArray
+    from npzkit.mapping import FileMap, WritablePages
+    from npzkit.zip.random_access import RandomAccess
+    from npzkit.zip.reseal import Seals
 
 __all__ = ["NpzFile", "open"]
 
@@ -430,6 +426,8 @@ class NpzFile(Mapping[str, Any]):
         """
         entry = self._entry(key)
         try:
+            from npzkit.lazyarray import LazyArray
+
             header, _ = self._reader.header(entry)
             if header is None:
                 raise NpyFormatError(
@@ -509,6 +507,8 @@ class NpzFile(Mapping[str, Any]):
         """
         _check_mmap_mode(mode)
         info = self.info(key)
+        from npzkit.mapping import FileMap, why_not_mappable
+
         reason = why_not_mappable(info, self._source)
         if reason is not None:
             what, remedy = reason
@@ -532,6 +532,8 @@ class NpzFile(Mapping[str, Any]):
             raise
 
     def _map_writable(self, key: str, info: ArrayInfo) -> np.memmap[Any, Any]:
+        from npzkit.mapping import map_writable, open_for_writing
+
         entry = self._entry(key)
         start = info.data_offset + info.nbytes - entry.uncompressed_size
         archive = weakref.ref(self)

@@ -15,11 +15,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import NoneType
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from npzkit.codecs import STORED, check_level, method_number
-from npzkit.created import CreatedArray
-from npzkit.creation import Hooks, Plan, begin, plan_array
 from npzkit.errors import ClosedArchiveError, UnsafeNameError
 from npzkit.extension_dtypes import check_attrs
 from npzkit.keys import SUFFIX, check_key, check_keys
@@ -31,6 +29,10 @@ from npzkit.source import name_of
 from npzkit.zip.deflate import deflate_small
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 from npzkit.zip.writer import Coding, ZipWriter
+
+if TYPE_CHECKING:
+    from npzkit.created import CreatedArray
+    from npzkit.creation import Plan
 
 __all__ = ["NpzWriter", "save"]
 
@@ -332,11 +334,15 @@ class NpzWriter:
         name = check_key(key)
         coding = self._coding_for(compression, level, chunk_size, seekable)
         check_attrs(attrs)
+        from npzkit.creation import plan_array
+
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
         plan.check_sink(self._sink, self._name)
         return self._alone(self._begin, plan)
 
     def _begin(self, plan: Plan) -> CreatedArray:
+        from npzkit.creation import Hooks, begin
+
         self._check_open()
         self._check_free(plan.key, plan.name)
         if plan.size is not None and not plan.grows:

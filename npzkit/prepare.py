@@ -32,8 +32,8 @@ SMALL_SIZE = (1 << 16) - 1
 _RUN_SIZE = 1 << 22
 """Bytes of small arrays that are copied and written together."""
 
-Small = tuple[bytes, bytes, int, int]
-"""Name, bytes, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
+Small = tuple[bytes, bytes, bytes, int, int]
+"""Name, bytes in two parts, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
 
 
 def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
@@ -143,6 +143,7 @@ class _Head(NamedTuple):
     Attributes
     ----------
     data : bytes
+    crc32 : int
     nbytes : int
         Of each array.
     dtype : numpy.dtype
@@ -150,6 +151,7 @@ class _Head(NamedTuple):
     """
 
     data: bytes
+    crc32: int
     nbytes: int
     dtype: np.dtype[Any]
 
@@ -176,9 +178,13 @@ class SmallArrays:
         """Yield them as members: their bytes copied, and encoded where that is asked for."""
         for name, head, array in zip(self.names, self.heads, self.arrays, strict=True):
             # "A" is the order in which every array is written.
-            data = head[0] + array.tobytes("A")
-            crc = crc32(data)
-            yield name.encode(), data if encode is None else encode(data), crc, len(data)
+            data = array.tobytes("A")
+            size = len(head[0]) + len(data)
+            if encode is None:
+                yield name.encode(), head[0], data, crc32(data, head[1]), size
+            else:
+                data = head[0] + data
+                yield name.encode(), b"", encode(data), crc32(data), size
 
 
 Heads = dict[tuple[Any, ...], "_Head | None"]
@@ -227,7 +233,7 @@ def gather(
                 run.names.append(name)
                 run.heads.append(head)
                 run.arrays.append(array)
-                size += head[1]
+                size += head[2]
                 if size > _RUN_SIZE:
                     yield run
                     run, size = SmallArrays(), 0
@@ -247,4 +253,8 @@ def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     if not is_plain or array.nbytes > largest:
         return None
     data = array_header(array)
-    return _Head(data, array.nbytes, dtype) if len(data) + array.nbytes <= largest else None
+    return (
+        _Head(data, crc32(data), array.nbytes, dtype)
+        if len(data) + array.nbytes <= largest
+        else None
+    )

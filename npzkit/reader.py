@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -52,10 +52,12 @@ from npzkit.zip.member import (
     find_data,
     header_end,
 )
-from npzkit.zip.random_access import RandomAccess, open_random_access
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
 from npzkit.zip.stream import MemberStream
+
+if TYPE_CHECKING:
+    from npzkit.zip.random_access import RandomAccess
 
 __all__ = [
     "CHUNKED_SIZE",
@@ -317,6 +319,8 @@ class MemberReader:
         access = self._accesses.get(entry.name)
         if access is None:
             check_entry(entry, self.size_limit)
+            from npzkit.zip.random_access import open_random_access
+
             access = open_random_access(self.source, entry, data_offset(self.source, entry))
             # Of two threads that get here, both take the first one's.
             access = self._accesses.setdefault(entry.name, access)

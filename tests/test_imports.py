@@ -48,7 +48,7 @@ LAYERS = [
     {"metadata", "extension_dtypes", "info", "mapping"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray"},
     {"prepare", "created", "creation"},
-    {"npzfile", "npzwriter", "repack"},
+    {"npzfile", "npzwriter", "repacking"},
     {"drop_ins"},
     {""},
     {"demo", "cli", "__main__"},

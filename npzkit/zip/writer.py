@@ -44,6 +44,9 @@ _PARALLEL_SIZE = 1 << 21
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
 
 
+Small = tuple[bytes, bytes, bytes, int, int]
+
+
 class ZipWriter:
     """Writes one archive to a sink.
 
@@ -166,14 +169,14 @@ class ZipWriter:
         self.sink.skip(len(local) + size)
         return ReservedMember(self, header, header_offset, header_offset + len(local))
 
-    def write_small(self, members: Iterable[tuple[bytes, bytes, int, int]], method: int) -> None:
+    def write_small(self, members: Iterable[Small], method: int) -> None:
         """Write many small members, in less than a microsecond each.
 
         Parameters
         ----------
-        members : iterable of (bytes, bytes, int, int)
-            Of each the name, in ASCII; its bytes, compressed if they are to
-            be; CRC and size of what they were before.
+        members : iterable of (bytes, bytes, bytes, int, int)
+            Of each the name, in ASCII; its bytes in two parts, compressed if
+            they are to be; CRC and size of what they were before.
         method : int
             `STORED` or `DEFLATED`.
 
@@ -190,8 +193,8 @@ class ZipWriter:
         version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
         made_by = records.CREATE_SYSTEM_UNIX | version
         paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
-        for name, data, crc, size in members:
-            name_size, compressed_size = len(name), len(data)
+        for name, head, data, crc, size in members:
+            name_size, compressed_size = len(name), len(head) + len(data)
             padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
             add(
                 pack(
@@ -201,6 +204,7 @@ class ZipWriter:
             )  # fmt: skip
             add(name)
             add(padding)
+            add(head)
             add(data)
             if offset < SENTINEL_32:
                 enter(

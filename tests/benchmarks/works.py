@@ -287,7 +287,7 @@ def slice_works(folder: Path) -> Iterator[Work]:
     array = weights(128 * MIB)
     size = len(array) // 100
     starts = itertools.cycle(range(len(array) // 20, len(array) - size, len(array) // 7))
-    own, foreign, h5, z = (folder / name for name in ("k.npz", "n.npz", "a.h5", "a.zarr"))
+    own, foreign, h5, z = (folder / name for name in ("k.npz", "n.npz", "slice.h5", "slice.zarr"))
     npzkit.savez_compressed(own, a=array)
     np.savez_compressed(foreign, a=array)
     with h5py.File(h5, "w") as file:

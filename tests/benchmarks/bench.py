@@ -95,7 +95,7 @@ def draw(rows: list[tuple[str, dict[str, float]]], path: str) -> None:
     axes.set_xlabel("times npzkit's time (right of the line: npzkit is faster)")
     used = [name for name in PEERS if any(name in ratios for _, ratios in rows)]
     handles = [pyplot.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in used]
-    axes.legend(handles, used, fontsize=8, loc="lower right")
+    figure.legend(handles, used, fontsize=8, ncols=len(used), loc="outside lower center")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, dpi=120)

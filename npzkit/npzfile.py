@@ -17,6 +17,7 @@ import numpy as np
 
 from npzkit.bulk import read_many
 from npzkit.errors import (
+    ChecksumError,
     ClosedArchiveError,
     FormatError,
     MemberNotFoundError,
@@ -654,6 +655,11 @@ class NpzFile(Mapping[str, Any]):
 
     def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         """Say where it happened; a file that changed is named as the cause."""
+        if isinstance(error, ChecksumError) and any(not pages.closed for pages in self._written):
+            error.remedy = (
+                'The archive has maps of mode "r+": where the member was changed through one, '
+                "call npz.flush() first."
+            )
         if isinstance(error, (FormatError, zipfile.BadZipFile)) and self._is_open:
             try:
                 self._source.check_unchanged()

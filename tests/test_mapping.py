@@ -38,7 +38,7 @@ def test_flushing_a_writable_map_renews_the_crc(path):
         mapped = npz.memmap("a1", mode="r+")
         before = npz.info("a1").crc32
         mapped[3] = -1
-        with pytest.raises(ChecksumError):
+        with pytest.raises(ChecksumError, match=r"npz\.flush\(\)"):
             npz["a1"]
         mapped.flush()
         assert is_sound(path)

@@ -244,22 +244,14 @@ def _read_large(
     """Read the headers of all, then the blocks of all on several threads."""
     prepared = []
     for key, entry in wanted:
-        try:
-            pending = reader.prepare(entry)
-            if pending is None:
-                results[key] = reader.read(entry, Options(verify=verify))
-                continue
-        except NpzkitError as error:
-            error.locate(key=key)
-            raise
-        results[key] = pending.array
-        prepared.append((key, entry, pending))
+        pending = _located(key, partial(reader.prepare, entry))
+        if pending is None:
+            results[key] = _task(reader, (key, entry), Options(verify=verify))()
+        else:
+            results[key] = pending.array
+            prepared.append((key, entry, pending))
     spans = [(pending.offset, pending.view) for _, _, pending in prepared]
     crcs = read_blocks(reader.source, spans, threads, verify=verify)
     for (key, entry, pending), crc in zip(prepared, crcs, strict=True):
-        try:
-            if verify:
-                pending.check(crc, entry)
-        except NpzkitError as error:
-            error.locate(key=key)
-            raise
+        if verify:
+            _located(key, partial(pending.check, crc, entry))

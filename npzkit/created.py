@@ -12,7 +12,6 @@ import contextlib
 import math
 import mmap
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -21,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.errors import ClosedArchiveError, UnsupportedError
-from npzkit.format.array import data_pieces
+from npzkit.format.array import check_savable, data_pieces
 from npzkit.shared_file import Place, SharedFile
 
 __all__ = ["AppendedArray", "CreatedArray", "FilledArray"]
@@ -95,12 +94,11 @@ class CreatedArray(abc.ABC):
         if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
             return np.asarray(value, self.dtype)
         array: np.ndarray[Any, Any] = np.asanyarray(value)
-        masked = sys.modules.get("numpy.ma")
-        if masked is not None and isinstance(array, masked.MaskedArray):
-            raise UnsupportedError(
-                "a masked array would lose its mask", key=self.key,
-                remedy="Write array.filled() instead, or data and mask to two arrays.",
-            )  # fmt: skip
+        try:
+            # Objects are cast: only a mask has no place.
+            check_savable(array, allow_pickle=True)
+        except UnsupportedError as error:
+            raise error.locate(key=self.key) from None
         return array
 
     def _append_rows(self, array: np.ndarray[Any, Any]) -> None:

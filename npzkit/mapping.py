@@ -28,8 +28,6 @@ from npzkit.zip.reseal import Seals, check_resealable
 
 __all__ = ["FileMap", "WritablePages", "map_writable", "open_for_writing", "why_not_mappable"]
 
-_STEP_SIZE = 1 << 22
-"""Bytes whose CRC is taken between two chances for other threads."""
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
 
@@ -108,9 +106,7 @@ class WritablePages(mmap.mmap):
     def flush(self, *args: int) -> None:
         super().flush(*args)
         with memoryview(self) as view, view[self._skipped : self._skipped + self._size] as member:
-            crc = 0
-            for start in range(0, len(member), _STEP_SIZE):
-                crc = crc32(member[start : start + _STEP_SIZE], crc)
+            crc = crc32(member)
         self._seal(crc)
 
     def flush_own(self) -> None:

@@ -19,9 +19,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from npzkit.disk import File, Place
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
-from npzkit.shared_file import Place, SharedFile
 
 __all__ = ["AppendedArray", "CreatedArray", "FilledArray"]
 
@@ -398,7 +398,7 @@ def _attach(
     def nothing() -> None:
         """Seal and discard nothing: that is the creator's."""
 
-    return FilledArray(key, shape, dtype, fortran_order, SharedFile(path), offset, nothing, nothing)
+    return FilledArray(key, shape, dtype, fortran_order, File(path), offset, nothing, nothing)
 
 
 def _row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:

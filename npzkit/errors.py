@@ -21,6 +21,7 @@ class                    raised when                     is also a
 `ClosedArchiveError`     used after ``close()``          ``ValueError``
 `StaleArchiveError`      the file changed underneath     ``ValueError``
 `NotMappableError`       cannot be memory-mapped         ``ValueError``
+`ArchiveLockedError`     another writer has it           ``BlockingIOError``
 ======================== =============================== ======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
@@ -37,6 +38,7 @@ from typing import Any
 __all__ = [
     "AmbiguousArchiveError",
     "AmbiguousArchiveWarning",
+    "ArchiveLockedError",
     "ChecksumError",
     "ClosedArchiveError",
     "FormatError",
@@ -199,6 +201,10 @@ class StaleArchiveError(NpzkitError, ValueError):
 
 class NotMappableError(NpzkitError, ValueError):
     """The member cannot be memory-mapped."""
+
+
+class ArchiveLockedError(NpzkitError, BlockingIOError):
+    """Another writer has the archive."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

@@ -19,9 +19,9 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.codecs import METHOD_NAMES, STORED, crc32
+from npzkit.disk import File
 from npzkit.errors import NotMappableError, NpzkitError, StaleArchiveError
 from npzkit.info import ArrayInfo
-from npzkit.shared_file import SharedFile
 from npzkit.source import FileSource, Source, open_source
 from npzkit.zip.entries import Entry
 from npzkit.zip.reseal import Seals, check_resealable
@@ -174,7 +174,7 @@ def open_for_writing(source: Source, starts: Sequence[int]) -> Seals:
     return Seals(_open_for_writing(source), starts)
 
 
-def _open_for_writing(source: Source) -> SharedFile:
+def _open_for_writing(source: Source) -> File:
     """Open the source's file again, or take the caller's, which is open for writing."""
     if source.path is None:
         if not source.file.writable():
@@ -182,8 +182,8 @@ def _open_for_writing(source: Source) -> SharedFile:
                 "the member cannot be mapped for writing: the file object is open for reading",
                 remedy="Open it with mode 'r+b', or open the archive by its path.",
             )
-        return SharedFile(None, source.file.fileno())
-    file = SharedFile(source.path)
+        return File(None, source.file.fileno())
+    file = File(source.path)
     _check_same(source.path, source.file.fileno())
     return file
 

@@ -192,7 +192,8 @@ class NpzFile(Mapping[str, Any]):
         self._listed: Mapping[str, Entry] = directory.entries
         self._is_outdated = False
         self._comment = directory.comment
-        self._end_offset = directory.end_offset
+        # What lies behind may be cut off by a writer, or be written by one.
+        self._source.size = self._end_offset = directory.end_offset
         self._reader = MemberReader(
             self._source, limits,
             allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
@@ -619,7 +620,7 @@ class NpzFile(Mapping[str, Any]):
                 "this one was opened from an object"
             )
         self._check_open()
-        return _reopen, (source.path, source.size, source.modified_ns, self._options)
+        return _reopen, (source.path, source.file_size, source.modified_ns, self._options)
 
     # -- shared by the above ------------------------------------------------
 
@@ -728,7 +729,7 @@ def _reopen(path: str, size: int, modified_ns: int, options: dict[str, Any]) -> 
     """Open a pickled archive again, refusing a file that has changed."""
     npz = NpzFile(path, **options)
     source = npz._source
-    found = source.size, getattr(source, "modified_ns", None)
+    found = getattr(source, "file_size", None), getattr(source, "modified_ns", None)
     if found != (size, modified_ns):
         npz.close()
         raise StaleArchiveError(

@@ -32,7 +32,7 @@ SMALL_SIZE = (1 << 16) - 1
 _RUN_SIZE = 1 << 22
 """Bytes of small arrays that are copied and written together."""
 
-Small = tuple[bytes, bytes, bytes, int, int]
+Small = tuple[str, bytes, bytes, int, int]
 """Name, bytes in two parts, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
 
 
@@ -181,10 +181,10 @@ class SmallArrays:
             data = array.tobytes("A")
             size = len(head[0]) + len(data)
             if encode is None:
-                yield name.encode(), head[0], data, crc32(data, head[1]), size
+                yield name, head[0], data, crc32(data, head[1]), size
             else:
                 data = head[0] + data
-                yield name.encode(), b"", encode(data), crc32(data), size
+                yield name, b"", encode(data), crc32(data), size
 
 
 Heads = dict[tuple[Any, ...], "_Head | None"]

@@ -1,59 +1,45 @@
 """Writing an archive anew: aligned, seekable, without dead space.
 
-Owns what becomes of each member: its bytes are copied as they are, unless its
-method is to change or it lacks the seek index it could have. Nothing becomes
-an array on the way, and no more than some megabytes are held.
+Owns what becomes of each member: its bytes are copied as they are
+(`npzkit.copying`), unless its method is to change or it is to get the seek
+index it lacks. Nothing becomes an array on the way, and no more than some
+megabytes are held.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from npzkit.codecs import DEFLATED, STORED, check_level, crc32, method_number
-from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
-from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
+from npzkit.codecs import DEFLATED, STORED, check_level, method_number
+from npzkit.copying import PIECE_SIZE, copy_member, lead_size
+from npzkit.errors import NpzkitError, UnsupportedError, warn
+from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
+from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.parallel import Pipeline, thread_count
-from npzkit.sink import open_sink
+from npzkit.path_sink import PathSink, open_sink
+from npzkit.sink import Sink, WrittenSource
 from npzkit.source import Source, open_source
-from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.directory import read_directory
+from npzkit.zip.editing import dead_size, has_first_member
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra import foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
 from npzkit.zip.records import SENTINEL_16
-from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, check_chunk_size, find_index
+from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size, find_index
 from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import Coding, ZipWriter
 
-__all__ = ["repack"]
+__all__ = ["repack", "repack_dead"]
 
-_PIECE_SIZE = 1 << 24
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, which takes no more than 64 KiB."""
 
 Progress = Callable[[int, int], object]
-
-
-class _Member(NamedTuple):
-    """A member of the old archive, and how it is to be written.
-
-    Attributes
-    ----------
-    entry : Entry
-    start : int
-        Where its bytes begin in the file.
-    seek_index : SeekIndex or None
-    method : int or None
-        None to copy its bytes as they are.
-    """
-
-    entry: Entry
-    start: int
-    seek_index: SeekIndex | None
-    method: int | None
 
 
 def repack(
@@ -67,6 +53,7 @@ def repack(
     seekable: bool = True,
     threads: int | None = None,
     durable: bool = False,
+    lock_timeout: float | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write an archive anew: stored arrays aligned, deflated ones seekable.
@@ -96,6 +83,8 @@ def repack(
         None takes the processors there are.
     durable : bool, default False
         Wait until the new file is on disk before it takes the old one's place.
+    lock_timeout : float, optional
+        Seconds to wait where another writer has the file that is replaced.
     progress : callable, optional
         Called with the uncompressed bytes done and those there are, after
         each member.
@@ -107,6 +96,8 @@ def repack(
         `dst` stays as it was.
     UnsupportedError
         A member is encrypted, or in a method that is missing here.
+    ArchiveLockedError
+        Another writer has the file that is to be replaced.
     OSError
         The new file cannot be written; the old one stays.
     ValueError
@@ -129,25 +120,88 @@ def repack(
         if not isinstance(src, (str, os.PathLike)):
             raise ValueError("dst is needed where src is not a path")
         dst = src
-    source = open_source(src)
+    timeout = check_timeout(lock_timeout)
+    if not hasattr(dst, "write"):
+        dst = os.fsdecode(dst)
+    # What is replaced must not be written to while it is read.
+    lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
+    source = _open(src, lock)
+    source.is_locked = lock is not None
     try:
         if _is_same_file(source, dst):
             raise ValueError("src and dst are one file, which would be overwritten as it is read")
-        directory = read_directory(source, starts=(0, source.position), limits=Limits())
-        sink = open_sink(dst if hasattr(dst, "write") else os.fsdecode(dst), durable=durable)
-        try:
-            writer = ZipWriter(sink)
-            with Pipeline(thread_count(threads)) as pipeline:
-                _copy_all(source, directory, writer, pipeline, wanted, coding, align, progress)
-            writer.finish(directory.comment)
-        except BaseException:
-            sink.abort()
-            raise
-        sink.commit()
+        with Pipeline(thread_count(threads)) as pipeline:
+            rewriting = _Rewriting(pipeline, wanted, coding, align)
+            _write(source, _open_sink(dst, lock, durable, timeout), rewriting.write, progress)
     except NpzkitError as error:
         raise error.locate(path=source.path) from error.__cause__
     finally:
         source.close()
+        if lock is not None:
+            lock.release()
+
+
+def repack_dead(sink: Sink, *, durable: bool) -> None:
+    """Write the archive that was committed to `sink` anew, if that is worth it.
+
+    That is where more than half of it is dead, or 7-Zip would show what was
+    there before its first member was removed. Every member is copied as it is.
+    Closes the sink.
+
+    Warns
+    -----
+    RuntimeWarning
+        It could not be done; the archive stays as it was committed.
+    """
+    if not isinstance(sink, PathSink):
+        return
+    try:
+        written = WrittenSource(sink, sink.committed_size)
+        directory = read_directory(written, silent=True, limits=Limits())
+        is_shadowed = not has_first_member(directory)
+        if not is_shadowed and 2 * dead_size(written, directory) <= directory.end_offset:
+            return
+        lock = sink.hand_over()
+        with contextlib.ExitStack() as stack:
+            stack.callback(lock.release)
+            source = open_source(sink.path)
+            stack.callback(source.close)
+            _write(source, PathSink(sink.path, durable=durable, lock=lock), _copy)
+    except (NpzkitError, OSError) as error:
+        warn(
+            f"the archive is complete, but its dead space could not be given back: {error}",
+            RuntimeWarning,
+        )
+
+
+def _copy(source: Source, entry: Entry, writer: ZipWriter) -> None:
+    """Copy a member as it is, damaged or not: this is not the time to find out."""
+    copy_member(source, entry, writer, verify=False)
+
+
+def _is_replaced(src: Any, dst: Any) -> bool:
+    """Whether `dst` is the path of what is read."""
+    if hasattr(dst, "write") or not isinstance(src, (str, os.PathLike)):
+        return False
+    try:
+        return os.path.samefile(src, dst)
+    except FileNotFoundError:
+        return False
+
+
+def _open(src: Any, lock: FileLock | None) -> Source:
+    try:
+        return open_source(src)
+    except BaseException:
+        if lock is not None:
+            lock.release()
+        raise
+
+
+def _open_sink(dst: Any, lock: FileLock | None, durable: bool, timeout: float) -> Sink:
+    if lock is not None:
+        return PathSink(dst, durable=durable, lock=lock)
+    return open_sink(dst, durable=durable, lock_timeout=timeout)
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:
@@ -162,118 +216,94 @@ def _is_same_file(source: Source, dst: Any) -> bool:
         return False
 
 
-def _copy_all(
+def _write(
     source: Source,
-    directory: Directory,
-    writer: ZipWriter,
-    pipeline: Pipeline,
-    wanted: int | None,
-    coding: Coding,
-    align: int,
-    progress: Progress | None,
+    sink: Sink,
+    write_member: Callable[[Source, Entry, ZipWriter], None],
+    progress: Progress | None = None,
 ) -> None:
-    """Write all members, in their order."""
-    entries = list(directory.entries.values())
-    total, done = sum(entry.uncompressed_size for entry in entries), 0
-    for entry in entries:
-        try:
-            member = _plan(source, entry, wanted, coding)
-            if member.method is None:
-                _copy(source, member, writer, pipeline, align)
-            else:
-                member_coding = coding._replace(method=member.method)
-                _recode(source, member, writer, pipeline, member_coding, align)
-        except NpzkitError as error:
-            raise error.locate(key=entry.name) from error.__cause__
-        done += entry.uncompressed_size
-        if progress is not None:
-            pipeline.drain()
-            progress(done, total)
-
-
-def _plan(source: Source, entry: Entry, wanted: int | None, coding: Coding) -> _Member:
-    """Decide whether a member's bytes can stay as they are."""
-    check_entry(entry)
-    start = data_offset(source, entry)
-    index = find_index(source, entry, start)
-    method = entry.method if wanted is None else wanted
-    lacks_index = (
-        method == DEFLATED
-        and coding.is_seekable
-        and index is None
-        and entry.uncompressed_size > coding.chunk_size
-    )
-    keeps = method == entry.method and not lacks_index
-    return _Member(entry, start, index, None if keeps else method)
-
-
-def _copy(
-    source: Source, member: _Member, writer: ZipWriter, pipeline: Pipeline, align: int
-) -> None:
-    """Copy a member's bytes, aligned anew where they are stored."""
-    entry, start = member.entry, member.start
-    pipeline.drain()
-    lead_size = 0
-    if entry.method == STORED:
-        prefix = source.read_at(start, min(PREFIX_SIZE, entry.compressed_size))
-        lead_size = _header_size(prefix)
-    pieces = _pieces(source, start, entry)
-    writer.copy_member(
-        entry, pieces, member.seek_index, extra=foreign_extra(entry.extra), alignment=align,
-        lead_size=lead_size,
-    )  # fmt: skip
-
-
-def _header_size(prefix: bytes) -> int:
-    """Return the size of a member's NPY header; 0 where it has none."""
-    if not prefix.startswith(MAGIC_PREFIX):
-        return 0
+    """Write all members, in their order, and put the new archive in its place."""
     try:
-        return header_size(prefix, None)
-    except NpyFormatError:
-        return 0
+        directory = read_directory(source, starts=(0, source.position), limits=Limits())
+        entries = list(directory.entries.values())
+        total, done = sum(entry.uncompressed_size for entry in entries), 0
+        writer = ZipWriter(sink)
+        for entry in entries:
+            try:
+                write_member(source, entry, writer)
+            except NpzkitError as error:
+                raise error.locate(key=entry.name) from error.__cause__
+            done += entry.uncompressed_size
+            if progress is not None:
+                progress(done, total)
+        # Windows does not replace a file that is open.
+        source.close()
+        writer.commit(directory.comment)
+    except BaseException:
+        sink.abort()
+        raise
+    sink.close()
 
 
-def _pieces(source: Source, start: int, entry: Entry) -> Iterator[bytes]:
-    """Read a member's bytes as they are; of stored ones the CRC is compared."""
-    size, crc = entry.compressed_size, 0
-    for offset in range(start, start + size, _PIECE_SIZE):
-        piece = source.read_at(offset, min(_PIECE_SIZE, start + size - offset))
-        crc = crc32(piece, crc)
-        yield piece
-    if entry.method == STORED:
-        check_crc32(crc, entry, start)
+class _Rewriting(NamedTuple):
+    """How members are written anew.
 
+    Attributes
+    ----------
+    pipeline : Pipeline
+    method : int or None
+        None to keep each member's.
+    coding : Coding
+        For what is deflated or stored anew, but for the method.
+    alignment : int
+    """
 
-def _recode(
-    source: Source,
-    member: _Member,
-    writer: ZipWriter,
-    pipeline: Pipeline,
-    coding: Coding,
-    align: int,
-) -> None:
-    """Write a member's uncompressed bytes in another way; its CRC is compared."""
-    entry = member.entry
-    name_size = len(entry.name.encode())
-    if name_size > SENTINEL_16:
-        raise UnsupportedError(
-            "the member's name is too long to be written in UTF-8",
-            found=f"{name_size} bytes",
-            expected=f"at most {SENTINEL_16}",
-            remedy="Keep its bytes as they are: compression=None, seekable=False.",
+    pipeline: Pipeline
+    method: int | None
+    coding: Coding
+    alignment: int
+
+    def write(self, source: Source, entry: Entry, writer: ZipWriter) -> None:
+        """Write one member: as it is, where its bytes can stay."""
+        check_entry(entry)
+        start = data_offset(source, entry)
+        method = entry.method if self.method is None else self.method
+        if method == entry.method and not self._lacks_index(source, entry, start):
+            copy_member(source, entry, writer, alignment=self.alignment)
+        else:
+            self._recode(source, entry, start, writer, self.coding._replace(method=method))
+
+    def _lacks_index(self, source: Source, entry: Entry, start: int) -> bool:
+        return (
+            entry.method == DEFLATED
+            and self.coding.is_seekable
+            and entry.uncompressed_size > self.coding.chunk_size
+            and find_index(source, entry, start) is None
         )
-    stream = MemberStream(source, entry, member.start)
-    data = stream.read_up_to(_PIECE_SIZE)
-    written = writer.begin_member(
-        entry.name, entry.uncompressed_size, pipeline,
-        coding=coding, extra=foreign_extra(entry.extra), alignment=align,
-        lead_size=_header_size(data[:PREFIX_SIZE]),
-    )  # fmt: skip
-    while data:
-        written.write(memoryview(data))
-        data = stream.read_up_to(_PIECE_SIZE)
-    stream.finish()
-    written.finish()
-    pipeline.drain()
-    check_crc32(written.crc32, entry, member.start)
+
+    def _recode(
+        self, source: Source, entry: Entry, start: int, writer: ZipWriter, coding: Coding
+    ) -> None:
+        """Write a member's uncompressed bytes in another way; its CRC is compared."""
+        name_size = len(entry.name.encode())
+        if name_size > SENTINEL_16:
+            raise UnsupportedError(
+                "the member's name is too long to be written in UTF-8",
+                found=f"{name_size} bytes",
+                expected=f"at most {SENTINEL_16}",
+                remedy="Keep its bytes as they are: compression=None, seekable=False.",
+            )
+        stream = MemberStream(source, entry, start)
+        data = stream.read_up_to(PIECE_SIZE)
+        written = writer.begin_member(
+            entry.name, entry.uncompressed_size, self.pipeline,
+            coding=coding, extra=foreign_extra(entry.extra), alignment=self.alignment,
+            lead_size=lead_size(data[:PREFIX_SIZE]),
+        )  # fmt: skip
+        while data:
+            written.write(memoryview(data))
+            data = stream.read_up_to(PIECE_SIZE)
+        stream.finish()
+        written.finish()
+        self.pipeline.drain()
+        check_crc32(written.crc32, entry, start)

@@ -17,6 +17,7 @@ import threading
 from typing import Any, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.locking import is_locked
 
 UNNAMED = "object"
 """numpy's word for what has no name."""
@@ -49,7 +50,10 @@ class Source(abc.ABC):
     is_pathlike : bool
         Whether that path was handed over as an ``os.PathLike``, not as text.
     size : int
-        Bytes, as found when the source was opened.
+        Bytes, as found when the source was opened; less, once it is known
+        that the archive ends before them.
+    is_locked : bool
+        Whether whoever opened it keeps other writers out.
     is_shared : bool
         Whether it is changed in place by whoever opened it: its time says nothing.
     file : file object or None
@@ -65,6 +69,7 @@ class Source(abc.ABC):
     path: str | None = None
     is_pathlike: bool = False
     size: int = 0
+    is_locked: bool = False
     is_shared: bool = False
     file: Any = None
     handle: Any = None
@@ -82,6 +87,13 @@ class Source(abc.ABC):
         buffer = bytearray(size)
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
+
+    def refresh(self) -> None:
+        """Take the file as it is now, after a writer cut it."""
+
+    def is_being_written(self) -> bool:
+        """Whether another writer is seen to be at work on the file."""
+        return False
 
     def check_unchanged(self) -> None:
         """Raise StaleArchiveError where the file is seen to have changed."""
@@ -113,6 +125,13 @@ class BufferSource(Source):
 class FileSource(Source):
     """A regular file, read at offsets of its descriptor.
 
+    Attributes
+    ----------
+    file_size, modified_ns : int
+        Of the file when it was opened, to tell whether it changed.
+
+    Notes
+    -----
     By ``preadv``, by ``pread`` where that is missing (older macOS), and by
     seeking and reading under a lock where both are (Windows).
     """
@@ -124,9 +143,15 @@ class FileSource(Source):
         self._owned = owned
         self._lock = threading.Lock()
         self.position = _position(file)
-        found = os.fstat(file.fileno())
-        self.size = found.st_size
+        self.refresh()
+
+    def refresh(self) -> None:
+        found = os.fstat(self._descriptor())
+        self.size = self.file_size = found.st_size
         self.modified_ns = found.st_mtime_ns
+
+    def is_being_written(self) -> bool:
+        return not self.is_locked and is_locked(self._descriptor())
 
     def _descriptor(self) -> int:
         try:
@@ -169,8 +194,8 @@ class FileSource(Source):
         now = os.fstat(self._descriptor())
         if self.is_shared:
             self.modified_ns = now.st_mtime_ns
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.modified_ns):
-            raise _stale(found=now.st_size, expected=self.size)
+        if (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns):
+            raise _stale(found=now.st_size, expected=self.file_size)
 
     def check_whole(self) -> None:
         size = os.fstat(self._descriptor()).st_size

@@ -25,7 +25,7 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.sink import PathSink
+from npzkit.path_sink import PathSink
 
 
 def loaded(path, key):
@@ -531,8 +531,9 @@ def test_filling_never_flushes_what_others_write(tmp_path):
     sink.skip(100)
     sink._buffer = Interrupted()
     sink.write(b"abc")
-    sink.commit()
-    assert (tmp_path / "a").read_bytes() == bytes(96) + b"1234" + b"abc"
+    sink.commit(b"last")
+    sink.close()
+    assert (tmp_path / "a").read_bytes() == bytes(96) + b"1234" + b"abclast"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -19,7 +19,7 @@ BASES = {
     "ChecksumError": zipfile.BadZipFile, "AmbiguousArchiveError": ValueError, "UnsupportedError": NotImplementedError,
     "LimitExceededError": ValueError, "PickleRefusedError": ValueError, "UnsafeNameError": ValueError,
     "MemberNotFoundError": KeyError, "ClosedArchiveError": ValueError, "StaleArchiveError": ValueError,
-    "NotMappableError": ValueError,
+    "NotMappableError": ValueError, "ArchiveLockedError": BlockingIOError,
 }  # fmt: skip
 
 

@@ -12,9 +12,11 @@ ROOT = Path(npzkit.__file__).parent
 LAYERS = [
     {"errors", "limits"},
     {
+        "disk",
+        "locking",
         "source",
         "sink",
-        "shared_file",
+        "path_sink",
         "codecs",
         "decompressors",
         "encoders",
@@ -42,10 +44,12 @@ LAYERS = [
         "zip.stream",
     },
     {"zip.sozip", "zip.deflate", "zip.layout", "zip.reseal"},
+    {"zip.editing"},
     {"zip.member_writer", "zip.writer"},
     {"zip.chunks", "zip.random_access"},
     {"selection", "spans"},
-    {"metadata", "extension_dtypes", "info", "mapping"},
+    {"metadata", "extension_dtypes", "info", "mapping", "copying"},
+    {"attributes", "appending"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray"},
     {"prepare", "created", "creation"},
     {"npzfile", "npzwriter", "repacking"},
@@ -64,7 +68,9 @@ FORBIDDEN = {
     "selection": {"npzkit.zip", "npzkit.format", "npzkit.source"},
     "source": {"numpy", "npzkit.zip", "npzkit.format"},
     "sink": {"numpy", "npzkit.zip", "npzkit.format"},
-    "shared_file": {"numpy", "npzkit.zip", "npzkit.format"},
+    "path_sink": {"numpy", "npzkit.zip", "npzkit.format"},
+    "disk": {"numpy", "npzkit.zip", "npzkit.format", "npzkit.sink"},
+    "locking": {"numpy", "npzkit.zip", "npzkit.format", "npzkit.sink"},
 }
 
 

@@ -17,6 +17,7 @@ from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
     LimitExceededError,
+    StaleArchiveError,
     TornArchiveWarning,
     UnsupportedError,
     ZipFormatError,
@@ -42,6 +43,8 @@ __all__ = ["Directory", "Entry", "read_directory"]
 
 _CANDIDATE_COUNT = 1000
 """End records tried in a torn archive; a real one has few that lead nowhere."""
+_ATTEMPT_COUNT = 20
+"""Times that a file is looked at which is cut off at that moment."""
 _COLUMNS_COUNT = 64
 """Entries from which on columns are made: fewer are parsed sooner one by one."""
 
@@ -102,12 +105,40 @@ def read_directory(
     LimitExceededError
         More members, or more bytes in all, than `limits` allow.
     """
+    for _ in range(_ATTEMPT_COUNT):
+        try:
+            return _find_and_read(source, starts, strict, limits, silent=silent)
+        except StaleArchiveError:
+            # A writer that gave up cut off what it had appended.
+            source.refresh()
+    return _find_and_read(source, starts, strict, limits, silent=silent)
+
+
+def _find_and_read(
+    source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool
+) -> Directory:
     tail_offset = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
     tail = source.read_at(tail_offset, source.size - tail_offset)
-    end = find_end(source, tail, tail_offset)
+    try:
+        end = find_end(source, tail, tail_offset)
+        if end is not None:
+            find_base(source, end, starts)
+    except (ZipFormatError, UnsupportedError):
+        # An append may have been cut short behind an archive that lies in an array.
+        directory = _read_last_commit(source, starts, strict, limits, silent=silent)
+        if directory is None:
+            raise
+        return directory
     if end is not None:
         return _read(source, end, starts, strict, limits, silent=silent)
-    return _read_last_commit(source, starts, strict, limits, silent=silent)
+    directory = _read_last_commit(source, starts, strict, limits, silent=silent)
+    if directory is None:
+        raise ZipFormatError(
+            f"not a zip archive: {describe(source)}",
+            found=source.read_at(0, min(source.size, 16)),
+            expected="an end of central directory record",
+        )
+    return directory
 
 
 def _read(
@@ -178,17 +209,13 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
 
 def _read_last_commit(
     source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool = False
-) -> Directory:
-    """Read the last complete directory of an archive with a torn end."""
+) -> Directory | None:
+    """Read the last complete directory of an archive with a torn end; None without any."""
     directory = _find_last_commit(source, starts, strict, limits, silent=silent)
     if directory is None:
-        raise ZipFormatError(
-            f"not a zip archive: {describe(source)}",
-            found=source.read_at(0, min(source.size, 16)),
-            expected="an end of central directory record",
-        )
+        return None
     torn = source.size - directory.end_offset
-    if strict:
+    if strict and torn:
         raise ZipFormatError(
             "the archive has a torn end",
             offset=directory.end_offset,
@@ -196,7 +223,7 @@ def _read_last_commit(
             expected="none",
             remedy="Open it without strict=True to read what was committed.",
         )
-    if silent:
+    if silent or not torn or source.is_being_written():
         return directory
     warn(
         f"{torn} bytes follow the end of the archive: an append was cut short, or something "

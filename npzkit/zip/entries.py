@@ -7,6 +7,7 @@ agree with their zip64 values, a place of its own in the file.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from npzkit.errors import ZipFormatError
@@ -15,12 +16,13 @@ from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID, find_extra, parse_unicod
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     ENTRY_FIELDS,
+    ENTRY_SIZES,
     FLAG_UTF8,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
 )
 
-__all__ = ["Entry", "decode_name", "parse_entries", "resolve_zip64"]
+__all__ = ["Entry", "decode_name", "parse_entries", "resolve_zip64", "walk_entries"]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
 
@@ -127,6 +129,15 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
     if pending:
         append(new(Entry, (*pending, offset)))
     return entries if _is_laid_out(entries, start) else _lay_out(entries, start, offset)
+
+
+def walk_entries(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield where each entry of a checked directory begins and ends; stop behind the last."""
+    position = 0
+    while data.startswith(records.CENTRAL_ENTRY_SIGNATURE, position):
+        end = position + CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(data, position + 28))
+        yield position, end
+        position = end
 
 
 def _parse_precisely(data: bytes, position: int, offset: int) -> None:

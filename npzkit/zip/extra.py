@@ -71,12 +71,12 @@ def find_extra(extra: bytes, identifier: int) -> bytes | None:
     return next((payload for found, payload in iter_extra(extra) if found == identifier), None)
 
 
-def foreign_extra(extra: bytes) -> bytes:
-    """Return an extra field without what is written anew: sizes and padding."""
+def foreign_extra(extra: bytes, *dropped: int) -> bytes:
+    """Return an extra field without what is written anew, sizes and padding, or `dropped`."""
     return b"".join(
         format_extra(identifier, payload)
         for identifier, payload in iter_extra(extra)
-        if identifier not in (ZIP64_ID, ALIGNMENT_ID)
+        if identifier not in (ZIP64_ID, ALIGNMENT_ID, *dropped)
     )
 
 

@@ -57,7 +57,7 @@ class MemberWriter:
     ----------
     sink : Sink
     enter : callable
-        Lists the member: takes its header and where that lies.
+        Lists the member: takes its name, its header and where that lies.
     layout : callable
         Formats its header for the offset it is put at.
     name, size, pipeline, coding, extra
@@ -74,7 +74,7 @@ class MemberWriter:
     def __init__(
         self,
         sink: Sink,
-        enter: Callable[[LocalHeader, int], object],
+        enter: Callable[[str, LocalHeader, int], object],
         layout: Callable[[LocalHeader, int], bytes],
         name: str,
         size: int | None,
@@ -176,7 +176,7 @@ class MemberWriter:
             # Readers of seek indexes go by the central extra field's size.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
         self.crc32 = header.crc32
-        self._enter(header, self._offset)
+        self._enter(self._name, header, self._offset)
         if deflated is not None and self._is_seekable and len(deflated.offsets) > 1:
             offsets = (*deflated.offsets, self._compressed_size)
             index = SeekIndex(self._chunk_size, offsets, self.size)

@@ -19,6 +19,7 @@ __all__ = [
     "END_SIGNATURE",
     "END_SIZE",
     "ENTRY_FIELDS",
+    "ENTRY_SIZES",
     "FLAG_DESCRIPTOR",
     "FLAG_ENCRYPTED",
     "FLAG_UTF8",
@@ -90,6 +91,8 @@ name and extra field."""
 ENTRY_FIELDS = struct.Struct("<4s4xHH4xLLLHHHH6xL")
 """Signature, flags, method, CRC-32, compressed and uncompressed size, sizes of
 name, extra field and comment, disk, offset of the local header."""
+ENTRY_SIZES = struct.Struct("<HHH")
+"""Sizes of name, extra field and comment, 28 bytes into an entry."""
 _END = struct.Struct("<4sHHHHLLH")
 _ZIP64_END = struct.Struct("<4sQHHLLQQQQ")
 _ZIP64_LOCATOR = struct.Struct("<4sLQL")

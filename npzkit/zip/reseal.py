@@ -8,15 +8,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
+from npzkit.disk import File
 from npzkit.errors import FormatError, StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
-from npzkit.shared_file import SharedFile
 from npzkit.source import Source
 from npzkit.zip.directory import read_directory
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member import data_offset
 from npzkit.zip.records import (
-    CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
     ENTRY_FIELDS,
     FLAG_DESCRIPTOR,
@@ -45,13 +44,13 @@ class Seals:
 
     Parameters
     ----------
-    file : SharedFile
+    file : File
         The archive, open for writing.
     starts : sequence of int
         As of `read_directory`.
     """
 
-    def __init__(self, file: SharedFile, starts: Sequence[int]) -> None:
+    def __init__(self, file: File, starts: Sequence[int]) -> None:
         self.file = file
         self._starts = starts
         self._size = -1
@@ -115,12 +114,8 @@ def _identity(entry: Entry) -> tuple[int, bytes]:
 def _find_entries(data: bytes, offset: int) -> dict[tuple[int, bytes], int]:
     """Return where each entry lies in the file; of equal ones, the last."""
     places = {}
-    position = 0
-    while data.startswith(CENTRAL_ENTRY_SIGNATURE, position):
-        fields = ENTRY_FIELDS.unpack_from(data, position)
-        name_size, extra_size, comment_size = fields[6:9]
-        names_offset = position + CENTRAL_ENTRY_SIZE
-        names_end = names_offset + name_size + extra_size
-        places[fields[1], data[names_offset:names_end]] = offset + position
-        position = names_end + comment_size
+    for begin, _ in walk_entries(data):
+        fields = ENTRY_FIELDS.unpack_from(data, begin)
+        names_end = begin + CENTRAL_ENTRY_SIZE + sum(fields[6:8])
+        places[fields[1], data[begin + CENTRAL_ENTRY_SIZE : names_end]] = offset + begin
     return places

@@ -1,9 +1,9 @@
 """Members, central directory and end record, written front to back.
 
-Owns the container's bytes on the way out. Knows no NPY and no files, only a
-`Sink`. What it writes is deterministic: no clock, no host, members in the
-order they came in, the same for any number of threads. zip64 appears only
-where a size, an offset or the number of members needs it.
+Owns the container's bytes on the way out, and which members are listed. Knows
+no NPY and no files, only a `Sink`. What it writes is deterministic: no clock,
+no host, members in the order they came in, the same for any number of threads.
+zip64 appears only where a size, an offset or the number of members needs it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PARALLEL_SIZE = 1 << 21
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
 
 
-Small = tuple[bytes, bytes, bytes, int, int]
+Small = tuple[str, bytes, bytes, int, int]
 
 
 class ZipWriter:
@@ -51,12 +51,20 @@ class ZipWriter:
     Parameters
     ----------
     sink : Sink
-        At the start of the archive.
+        At the start of the archive, or behind it.
+    listed : dict of str to bytes, optional
+        The entries that are there, by name; taken over.
+
+    Attributes
+    ----------
+    listed : dict of str to bytes
+        The directory's entries, by the members' names; empty ones of members
+        that are not complete, which a commit leaves out.
     """
 
-    def __init__(self, sink: Sink) -> None:
+    def __init__(self, sink: Sink, listed: dict[str, bytes] | None = None) -> None:
         self.sink = sink
-        self._records: list[bytes] = []
+        self.listed = {} if listed is None else listed
         # While deflated members are under way, no place behind them is known.
         self._is_deflating = False
 
@@ -129,6 +137,7 @@ class ZipWriter:
             pipeline.drain()
         else:
             self._is_deflating = True
+        self.listed.setdefault(name, b"")
         layout = partial(
             local_bytes, alignment=alignment, lead_size=lead_size, has_room=size is None
         )
@@ -157,7 +166,7 @@ class ZipWriter:
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        pipeline.hand_on(lambda: None, lambda _: self.enter(header, header_offset))
+        pipeline.hand_on(lambda: None, lambda _: self.enter(name, header, header_offset))
 
     def reserve_member(self, name: str, size: int, extra: bytes = b"") -> ReservedMember:
         """Leave room for a stored member whose bytes come in any order."""
@@ -165,15 +174,16 @@ class ZipWriter:
         header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
         local = local_bytes(header, header_offset)
         self.sink.skip(len(local) + size)
-        return ReservedMember(self, header, header_offset, header_offset + len(local))
+        self.listed.setdefault(name, b"")
+        return ReservedMember(self, name, header, header_offset, header_offset + len(local))
 
     def write_small(self, members: Iterable[Small], method: int) -> None:
         """Write many small members, in less than a microsecond each.
 
         Parameters
         ----------
-        members : iterable of (bytes, bytes, bytes, int, int)
-            Of each the name, in ASCII; its bytes in two parts, compressed if
+        members : iterable of (str, bytes, bytes, int, int)
+            Of each the name, of ASCII; its bytes in two parts, compressed if
             they are to be; CRC and size of what they were before.
         method : int
             `STORED` or `DEFLATED`.
@@ -184,14 +194,15 @@ class ZipWriter:
         """
         offset = self.sink.position
         parts: list[bytes] = []
-        add, enter = parts.append, self._records.append
+        add, listed = parts.append, self.listed
         pack, pack_entry = records.LOCAL.pack, records.CENTRAL.pack
         local_signature = records.LOCAL_HEADER_SIGNATURE
         central_signature = records.CENTRAL_ENTRY_SIGNATURE
         version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
         made_by = records.CREATE_SYSTEM_UNIX | version
         paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
-        for name, head, data, crc, size in members:
+        for key, head, data, crc, size in members:
+            name = key.encode()
             name_size, compressed_size = len(name), len(head) + len(data)
             padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
             add(
@@ -205,17 +216,15 @@ class ZipWriter:
             add(head)
             add(data)
             if offset < SENTINEL_32:
-                enter(
-                    pack_entry(
-                        central_signature, made_by, version, 0, method, 0, date, crc,
-                        compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
-                    ) + name
-                )  # fmt: skip
+                listed[key] = pack_entry(
+                    central_signature, made_by, version, 0, method, 0, date, crc,
+                    compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
+                ) + name  # fmt: skip
             else:
                 header = LocalHeader(
                     version, 0, method, 0, date, crc, compressed_size, size, name, b""
                 )
-                self.enter(header, offset)
+                self.enter(key, header, offset)
             offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size
         self.sink.write(b"".join(parts))
 
@@ -226,15 +235,15 @@ class ZipWriter:
         index: SeekIndex | None,
         *,
         extra: bytes,
-        alignment: int,
+        alignment: int = ALIGNMENT,
         lead_size: int,
     ) -> None:
-        """Write a member of another archive, its compressed bytes as they are.
+        """Write a member that exists already, its compressed bytes as they are.
 
         Parameters
         ----------
         entry : Entry
-            Of the other archive: name, method, sizes and CRC are taken over.
+            Name, method, sizes and CRC are taken over.
         pieces : iterable of bytes
             Its compressed bytes.
         index : SeekIndex or None
@@ -256,27 +265,24 @@ class ZipWriter:
         self.sink.reserve(entry.compressed_size)
         for piece in pieces:
             self.sink.write(piece)
-        self.enter(header, header_offset)
+        self.enter(entry.name, header, header_offset)
         if index is not None:
             self.sink.write(format_index_member(entry.name, index))
 
-    def leave_entry(self) -> int:
-        """Leave a place in the directory for a member that is listed later."""
-        self._records.append(b"")
-        return len(self._records) - 1
+    def enter(self, name: str, header: LocalHeader, header_offset: int) -> None:
+        """List a member in the directory, in the place of one of the same name."""
+        self.listed[name] = central_bytes(central_entry(header, header_offset))
 
-    def enter(self, header: LocalHeader, header_offset: int, place: int | None = None) -> None:
-        """List a member in the directory, behind the others or in its place."""
-        place = self.leave_entry() if place is None else place
-        self._records[place] = central_bytes(central_entry(header, header_offset))
-
-    def finish(self, comment: bytes = b"") -> None:
-        """Write the central directory and the end record."""
+    def commit(self, comment: bytes = b"") -> None:
+        """Write the central directory and the end record: all that is listed counts."""
         directory_offset = self.sink.position
-        self.sink.write(b"".join(self._records))
+        entries = [entry for entry in self.listed.values() if entry]
+        self.sink.write(b"".join(entries))
         size = self.sink.position - directory_offset
-        for part in end_bytes(len(self._records), size, directory_offset, comment):
-            self.sink.write(part)
+        *records64, end = end_bytes(len(entries), size, directory_offset, comment)
+        for record in records64:
+            self.sink.write(record)
+        self.sink.commit(end)
 
 
 class ReservedMember:
@@ -289,12 +295,12 @@ class ReservedMember:
     """
 
     def __init__(
-        self, writer: ZipWriter, header: LocalHeader, header_offset: int, offset: int
+        self, writer: ZipWriter, name: str, header: LocalHeader, header_offset: int, offset: int
     ) -> None:
         self._writer = writer
+        self._name = name
         self._header = header
         self._header_offset = header_offset
-        self._entry = writer.leave_entry()
         self.offset = offset
         self.size = header.uncompressed_size
 
@@ -302,7 +308,7 @@ class ReservedMember:
         """Complete its header and list it, now that its CRC is known."""
         header = self._header._replace(crc32=crc)
         self._writer.sink.patch(self._header_offset, local_bytes(header, self._header_offset))
-        self._writer.enter(header, self._header_offset, self._entry)
+        self._writer.enter(self._name, header, self._header_offset)
 
 
 def _put_down_all(

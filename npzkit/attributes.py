@@ -1,0 +1,56 @@
+"""Attributes of arrays that are written already, changed where they stand.
+
+Owns which arrays' attributes were asked for, and what their entries become.
+Knows nothing of the rest of an archive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_attrs
+from npzkit.metadata import format_attrs, parse_attrs
+from npzkit.zip.editing import with_block
+from npzkit.zip.extra import KEY_VALUE_PAIRS_ID
+from npzkit.zip.records import parse_central_entry
+
+__all__ = ["EditedAttributes"]
+
+
+class EditedAttributes:
+    """The attributes of an archive's members, by their names, as dicts to be changed."""
+
+    def __init__(self) -> None:
+        self._attrs: dict[str, dict[str, Any]] = {}
+
+    def of(self, name: str, record: bytes) -> dict[str, Any]:
+        """Return a member's attributes: the same dict each time."""
+        if name not in self._attrs:
+            attrs = parse_attrs(parse_central_entry(record).extra)
+            attrs.pop(DTYPE_ATTRIBUTE, None)
+            self._attrs[name] = attrs
+        return self._attrs[name]
+
+    def forget(self, name: str) -> None:
+        """Take no more changes: the member was removed, or written anew."""
+        self._attrs.pop(name, None)
+
+    def changed(self, listed: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the entries that their attributes have changed.
+
+        Raises
+        ------
+        LimitExceededError, ValueError, TypeError
+            Attributes that are too long, or nothing JSON can express.
+        """
+        changed = {}
+        for name, attrs in self._attrs.items():
+            record = listed[name]
+            before = parse_attrs(parse_central_entry(record).extra)
+            own = {key: before.pop(key) for key in (DTYPE_ATTRIBUTE,) if key in before}
+            if attrs != before:
+                check_attrs(attrs)
+                changed[name] = with_block(
+                    record, KEY_VALUE_PAIRS_ID, format_attrs({**attrs, **own})
+                )
+        return changed

@@ -1,0 +1,183 @@
+"""Locks that keep two writers from one archive.
+
+Owns the lock on a file: made by the operating system, held by an open file of
+its own, gone with the process that held it. Readers take none. Another
+library's would do on POSIX; on Windows those lock the file's own bytes, which
+nobody could then read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import time
+import weakref
+from typing import Any
+
+from npzkit.disk import OPEN_FLAGS
+from npzkit.errors import ArchiveLockedError
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = ["FileLock", "check_timeout", "is_locked", "lock_file", "lock_path"]
+
+_FIRST_WAIT = 0.001
+_LONGEST_WAIT = 0.05
+_GRACE = 0.03
+"""Seconds in which a lock that is held is asked for again, whatever the timeout:
+a reader that looks whether a writer is at work holds it for microseconds."""
+_WINDOWS_OFFSET = 0x7FFF_FFFF
+"""The byte that is locked on Windows: none that anybody reads soon, as it could not."""
+_BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.EBADF}
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+class FileLock:
+    """An exclusive lock on the file at a path, from `lock_path`.
+
+    In a forked child it is let go, so that it ends with the process that took it.
+
+    Parameters
+    ----------
+    descriptor : int
+        Locked; owned from now on.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        _held.add(self)
+
+    def release(self) -> None:
+        """Let the file go. May be called twice."""
+        if self.descriptor >= 0:
+            descriptor, self.descriptor = self.descriptor, -1
+            # Nothing was written by it.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _release_all() -> None:
+    for lock in list(_held):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_all)
+
+
+def check_timeout(timeout: float | None) -> float:
+    """Return a timeout in seconds; None is none at all.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is negative, or no number.
+    """
+    if timeout is None:
+        return 0.0
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"lock_timeout must be seconds, not {timeout!r}")
+    if not timeout >= 0:
+        raise ValueError(f"lock_timeout must be 0 or more seconds, not {timeout!r}")
+    return float(timeout)
+
+
+def lock_path(path: str, timeout: float) -> FileLock:
+    """Lock the file that is at a path, waiting up to `timeout` seconds.
+
+    Raises
+    ------
+    ArchiveLockedError
+        Another writer has it, in this process or another one.
+    OSError
+        The file cannot be opened.
+    """
+    deadline = time.monotonic() + max(timeout, _GRACE)
+    while True:
+        lock = FileLock(_open(path))
+        _wait(lock.descriptor, path, timeout, deadline)
+        here = os.fstat(lock.descriptor)
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(here, os.stat(path)):
+                return lock
+        # Another file came in its place while this one waited.
+        lock.release()
+
+
+def _open(path: str) -> int:
+    """Open a file to be locked; who may only read it can replace it all the same."""
+    try:
+        return os.open(path, os.O_RDWR | OPEN_FLAGS)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY | OPEN_FLAGS)
+
+
+def lock_file(descriptor: int, path: str, timeout: float) -> None:
+    """Lock an open file, until the last duplicate of its descriptor is closed."""
+    _wait(descriptor, path, timeout, time.monotonic() + max(timeout, _GRACE))
+
+
+def _wait(descriptor: int, path: str, timeout: float, deadline: float) -> None:
+    wait = _FIRST_WAIT
+    while not _try_lock(descriptor):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise ArchiveLockedError(
+                "another writer has the archive",
+                path=path,
+                found=f"a lock that was held for {timeout:g} seconds" if timeout else None,
+                remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
+            )
+        time.sleep(min(wait, left))
+        wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def is_locked(descriptor: int) -> bool:
+    """Whether a writer has the file now; False where that cannot be told."""
+    if not hasattr(fcntl, "flock"):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in _BUSY
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Take the lock if nobody has it. Where the system has no locks, nobody ever has."""
+    try:
+        if hasattr(fcntl, "flock"):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        elif hasattr(fcntl, "F_OFD_SETLK"):
+            # struct flock: type, whence, start, length, process.
+            request = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+        elif fcntl is None:
+            _lock_on_windows(descriptor)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        # Some network shares know no locks; a file opened to read cannot take OFD's.
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+    return True
+
+
+def _lock_on_windows(descriptor: int) -> None:
+    import msvcrt
+
+    locking: Any = msvcrt
+    os.lseek(descriptor, _WINDOWS_OFFSET, os.SEEK_SET)
+    locking.locking(descriptor, locking.LK_NBLCK, 1)

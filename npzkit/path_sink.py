@@ -1,0 +1,343 @@
+"""An archive at a path: a new file that takes the old one's place, or appends to it.
+
+Owns temporary files, buffering, the exchange of the old file for the new, and
+the order in which an append reaches the disk. Must never know zip or NPY. A
+path holds the contents before a commit or those after it at every instant,
+whatever happens in between.
+
+A commit to a new file is its renaming. A commit to a file that is in its place
+has four steps: everything but the first `SEAL_SIZE` of the last bytes is
+written behind what was committed before; synced; those bytes are written;
+synced. No byte that was committed is written to or cut off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from typing import Any
+
+from npzkit import disk
+from npzkit.disk import Buffer, File
+from npzkit.errors import StaleArchiveError
+from npzkit.locking import FileLock, lock_path
+from npzkit.sink import SEAL_SIZE, FileSink, Sink
+
+__all__ = ["PathSink", "open_sink"]
+
+_BUFFER_SIZE = 1 << 22
+"""Small writes gathered before one system call."""
+_DIRECT_SIZE = 1 << 16
+"""From this size on a write goes to the file without a copy."""
+
+
+class PathSink(Sink):
+    """A file at `path`: a new one, beside it until the first commit, or the one that is there.
+
+    Readers that have an old file open or mapped keep it. A process that is
+    killed leaves the path as it was at the last commit; before the first, also
+    a file named ``.npzkit-*.tmp``.
+
+    Parameters
+    ----------
+    path : str
+        Symbolic links are followed; the file they lead to is replaced.
+    exclusive : bool, default False
+        Refuse to replace: a file that is there, now or at commit, is an error.
+    resume : bool, default False
+        Write behind what is in the file: `committed_size` is to be set to it
+        before the first write. What lies behind that is dropped by then.
+    durable : bool, default False
+        Wait for the disk at each commit. Where only the last step of a new
+        file's fails, waiting for the folder, an error is raised though the
+        file is in place.
+    lock_timeout : float, default 0
+        Seconds to wait for another writer.
+    lock : FileLock, optional
+        On the file at `path`, taken before; released with the sink.
+
+    Raises
+    ------
+    ArchiveLockedError
+        Another writer has the file.
+
+    Notes
+    -----
+    Windows does not replace a file that somebody has open or mapped: `commit`
+    then raises ``PermissionError``, and the old file stays.
+    """
+
+    can_patch = True
+    can_read = True
+    is_concurrent = True
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        exclusive: bool = False,
+        resume: bool = False,
+        durable: bool = False,
+        lock_timeout: float = 0.0,
+        lock: FileLock | None = None,
+    ) -> None:
+        if exclusive and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self._path = os.path.realpath(path)
+        self._exclusive = exclusive
+        self._durable = durable
+        self._process = os.getpid()
+        self._buffer = bytearray()
+        self._flushed = 0
+        self._temporary: str | None = None
+        self._is_changed = False
+        self._opened: File | None = None
+        self._locks: list[FileLock] = []
+        try:
+            self._lock(self._path, lock_timeout, lock)
+            if resume:
+                self._check_path()
+            else:
+                self._make(path)
+        except BaseException:
+            self.abort()
+            raise
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        return self._temporary or self._path
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.descriptor
+
+    @property
+    def _file(self) -> File:
+        """The file, opened again where a commit closed it."""
+        if self._opened is None:
+            self._opened = File(self._path)
+        return self._opened
+
+    def _lock(self, path: str, timeout: float, lock: FileLock | None) -> None:
+        """Keep other writers from the file, if there is one."""
+        if lock is None:
+            try:
+                lock = lock_path(path, timeout)
+            except (FileNotFoundError, PermissionError):
+                # Who may not open a file can replace it all the same.
+                return
+        self._locks.append(lock)
+
+    def _make(self, path: str) -> None:
+        """Make the new file, with the old one's permissions."""
+        directory = os.path.dirname(self._path)
+        temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
+        try:
+            self._opened = File(temporary, is_new=True)
+        except OSError as error:
+            # The user knows this path, and not the temporary file's.
+            error.filename = path
+            raise
+        self._temporary = temporary
+        self._locks.append(lock_path(temporary, 0.0))
+        with contextlib.suppress(FileNotFoundError):
+            self._file.take_mode(stat.S_IMODE(os.stat(self._path).st_mode))
+
+    # -- writing ------------------------------------------------------------
+
+    def resume(self, committed_size: int) -> None:
+        """Say how many of the bytes that are there count: writing goes on behind them."""
+        self.committed_size = self.position = self._flushed = committed_size
+
+    def _begin_to_change(self) -> None:
+        """Drop what lies behind the last commit before anything is written there."""
+        if self._is_changed or not self.committed_size:
+            return
+        self._is_changed = True
+        if self._file.size > self.committed_size:
+            self._file.truncate(self.committed_size)
+            if self._durable:
+                # Else parts of it could come back among what is written now.
+                self._file.sync()
+
+    def write(self, data: Buffer) -> None:
+        if len(data) < _DIRECT_SIZE:
+            self._buffer += data
+            self.position += len(data)
+            if len(self._buffer) >= _BUFFER_SIZE:
+                self._flush()
+        else:
+            self._flush()
+            self._put(self.position, data)
+            self.position += len(data)
+            self._flushed = self.position
+
+    def _flush_before(self, end: int) -> None:
+        """Write what was gathered, where bytes before `end` are among it."""
+        # Of what was skipped nothing is, so that threads that fill it never flush.
+        if end > self._flushed:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what was gathered: always the last bytes before `position`."""
+        if self._buffer:
+            with memoryview(self._buffer) as view:
+                self._put(self.position - len(view), view)
+            self._buffer.clear()
+        self._flushed = self.position
+
+    def _put(self, offset: int, data: Buffer) -> None:
+        self._begin_to_change()
+        self._file.patch(offset, data)
+
+    def reserve(self, size: int) -> None:
+        self._begin_to_change()
+        self._file.reserve(self.position, size)
+
+    def skip(self, size: int) -> None:
+        self._flush()
+        self.reserve(size)
+        self.position += size
+        self._flushed = self.position
+        if self._file.size < self.position:
+            self._file.truncate(self.position)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self._flush_before(offset + len(view))
+        self._file.readinto_at(offset, view)
+
+    def patch(self, offset: int, data: Buffer) -> None:
+        self._flush_before(offset + len(data))
+        self._put(offset, data)
+
+    # -- commits ------------------------------------------------------------
+
+    def commit(self, last: bytes) -> None:
+        if self._temporary is None:
+            self._append(last)
+        else:
+            self.write(last)
+            self._flush()
+            if self._durable:
+                self._file.sync()
+            self._put_in_place()
+
+    def _append(self, last: bytes) -> None:
+        """Commit behind what was committed before; see the module's docstring."""
+        self._check_path()
+        offset = self.position
+        self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:])
+        self._flush()
+        if self._durable:
+            self._file.sync()
+        self._file.patch(offset, last[:SEAL_SIZE])
+        if self._durable:
+            self._file.sync()
+        self.committed_size = self.position
+
+    def _check_path(self) -> None:
+        """Raise where nobody would find what is written."""
+        try:
+            if os.path.samestat(os.fstat(self._file.descriptor), os.stat(self._path)):
+                return
+        except FileNotFoundError:
+            pass
+        raise StaleArchiveError(
+            "the archive was moved, removed or replaced while it was written",
+            path=self._path,
+            remedy="What was committed before is in the file that was opened; "
+            "open what is at the path now, and write it again.",
+        )
+
+    def _put_in_place(self) -> None:
+        """Give the new file its name, and let the old one go."""
+        temporary = self._temporary
+        assert temporary is not None  # noqa: S101 - the caller asked
+        # A network's file system may say only now that there is no room.
+        self._close()
+        if not disk.RENAMES_OPEN_FILES:
+            self._release_locks()
+        if self._exclusive:
+            disk.link(temporary, self._path)
+        else:
+            disk.replace(temporary, self._path)
+        self._temporary, self._is_changed = None, True
+        self.committed_size = self.position
+        if not disk.RENAMES_OPEN_FILES:
+            self._locks.append(lock_path(self._path, 0.0))
+        if self._durable:
+            disk.sync_directory(os.path.dirname(self._path))
+
+    def abort(self) -> None:
+        try:
+            if os.getpid() != self._process:
+                # A forked child that drops its copy leaves its parent's file alone.
+                return
+            if self._temporary is not None:
+                disk.unlink(self._temporary)
+                return
+            file = self._opened
+            if file is not None and self._is_changed and file.size > self.committed_size:
+                file.truncate(self.committed_size)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        try:
+            self._close()
+        finally:
+            self._release_locks()
+
+    def _close(self) -> None:
+        if self._opened is not None:
+            opened, self._opened = self._opened, None
+            opened.close()
+
+    def hand_over(self) -> FileLock:
+        """Close the file, and return the lock on it to whoever writes it anew."""
+        self._close()
+        # The last one is the file's that is at the path now.
+        lock = self._locks.pop()
+        self._release_locks()
+        return lock
+
+    def _release_locks(self) -> None:
+        while self._locks:
+            self._locks.pop().release()
+
+
+def open_sink(
+    file: Any,
+    *,
+    exclusive: bool = False,
+    durable: bool = False,
+    lock_timeout: float = 0.0,
+) -> Sink:
+    """Return the sink for a new archive at a path, or in a file object with ``write``.
+
+    A path that names a device or a pipe is written to as it is.
+
+    Raises
+    ------
+    FileExistsError
+        `exclusive`, and the path is there.
+    ArchiveLockedError
+        Another writer has the file that is there.
+    OSError
+        From making the temporary file: no such directory, no permission.
+    """
+    if hasattr(file, "write"):
+        return FileSink(file)
+    path = os.fspath(file)
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(mode) and not exclusive:
+        return FileSink(open(path, "wb", buffering=0), owned=True)
+    path = os.path.abspath(path)
+    return PathSink(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)

@@ -26,6 +26,7 @@ from npzkit.npzwriter import NpzWriter, save
 if TYPE_CHECKING:
     from npzkit.lazyarray import LazyArray
     from npzkit.repacking import repack
+    from npzkit.repairing import RepairReport, repair
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -35,12 +36,14 @@ __all__ = [
     "NpzFile",
     "NpzWriter",
     "NpzkitError",
+    "RepairReport",
     "TornArchiveWarning",
     "errors",
     "format",
     "load",
     "open",
     "repack",
+    "repair",
     "save",
     "savez",
     "savez_compressed",
@@ -49,17 +52,21 @@ __all__ = [
 __version__ = "0.1.0"
 
 
+_LATER = {
+    "LazyArray": "npzkit.lazyarray",
+    "RepairReport": "npzkit.repairing",
+    "repack": "npzkit.repacking",
+    "repair": "npzkit.repairing",
+}
+"""Where to find what most programs never use: `import npzkit` is to be fast."""
+
+
 def __getattr__(name: str) -> Any:
-    """Import on first use what most programs never use: `import npzkit` is to be fast."""
-    if name == "LazyArray":
-        from npzkit.lazyarray import LazyArray
+    if name not in _LATER:
+        raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
+    import importlib
 
-        return LazyArray
-    if name == "repack":
-        from npzkit.repacking import repack
-
-        return repack
-    raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,7 @@ import os
 import struct
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from npzkit.disk import OPEN_FLAGS
@@ -25,7 +26,7 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["FileLock", "check_timeout", "is_locked", "lock_file", "lock_path"]
+__all__ = ["FileLock", "check_timeout", "holding", "is_locked", "lock_path"]
 
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
@@ -123,12 +124,24 @@ def _open(path: str) -> int:
         return os.open(path, os.O_RDONLY | OPEN_FLAGS)
 
 
-def lock_file(descriptor: int, path: str, timeout: float) -> None:
-    """Lock an open file, until the last duplicate of its descriptor is closed."""
+@contextlib.contextmanager
+def holding(descriptor: int, path: str | None, timeout: float) -> Iterator[None]:
+    """Keep other writers from an open file for a moment.
+
+    Raises
+    ------
+    ArchiveLockedError
+        One has it for longer than `timeout` seconds.
+    """
     _wait(descriptor, path, timeout, time.monotonic() + max(timeout, _GRACE))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _change_lock(descriptor, is_taken=False)
 
 
-def _wait(descriptor: int, path: str, timeout: float, deadline: float) -> None:
+def _wait(descriptor: int, path: str | None, timeout: float, deadline: float) -> None:
     wait = _FIRST_WAIT
     while not _try_lock(descriptor):
         left = deadline - time.monotonic()
@@ -158,14 +171,7 @@ def is_locked(descriptor: int) -> bool:
 def _try_lock(descriptor: int) -> bool:
     """Take the lock if nobody has it. Where the system has no locks, nobody ever has."""
     try:
-        if hasattr(fcntl, "flock"):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        elif hasattr(fcntl, "F_OFD_SETLK"):
-            # struct flock: type, whence, start, length, process.
-            request = struct.pack("@hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
-        elif fcntl is None:
-            _lock_on_windows(descriptor)
+        _change_lock(descriptor, is_taken=True)
     except OSError as error:
         if error.errno in _BUSY:
             return False
@@ -175,9 +181,18 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _lock_on_windows(descriptor: int) -> None:
-    import msvcrt
+def _change_lock(descriptor: int, *, is_taken: bool) -> None:
+    """Take the lock, or let it go, by the call that the system has."""
+    if hasattr(fcntl, "flock"):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)
+    elif hasattr(fcntl, "F_OFD_SETLK"):
+        # struct flock: type, whence, start, length, process.
+        kind = fcntl.F_WRLCK if is_taken else fcntl.F_UNLCK
+        request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    elif fcntl is None:
+        import msvcrt
 
-    locking: Any = msvcrt
-    os.lseek(descriptor, _WINDOWS_OFFSET, os.SEEK_SET)
-    locking.locking(descriptor, locking.LK_NBLCK, 1)
+        windows: Any = msvcrt
+        os.lseek(descriptor, _WINDOWS_OFFSET, os.SEEK_SET)
+        windows.locking(descriptor, windows.LK_NBLCK if is_taken else windows.LK_UNLCK, 1)

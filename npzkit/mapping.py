@@ -22,12 +22,15 @@ from npzkit.codecs import METHOD_NAMES, STORED, crc32
 from npzkit.disk import File
 from npzkit.errors import NotMappableError, NpzkitError, StaleArchiveError
 from npzkit.info import ArrayInfo
+from npzkit.locking import holding
 from npzkit.source import FileSource, Source, open_source
 from npzkit.zip.entries import Entry
 from npzkit.zip.reseal import Seals, check_resealable
 
 __all__ = ["FileMap", "WritablePages", "map_writable", "open_for_writing", "why_not_mappable"]
 
+_FLUSH_TIMEOUT = 5.0
+"""Seconds that a flush waits for a writer who may be about to list the old CRC."""
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
 
@@ -125,7 +128,7 @@ def map_writable(
     start: int,
     source: Source,
     seals: Seals,
-    done: Callable[[], None],
+    done: Callable[[str, int], None],
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
     """Map a stored member's array for writing.
 
@@ -139,7 +142,7 @@ def map_writable(
     seals : Seals
         From `open_for_writing`; one for all maps of an archive.
     done : callable
-        Called when a new CRC was written.
+        Called with the member's name and its CRC, when that was written.
     """
     check_resealable(entry)
     descriptor = seals.file.descriptor
@@ -148,9 +151,12 @@ def map_writable(
     pages = WritablePages(descriptor, before + size, offset=start - before)
 
     def seal(crc: int) -> None:
-        with os.fdopen(os.dup(descriptor), "rb", buffering=0) as reader:
+        with (
+            os.fdopen(os.dup(descriptor), "rb", buffering=0) as reader,
+            holding(descriptor, source.path, _FLUSH_TIMEOUT),
+        ):
             seals.write(open_source(reader), entry, crc)
-        done()
+        done(entry.name, crc)
         if source.path is not None:
             _check_same(source.path, descriptor)
 

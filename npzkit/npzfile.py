@@ -190,7 +190,7 @@ class NpzFile(Mapping[str, Any]):
                 error.locate(path=self._path)
             raise
         self._listed: Mapping[str, Entry] = directory.entries
-        self._is_outdated = False
+        self._resealed: dict[str, int] = {}
         self._comment = directory.comment
         # What lies behind may be cut off by a writer, or be written by one.
         self._source.size = self._end_offset = directory.end_offset
@@ -540,10 +540,10 @@ class NpzFile(Mapping[str, Any]):
         start = info.data_offset + info.nbytes - entry.uncompressed_size
         archive = weakref.ref(self)
 
-        def changed() -> None:
+        def changed(name: str, crc: int) -> None:
             npz = archive()
             if npz is not None:
-                npz._is_outdated = True
+                npz._resealed[name] = crc
 
         try:
             if self._seals is None:
@@ -626,12 +626,13 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def _entries(self) -> Mapping[str, Entry]:
-        """The directory, read anew once a map's flush has changed CRCs in it."""
-        if self._is_outdated and self._is_open:
-            self._is_outdated = False
-            self._listed = read_directory(
-                self._source, starts=self._starts, silent=True, limits=Limits()
-            ).entries
+        """The directory as it was read, but for CRCs that a map's flush has changed."""
+        if self._resealed:
+            entries = dict(self._listed)
+            while self._resealed:
+                name, crc = self._resealed.popitem()
+                entries[name] = entries[name]._replace(crc32=crc)
+            self._listed = entries
         return self._listed
 
     def _entry(self, key: str) -> Entry:

@@ -99,6 +99,7 @@ class PathSink(Sink):
             self._lock(self._path, lock_timeout, lock)
             if resume:
                 self._check_path()
+                self._check_lock()
             else:
                 self._make(path)
         except BaseException:
@@ -250,6 +251,15 @@ class PathSink(Sink):
             remedy="What was committed before is in the file that was opened; "
             "open what is at the path now, and write it again.",
         )
+
+    def _check_lock(self) -> None:
+        """Raise where the file was exchanged between being locked and being opened."""
+        locked = self._locks[0].descriptor if self._locks else self._file.descriptor
+        if not os.path.samestat(os.fstat(locked), os.fstat(self._file.descriptor)):
+            raise StaleArchiveError(
+                "the archive was replaced while it was opened", path=self._path,
+                remedy="Try again.",
+            )  # fmt: skip
 
     def _put_in_place(self) -> None:
         """Give the new file its name, and let the old one go."""

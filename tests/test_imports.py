@@ -52,7 +52,7 @@ LAYERS = [
     {"attributes", "appending"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray"},
     {"prepare", "created", "creation"},
-    {"npzfile", "npzwriter", "repacking"},
+    {"npzfile", "npzwriter", "repacking", "repairing"},
     {"drop_ins"},
     {""},
     {"demo", "cli", "__main__"},

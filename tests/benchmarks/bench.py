@@ -26,10 +26,10 @@ from rich.console import Console
 from rich.table import Table
 from works import WORKS, Work, geometric_mean, memory_rows
 
-PEERS = ["numpy", "safetensors", "h5py", "zarr", "bare"]
+PEERS = ["numpy", "zipfile", "safetensors", "h5py", "zarr", "bare"]
 COLORS = {
     "numpy": "#4477aa", "safetensors": "#ee6677", "h5py": "#228833", "zarr": "#ccbb44",
-    "bare": "#bbbbbb",
+    "bare": "#bbbbbb", "zipfile": "#66ccee",
 }  # fmt: skip
 
 

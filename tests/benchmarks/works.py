@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -231,6 +232,57 @@ def save_works(folder: Path) -> Iterator[Work]:
         yield Work(f"save, fresh file, {title}", contenders, goals)
 
 
+def append_npzkit(path: Path, array: np.ndarray, durable: bool = False) -> None:
+    with npzkit.NpzWriter(path, mode="a", auto_repack=False, durable=durable) as w:
+        w["new"] = array
+
+
+def append_zipfile(path: Path, array: np.ndarray) -> None:
+    with zipfile.ZipFile(path, "a") as archive, archive.open("new.npy", "w") as member:
+        np.lib.format.write_array(member, array)
+
+
+def restored(path: Path, append: Callable[[], object]) -> Callable[[], object]:
+    """Append to a file that is as it was before: cutting it back is not timed."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - 20 * MIB, 0))
+        start, tail = file.tell(), file.read()
+
+    def before() -> None:
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(tail)
+            file.truncate()
+
+    def run() -> object:
+        return append()
+
+    run.before = before  # type: ignore[attr-defined]
+    return run
+
+
+def append_works(folder: Path) -> Iterator[Work]:
+    """One array more in an archive that is there; the title says what is written for it."""
+    ours, theirs = folder / "k.npz", folder / "z.npz"
+    for title, arrays, added in (
+        ("1 MiB to 300 MiB", {f"a{i}": np.ones(MIB // 8 * 10) for i in range(30)}, MIB // 8),
+        ("1 KiB to 10,000 x 1 KiB", small_arrays(), 128),
+        ("1 KiB to 100,000 x 64 B", small_arrays(100_000, 8), 128),
+    ):
+        npzkit.save(ours, arrays)
+        shutil.copy(ours, theirs)
+        array, size = np.ones(added), ours.stat().st_size
+        contenders = {
+            "npzkit": restored(ours, lambda a=array: append_npzkit(ours, a)),
+            "zipfile": restored(theirs, lambda a=array: append_zipfile(theirs, a)),
+        }
+        contenders["npzkit"]()
+        written = ours.stat().st_size - size
+        contenders["npzkit"].before()
+        yield Work(f"append {title}, {written / MIB:.2f} MiB written", contenders, {"zipfile": 1})
+
+
 def deflate_works(folder: Path) -> Iterator[Work]:
     """Saving deflated: speed, and size against np.savez_compressed's."""
     ours, theirs = folder / "k.npz", folder / "n.npz"
@@ -404,6 +456,7 @@ WORKS = {
     "load": load_works,
     "open": open_works,
     "save": save_works,
+    "append": append_works,
     "deflate": deflate_works,
     "inflate": inflate_works,
     "slice": slice_works,

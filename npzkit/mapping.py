@@ -100,9 +100,9 @@ class WritablePages(mmap.mmap):
     process that mapped it.
     """
 
-    def track(self, seal: Callable[[int], None], skipped: int, size: int) -> None:
-        """Take what writes the CRC, and where the member lies in the pages."""
-        self._seal, self._skipped, self._size = seal, skipped, size
+    def track(self, seal: Callable[[int], None], crc: int, skipped: int, size: int) -> None:
+        """Take what writes the CRC, the one that is written, and where the member lies."""
+        self._seal, self._crc, self._skipped, self._size = seal, crc, skipped, size
         self._process = os.getpid()
         _mapped.add(self)
 
@@ -110,7 +110,9 @@ class WritablePages(mmap.mmap):
         super().flush(*args)
         with memoryview(self) as view, view[self._skipped : self._skipped + self._size] as member:
             crc = crc32(member)
-        self._seal(crc)
+        if crc != self._crc:
+            self._seal(crc)
+            self._crc = crc
 
     def flush_own(self) -> None:
         """Flush in the process that mapped them; a forked child leaves that to it."""
@@ -161,7 +163,7 @@ def map_writable(
             _check_same(source.path, descriptor)
 
     # The descriptor is open for as long as `seals` is.
-    pages.track(seal, before, size)
+    pages.track(seal, entry.crc32, before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages
 
 

@@ -204,3 +204,19 @@ def test_arrays_larger_than_memory(tmp_path):
             dst[start : start + 100] = np.arange(start, start + 100)[:, None]
     with np.load(tmp_path / "a.npz") as theirs:
         assert np.array_equal(theirs["x"][:, 5], np.arange(300))
+
+
+def test_an_archive_is_added_to(tmp_path):
+    """np.savez's archive is added to and changed where it lies, and np.load reads it."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=X, y=X + 1)
+    before = path.read_bytes()
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["z"] = X + 2
+        del w["x"]
+    assert path.read_bytes().startswith(before)
+    with np.load(path) as npz:
+        assert {key: npz[key].tolist() for key in npz} == {
+            "y": (X + 1).tolist(),
+            "z": (X + 2).tolist(),
+        }

@@ -225,7 +225,7 @@ def test_a_flush_behind_a_replaced_file_is_no_silent_loss(path):
     with pytest.raises(StaleArchiveError, match="another file"):
         npz.close()
     assert is_sound(path)
-    mapped._mmap.track(lambda crc: None, 0, 0)
+    mapped._mmap.track(lambda crc: None, 0, 0, 0)
 
 
 def test_many_maps_cost_little_each(tmp_path, monkeypatch):
@@ -245,3 +245,15 @@ def test_many_maps_cost_little_each(tmp_path, monkeypatch):
         assert len(walks) == 1
         assert npz["a299"].tolist() == [299] * 3
     assert is_sound(path)
+
+
+def test_a_map_that_was_not_written_to_outlives_its_file(path):
+    """A map whose data is as it was has nothing to say about a file that took the path."""
+    npz = npzkit.open(path)
+    mapped = npz.memmap("a1", "r+")
+    mapped[0] = 5
+    mapped.flush()
+    npzkit.save(path, {"a1": np.arange(3)})
+    mapped.flush()
+    npz.close()
+    assert mapped[0] == 5

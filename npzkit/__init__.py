@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from npzkit.lazyarray import LazyArray
     from npzkit.repacking import repack
     from npzkit.repairing import RepairReport, repair
+    from npzkit.verifying import VerifyReport, verify
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -38,6 +39,7 @@ __all__ = [
     "NpzkitError",
     "RepairReport",
     "TornArchiveWarning",
+    "VerifyReport",
     "errors",
     "format",
     "load",
@@ -47,6 +49,7 @@ __all__ = [
     "save",
     "savez",
     "savez_compressed",
+    "verify",
 ]
 
 __version__ = "0.1.0"
@@ -57,6 +60,8 @@ _LATER = {
     "RepairReport": "npzkit.repairing",
     "repack": "npzkit.repacking",
     "repair": "npzkit.repairing",
+    "verify": "npzkit.verifying",
+    "VerifyReport": "npzkit.verifying",
 }
 """Where to find what most programs never use: `import npzkit` is to be fast."""
 

@@ -124,6 +124,11 @@ class NpzkitError(Exception):
             self.key = key
         return self
 
+    @staticmethod
+    def shown(value: object) -> str:
+        """Return a value taken from a file as messages quote it: cut to a readable length."""
+        return _shown(value)
+
     def __str__(self) -> str:
         where = []
         if self.path is not None:

@@ -10,7 +10,7 @@ import io
 import warnings
 import weakref
 import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
 
 import numpy as np
@@ -34,13 +34,14 @@ from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
 from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.streaming import LocatedStream
-from npzkit.zip.directory import read_directory
+from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.sozip import find_index
 
 if TYPE_CHECKING:
     from npzkit.lazyarray import LazyArray
     from npzkit.mapping import FileMap, WritablePages
+    from npzkit.verifying import VerifyReport
     from npzkit.zip.random_access import RandomAccess
     from npzkit.zip.reseal import Seals
 
@@ -168,6 +169,7 @@ class NpzFile(Mapping[str, Any]):
             raise TypeError(f"limits must be an npzkit.Limits, not {type(limits).__name__}")
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
+        self._limits = limits
         self.max_header_size = limits.header_size
         self.mmap_mode = mmap_mode
         self._options = {
@@ -191,7 +193,7 @@ class NpzFile(Mapping[str, Any]):
             raise
         self._listed: Mapping[str, Entry] = directory.entries
         self._resealed: dict[str, int] = {}
-        self._comment = directory.comment
+        self._comment, self._directory_offset = directory.comment, directory.directory_offset
         # What lies behind may be cut off by a writer, or be written by one.
         self._source.size = self._end_offset = directory.end_offset
         self._reader = MemberReader(
@@ -395,6 +397,59 @@ class NpzFile(Mapping[str, Any]):
         except NpzkitError:
             entry = self._entry(key)
             return describe(key, entry, None, entry.header_offset, {})
+
+    def verify(
+        self,
+        keys: Iterable[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        *,
+        threads: int | None = None,
+    ) -> VerifyReport:
+        """Hold the archive against every rule; see `npzkit.verify`.
+
+        Parameters
+        ----------
+        keys : iterable of str, optional
+            Members to look at; all by default.
+        progress : callable, optional
+            Called with the uncompressed bytes done and those there are.
+        threads : int, optional
+            None takes the processors there are.
+
+        Returns
+        -------
+        VerifyReport
+            ``ok``, and a row for each thing that is to be said.
+
+        Raises
+        ------
+        MemberNotFoundError
+            One of `keys` is not there.
+        ClosedArchiveError
+            After `close`.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"w": np.zeros(3)})
+        >>> npzkit.open(stream).verify().ok
+        True
+        """
+        self._check_open()
+        if isinstance(keys, str):
+            raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
+        from npzkit.verifying import verify_source
+
+        directory = Directory(
+            self._entries, self._comment, self._directory_offset, self._end_offset
+        )
+        wanted = None if keys is None else list(keys)
+        limits, count = self._limits, thread_count(threads)
+        try:
+            return verify_source(self._source, directory, limits, wanted, progress, count)
+        except NpzkitError as error:
+            raise self._explain(error, None) from error.__cause__
 
     def lazy(self, key: str) -> LazyArray:
         """Return an array of which parts can be read; reads its header only.

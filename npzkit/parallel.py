@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from npzkit.codecs import crc32, crc32_combine
 from npzkit.source import Source
 
-__all__ = ["Pipeline", "crc32_at", "read_blocks", "run", "thread_count"]
+__all__ = ["BLOCK_SIZE", "Pipeline", "crc32_at", "read_blocks", "run", "thread_count"]
 
 T = TypeVar("T")
 

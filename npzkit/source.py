@@ -75,6 +75,11 @@ class Source(abc.ABC):
     handle: Any = None
     position: int = 0
 
+    @property
+    def file_size(self) -> int:
+        """All bytes there are, those behind the archive too."""
+        return self.size
+
     @abc.abstractmethod
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill `view` (format ``B``) with the bytes at `offset`, all of it."""
@@ -127,7 +132,7 @@ class FileSource(Source):
 
     Attributes
     ----------
-    file_size, modified_ns : int
+    modified_ns : int
         Of the file when it was opened, to tell whether it changed.
 
     Notes
@@ -147,8 +152,12 @@ class FileSource(Source):
 
     def refresh(self) -> None:
         found = os.fstat(self._descriptor())
-        self.size = self.file_size = found.st_size
+        self.size = self._file_size = found.st_size
         self.modified_ns = found.st_mtime_ns
+
+    @property
+    def file_size(self) -> int:
+        return self._file_size
 
     def is_being_written(self) -> bool:
         return not self.is_locked and is_locked(self._descriptor())
@@ -194,8 +203,8 @@ class FileSource(Source):
         now = os.fstat(self._descriptor())
         if self.is_shared:
             self.modified_ns = now.st_mtime_ns
-        if (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns):
-            raise _stale(found=now.st_size, expected=self.file_size)
+        if (now.st_size, now.st_mtime_ns) != (self._file_size, self.modified_ns):
+            raise _stale(found=now.st_size, expected=self._file_size)
 
     def check_whole(self) -> None:
         size = os.fstat(self._descriptor()).st_size

@@ -52,7 +52,7 @@ LAYERS = [
     {"attributes", "appending"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray"},
     {"prepare", "created", "creation"},
-    {"npzfile", "npzwriter", "repacking", "repairing"},
+    {"npzfile", "npzwriter", "repacking", "repairing", "verifying"},
     {"drop_ins"},
     {""},
     {"demo", "cli", "__main__"},

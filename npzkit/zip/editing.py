@@ -21,7 +21,14 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.sozip import find_index, format_index_member
 
-__all__ = ["dead_size", "entry_of", "has_first_member", "read_listed", "with_block"]
+__all__ = [
+    "count_entries",
+    "dead_size",
+    "entry_of",
+    "has_first_member",
+    "read_listed",
+    "with_block",
+]
 
 _SLACK_SIZE = 160
 """Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
@@ -42,6 +49,13 @@ def read_listed(source: Source, directory: Directory) -> dict[str, bytes]:
     for record in records:
         listed[entry_of(record, directory.directory_offset).name] = record
     return listed
+
+
+def count_entries(source: Source, directory: Directory) -> int:
+    """Return how many entries the directory has, those of a repeated name among them."""
+    start = directory.directory_offset
+    data = source.read_at(start, directory.end_offset - start)
+    return sum(1 for _ in walk_entries(data))
 
 
 def entry_of(record: bytes, end_offset: int) -> Entry:

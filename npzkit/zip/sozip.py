@@ -23,6 +23,7 @@ from npzkit.zip.records import (
     DOS_DATE_1980,
     FLAG_DESCRIPTOR,
     FLAG_UTF8,
+    LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     SENTINEL_16,
     VERSION_DEFAULT,
@@ -39,6 +40,7 @@ __all__ = [
     "find_index",
     "format_index",
     "format_index_member",
+    "has_index_member",
     "index_name",
     "parse_index",
 ]
@@ -181,6 +183,17 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
     if crc32(data) != header.crc32:
         return None
     return parse_index(data, entry.uncompressed_size, entry.compressed_size)
+
+
+def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
+    """Whether something with an index's name lies behind a member, good or not."""
+    offset = data_start + entry.compressed_size
+    raw_name = index_name(entry.name).encode()
+    size = LOCAL_HEADER_SIZE + len(raw_name)
+    if entry.end_offset - offset < size:
+        return False
+    head = source.read_at(offset, size)
+    return head.startswith(LOCAL_HEADER_SIGNATURE) and head.endswith(raw_name)
 
 
 def _largest_size(uncompressed_size: int) -> int:

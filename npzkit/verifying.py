@@ -1,0 +1,377 @@
+"""Holding an archive against every rule it must keep, and saying what breaks one.
+
+Owns what is looked at, how much it matters, and the report. What a rule is
+belongs to whoever reads the archive: `npzkit.zip` and `npzkit.reader` raise,
+and here it becomes a row. Nothing is unpickled, and of no array more than some
+megabytes are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from npzkit.codecs import DEFLATED, STORED, crc32_combine
+from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError, UnsafeNameError
+from npzkit.keys import SUFFIX, check_key, keys_of, member_of
+from npzkit.limits import Limits
+from npzkit.metadata import parse_attrs
+from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
+from npzkit.reader import MemberReader
+from npzkit.source import UNNAMED, Source, open_source
+from npzkit.zip.chunks import Chunks
+from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.editing import count_entries, dead_size
+from npzkit.zip.entries import Entry
+from npzkit.zip.layout import ALIGNMENT
+from npzkit.zip.member import check_crc32, check_entry, data_offset
+from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
+from npzkit.zip.stream import MemberStream
+
+__all__ = ["Finding", "VerifyReport", "verify", "verify_source"]
+
+_STEP_SIZE = 1 << 18
+Progress = Callable[[int, int], object]
+
+
+class Finding(NamedTuple):
+    """One thing that is to be said of an archive.
+
+    Attributes
+    ----------
+    key : str or None
+        None where it is about the archive.
+    severity : {"error", "warning", "note"}
+        An error keeps data from being read, or from being trusted. A warning
+        is what ``strict=True`` refuses, or what other programs may trip over.
+        A note costs speed or space, or tells what a reader must allow.
+    what : str
+        In one sentence without a full stop.
+    where : int or None
+        Bytes from the start of the file.
+    """
+
+    key: str | None
+    severity: str
+    what: str
+    where: int | None = None
+
+
+class VerifyReport(NamedTuple):
+    """What `verify` found.
+
+    Attributes
+    ----------
+    path : str or None
+    rows : tuple of Finding
+        The archive's first, then the members' in their order.
+    member_count : int
+        Members that were looked at.
+    size : int
+        Their bytes, uncompressed.
+    """
+
+    path: str | None
+    rows: tuple[Finding, ...]
+    member_count: int
+    size: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it can be read and trusted: there is no error."""
+        return not any(row.severity == "error" for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as what JSON can express."""
+        return {
+            "path": self.path,
+            "ok": self.ok,
+            "member_count": self.member_count,
+            "size": self.size,
+            "rows": [row._asdict() for row in self.rows],
+        }
+
+    def to_json(self, **options: Any) -> str:
+        """Return the report as JSON; `options` are those of `json.dumps`."""
+        import json
+
+        return json.dumps(self.as_dict(), **options)
+
+    def __str__(self) -> str:
+        """Lay the rows out as a table, with the verdict last."""
+        table = [
+            (
+                row.severity,
+                "-" if row.key is None else _printable(row.key),
+                "" if row.where is None else str(row.where),
+                row.what,
+            )
+            for row in self.rows
+        ]
+        lines = []
+        if table:
+            table.insert(0, ("severity", "key", "at byte", "what"))
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            lines = [
+                f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
+                for severity, key, where, what in table
+            ]
+        counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
+        told = ", ".join(
+            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count
+        )
+        verdict = "sound" if self.ok else "NOT sound"
+        members = f"{self.member_count} member{'' if self.member_count == 1 else 's'}"
+        lines.append(f"{self.path or 'archive'}: {verdict}, {members}{told and ', '}{told}")
+        return "\n".join(lines)
+
+
+_SEVERITIES = ("error", "warning", "note")
+
+
+def verify(
+    file: Any,
+    keys: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    *,
+    threads: int | None = None,
+    limits: Limits | None = None,
+) -> VerifyReport:
+    """Hold an archive against every rule, without stopping at the first fault.
+
+    What is looked at: the end records and the directory; that members do not
+    overlap, and what lies between them; each local header against its entry;
+    each array's header against the member's size; all data against its CRC-32;
+    seek indexes, by reading through them; names that could not be extracted
+    safely; alignment; and which members hold Python objects.
+
+    Parameters
+    ----------
+    file : path, bytes-like or file object
+    keys : sequence of str, optional
+        Members to look at; all by default.
+    progress : callable, optional
+        Called with the uncompressed bytes done and those there are, in this
+        thread.
+    threads : int, optional
+        None takes the processors there are.
+    limits : Limits, optional
+        What a reader will hold the archive against.
+
+    Returns
+    -------
+    VerifyReport
+        Also for a file that is no archive: its one row says so.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    MemberNotFoundError
+        One of `keys` is not there.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"w": np.arange(1000.0), "b": np.zeros(3)})
+    >>> npzkit.verify(stream).ok
+    True
+    >>> data = bytearray(stream.getvalue())
+    >>> data[5000] ^= 1
+    >>> print(npzkit.verify(data))  # doctest: +ELLIPSIS
+    severity  key  at byte  what
+    error     w         64  the data is damaged: its CRC-32 differs: found ...
+    archive: NOT sound, 2 members, 1 error
+    """
+    bounds = Limits() if limits is None else limits
+    count = thread_count(threads)
+    source = open_source(file)
+    name = None if source.name == UNNAMED else source.name
+    try:
+        starts = sorted({0, source.position})
+        try:
+            directory = read_directory(source, starts=starts, silent=True, limits=bounds)
+        except NpzkitError as error:
+            return VerifyReport(name, (_finding(None, error),), 0, 0)
+        return verify_source(source, directory, bounds, keys, progress, count)
+    finally:
+        source.close()
+
+
+def verify_source(
+    source: Source,
+    directory: Directory,
+    limits: Limits,
+    keys: Sequence[str] | None,
+    progress: Progress | None,
+    threads: int,
+) -> VerifyReport:
+    """Hold the members of an open archive against every rule; see `verify`."""
+    listed = dict(zip(keys_of(directory.entries.keys()), directory.entries.values(), strict=True))
+    wanted: Mapping[str, Entry] = listed
+    if keys is not None:
+        wanted = {key: _entry_of(key, listed, directory) for key in keys}
+    reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+    rows = list(_archive_findings(source, directory, listed)) if keys is None else []
+    total, done = sum(entry.uncompressed_size for entry in wanted.values()), 0
+
+    def collect(entry: Entry, found: list[Finding]) -> None:
+        nonlocal done
+        rows.extend(found)
+        done += entry.uncompressed_size
+        if progress is not None:
+            progress(done, total)
+
+    with Pipeline(threads) as pipeline:
+        for key, entry in wanted.items():
+            if entry.compressed_size > BLOCK_SIZE:
+                # Its blocks, or chunks, are shared out among the threads.
+                pipeline.drain()
+                collect(entry, _member_findings(reader, key, entry, threads))
+            else:
+                task = partial(_member_findings, reader, key, entry, 1)
+                pipeline.submit(task, partial(collect, entry))
+    name = None if source.name == UNNAMED else source.name
+    return VerifyReport(name, tuple(rows), len(wanted), total)
+
+
+def _entry_of(key: str, listed: Mapping[str, Entry], directory: Directory) -> Entry:
+    name = member_of(key, directory.entries)
+    if name is None:
+        raise MemberNotFoundError(f"{key} is not a file in the archive")
+    return directory.entries[name]
+
+
+def _finding(key: str | None, error: NpzkitError) -> Finding:
+    """Make a row of an error: what it says but for key and path, which have columns."""
+    text = error.what
+    values = [
+        f"{name} {error.shown(value)}"
+        for name, value in (("found", error.found), ("expected", error.expected))
+        if value is not None
+    ]
+    if values:
+        text += ": " + ", ".join(values)
+    return Finding(key, "error", text, error.offset)
+
+
+# -- the archive -----------------------------------------------------------
+
+
+def _archive_findings(
+    source: Source, directory: Directory, listed: Mapping[str, Entry]
+) -> Iterator[Finding]:
+    torn = source.file_size - directory.end_offset
+    if torn > 0:
+        yield Finding(
+            None, "warning", f"{torn} bytes of an unfinished append follow the last commit",
+            directory.end_offset,
+        )  # fmt: skip
+    repeated = count_entries(source, directory) - len(directory.entries)
+    if repeated:
+        yield Finding(None, "warning", f"{repeated} entries repeat a name; the last one counts")
+    folded: dict[str, str] = {}
+    for key, entry in listed.items():
+        yield from _name_findings(key, entry, folded)
+    dead = dead_size(source, directory)
+    if dead:
+        yield Finding(None, "note", f"{dead} bytes belong to nothing that is listed")
+
+
+def _name_findings(key: str, entry: Entry, folded: dict[str, str]) -> Iterator[Finding]:
+    try:
+        check_key(key.removesuffix(SUFFIX).removesuffix("/"))
+    except UnsafeNameError as error:
+        what = error.what.replace("cannot be saved", "would not be saved, nor extracted")
+        yield Finding(key, "warning", what, entry.header_offset)
+    other = folded.setdefault(entry.name.casefold(), key)
+    if other is not key:
+        what = f"its name is that of {other!r} where upper and lower case are one"
+        yield Finding(key, "warning", what, entry.header_offset)
+
+
+# -- a member --------------------------------------------------------------
+
+
+def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int) -> list[Finding]:
+    """Look at one member: the first error, and all else."""
+    rows: list[Finding] = []
+    try:
+        rows.extend(_header_findings(reader, key, entry))
+    except NpzkitError as error:
+        rows.append(_finding(key, error))
+        if isinstance(error, StaleArchiveError):
+            return rows
+    try:
+        check_entry(entry, reader.size_limit)
+        start = data_offset(reader.source, entry)
+        _check_data(reader.source, entry, start, threads)
+        rows.extend(_index_findings(reader.source, key, entry, start, threads))
+    except NpzkitError as error:
+        found = _finding(key, error)
+        if found not in rows:
+            rows.append(found)
+    return rows
+
+
+def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[Finding]:
+    """Look at the headers of member and array, and at the attributes."""
+    header, start = reader.header(entry)
+    parse_attrs(entry.extra)
+    if header is None:
+        return
+    offset = start + header.data_offset
+    if header.dtype.hasobject:
+        what = "it holds Python objects: reading it needs allow_pickle=True"
+        yield Finding(key, "note", what, start)
+    elif entry.method == STORED and offset % ALIGNMENT:
+        what = f"its data is not aligned to {ALIGNMENT} bytes; npzkit.repack aligns it"
+        yield Finding(key, "note", what, offset)
+
+
+def _check_data(source: Source, entry: Entry, start: int, threads: int) -> None:
+    """Read all of a member and raise where it is not what its entry says."""
+    if entry.method == STORED:
+        check_crc32(crc32_at(source, start, entry.compressed_size, threads), entry, start)
+        return
+    stream = MemberStream(source, entry, start)
+    buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
+    while stream.tell() < entry.uncompressed_size:
+        stream.read_exactly(buffer[: entry.uncompressed_size - stream.tell()])
+    stream.finish()
+
+
+def _index_findings(
+    source: Source, key: str, entry: Entry, start: int, threads: int
+) -> Iterator[Finding]:
+    """Read a member once more by its seek index, if it has one."""
+    if entry.method != DEFLATED:
+        return
+    index = find_index(source, entry, start)
+    end = start + entry.compressed_size
+    if index is not None:
+        try:
+            crc = _crc_by_index(source, start, index, threads)
+            is_right = crc == entry.crc32
+        except NpzkitError:
+            is_right = False
+        if not is_right:
+            what = "its seek index leads to other data than the whole: parts may be wrong"
+            yield Finding(key, "error", what, end)
+    elif has_index_member(source, entry, start):
+        yield Finding(key, "warning", "its seek index does not fit it, and is not used", end)
+
+
+def _crc_by_index(source: Source, start: int, index: SeekIndex, threads: int) -> int:
+    chunks = Chunks(source, start, index)
+    crc = 0
+    # All bytes are skipped: none is kept.
+    for found in run(chunks.whole_tasks(chunks.size, memoryview(b""), threads), threads):
+        crc = crc32_combine(crc, *found)
+    return crc
+
+
+def _printable(key: str) -> str:
+    return key if key.isprintable() else repr(key)

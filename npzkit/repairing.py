@@ -1,26 +1,57 @@
 """Making a damaged archive whole again.
 
-Owns what is cut off, what is kept and what is said of it. Knows nothing of
-arrays.
+Owns what is cut off, what is saved and what is said of it. Where members are
+found without a directory is `npzkit.zip.salvage`'s, whether one is sound
+`npzkit.verifying`'s.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npzkit.copying import copy_member
 from npzkit.disk import File
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.keys import keys_of
 from npzkit.limits import Limits
 from npzkit.locking import check_timeout, lock_path
-from npzkit.path_sink import open_sink
+from npzkit.parallel import thread_count
+from npzkit.path_sink import PathSink, open_sink
+from npzkit.reader import MemberReader
+from npzkit.rows import RowsLeft, find_rows
 from npzkit.source import Source, open_source
+from npzkit.verifying import member_error
 from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.entries import Entry
+from npzkit.zip.salvage import Found, HeaderScan, find_comment, find_member
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["RepairReport", "repair"]
+__all__ = ["Lost", "RepairReport", "repair"]
+
+_BUDGET = 16
+"""How often each byte of the file may be looked at: members that are none could
+be nested without end."""
+_BUDGET_MIN_SIZE = 1 << 26
+
+
+class Lost(NamedTuple):
+    """A member that was found and could not be saved, or not whole.
+
+    Attributes
+    ----------
+    key : str
+    what : str
+        What is wrong with it.
+    where : int
+        Bytes from the start of the damaged file.
+    """
+
+    key: str
+    what: str
+    where: int
 
 
 class RepairReport(NamedTuple):
@@ -32,36 +63,80 @@ class RepairReport(NamedTuple):
         The path of the archive that is whole.
     kept : tuple of str
         The keys it has.
+    lost : tuple of Lost
+        What was there and is not in it, or not whole.
     cut_size : int
-        Bytes of an append that was cut short, which are not in it.
+        Bytes of an append that was never completed, which are not in it.
+    is_rebuilt : bool
+        Whether the directory was lost, and members were looked for by their
+        headers: arrays that had been replaced or removed may be among them.
     """
 
     output: str
     kept: tuple[str, ...]
-    cut_size: int
+    lost: tuple[Lost, ...] = ()
+    cut_size: int = 0
+    is_rebuilt: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as what JSON can express."""
+        return {**self._asdict(), "lost": [lost._asdict() for lost in self.lost]}
+
+    def to_json(self, **options: Any) -> str:
+        """Return the report as JSON; `options` are those of `json.dumps`."""
+        import json
+
+        return json.dumps(self.as_dict(), **options)
 
     def __str__(self) -> str:
-        count = f"{len(self.kept)} member{'' if len(self.kept) == 1 else 's'} kept"
-        cut = f", {self.cut_size} bytes of an unfinished append cut off" if self.cut_size else ""
-        return f"{self.output}: {count}{cut}"
+        lines = [f"{self.output}: {len(self.kept)} member{'' if len(self.kept) == 1 else 's'} kept"]
+        if self.is_rebuilt:
+            lines.append("the directory was lost: members were found by their own headers")
+        if self.cut_size:
+            lines.append(f"{self.cut_size} bytes of an unfinished append left out")
+        lines += [f"lost: {lost.key} (at byte {lost.where}): {lost.what}" for lost in self.lost]
+        return "\n".join(lines)
 
 
 def repair(
     path: str | os.PathLike[str],
-    output: Any = None,
+    output: str | os.PathLike[str] | None = None,
     *,
+    partial: bool = False,
+    uncommitted: bool = False,
+    limits: Limits | None = None,
+    threads: int | None = None,
     lock_timeout: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
 ) -> RepairReport:
-    """Cut off what an interrupted append left behind an archive.
+    """Make a damaged archive whole, as far as its data allows.
+
+    Without `output`, only what an interrupted append left behind the last
+    commit is cut off the file: nothing that counts is touched, and a file that
+    has no torn end not at all. With `output`, every member that can be read
+    and whose data has its CRC-32 is copied there, with its attributes, as it
+    is; where the directory is lost, members are looked for by their headers.
 
     Parameters
     ----------
     path : path
     output : path, optional
-        Where the archive is to be written; None cuts the file itself. No byte
-        that counts is touched then, and a file that is whole not at all.
+        A file there is replaced when the new one is complete. It may be `path`
+        itself: then what could not be saved is gone for good.
+    partial : bool, default False
+        Keep the whole rows of an array whose member was cut short, under its
+        key.
+    uncommitted : bool, default False
+        Keep sound members that lie behind the last commit too: those of an
+        append that was never completed, or whose directory is damaged.
+    limits : Limits, optional
+        What members are held against.
+    threads : int, optional
+        None takes the processors there are.
     lock_timeout : float, optional
         Seconds to wait where another writer has the file.
+    progress : callable, optional
+        Called with the bytes of the file that were looked at, and its size.
 
     Returns
     -------
@@ -70,67 +145,232 @@ def repair(
     Raises
     ------
     ZipFormatError, AmbiguousArchiveError, UnsupportedError
-        No archive is there, not even one that was committed before.
+        Without `output`: no archive is there, not even one that was committed
+        before. With it: no member was found.
     ArchiveLockedError
         Another writer has the file: what it writes is no damage.
     OSError
-        The file cannot be read or written.
+        A file cannot be read or written.
 
     Examples
     --------
     >>> import os, tempfile, npzkit, numpy as np
     >>> path = os.path.join(tempfile.mkdtemp(), "a.npz")
-    >>> npzkit.save(path, {"x": np.arange(3)})
+    >>> npzkit.save(path, {"x": np.arange(3), "y": np.arange(1000)})
     >>> with open(path, "ab") as file:
     ...     _ = file.write(b"half an array")
     >>> npzkit.repair(path).cut_size
     13
-    >>> with npzkit.open(path) as npz:
-    ...     npz["x"]
-    array([0, 1, 2])
+    >>> os.truncate(path, 4000)
+    >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
+    /...a.npz: 2 members kept
+    the directory was lost: members were found by their own headers
+    lost: y (at byte ...): cut short: its first ... of 1000 rows are kept
     """
     path = os.fsdecode(path)
-    lock = lock_path(path, check_timeout(lock_timeout))
-    try:
+    bounds = Limits() if limits is None else limits
+    count = thread_count(threads)
+    with contextlib.ExitStack() as stack:
+        lock = lock_path(path, check_timeout(lock_timeout))
+        stack.callback(lock.release)
         source = open_source(path)
+        stack.callback(source.close)
         try:
-            size = source.size
-            directory = read_directory(source, silent=True, limits=Limits())
             if output is None:
-                output = path
-                _cut(path, directory.end_offset)
-            else:
-                output = os.fsdecode(output)
-                _copy(source, directory, output)
-        finally:
-            source.close()
-    except NpzkitError as error:
-        raise error.locate(path=path) from error.__cause__
-    finally:
-        lock.release()
-    return RepairReport(
-        output, tuple(keys_of(directory.entries.keys())), size - directory.end_offset
-    )
+                return _cut(path, source)
+            output = os.fsdecode(output)
+            salvage = _Salvage(
+                source, bounds, count, progress, partial=partial, uncommitted=uncommitted
+            )
+            is_same = os.path.exists(output) and os.path.samefile(path, output)
+            sink = PathSink(os.path.abspath(path), lock=lock) if is_same else open_sink(output)
+            return salvage.write(sink, output)
+        except NpzkitError as error:
+            raise error.locate(path=path) from error.__cause__
 
 
-def _cut(path: str, end_offset: int) -> None:
-    file = File(path)
+def _cut(path: str, source: Source) -> RepairReport:
+    """Cut off what lies behind the last commit."""
     try:
-        if file.size > end_offset:
-            file.truncate(end_offset)
-            file.sync()
-    finally:
-        file.close()
-
-
-def _copy(source: Source, directory: Directory, output: str) -> None:
-    sink = open_sink(output)
-    try:
-        writer = ZipWriter(sink)
-        for entry in directory.entries.values():
-            copy_member(source, entry, writer, verify=False)
-        writer.commit(directory.comment)
-    except BaseException:
-        sink.abort()
+        directory = read_directory(source, silent=True, limits=Limits())
+    except ZipFormatError as error:
+        error.remedy = "npzkit.repair(path, output=other) saves what can be read."
         raise
-    sink.close()
+    cut_size = source.size - directory.end_offset
+    if cut_size:
+        file = File(path)
+        try:
+            file.truncate(directory.end_offset)
+            file.sync()
+        finally:
+            file.close()
+    return RepairReport(path, tuple(keys_of(directory.entries.keys())), (), cut_size)
+
+
+class _Salvage:
+    """What can be saved of one file, found first and written then."""
+
+    def __init__(
+        self,
+        source: Source,
+        limits: Limits,
+        threads: int,
+        progress: Callable[[int, int], object] | None,
+        *,
+        partial: bool,
+        uncommitted: bool,
+    ) -> None:
+        self._source = source
+        self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+        self._threads = threads
+        self._progress = progress
+        self._partial, self._uncommitted = partial, uncommitted
+        self._sound: dict[str, Entry | RowsLeft] = {}
+        self._lost: list[tuple[str, str, int]] = []
+        self._budget = 0
+        # Up to where a member that is not sound claims the file.
+        self._claimed_end = 0
+
+    def write(self, sink: Any, output: str) -> RepairReport:
+        """Find what there is, and write it."""
+        try:
+            directory = _directory_of(self._source)
+            if directory is None:
+                self._scan(0)
+                if not self._sound and not self._lost:
+                    # There is none: what the file seems to be is said in opening it.
+                    read_directory(self._source, silent=True, limits=Limits())
+                comment, cut_size = find_comment(self._source), 0
+            else:
+                self._check(directory)
+                comment, cut_size = directory.comment, self._source.size - directory.end_offset
+                self._look_behind(directory.end_offset)
+            self._check_any()
+            writer = ZipWriter(sink)
+            for found in self._sound.values():
+                if isinstance(found, RowsLeft):
+                    found.write(self._source, writer)
+                else:
+                    copy_member(self._source, found, writer)
+            self._source.close()
+            writer.commit(comment)
+        except BaseException:
+            sink.abort()
+            raise
+        sink.close()
+        return self._report(output, cut_size, is_rebuilt=directory is None)
+
+    def _report(self, output: str, cut_size: int, *, is_rebuilt: bool) -> RepairReport:
+        # A key is how a member is called among the others.
+        names = dict.fromkeys(self._sound) | {name: None for name, _, _ in self._lost}
+        keys = dict(zip(names, keys_of(names.keys()), strict=True))
+        lost = tuple(Lost(keys[name], what, where) for name, what, where in self._lost)
+        return RepairReport(
+            output, tuple(keys[name] for name in self._sound), lost, cut_size, is_rebuilt
+        )
+
+    def _check(self, directory: Directory) -> None:
+        """Sort the members that are listed."""
+        for entry in directory.entries.values():
+            self._sort(entry)
+            self._tell(entry.end_offset)
+
+    def _look_behind(self, end_offset: int) -> None:
+        """Tell of sound members behind the last commit, or keep them."""
+        committed, self._sound = self._sound, {}
+        lost, self._lost = self._lost, []
+        self._scan(end_offset)
+        if self._uncommitted:
+            self._sound = {**committed, **self._sound}
+            self._lost = [*lost, *self._lost]
+            return
+        what = "whole, but behind the last commit; uncommitted=True keeps it"
+        found = [entry for entry in self._sound.values() if isinstance(entry, Entry)]
+        self._sound = committed
+        self._lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
+
+    def _check_any(self) -> None:
+        if self._lost and not self._sound:
+            raise ZipFormatError(
+                "nothing can be saved: no member is whole",
+                found=f"{len(self._lost)} that are damaged",
+                remedy="Fetch the file again; partial=True keeps the rows of arrays that were "
+                "cut short.",
+            )
+
+    def _sort(self, entry: Entry) -> bool:
+        """Keep a sound member; say what is wrong with another one."""
+        error = member_error(self._reader, entry, self._threads)
+        if error is None:
+            self._sound[entry.name] = entry
+        else:
+            self._lose(entry, error)
+        return error is None
+
+    def _lose(self, entry: Entry, what: str) -> None:
+        self._lost.append((entry.name, what, entry.header_offset))
+
+    def _tell(self, offset: int) -> None:
+        if self._progress is not None:
+            self._progress(offset, self._source.size)
+
+    # -- without a directory ------------------------------------------------
+
+    def _scan(self, start: int) -> None:
+        """Look for members by their headers; of two of one name the later one counts."""
+        end = self._source.size
+        self._budget = max(_BUDGET * end, _BUDGET_MIN_SIZE)
+        scan = HeaderScan(self._source, end)
+        offset = scan.next_from(start)
+        while offset is not None:
+            self._tell(offset)
+            found = find_member(self._source, offset, end)
+            offset = scan.next_from(offset + 4 if found is None else self._take(found, end))
+        # Of a member that was found again further behind nothing is lost.
+        self._lost = [
+            lost for lost in self._lost if not isinstance(self._sound.get(lost[0]), Entry)
+        ]
+
+    def _take(self, found: Found, end: int) -> int:
+        """Sort one member, and return where to look for the next one."""
+        entry = found.entry
+        behind_header = entry.header_offset + 4
+        self._budget -= entry.compressed_size
+        if self._budget < 0:
+            self._lose(entry, "not looked at: too many headers claim the same bytes")
+            return end
+        if entry.header_offset < self._claimed_end:
+            # Within a member that is damaged: maybe its neighbour, whose place it
+            # claims, or an archive in its array. What has a better claim stays.
+            if entry.name in self._sound or member_error(self._reader, entry, self._threads):
+                return behind_header
+            self._sound[entry.name] = entry
+            return found.end_offset
+        if found.end_offset > end:
+            self._claimed_end = end
+            self._take_rows(found, end)
+            return behind_header
+        self._sound.pop(entry.name, None)
+        if self._sort(entry):
+            return found.end_offset
+        self._claimed_end = found.end_offset
+        return behind_header
+
+    def _take_rows(self, found: Found, end: int) -> None:
+        """Keep what is there of an array that goes on behind the file's end."""
+        rows = None
+        if self._partial:
+            rows = find_rows(self._reader, found.entry, found.data_start, end)
+        if rows is None:
+            self._lose(found.entry, "cut short: it goes on behind the end of the file")
+        else:
+            self._sound[found.entry.name] = rows
+            self._lose(found.entry, f"cut short: {rows.told}")
+
+
+def _directory_of(source: Source) -> Directory | None:
+    """Read the directory; None where it is lost."""
+    try:
+        return read_directory(source, silent=True, limits=Limits())
+    except NpzkitError:
+        return None

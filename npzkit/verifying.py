@@ -29,7 +29,7 @@ from npzkit.zip.member import check_crc32, check_entry, data_offset
 from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
 from npzkit.zip.stream import MemberStream
 
-__all__ = ["Finding", "VerifyReport", "verify", "verify_source"]
+__all__ = ["Finding", "VerifyReport", "member_error", "verify", "verify_source"]
 
 _STEP_SIZE = 1 << 18
 Progress = Callable[[int, int], object]
@@ -316,6 +316,17 @@ def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int)
     return rows
 
 
+def member_error(reader: MemberReader, entry: Entry, threads: int) -> str | None:
+    """Return what keeps a member from being read or trusted, or None."""
+    try:
+        reader.header(entry)
+        check_entry(entry, reader.size_limit)
+        _check_data(reader.source, entry, data_offset(reader.source, entry), threads)
+    except NpzkitError as error:
+        return _finding(None, error).what
+    return None
+
+
 def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[Finding]:
     """Look at the headers of member and array, and at the attributes."""
     header, start = reader.header(entry)
@@ -368,7 +379,7 @@ def _crc_by_index(source: Source, start: int, index: SeekIndex, threads: int) ->
     chunks = Chunks(source, start, index)
     crc = 0
     # All bytes are skipped: none is kept.
-    for found in run(chunks.whole_tasks(chunks.size, memoryview(b""), threads), threads):
+    for found in run(chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads), threads):
         crc = crc32_combine(crc, *found)
     return crc
 

@@ -35,6 +35,7 @@ __all__ = [
     "data_offset",
     "find_data",
     "header_end",
+    "resolve_sizes",
 ]
 
 MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
@@ -125,13 +126,13 @@ def find_data(window: bytes | memoryview, position: int, entry: Entry) -> int:
     if (flags, method, crc, compressed_size, uncompressed_size) == entry[2:7]:
         return data_start
     extra = bytes(window[data_start - extra_size : data_start])
-    sizes = _resolve_sizes(extra, uncompressed_size, compressed_size)
+    sizes = resolve_sizes(extra, uncompressed_size, compressed_size)
     _compare(entry, flags, method, crc, sizes)
     return data_start
 
 
-def _resolve_sizes(extra: bytes, uncompressed_size: int, compressed_size: int) -> tuple[int, int]:
-    """Return both sizes, from the zip64 block where they are sentinels.
+def resolve_sizes(extra: bytes, uncompressed_size: int, compressed_size: int) -> tuple[int, int]:
+    """Return both sizes, uncompressed first, from the zip64 block where they are sentinels.
 
     np.savez forces zip64 headers on members of any size.
     """

@@ -42,6 +42,7 @@ __all__ = [
     "format_index_member",
     "has_index_member",
     "index_name",
+    "is_index_name",
     "parse_index",
 ]
 
@@ -95,6 +96,12 @@ def index_name(name: str) -> str:
     """
     folder, slash, base = name.rpartition("/")
     return f"{folder}{slash}.{base}.sozip.idx"
+
+
+def is_index_name(name: str) -> bool:
+    """Whether a member's name is that of an index."""
+    base = name.rpartition("/")[2]
+    return base.startswith(".") and base.endswith(".sozip.idx")
 
 
 def format_index(index: SeekIndex) -> bytes:

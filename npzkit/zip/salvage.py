@@ -1,0 +1,203 @@
+"""Members found without a directory: by their local headers, in one pass over the file.
+
+Owns the search for headers, and how far a member reaches that only its header
+tells of. Believes nothing: whoever asks has the data to compare with the CRC,
+and goes on behind the member only where that is right. Knows no NPY.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from npzkit.codecs import DEFLATED, METHOD_NAMES, STORED, crc32
+from npzkit.decompressors import decompressor
+from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.source import Source
+from npzkit.zip.end import COMMENT_MAX_SIZE
+from npzkit.zip.entries import Entry, decode_name
+from npzkit.zip.extra import foreign_extra
+from npzkit.zip.member import resolve_sizes
+from npzkit.zip.records import (
+    DESCRIPTOR_SIGNATURE,
+    END_SIGNATURE,
+    END_SIZE,
+    FLAG_DESCRIPTOR,
+    LOCAL_HEADER_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+    matches_data_descriptor,
+    parse_local_header,
+)
+from npzkit.zip.sozip import is_index_name
+
+__all__ = ["Found", "HeaderScan", "find_comment", "find_member"]
+
+_SCAN_SIZE = 1 << 22
+_STEP_SIZE = 1 << 18
+_MAX_VERSION = 63
+_MAX_DESCRIPTOR_TRIES = 1000
+"""Descriptors that are tried behind data of unknown size: it may hold their signature."""
+
+
+class Found(NamedTuple):
+    """A member by its local header alone.
+
+    Attributes
+    ----------
+    entry : Entry
+        As a directory would list it.
+    data_start : int
+        Where its data begins in the file.
+    end_offset : int
+        Where it ends by its own word, behind its descriptor; maybe behind the
+        file's end.
+    """
+
+    entry: Entry
+    data_start: int
+    end_offset: int
+
+
+class HeaderScan:
+    """The places at which a local header's signature stands, asked for front to back.
+
+    Parameters
+    ----------
+    source : Source
+    end : int
+        Where to stop looking.
+    """
+
+    def __init__(self, source: Source, end: int) -> None:
+        self._source = source
+        self._end = end
+        self._start, self._data = 0, b""
+
+    def next_from(self, offset: int) -> int | None:
+        """Return the first place at `offset` or behind it, or None."""
+        while offset + LOCAL_HEADER_SIZE <= self._end:
+            if not self._start <= offset < self._start + len(self._data) - 3:
+                self._start = offset
+                self._data = self._source.read_at(offset, min(_SCAN_SIZE, self._end - offset))
+            place = self._data.find(LOCAL_HEADER_SIGNATURE, offset - self._start)
+            if place >= 0:
+                return self._start + place
+            # The signature may begin in the last bytes.
+            offset = self._start + len(self._data) - 3
+        return None
+
+
+def find_member(source: Source, offset: int, end: int) -> Found | None:
+    """Read the local header at `offset`; None for one that cannot be a member's.
+
+    Parameters
+    ----------
+    source : Source
+    offset : int
+    end : int
+        Where the file's members end at the latest.
+    """
+    room = min(LOCAL_HEADER_SIZE + 2 * 0xFFFF, end - offset)
+    try:
+        header = parse_local_header(source.read_at(offset, room))
+        name = decode_name(header.name, header.flags, header.extra, offset)
+        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
+        extra = foreign_extra(header.extra)
+    except ZipFormatError:
+        return None
+    if not name or header.method not in METHOD_NAMES or header.version_needed & 0xFF > _MAX_VERSION:
+        return None
+    if is_index_name(name):
+        return None
+    start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
+    entry = Entry(
+        name, header.name, header.flags, header.method, header.crc32, sizes[1], sizes[0], offset,
+        0, extra, end,
+    )  # fmt: skip
+    if not header.flags & FLAG_DESCRIPTOR:
+        return Found(entry, start, start + sizes[1])
+    if SENTINEL_32 in sizes or not sizes[1]:
+        measured = _measure(source, entry, start, end)
+        if measured is None:
+            return Found(entry, start, end + 1)
+        entry = measured
+    data_end = start + entry.compressed_size
+    size = _descriptor_size(source, entry, data_end, end)
+    return Found(entry, start, data_end + size if size else end + 1)
+
+
+def _measure(source: Source, entry: Entry, start: int, end: int) -> Entry | None:
+    """Return the entry with the sizes and the CRC of data that only a descriptor tells of."""
+    if entry.method == DEFLATED:
+        return _measure_deflated(source, entry, start, end)
+    if entry.method == STORED:
+        return _measure_stored(source, entry, start, end)
+    return None
+
+
+def _measure_deflated(source: Source, entry: Entry, start: int, end: int) -> Entry | None:
+    """Inflate up to the stream's own end."""
+    decoder = decompressor(DEFLATED, end - start, end - start)
+    crc = size = fed = 0
+    try:
+        while not decoder.eof:
+            data = b""
+            if decoder.needs_input:
+                data = source.read_at(start + fed, min(_STEP_SIZE, end - start - fed))
+                if not data:
+                    return None
+                fed += len(data)
+            out = decoder.decompress(data, _STEP_SIZE)
+            crc = crc32(out, crc)
+            size += len(out)
+    except NpzkitError:
+        return None
+    used = fed - decoder.unused_size
+    return entry._replace(crc32=crc, compressed_size=used, uncompressed_size=size)
+
+
+def _measure_stored(source: Source, entry: Entry, start: int, end: int) -> Entry | None:
+    """Look for the descriptor that says how far away it is."""
+    tries = 0
+    position = start
+    while position < end and tries < _MAX_DESCRIPTOR_TRIES:
+        data = source.read_at(position, min(_SCAN_SIZE + 24, end - position))
+        place = data.find(DESCRIPTOR_SIGNATURE)
+        while 0 <= place < _SCAN_SIZE:
+            size = position + place - start
+            if place + 16 <= len(data):
+                crc, low, other = struct.unpack_from("<LLL", data, place + 4)
+                # In 32 bits the second size follows, in 64 the first one's upper half.
+                if low == size & SENTINEL_32 and other in (low, size >> 32):
+                    return entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
+            tries += 1
+            place = data.find(DESCRIPTOR_SIGNATURE, place + 1)
+        position += _SCAN_SIZE
+    return None
+
+
+def _descriptor_size(source: Source, entry: Entry, offset: int, end: int) -> int:
+    """Return the bytes of the descriptor at `offset`; 0 where none fits."""
+    if offset >= end:
+        return 0
+    data = source.read_at(offset, min(24, end - offset))
+    values = entry.crc32, entry.compressed_size, entry.uncompressed_size
+    for size in (24, 20, 16, 12):
+        # The longest that fits whole, and not as the beginning of a longer one.
+        if matches_data_descriptor(data[:size], *values) and not matches_data_descriptor(
+            data[: size - 4], *values
+        ):
+            return size
+    return 0
+
+
+def find_comment(source: Source) -> bytes:
+    """Return the comment of an end record that ends where the file does, if one does."""
+    start = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
+    tail = source.read_at(start, source.size - start)
+    place = tail.rfind(END_SIGNATURE)
+    if place < 0 or place + END_SIZE > len(tail):
+        return b""
+    (size,) = struct.unpack_from("<H", tail, place + 20)
+    return tail[place + END_SIZE :] if place + END_SIZE + size == len(tail) else b""

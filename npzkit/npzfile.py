@@ -34,7 +34,7 @@ from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
 from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
 from npzkit.streaming import LocatedStream
-from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.sozip import find_index
 
@@ -191,9 +191,9 @@ class NpzFile(Mapping[str, Any]):
             if isinstance(error, NpzkitError):
                 error.locate(path=self._path)
             raise
-        self._listed: Mapping[str, Entry] = directory.entries
+        self._directory = directory
         self._resealed: dict[str, int] = {}
-        self._comment, self._directory_offset = directory.comment, directory.directory_offset
+        self._comment = directory.comment
         # What lies behind may be cut off by a writer, or be written by one.
         self._source.size = self._end_offset = directory.end_offset
         self._reader = MemberReader(
@@ -441,9 +441,7 @@ class NpzFile(Mapping[str, Any]):
             raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
         from npzkit.verifying import verify_source
 
-        directory = Directory(
-            self._entries, self._comment, self._directory_offset, self._end_offset
-        )
+        directory = self._directory._replace(entries=self._entries)
         wanted = None if keys is None else list(keys)
         limits, count = self._limits, thread_count(threads)
         try:
@@ -498,7 +496,7 @@ class NpzFile(Mapping[str, Any]):
         """For `LazyArray`: the member's bytes, from a file that has not changed."""
         entry = self._entry(key)
         try:
-            self._source.check_unchanged()
+            self._check_unchanged()
             return self._reader.random_access(entry)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
@@ -585,7 +583,7 @@ class NpzFile(Mapping[str, Any]):
             # Each copy-on-write map keeps changes of its own.
             return FileMap(self._source, mode).array(info)
         except ValueError:
-            self._source.check_unchanged()
+            self._check_unchanged()
             raise
 
     def _map_writable(self, key: str, info: ArrayInfo) -> np.memmap[Any, Any]:
@@ -683,12 +681,12 @@ class NpzFile(Mapping[str, Any]):
     def _entries(self) -> Mapping[str, Entry]:
         """The directory as it was read, but for CRCs that a map's flush has changed."""
         if self._resealed:
-            entries = dict(self._listed)
+            entries = dict(self._directory.entries)
             while self._resealed:
                 name, crc = self._resealed.popitem()
                 entries[name] = entries[name]._replace(crc32=crc)
-            self._listed = entries
-        return self._listed
+            self._directory = self._directory.resealed(entries, self._source)
+        return self._directory.entries
 
     def _entry(self, key: str) -> Entry:
         return self._entries[self._member(key)]
@@ -710,6 +708,10 @@ class NpzFile(Mapping[str, Any]):
                 "the archive is closed", path=self._path, remedy="Open it again."
             )
 
+    def _check_unchanged(self) -> None:
+        """Raise StaleArchiveError where the file no longer holds what was opened."""
+        self._source.check_unchanged(lambda: self._directory.is_kept(self._source))
+
     def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         """Say where it happened; a file that changed is named as the cause."""
         if isinstance(error, ChecksumError) and any(not pages.closed for pages in self._written):
@@ -719,7 +721,7 @@ class NpzFile(Mapping[str, Any]):
             )
         if isinstance(error, (FormatError, zipfile.BadZipFile)) and self._is_open:
             try:
-                self._source.check_unchanged()
+                self._check_unchanged()
             except StaleArchiveError as stale:
                 error = stale
         return error.locate(path=self._path, key=key)

@@ -14,6 +14,7 @@ import io
 import os
 import stat
 import threading
+from collections.abc import Callable
 from typing import Any, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
@@ -36,6 +37,10 @@ __all__ = [
     "open_source",
     "unwrapped",
 ]
+
+
+def _never() -> bool:
+    return False
 
 
 class Source(abc.ABC):
@@ -100,8 +105,15 @@ class Source(abc.ABC):
         """Whether another writer is seen to be at work on the file."""
         return False
 
-    def check_unchanged(self) -> None:
-        """Raise StaleArchiveError where the file is seen to have changed."""
+    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+        """Raise StaleArchiveError where the file is seen to have changed.
+
+        Parameters
+        ----------
+        is_kept : callable
+            Whether the change left what was opened as it was, as an append
+            does. Asked once a change.
+        """
 
     def check_whole(self) -> None:
         """Raise StaleArchiveError where the file lost bytes: its maps would crash."""
@@ -154,6 +166,7 @@ class FileSource(Source):
         found = os.fstat(self._descriptor())
         self.size = self._file_size = found.st_size
         self.modified_ns = found.st_mtime_ns
+        self._accepted = self._file_size, self.modified_ns
 
     @property
     def file_size(self) -> int:
@@ -199,12 +212,17 @@ class FileSource(Source):
         view[: len(data)] = data
         return len(data)
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
         now = os.fstat(self._descriptor())
         if self.is_shared:
             self.modified_ns = now.st_mtime_ns
-        if (now.st_size, now.st_mtime_ns) != (self._file_size, self.modified_ns):
+        state = now.st_size, now.st_mtime_ns
+        if state in (self._accepted, (self._file_size, self.modified_ns)):
+            return
+        if not is_kept():
             raise _stale(found=now.st_size, expected=self._file_size)
+        # A pickle still tells the file from the one that was opened.
+        self._accepted = state
 
     def check_whole(self) -> None:
         size = os.fstat(self._descriptor()).st_size

@@ -13,6 +13,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from npzkit.codecs import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -63,12 +64,34 @@ class Directory(NamedTuple):
         Where its central directory begins.
     end_offset : int
         Where the archive ends, behind the end record's comment.
+    size : int
+        Bytes of its entries.
+    crc32 : int
+        Of the same.
     """
 
     entries: Mapping[str, Entry]
     comment: bytes
     directory_offset: int
     end_offset: int
+    size: int
+    crc32: int
+
+    def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
+        """Return it with entries whose CRCs were changed, here and in the file."""
+        found = crc32(source.read_at(self.directory_offset, self.size))
+        return self._replace(entries=entries, crc32=found)
+
+    def is_kept(self, source: Source) -> bool:
+        """Whether the directory is still where it was, members' CRCs and all.
+
+        Behind it another one may be, of an append.
+        """
+        try:
+            data = source.read_at(self.directory_offset, self.size)
+        except StaleArchiveError:
+            return False
+        return crc32(data) == self.crc32
 
 
 def read_directory(
@@ -167,7 +190,7 @@ def _read(
         _report_repeated(names, strict)
     if limits.total_size is not None:
         _check_total(named, limits.total_size)
-    return Directory(named, record.comment, offset, end.end_offset)
+    return Directory(named, record.comment, offset, end.end_offset, len(data), crc32(data))
 
 
 def _parse(

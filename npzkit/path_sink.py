@@ -94,6 +94,7 @@ class PathSink(Sink):
         self._temporary: str | None = None
         self._is_changed = False
         self._opened: File | None = None
+        self._placed: os.stat_result | None = None
         self._locks: list[FileLock] = []
         try:
             self._lock(self._path, lock_timeout, lock)
@@ -118,8 +119,21 @@ class PathSink(Sink):
     def _file(self) -> File:
         """The file, opened again where a commit closed it."""
         if self._opened is None:
-            self._opened = File(self._path)
+            self._opened = self._reopen()
         return self._opened
+
+    def _reopen(self) -> File:
+        """Open the file at the path, which must be the one that was put there."""
+        try:
+            file = File(self._path)
+        except FileNotFoundError:
+            if self._placed is None:
+                raise
+            raise self._stale() from None
+        if self._placed is None or os.path.samestat(os.fstat(file.descriptor), self._placed):
+            return file
+        file.close()
+        raise self._stale()
 
     def _lock(self, path: str, timeout: float, lock: FileLock | None) -> None:
         """Keep other writers from the file, if there is one."""
@@ -245,7 +259,10 @@ class PathSink(Sink):
                 return
         except FileNotFoundError:
             pass
-        raise StaleArchiveError(
+        raise self._stale()
+
+    def _stale(self) -> StaleArchiveError:
+        return StaleArchiveError(
             "the archive was moved, removed or replaced while it was written",
             path=self._path,
             remedy="What was committed before is in the file that was opened; "
@@ -265,6 +282,7 @@ class PathSink(Sink):
         """Give the new file its name, and let the old one go."""
         temporary = self._temporary
         assert temporary is not None  # noqa: S101 - the caller asked
+        self._placed = os.fstat(self.descriptor)
         # A network's file system may say only now that there is no room.
         self._close()
         if not disk.RENAMES_OPEN_FILES:

@@ -87,7 +87,10 @@ def local_bytes(
         extra = format_padding(ZIP64_SIZE) + extra
     if header.method == STORED:
         end = offset + records.LOCAL_HEADER_SIZE + len(header.name) + len(extra)
-        extra += format_alignment(end + lead_size, alignment)
+        padding = format_alignment(end + lead_size, alignment)
+        # Another program's field may leave no room for it.
+        if len(extra) + len(padding) <= SENTINEL_16:
+            extra += padding
     return records.format_local_header(header._replace(extra=extra))
 
 

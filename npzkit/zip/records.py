@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import Any, NamedTuple
 
-from npzkit.errors import ZipFormatError
+from npzkit.errors import LimitExceededError, ZipFormatError
 
 __all__ = [
     "CENTRAL",
@@ -207,6 +207,16 @@ def _tail(data: bytes | memoryview, start: int, sizes: tuple[int, ...], what: st
     return parts
 
 
+def _check_extra(extra: bytes) -> None:
+    if len(extra) > SENTINEL_16:
+        raise LimitExceededError(
+            "a member's extra field is too long, with what is added to it",
+            found=f"{len(extra)} bytes",
+            expected=f"at most {SENTINEL_16:,}",
+            remedy="Another program filled it; save the array again to be rid of that.",
+        )
+
+
 def parse_local_header(data: bytes | memoryview, offset: int = 0) -> LocalHeader:
     """Parse the local file header at `offset`, name and extra field included."""
     fields = _fields(LOCAL, LOCAL_HEADER_SIGNATURE, "local header", data, offset)
@@ -215,7 +225,8 @@ def parse_local_header(data: bytes | memoryview, offset: int = 0) -> LocalHeader
 
 
 def format_local_header(header: LocalHeader) -> bytes:
-    """Format a local file header."""
+    """Format a local file header; LimitExceededError where its extra field is too long."""
+    _check_extra(header.extra)
     return (
         LOCAL.pack(LOCAL_HEADER_SIGNATURE, *header[:8], len(header.name), len(header.extra))
         + header.name
@@ -232,7 +243,8 @@ def parse_central_entry(data: bytes | memoryview, offset: int = 0) -> CentralEnt
 
 
 def format_central_entry(entry: CentralEntry) -> bytes:
-    """Format a central directory entry."""
+    """Format a central directory entry; LimitExceededError where its extra field is too long."""
+    _check_extra(entry.extra)
     tail = (entry.name, entry.extra, entry.comment)
     return b"".join(
         (

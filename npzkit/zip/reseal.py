@@ -92,7 +92,8 @@ class Seals:
         """Return the member's entry as it is now."""
         if source.size != self._size:
             directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
-            self._entries, self._size = dict(directory.entries), source.size
+            # With a torn end the size says nothing: an append may end there as well.
+            self._entries, self._size = dict(directory.entries), directory.end_offset
             start = directory.directory_offset
             data = source.read_at(start, directory.end_offset - start)
             self._places = _find_entries(data, start)

@@ -215,6 +215,7 @@ class NpzWriter:
             resumed = begin(file, exclusive=mode == "x", durable=durable, lock_timeout=timeout)
         self._sink = resumed.sink
         self._zip = ZipWriter(self._sink, resumed.listed)
+        self._has_bare = not all(name.endswith(SUFFIX) for name in resumed.listed)
         self._attributes = EditedAttributes()
         self._durable, self._auto_repack = durable, auto_repack
         self._comment = resumed.comment
@@ -505,9 +506,9 @@ class NpzWriter:
         self, arrays: SmallArrays, coding: Coding, pipeline: Pipeline, overwrite: bool
     ) -> None:
         taken = self._zip.listed.keys() & arrays.names
-        if taken or self._growing is not None:
-            name = next(iter(taken), arrays.names[0])
-            self._check_free(name.removesuffix(SUFFIX), name, overwrite=overwrite)
+        if taken or self._growing is not None or self._has_bare:
+            for name in arrays.names:
+                self._check_free(name.removesuffix(SUFFIX), name, overwrite=overwrite)
         with self._giving_up():
             pipeline.drain()
             encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
@@ -520,6 +521,13 @@ class NpzWriter:
                 f"the array {self._growing.key!r} is still growing; close it before another "
                 "is written"
             )
+        # Of two members that differ in the suffix alone, readers find the bare one.
+        if (key if name != key else key + SUFFIX) in self._zip.listed:
+            raise UnsafeNameError(
+                "a member of this name that is no array is in the archive, and either would hide "
+                "the other",
+                path=self._name, key=key, remedy="Remove it first, by del, or choose another key.",
+            )  # fmt: skip
         if name not in self._zip.listed:
             return
         if not overwrite:
@@ -813,11 +821,14 @@ class NpzWriter:
                 self._give_up("the archive could not be completed when it was closed", error)
             raise
         self._is_open = False
-        if self._auto_repack and self._has_dead_space and self._sink.committed_size != before:
-            from npzkit.repacking import repack_dead
+        try:
+            if self._auto_repack and self._has_dead_space and self._sink.committed_size != before:
+                from npzkit.repacking import repack_dead
 
-            repack_dead(self._sink, durable=self._durable)
-        self._sink.close()
+                repack_dead(self._sink, durable=self._durable)
+        finally:
+            # The warning may be an error.
+            self._sink.close()
 
     def abort(self) -> None:
         """Discard what was written since the last commit. Idempotent.

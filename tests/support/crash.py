@@ -376,9 +376,7 @@ def _reachable(names: dict[str, int], named: list[Call], path: str) -> set[int |
     }
 
 
-def _after_loss(
-    content: bytes, pending: list[Call], random: Random, limit: int
-) -> Iterator[bytes]:
+def _after_loss(content: bytes, pending: list[Call], random: Random, limit: int) -> Iterator[bytes]:
     """Yield what may be in a file of which `pending` was not synced."""
     for subset in _subsets(pending, random):
         yield replay(content, subset)

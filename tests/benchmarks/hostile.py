@@ -1,0 +1,164 @@
+"""What the worst inputs cost: seconds and peak memory of each, accepted or refused.
+
+    python tests/benchmarks/hostile.py
+
+Each input is made without npzkit, then opened (or read, verified, repaired) in
+a process of its own. The base line is that process without any work.
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "support"))
+from forge import Member, archive, header, npy
+
+MIB = 1 << 20
+
+MEASURE = """
+import resource, sys, time, warnings
+import npzkit
+path, output = sys.argv[1:]
+warnings.simplefilter("ignore")
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+begin = time.perf_counter()
+try:
+    outcome = f"accepted: {eval(WORK)}"
+except npzkit.NpzkitError as error:
+    outcome = f"{type(error).__name__}: {error.what[:70]}"
+seconds = time.perf_counter() - begin
+peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+print(f"{seconds:.3f}|{peak:.1f}|{outcome}")
+"""
+
+OPEN = "f'{len(npzkit.open(path))} members'"
+READ = "f'{sum(a.nbytes for a in npzkit.open(path).load_all().values()) >> 20} MiB'"
+INFO = "npzkit.open(path).info('x').dtype.itemsize"
+VERIFY = "f'ok is {npzkit.verify(path).ok}'"
+REPAIR = "f'{len(npzkit.repair(path, output).kept)} kept'"
+
+
+def bomb(size: int) -> bytes:
+    """An array of zeros, deflated as far as deflate goes: 1 to 1029."""
+    start = npy(np.zeros(0, "u1")).replace(b"(0,)", b"(%d,)" % size)[:128].replace(b"\n", b"")
+    start = header(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({size},), }}")
+    crc, stream = zlib.crc32(start), zlib.compressobj(9, zlib.DEFLATED, -15)
+    raw, zeros = [stream.compress(start)], bytes(MIB)
+    for _ in range(size // MIB):
+        crc = zlib.crc32(zeros, crc)
+        raw.append(stream.compress(zeros))
+    raw.append(stream.flush())
+    sizes = {"crc": crc, "usize": len(start) + size}
+    return archive(Member("x.npy", b"", method=8, raw=b"".join(raw), central=sizes, local=sizes))
+
+
+def many(count: int) -> bytes:
+    """Members without a byte, as many as asked for."""
+    local = b"".join(
+        struct.pack("<4sHHHHHLLLHH", b"PK\x03\x04", 20, 0, 0, 0, 33, 0, 0, 0, 7, 0) + b"%07d" % i
+        for i in range(count)
+    )
+    central = b"".join(
+        struct.pack(
+            "<4sHHHHHHLLLHHHHHLL", b"PK\x01\x02", 20, 20, 0, 0, 0, 33, 0, 0, 0, 7, 0, 0, 0, 0, 0,
+            37 * i,
+        )
+        + b"%07d" % i
+        for i in range(count)
+    )  # fmt: skip
+    end = struct.pack(
+        "<4sQHHLLQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, len(central), len(local)
+    )
+    end += struct.pack("<4sLQL", b"PK\x06\x07", 0, len(local) + len(central), 1)
+    end += struct.pack("<4sHHHHLLH", b"PK\x05\x06", 0, 0, 65535, 65535, 2**32 - 1, 2**32 - 1, 0)
+    return local + central + end
+
+
+def quoted(descr: str) -> bytes:
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (), }}"
+    return archive(Member("x.npy", header(text)))
+
+
+def overlapping(count: int) -> bytes:
+    """Many members that all stand for the same compressed bytes."""
+    kernel = Member("x.npy", npy(np.zeros(MIB, "u1")), method=8)
+    start = kernel.local_bytes()
+    central = b"".join(kernel.central_bytes(0) for _ in range(count))
+    end = struct.pack("<4sHHHHLLH", b"PK\x05\x06", 0, 0, count, count, len(central), len(start), 0)
+    return start + central + end
+
+
+def fields(count: int) -> str:
+    return "[" + ", ".join(f"('f{i}', '|i1')" for i in range(count)) + "]"
+
+
+def inputs() -> Iterator[tuple[str, bytes, list[tuple[str, str]]]]:
+    """Yield what each is, its bytes, and the works to be tried on it."""
+    limited = "npzkit.open(path, limits=npzkit.Limits({}))"
+    yield (
+        "a bomb: 1 GiB of zeros", bomb(1 << 30),
+        [("read", READ), ("read, member_size=2**28", limited.format("member_size=2**28") + "['x'].nbytes"),
+         ("verify", VERIFY)],
+    )  # fmt: skip
+    yield "60,000 members of the same bytes, overlapping", overlapping(60_000), [("open", OPEN)]
+    yield (
+        "a million members", many(1_000_000),
+        [("open", OPEN), ("open, member_count=100_000", limited.format("member_count=100_000"))],
+    )  # fmt: skip
+    small = archive(Member("x.npy", npy(np.zeros(3))), zip64={"count": 2**40, "total": 2**40})
+    yield "2**40 members claimed by 200 bytes", small, [("open", OPEN)]
+    huge = npy(np.zeros(0)).replace(b"(0,)", b"(2**50,)".replace(b"2**50", b"1125899906842624"))
+    yield "an array of 9 PB claimed by 128 bytes", archive(Member("x.npy", huge)), [("read", READ)]
+    yield "a header at the limit: 570 fields", quoted(fields(570)), [("info", INFO)]
+    yield "a header of 60,000 bytes", quoted(fields(3_500)), [("info", INFO)]
+    yield "nested 4,000 deep", quoted("[" * 4000 + "]" * 4000), [("info", INFO)]
+    yield "9,000 quotes in a header", quoted(repr("'" * 4500)), [("info", INFO)]
+    ends = (
+        b"PK\x03\x04" + struct.pack("<4sHHHHLLH", b"PK\x05\x06", 0, 0, 1, 1, 46, 0, 0) * 3_000_000
+    )
+    yield "3 million end records, none of which fits", ends + b"x", [("open", OPEN)]
+    names = archive(*[Member(b"%05d" % i + b"n" * 65_000, b"") for i in range(400)])
+    yield "400 names of 65,005 bytes", names, [("open", OPEN)]
+    claim = {"csize": 16 * MIB, "usize": 16 * MIB}
+    nested = Member("x.npy", b"", local=claim, central=claim).local_bytes()
+    yield (
+        "a local header every 35 bytes, each claiming 16 MiB", nested * (16 * MIB // len(nested)) * 2,
+        [("repair", REPAIR)],
+    )  # fmt: skip
+
+
+def main() -> None:
+    table = Table("input", "file", "work", "seconds", "MiB more", "outcome", title="worst inputs")
+    with tempfile.TemporaryDirectory() as folder:
+        path, output = Path(folder, "a.npz"), Path(folder, "b.npz")
+        for title, data, works in inputs():
+            path.write_bytes(data)
+            size = f"{len(data) / MIB:.1f} MiB" if len(data) > MIB else f"{len(data)} B"
+            del data
+            for name, work in works:
+                command = [
+                    sys.executable,
+                    "-c",
+                    f"WORK = {work!r}{MEASURE}",
+                    str(path),
+                    str(output),
+                ]
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                seconds, peak, outcome = done.stdout.strip().split("|", 2)
+                table.add_row(title, size, name, seconds, peak, outcome)
+                title = size = ""
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -224,7 +224,6 @@ class NpzWriter:
         self.metadata.update(metadata or {})
         # Bytes behind the last commit are a change as well.
         self._is_edited = False
-        self._has_dead_space = self._sink.committed_size > 0
         self._failure = ""
         self._is_open = True
 
@@ -537,7 +536,6 @@ class NpzWriter:
             )  # fmt: skip
         self._check_sealed(key, name)
         self._attributes.forget(name)
-        self._has_dead_space = True
 
     def _check_sealed(self, key: str, name: str) -> None:
         """Raise for an array that is being created."""
@@ -566,7 +564,7 @@ class NpzWriter:
         name = self._member(key)
         del self._zip.listed[name]
         self._attributes.forget(name)
-        self._is_edited = self._has_dead_space = True
+        self._is_edited = True
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, in its place.
@@ -624,7 +622,6 @@ class NpzWriter:
                 copy_member(source, entry, self._zip, renamed=rename_entry(entry, name))
         except NpzkitError as error:
             raise error.locate(path=self._name, key=old) from error.__cause__
-        self._has_dead_space = True
         record = self._zip.listed.pop(name)
         self._zip.listed = {
             (name if other == old_name else other): (record if other == old_name else kept)
@@ -705,7 +702,6 @@ class NpzWriter:
         """
         self._check_open()
         self._alone(self._commit)
-        self._has_dead_space = True
 
     def _commit(self) -> None:
         self._check_open()
@@ -813,7 +809,7 @@ class NpzWriter:
             self._check_open()
         if not self._is_open:
             return
-        before = self._sink.committed_size
+        was_changed = self._sink.committed_size != self._sink.position or self._is_edited
         try:
             self._commit()
         except BaseException as error:
@@ -822,7 +818,7 @@ class NpzWriter:
             raise
         self._is_open = False
         try:
-            if self._auto_repack and self._has_dead_space and self._sink.committed_size != before:
+            if self._auto_repack and was_changed:
                 from npzkit.repacking import repack_dead
 
                 repack_dead(self._sink, durable=self._durable)

@@ -173,7 +173,9 @@ class ZipWriter:
         header_offset = self.sink.position
         header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
         local = local_bytes(header, header_offset)
-        self.sink.skip(len(local) + size)
+        # A commit that comes before the seal makes this the archive's first bytes.
+        self.sink.write(local)
+        self.sink.skip(size)
         self.listed.setdefault(name, b"")
         return ReservedMember(self, name, header, header_offset, header_offset + len(local))
 

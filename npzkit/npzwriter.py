@@ -224,6 +224,8 @@ class NpzWriter:
         self.metadata.update(metadata or {})
         # Bytes behind the last commit are a change as well.
         self._is_edited = False
+        # Whether bytes were given up: looking for them takes as long as a small save.
+        self._has_dead = False
         self._failure = ""
         self._is_open = True
 
@@ -536,6 +538,7 @@ class NpzWriter:
             )  # fmt: skip
         self._check_sealed(key, name)
         self._attributes.forget(name)
+        self._has_dead = True
 
     def _check_sealed(self, key: str, name: str) -> None:
         """Raise for an array that is being created."""
@@ -564,7 +567,7 @@ class NpzWriter:
         name = self._member(key)
         del self._zip.listed[name]
         self._attributes.forget(name)
-        self._is_edited = True
+        self._is_edited = self._has_dead = True
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, in its place.
@@ -628,6 +631,7 @@ class NpzWriter:
             for other, kept in self._zip.listed.items()
         }
         self._attributes.forget(old_name)
+        self._has_dead = True
 
     def attrs(self, key: str) -> dict[str, Any]:
         """Return an array's attributes, to be changed until the next commit.
@@ -718,6 +722,8 @@ class NpzWriter:
         if sink.position and not is_changed:
             return
         comment = metadata if has_metadata else self._comment
+        # The directory of the commit before is given up.
+        self._has_dead |= sink.committed_size > 0
         with self._giving_up("the archive could not be completed"):
             self._zip.commit(comment)
         self._comment, self._committed_metadata = comment, metadata
@@ -809,7 +815,6 @@ class NpzWriter:
             self._check_open()
         if not self._is_open:
             return
-        was_changed = self._sink.committed_size != self._sink.position or self._is_edited
         try:
             self._commit()
         except BaseException as error:
@@ -818,7 +823,7 @@ class NpzWriter:
             raise
         self._is_open = False
         try:
-            if self._auto_repack and was_changed:
+            if self._auto_repack and self._has_dead:
                 from npzkit.repacking import repack_dead
 
                 repack_dead(self._sink, durable=self._durable)

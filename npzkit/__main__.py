@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line, or say what to install for it."""
-    try:
-        from npzkit.cli import npzkit_command
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] not in ("click", "rich"):
-            raise
+    if not (find_spec("click") and find_spec("rich")):
         sys.exit(
             "npzkit: the command line needs click and rich; "
             "install it: python -m pip install 'npzkit[cli]'"
         )
-    npzkit_command()
+    from npzkit.cli.commands import run
+
+    sys.exit(run())
 
 
 if __name__ == "__main__":

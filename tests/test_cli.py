@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import npzkit
+import numpy as np
 import pytest
 
 
@@ -55,6 +57,48 @@ def test_without_the_extra(missing):
 
 def test_the_demo_finds_a_checkouts_data():
     """Run in a checkout, the demo needs no folder."""
-    from npzkit.demo import find_data
+    from npzkit.cli.tour import find_data
 
     assert (find_data(Path(__file__).parent.parent / "fixtures") / "digits.npz").is_file()
+
+
+def test_verify_tells_and_exits_by_what_it_found(fixtures, tmp_path):
+    """A sound archive exits with 0, a damaged one with 1, a missing one with 2, each in a line."""
+    good = run("verify", str(fixtures / "numpy_savez.npz"))
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "sound, 3 members" in good.stdout
+    (tmp_path / "bad.npz").write_bytes(b"<html>")
+    bad = run("verify", str(tmp_path / "bad.npz"), "--json")
+    assert bad.returncode == 1
+    assert json.loads(bad.stdout)["ok"] is False
+    missing = run("verify", str(tmp_path / "no.npz"))
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+
+
+def test_repair_and_repack(tmp_path):
+    """A torn end is cut off; what is lost exits with 1; repack tells the sizes."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(1000), "y": np.arange(1000)})
+    whole = path.read_bytes()
+    path.write_bytes(whole + b"torn")
+    assert "4 bytes of an unfinished append" in run("repair", str(path)).stdout
+    assert path.read_bytes() == whole
+    path.write_bytes(whole[:12_000])
+    found = run("repair", str(path), "-o", str(tmp_path / "b.npz"), "--partial", "--json")
+    assert found.returncode == 1
+    assert json.loads(found.stdout)["kept"] == ["x", "y"]
+    assert "->" in run("repack", str(tmp_path / "b.npz"), "-c", "deflated").stdout
+    with npzkit.open(tmp_path / "b.npz") as npz:
+        assert npz.info("x").method == "deflated"
+
+
+def test_wrong_usage_is_one_line_and_debug_a_trace(tmp_path):
+    """A wrong option names the help; --debug shows where an error came from."""
+    wrong = run("repack", "--align", "x", "a.npz")
+    assert wrong.returncode == 2
+    assert wrong.stderr.count("\n") == 1
+    (tmp_path / "a.npz").write_bytes(b"")
+    short = run("repack", str(tmp_path / "a.npz"))
+    assert (short.returncode, short.stderr.count("\n")) == (1, 1)
+    assert "Traceback" in run("repack", str(tmp_path / "a.npz"), "--debug").stderr

@@ -55,7 +55,9 @@ LAYERS = [
     {"npzfile", "npzwriter", "repacking", "repairing", "verifying"},
     {"drop_ins"},
     {""},
-    {"demo", "cli", "__main__"},
+    {"cli", "cli.output", "cli.tour"},
+    {"cli.touring", "cli.maintaining"},
+    {"cli.commands", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or lower ones."""
 

@@ -41,7 +41,7 @@ def find_data(folder: str | os.PathLike[str] | None = None) -> Path:
         The data is in none of these places.
     """
     places = [Path(folder)] if folder else [
-        Path(__file__).parent.parent / "fixtures", Path.cwd() / "fixtures"
+        Path(__file__).parents[2] / "fixtures", Path.cwd() / "fixtures"
     ]  # fmt: skip
     for place in places:
         if (place / _DIGITS).is_file() and (place / _PHOTOGRAPHS).is_file():

@@ -1,0 +1,112 @@
+"""The group of commands, each imported when it is called, and the exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+import npzkit
+
+__all__ = ["Commands", "npzkit_command", "run"]
+
+_WHERE = {
+    "demo": "touring",
+    "repack": "maintaining",
+    "repair": "maintaining",
+    "verify": "maintaining",
+}
+"""The module of `npzkit.cli` in which each command is a function of its name."""
+
+
+class Commands(click.Group):
+    """Commands that are imported when they are called: others cost no time at the start."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_WHERE)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _WHERE:
+            return None
+        module = importlib.import_module(f"npzkit.cli.{_WHERE[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+
+@click.command(
+    cls=Commands, name="npzkit", context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(npzkit.__version__, prog_name="npzkit")
+def npzkit_command() -> None:
+    """Check .npz archives, mend them and write them anew.
+
+    Every command has --help with an example. --debug, anywhere, shows where an
+    error came from.
+    """
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run a command and return the exit code.
+
+    Parameters
+    ----------
+    arguments : list of str, optional
+        The process's by default.
+    """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    is_debugging = _take_debug(arguments)
+    try:
+        code = npzkit_command.main(arguments, "npzkit", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read the output, such as head, has enough of it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError) as error:
+        if is_debugging:
+            raise
+        return _report(error)
+    except KeyboardInterrupt:
+        if is_debugging:
+            raise
+        click.echo("npzkit: interrupted", err=True)
+        return 130
+    return code if isinstance(code, int) else 0
+
+
+def _take_debug(arguments: list[str]) -> bool:
+    """Remove --debug, which may stand anywhere before ``--``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--debug" not in arguments[:end]:
+        return False
+    arguments.remove("--debug")
+    return True
+
+
+def _report(error: Exception) -> int:
+    """Say in one line what is wrong, and return the exit code."""
+    code = 1
+    if isinstance(error, click.Abort):
+        text, code = "interrupted", 130
+    elif isinstance(error, click.UsageError):
+        where = error.ctx.command_path if error.ctx else "npzkit"
+        text, code = f"{error.format_message()} Try: {where} --help", 2
+    elif isinstance(error, click.ClickException):
+        text, code = error.format_message(), error.exit_code
+    elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
+        text, code = _os_text(error), 2
+    elif isinstance(error, OSError) and not isinstance(error, npzkit.NpzkitError):
+        text = _os_text(error)
+    else:
+        text = str(error)
+    click.echo(f"npzkit: {' '.join(text.split())}", err=True)
+    return code
+
+
+def _os_text(error: OSError) -> str:
+    name: Any = error.filename
+    reason = error.strerror or str(error)
+    return f"{os.fsdecode(name)}: {reason}" if isinstance(name, (str, bytes)) else reason

@@ -33,6 +33,7 @@ from npzkit.zip.end import (
     describe,
     find_base,
     find_end,
+    find_fitting,
     resolve_end,
     scan_ends,
 )
@@ -146,7 +147,11 @@ def _find_and_read(
         end = find_end(source, tail, tail_offset)
         if end is not None:
             find_base(source, end, starts)
-    except (ZipFormatError, UnsupportedError):
+    except (ZipFormatError, UnsupportedError, AmbiguousArchiveError) as error:
+        if isinstance(error, AmbiguousArchiveError) and any(
+            _is_end(source, offset, starts) for offset in find_fitting(tail, tail_offset)
+        ):
+            raise
         # An append may have been cut short behind an archive that lies in an array.
         directory = _read_last_commit(source, starts, strict, limits, silent=silent)
         if directory is None:
@@ -162,6 +167,15 @@ def _find_and_read(
             expected="an end of central directory record",
         )
     return directory
+
+
+def _is_end(source: Source, offset: int, starts: Sequence[int]) -> bool:
+    """Whether the end record at `offset` leads to a directory of this file."""
+    try:
+        find_base(source, resolve_end(source, offset), starts)
+    except (ZipFormatError, UnsupportedError):
+        return False
+    return True
 
 
 def _read(

@@ -29,6 +29,7 @@ __all__ = [
     "describe",
     "find_base",
     "find_end",
+    "find_fitting",
     "resolve_end",
     "scan_ends",
 ]
@@ -48,20 +49,25 @@ class End(NamedTuple):
 
 def find_end(source: Source, tail: bytes, tail_offset: int) -> End | None:
     """Return the one end record whose comment ends where the file does."""
-    fitting = [
-        position
+    fitting = find_fitting(tail, tail_offset)
+    if len(fitting) > 1:
+        raise AmbiguousArchiveError(
+            "two end of central directory records fit the end of the file",
+            found=fitting,
+            remedy="Programs would read different members from it; make the archive again.",
+        )
+    return resolve_end(source, fitting[0]) if fitting else None
+
+
+def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
+    """Return the offsets of all end records whose comment ends where the file does."""
+    return [
+        tail_offset + position
         for position in _positions(tail, END_SIGNATURE)
         if position + END_SIZE <= len(tail)
         and position + END_SIZE + int.from_bytes(tail[position + 20 : position + 22], "little")
         == len(tail)
     ]
-    if len(fitting) > 1:
-        raise AmbiguousArchiveError(
-            "two end of central directory records fit the end of the file",
-            found=[tail_offset + position for position in fitting],
-            remedy="Programs would read different members from it; make the archive again.",
-        )
-    return resolve_end(source, tail_offset + fitting[0]) if fitting else None
 
 
 def _positions(data: bytes, signature: bytes) -> Iterator[int]:

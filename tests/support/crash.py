@@ -35,7 +35,7 @@ import pytest
 from npzkit import disk
 
 __all__ = [
-    "Call", "RecordedFile", "Recorder", "Recording", "State", "killed_states",
+    "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "killed_states",
     "power_loss_states", "recorded",
 ]  # fmt: skip
 
@@ -123,7 +123,7 @@ class Recorder(Recording):
     def __getattr__(self, name: str) -> Any:
         # What os lacks is lacking here too: the library asks by hasattr.
         real = getattr(os, name)
-        record = _RECORDED.get(name)
+        record = RECORDED.get(name)
         return real if record is None else partial(self._alone, record, real)
 
     def _alone(self, record: Any, real: Any, *args: Any) -> Any:
@@ -199,7 +199,7 @@ class Recorder(Recording):
         self._add("unlink", path=os.path.abspath(path))
 
 
-_RECORDED = {
+RECORDED: dict[str, Any] = {
     "open": Recorder._open,
     "pwrite": Recorder._pwrite,
     "write": Recorder._write,
@@ -212,6 +212,7 @@ _RECORDED = {
     "link": Recorder._link,
     "unlink": Recorder._unlink,
 }
+"""Calls of `os` that change a file, or say when it is safe, and who records them."""
 
 
 @contextlib.contextmanager
@@ -388,12 +389,12 @@ def _after_loss(content: bytes, pending: list[Call], random: Random, limit: int)
         if call.kind == "write"
         for cut in cuts(call)
     ]
-    if len(torn) > limit // 3:
-        torn = random.sample(torn, limit // 3)
+    if len(torn) > limit // 4:
+        torn = random.sample(torn, limit // 4)
     for index, cut in torn:
         for part in (front(pending[index], cut), back(pending[index], cut)):
             yield replay(content, [*pending[:index], part, *pending[index + 1 :]])
-        yield replay(content, [front(pending[index], cut)])
+            yield replay(content, [part])
     sectors = [piece for call in pending for piece in _sectors(call)]
     if len(sectors) > len(pending):
         for _ in range(min(limit // 10, 1 << len(sectors))):

@@ -776,9 +776,14 @@ def test_unzip_sees_old_or_new_or_fails(survey, capsys, tmp_path):
         members = members_of(contents)
         return list(members), b"".join(members.values())
 
-    step = max(len(survey.checker.sample) // 300, 1)
-    counts, outcomes = read_sample(survey.checker.sample[::step], read, expected)
-    near = Counter(outcome for content, outcome in outcomes if is_near(content))
+    sample = survey.checker.sample[:: max(len(survey.checker.sample) // 300, 1)]
+    counts, outcomes = read_sample(sample, read, expected)
+    # Where all members were removed it looks for one more, and says that the file is corrupt.
+    near = Counter(
+        outcome
+        for (content, choices), (_, outcome) in zip(sample, outcomes, strict=True)
+        if is_near(content) and all(choice.arrays for choice in choices)
+    )
     with capsys.disabled():
         print(f"\nunzip: {dict(counts)}; near: {dict(near)}")
     assert "wrong" not in counts, counts

@@ -133,7 +133,7 @@ class CreatedArray(abc.ABC):
     def _seal(self) -> None: ...
 
     @abc.abstractmethod
-    def _discard(self) -> None: ...
+    def _discard(self, error: BaseException) -> None: ...
 
     def forget(self) -> None:
         """Take no more data: the archive is complete or discarded."""
@@ -150,10 +150,10 @@ class CreatedArray(abc.ABC):
     ) -> None:
         if exc_type is None:
             self.close()
-        elif self._is_open:
+        elif self._is_open and exc is not None:
             self._is_open = False
             if os.getpid() == self._process:
-                self._discard()
+                self._discard(exc)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TypeError(
@@ -207,7 +207,7 @@ class AppendedArray(CreatedArray):
         dtype: np.dtype[Any],
         write: Callable[[Iterator[memoryview]], None],
         seal: Callable[[tuple[int, ...]], None],
-        discard: Callable[[], None],
+        discard: Callable[[BaseException], None],
     ) -> None:
         super().__init__(key, (shape[0] or 0, *shape[1:]), dtype)
         self._row_count = shape[0]
@@ -232,16 +232,17 @@ class AppendedArray(CreatedArray):
 
     def _seal(self) -> None:
         if self._row_count is not None and self._appended != self._row_count:
-            self._on_discard()
-            raise ValueError(
+            error = ValueError(
                 f"the array {self.key!r} was created with {self._row_count} rows and has "
                 f"{self._appended}; the archive is discarded. Give None for a number that is "
                 "not known"
             )
+            self._on_discard(error)
+            raise error
         self._on_seal(self.shape)
 
-    def _discard(self) -> None:
-        self._on_discard()
+    def _discard(self, error: BaseException) -> None:
+        self._on_discard(error)
 
 
 class FilledArray(CreatedArray):
@@ -272,7 +273,7 @@ class FilledArray(CreatedArray):
         place: Place,
         offset: int,
         seal: Callable[[], None],
-        discard: Callable[[], None],
+        discard: Callable[[BaseException], None],
     ) -> None:
         super().__init__(key, shape, dtype)
         self._fortran_order = fortran_order
@@ -374,9 +375,9 @@ class FilledArray(CreatedArray):
         self._mapped = None
         self._on_seal()
 
-    def _discard(self) -> None:
+    def _discard(self, error: BaseException) -> None:
         self._mapped = None
-        self._on_discard()
+        self._on_discard(error)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._place.path is None:
@@ -395,7 +396,7 @@ def _attach(
 ) -> FilledArray:
     """Open the file that another process writes, to fill an array of it."""
 
-    def nothing() -> None:
+    def nothing(*_: object) -> None:
         """Seal and discard nothing: that is the creator's."""
 
     return FilledArray(key, shape, dtype, fortran_order, File(path), offset, nothing, nothing)

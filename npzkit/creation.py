@@ -87,12 +87,12 @@ class Hooks(NamedTuple):
     seal : callable
         The same for what seals the array, which comes first.
     discard : callable
-        Gives the archive up.
+        Gives the archive up, because of an error.
     """
 
     write: Callable[..., None]
     seal: Callable[[CreatedArray, Callable[[], None]], None]
-    discard: Callable[[], None]
+    discard: Callable[[BaseException], None]
 
 
 def plan_array(

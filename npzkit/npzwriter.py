@@ -732,28 +732,38 @@ class NpzWriter:
     @contextlib.contextmanager
     def _giving_up(self, what: str = "an array could not be written") -> Iterator[None]:
         """Discard what was not committed where what follows fails: half a member may be there."""
+        committed_size = self._sink.committed_size
         try:
             yield
         except BaseException as error:
-            self._give_up(what, error)
+            # Where only the folder could not be synced, the commit is done.
+            self._give_up(what, error, is_in_place=self._sink.committed_size > committed_size)
             raise
 
-    def _give_up(self, what: str, error: BaseException) -> None:
+    def _give_up(self, what: str, error: BaseException, *, is_in_place: bool = False) -> None:
         """Go back to the last commit. Of the error only text is kept: its frames hold the array."""
-        state = self._state
-        self._is_open, self._failure = False, f"{state}, as {what}: {error!r}"
+        state = "what was written is in its place" if is_in_place else self._state
+        self._is_open, self._failure = False, what
         self._forget_created()
         try:
             self._sink.abort()
         except OSError as second:
-            state += f"; its bytes are still in the file, where readers pass over them: {second}"
+            if self._sink.is_in_doubt:
+                state = (
+                    f"whether what was written since the last commit counts is not known: {second}"
+                )
+            elif self._sink.committed_size:
+                state += (
+                    f"; its bytes are still in the file, where readers pass over them: {second}"
+                )
+            else:
+                state += f", but could not be removed: {second}"
+        self._failure = f"{state}, as {what}: {error!r}"
         error.add_note(f"npzkit: {self._name!r}: {state}.")
 
     @property
     def _state(self) -> str:
         """What giving up means for the file."""
-        if self._sink.committed_size == self._sink.position > 0:
-            return "what was written is in its place"
         if self._sink.committed_size:
             return "what was written since the last commit was discarded"
         return "the archive was discarded"
@@ -829,7 +839,15 @@ class NpzWriter:
                 repack_dead(self._sink, durable=self._durable)
         finally:
             # The warning may be an error.
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the file, in which all that was committed is."""
+        try:
             self._sink.close()
+        except OSError as error:
+            self._give_up("the file could not be closed", error, is_in_place=True)
+            raise
 
     def abort(self) -> None:
         """Discard what was written since the last commit. Idempotent.
@@ -851,14 +869,11 @@ class NpzWriter:
         else:
             self._alone(self._discard)
 
-    def _abandon(self) -> None:
+    def _abandon(self, error: BaseException) -> None:
         """Give up because of an array that was created and not completed."""
         if self._is_open:
-            self._failure = (
-                f"{self._state}: an array that was being created was given up, by an "
-                "exception in its block or before it was complete"
-            )
-            self._alone(self._discard)
+            what = "an array that was being created was given up"
+            self._alone(lambda: self._give_up(what, error))
 
     def _discard(self) -> None:
         if self._is_open:

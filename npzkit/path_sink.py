@@ -93,6 +93,7 @@ class PathSink(Sink):
         self._flushed = 0
         self._temporary: str | None = None
         self._is_changed = False
+        self._seal_offset = -1
         self._opened: File | None = None
         self._placed: os.stat_result | None = None
         self._locks: list[FileLock] = []
@@ -235,6 +236,7 @@ class PathSink(Sink):
         else:
             self.write(last)
             self._flush()
+            self._cut_behind()
             if self._durable:
                 self._file.sync()
             self._put_in_place()
@@ -245,12 +247,19 @@ class PathSink(Sink):
         offset = self.position
         self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:])
         self._flush()
+        self._cut_behind()
         if self._durable:
             self._file.sync()
+        self._seal_offset = offset
         self._file.patch(offset, last[:SEAL_SIZE])
         if self._durable:
             self._file.sync()
         self.committed_size = self.position
+
+    def _cut_behind(self) -> None:
+        """Cut off what was reserved and not used: nothing may follow the archive's end."""
+        if self._file.size > self.position:
+            self._file.truncate(self.position)
 
     def _check_path(self) -> None:
         """Raise where nobody would find what is written."""
@@ -299,18 +308,33 @@ class PathSink(Sink):
             disk.sync_directory(os.path.dirname(self._path))
 
     def abort(self) -> None:
+        # A forked child that drops its copy leaves its parent's file alone.
+        is_own = os.getpid() == self._process
         try:
-            if os.getpid() != self._process:
-                # A forked child that drops its copy leaves its parent's file alone.
-                return
-            if self._temporary is not None:
-                disk.unlink(self._temporary)
-                return
-            file = self._opened
-            if file is not None and self._is_changed and file.size > self.committed_size:
-                file.truncate(self.committed_size)
+            if is_own and self._temporary is None:
+                self._take_back()
         finally:
-            self.close()
+            # Nothing that counts is in what is closed.
+            with contextlib.suppress(OSError):
+                self.close()
+            # Last, as Windows removes no file that is open.
+            if is_own and self._temporary is not None:
+                disk.unlink(self._temporary)
+
+    def _take_back(self) -> None:
+        """Cut off what was written since the last commit."""
+        file = self._opened
+        if file is None or not self._is_changed or file.size <= self.committed_size:
+            return
+        try:
+            file.truncate(self.committed_size)
+        except OSError:
+            if self._seal_offset >= self.committed_size:
+                # It was sealed and then failed to be synced: without the seal it counts no more.
+                self.is_in_doubt = True
+                file.patch(self._seal_offset, bytes(SEAL_SIZE))
+                self.is_in_doubt = False
+            raise
 
     def close(self) -> None:
         try:

@@ -239,8 +239,14 @@ def _write(
         # Windows does not replace a file that is open.
         source.close()
         writer.commit(directory.comment)
-    except BaseException:
-        sink.abort()
+    except BaseException as error:
+        # Where only the folder could not be synced, the new file is there.
+        state = "is in its place" if sink.committed_size else "was discarded"
+        try:
+            sink.abort()
+        except OSError as second:
+            state += f", but could not be removed: {second}"
+        error.add_note(f"npzkit: the new archive {state}.")
         raise
     sink.close()
 

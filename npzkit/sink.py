@@ -42,6 +42,8 @@ class Sink(abc.ABC):
         Whether `readinto_at` can give them back.
     is_concurrent : bool
         Whether bytes at any place may be written at any time, by any thread.
+    is_in_doubt : bool
+        Whether a commit failed that nobody could take back.
     path, descriptor
         As of `Place`; None of a file object.
     """
@@ -51,6 +53,7 @@ class Sink(abc.ABC):
     can_patch: bool = False
     can_read: bool = False
     is_concurrent: bool = False
+    is_in_doubt: bool = False
     path: str | None = None
     descriptor: Any = None
 

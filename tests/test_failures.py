@@ -1,0 +1,429 @@
+"""Calls of the system that fail while an archive is written: it stays as at its last commit."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import warnings
+
+import npzkit
+import numpy as np
+import pytest
+from faults import SYNCS, FaultyOS, descriptor_count
+from npzkit.errors import ClosedArchiveError
+
+NOISE = np.random.default_rng(0)
+SMALL = np.arange(50)
+MIDDLE = NOISE.integers(0, 500, 30_000)
+LARGE = NOISE.random(300_000)
+"""Over 2 MiB: written into room that was reserved, while threads take its CRC."""
+ERRORS = [errno.ENOSPC, errno.EIO, errno.EINTR]
+
+
+class Run:
+    """One attempt at an operation: the writer it used, and how many commits came back."""
+
+    def __init__(self, path, durable, repacks=True):
+        self.path, self.durable, self.repacks = path, durable, repacks
+        self.writer = None
+        self.creates = False
+        self.commits = 0
+        self.snapshots = []
+
+    def open(self, mode, **options):
+        self.writer = npzkit.NpzWriter(
+            self.path, mode, durable=self.durable, auto_repack=self.repacks, threads=2, **options
+        )
+        return self.writer
+
+    def done(self):
+        """Note that a commit came back."""
+        self.commits += 1
+        self.snapshots.append(self.path.read_bytes())
+
+    def commit(self):
+        self.writer.commit()
+        self.done()
+
+    def close(self):
+        self.writer.close()
+        self.done()
+
+
+def append(run):
+    with run.open("a") as w:
+        w["a"], w["b"] = SMALL, LARGE
+        w.add("c", MIDDLE, compression="deflated")
+        run.commit()
+        w["d"] = MIDDLE
+        run.close()
+
+
+def replace(run):
+    with run.open("a") as w:
+        w.add("middle", MIDDLE + 1, overwrite=True, attrs={"unit": "m"})
+        w.add("small", SMALL + 1, overwrite=True)
+        run.close()
+
+
+def delete(run):
+    with run.open("a") as w:
+        del w["large"]
+        run.close()
+
+
+def rename(run):
+    with run.open("a") as w:
+        w.rename("large", "larger")
+        run.commit()
+        w.rename("small", "smaller")
+        run.close()
+
+
+def edit(run):
+    with run.open("a") as w:
+        w.metadata["step"] = 2
+        run.commit()
+        w.attrs("small")["unit"] = "m"
+        run.close()
+
+
+def create(run):
+    with run.open("a") as w:
+        run.creates = True
+        filled = w.create("filled", (400, 500), "f8")
+        run.creates = False
+        with filled as dst:
+            dst[:] = 1
+        with w.create("grown", (None, 5), "i4", compression="deflated") as dst:
+            dst.append(np.ones((1000, 5)))
+        run.close()
+
+
+def write(run):
+    with run.open("w", compression="deflated") as w:
+        w["a"], w["b"] = SMALL, MIDDLE
+        run.commit()
+        w.add("c", LARGE, compression="stored")
+        run.commit()
+        w["d"] = SMALL
+        run.close()
+
+
+def save(run):
+    npzkit.save(run.path, {"a": SMALL, "b": LARGE, "c": MIDDLE}, durable=run.durable)
+    run.done()
+
+
+def repack(run):
+    npzkit.repack(run.path, compression="deflated", durable=run.durable, threads=2)
+    run.done()
+
+
+def make(run):
+    os.unlink(run.path)
+    with run.open("x") as w:
+        w["a"] = SMALL
+        run.close()
+
+
+OPERATIONS = [append, replace, delete, rename, edit, create, write, save, repack, make]
+
+
+def prepare(path):
+    """Make the archive that the operations find."""
+    with npzkit.NpzWriter(path, metadata={"step": 1}, threads=1) as w:
+        w["first"], w["large"], w["middle"], w["small"] = SMALL[::-1], LARGE, MIDDLE, SMALL
+    return path.read_bytes()
+
+
+def files_in(folder):
+    return sorted(os.listdir(folder))
+
+
+def check_free(path):
+    """No writer has the path, and no descriptor is in the way."""
+    npzkit.NpzWriter(path, "a").abort()
+
+
+def references(operation, path, before):
+    """Return the file's bytes before the operation and after each of its commits.
+
+    Also the bytes before the repacking that `close` does by itself.
+    """
+    found = []
+    for repacks in (True, False):
+        path.write_bytes(before)
+        run = Run(path, durable=False, repacks=repacks)
+        operation(run)
+        found.append([before, *run.snapshots])
+    return found
+
+
+def attempt(operation, path, faulty, monkeypatch, durable):
+    """Run an operation with calls that fail; return the run, the error, and what was warned of."""
+    run = Run(path, durable)
+    caught = None
+    with monkeypatch.context() as patched, warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        patched.setattr("npzkit.disk.os", faulty)
+        try:
+            operation(run)
+        except OSError as error:
+            caught = error
+    return run, caught, warned
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
+def test_any_call_that_fails_leaves_the_last_commit(
+    operation, number, durable, tmp_path, monkeypatch
+):
+    """Whichever call fails, the file is byte for byte as at a commit, which the error names."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, unrepacked = references(operation, path, before)
+    for count in itertools.count(1):
+        path.write_bytes(before)
+        descriptors = descriptor_count()
+        faulty = FaultyOS(count, number)
+        run, caught, warned = attempt(operation, path, faulty, monkeypatch, durable)
+        after = path.read_bytes() if path.exists() else None
+        told = f"call {count}, {faulty.failed}, then {faulty.later}: {caught!r}"
+        # While the error is held, with its traceback and the frames in that.
+        assert descriptor_count() == descriptors, told
+        if not faulty.was_hit:
+            assert caught is None
+            assert after == repacked[-1]
+            break
+        if faulty.failed in SYNCS:
+            assert not {*SYNCS} & {*faulty.later}, told
+        # A name that cannot be removed stays; nothing else does.
+        left = [name for name in files_in(tmp_path) if name != "a.npz"]
+        assert not left or (faulty.failed == "unlink" and operation is make), told
+        for name in left:
+            os.unlink(tmp_path / name)
+        if caught is None:
+            # Hard links have a stand-in; a repacking that nobody asked for only warns.
+            assert faulty.failed in ("link", "unlink") or len(warned) == 1, told
+            assert after == repacked[-1] or (warned and after == unrepacked[-1]), told
+            assert all(issubclass(entry.category, RuntimeWarning) for entry in warned)
+        else:
+            assert not warned, told
+            check_error(run, caught, after, faulty, repacked, unrepacked, told)
+        if path.exists():
+            check_free(path)
+
+
+def notes_of(error):
+    return " ".join(getattr(error, "__notes__", []))
+
+
+def check_error(run, caught, after, faulty, repacked, unrepacked, told):
+    """Compare what an error says with what it left."""
+    assert caught is faulty.error, told
+    assert type(caught) is type(OSError(faulty.error_number, "")), told
+    notes = notes_of(caught)
+    is_in_place = "in its place" in notes
+    if is_in_place:
+        # All was written: waiting for the folder failed, or letting go of the file.
+        assert faulty.failed in ("open", "fsync", "close"), told
+        assert after == unrepacked[run.commits + 1] or after == repacked[run.commits + 1], told
+    elif run.path.exists():
+        assert after == repacked[run.commits], told
+    if faulty.number == 1:
+        # The file could not even be opened.
+        assert faulty.failed == "open", told
+        return
+    if run.creates and faulty.failed == "posix_fallocate":
+        # Nothing is lost: the writer would have gone on without the array.
+        return
+    assert "npzkit: " in notes, told
+    assert is_in_place or "discarded" in notes, told
+    if run.writer is None:
+        return
+    for use in (
+        lambda: run.writer.add("again", SMALL),
+        run.writer.commit,
+        run.writer.close,
+        lambda: run.writer.attrs("small"),
+    ):
+        with pytest.raises(ClosedArchiveError) as refused:
+            use()
+        assert os.strerror(faulty.error_number) in str(refused.value), told
+    assert run.writer.abort() is None
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_short_writes_are_continued(operation, durable, tmp_path, monkeypatch):
+    """Whichever write takes only a part and says so, the file comes out the same."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, _ = references(operation, path, before)
+    for count in itertools.count(1):
+        path.write_bytes(before)
+        faulty = FaultyOS(count, counted=["pwrite", "write"])
+        _, caught, warned = attempt(operation, path, faulty, monkeypatch, durable)
+        assert (caught, warned) == (None, [])
+        assert path.read_bytes() == repacked[-1]
+        assert files_in(tmp_path) == ["a.npz"]
+        if not faulty.was_hit:
+            break
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_disk_that_stays_full(operation, tmp_path, monkeypatch):
+    """Where no write succeeds any more from some moment on, the last commit is there."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, unrepacked = references(operation, path, before)
+    writes = ["pwrite", "posix_fallocate", "write"]
+    for count in itertools.count(1):
+        path.write_bytes(before)
+        faulty = FaultyOS(count, errno.ENOSPC, writes, (*writes, "link"))
+        run, caught, warned = attempt(operation, path, faulty, monkeypatch, durable=True)
+        assert files_in(tmp_path) == (["a.npz"] if path.exists() else [])
+        if not faulty.was_hit:
+            break
+        if warned:
+            assert caught is None
+            assert path.read_bytes() == unrepacked[-1]
+        else:
+            assert caught.errno == errno.ENOSPC
+            assert operation is make or path.read_bytes() == repacked[run.commits]
+        check_free(path)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_torn_tail_is_there_first(operation, tmp_path, monkeypatch):
+    """Where an append was cut short before, whatever fails leaves the commit before that."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, _ = references(operation, path, before)
+    torn = before + before[:5000]
+    for count in itertools.count(1):
+        path.write_bytes(torn)
+        faulty = FaultyOS(count, errno.EIO)
+        run, caught, warned = attempt(operation, path, faulty, monkeypatch, durable=True)
+        assert {*SYNCS}.isdisjoint(faulty.later) or faulty.failed not in SYNCS
+        if not faulty.was_hit:
+            assert path.read_bytes() == repacked[-1]
+            break
+        if caught is not None and path.exists() and "in its place" not in notes_of(caught):
+            expected = [repacked[run.commits]] if run.commits else [before, torn]
+            assert path.read_bytes() in expected, (count, faulty.failed, faulty.later)
+        elif caught is None and not any(entry.category is RuntimeWarning for entry in warned):
+            assert path.read_bytes() == repacked[-1]
+        for left in files_in(tmp_path):
+            os.unlink(tmp_path / left)
+
+
+def contents(path):
+    """Read all there is, without a word about a torn end."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", npzkit.TornArchiveWarning)
+        with npzkit.open(path) as npz:
+            arrays = {key: array.tobytes() for key, array in npz.load_all().items()}
+            return arrays, {key: npz.info(key).attrs for key in npz}, npz.metadata
+
+
+@pytest.mark.parametrize("operation", [append, replace, delete, rename, edit, create, write])
+def test_what_cannot_be_cut_off_counts_for_nothing(operation, tmp_path, monkeypatch):
+    """Where cutting back fails as well, readers find the last commit, and the error says so."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, _ = references(operation, path, before)
+    expected = []
+    for data in repacked:
+        path.write_bytes(data)
+        expected.append(contents(path))
+    torn_count = 0
+    for count in itertools.count(1):
+        path.write_bytes(before)
+        faulty = FaultyOS(count, errno.EIO, failing=("ftruncate",))
+        descriptors = descriptor_count()
+        run, caught, _ = attempt(operation, path, faulty, monkeypatch, durable=True)
+        if not faulty.was_hit:
+            break
+        assert descriptor_count() == descriptors
+        assert [name for name in files_in(tmp_path) if name != "a.npz"] == []
+        if caught is None or "in its place" in notes_of(caught):
+            continue
+        assert contents(path) == expected[run.commits], (count, faulty.failed, faulty.later)
+        left = path.stat().st_size - len(repacked[run.commits])
+        told = "its bytes are still in the file" in notes_of(caught)
+        assert told == ("ftruncate" in faulty.later)
+        if left:
+            assert told
+            torn_count += 1
+            with pytest.warns(npzkit.TornArchiveWarning, match=f"{left} bytes"):
+                npzkit.open(path).close()
+            with pytest.warns(npzkit.TornArchiveWarning), npzkit.NpzWriter(path, "a") as w:
+                w["next"] = SMALL
+            npzkit.open(path, strict=True).close()
+            arrays, attrs, metadata = contents(path)
+            assert arrays.pop("next") == SMALL.tobytes()
+            assert attrs.pop("next") == {}
+            assert (arrays, attrs, metadata) == expected[run.commits]
+    assert torn_count
+
+
+def test_a_disk_that_is_gone(tmp_path, monkeypatch):
+    """Where a seal can be neither synced, cut off nor undone, the error does not deny it."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    failing = ("pwrite", "ftruncate", "fdatasync", "fsync")
+    for count in (1, 2):
+        path.write_bytes(before)
+        faulty = FaultyOS(count, errno.EIO, SYNCS, failing)
+        _, caught, _ = attempt(replace, path, faulty, monkeypatch, durable=True)
+        notes = notes_of(caught)
+        is_sealed = contents(path)[1]["middle"] != {}
+        assert is_sealed == (count == 2)
+        assert ("not known" in notes) == is_sealed
+        assert ("readers pass over them" in notes) != is_sealed
+        path.write_bytes(path.read_bytes()[: None if is_sealed else len(before)])
+        check_free(path)
+
+
+def test_room_that_was_taken_and_not_used(tmp_path, monkeypatch):
+    """Room that was found only in part for an array leaves no trace in what is written then."""
+    path = tmp_path / "a.npz"
+
+    def take_half(descriptor, offset, size):
+        os.ftruncate(descriptor, offset + size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for mode in ("w", "a"):
+        with npzkit.NpzWriter(path, mode) as w:
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "posix_fallocate", take_half, raising=False)
+                with pytest.raises(OSError, match="No space"):
+                    w.create("huge", (1000, 1000), "f8")
+            w[mode] = SMALL
+        with npzkit.open(path, strict=True) as npz, np.load(path) as theirs:
+            assert np.array_equal(npz[mode], theirs[mode])
+        assert path.stat().st_size < 10_000
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
+@pytest.mark.parametrize("reopened", [False, True])
+def test_a_file_that_others_put_there(reopened, tmp_path):
+    """Whoever replaces the file without asking keeps it: nothing is written into it."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"mine": SMALL})
+    np.savez(tmp_path / "theirs.npz", theirs=LARGE)
+    theirs = (tmp_path / "theirs.npz").read_bytes()
+    w = npzkit.NpzWriter(path, "a" if reopened else "w")
+    w["a"] = SMALL
+    w.commit()
+    os.replace(tmp_path / "theirs.npz", path)
+    with pytest.raises(npzkit.errors.StaleArchiveError, match="replaced"), w:
+        w["b"] = MIDDLE
+        w.commit()
+    assert path.read_bytes() == theirs
+    with pytest.raises(ClosedArchiveError, match="replaced"):
+        w["c"] = SMALL

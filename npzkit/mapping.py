@@ -167,8 +167,8 @@ def map_writable(
     return _array(info, pages, start - before, "r+", _filename(source)), pages
 
 
-def open_for_writing(source: Source, starts: Sequence[int]) -> Seals:
-    """Open the source's file for writing, for all of its maps.
+def open_for_writing(source: Source, starts: Sequence[int], opened: tuple[int, int]) -> Seals:
+    """Open the source's file for writing, for all of its maps; arguments as of `Seals`.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def open_for_writing(source: Source, starts: Sequence[int]) -> Seals:
     OSError
         The file cannot be opened for writing.
     """
-    return Seals(_open_for_writing(source), starts)
+    return Seals(_open_for_writing(source), starts, opened)
 
 
 def _open_for_writing(source: Source) -> File:

@@ -600,7 +600,9 @@ class NpzFile(Mapping[str, Any]):
 
         try:
             if self._seals is None:
-                self._seals = open_for_writing(self._source, self._starts)
+                directory = self._directory
+                opened = directory.directory_offset, directory.size
+                self._seals = open_for_writing(self._source, self._starts, opened)
             array, pages = map_writable(info, entry, start, self._source, self._seals, changed)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__

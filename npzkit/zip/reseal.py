@@ -1,6 +1,7 @@
 """A new CRC-32 for a stored member whose bytes were changed where they lie.
 
-Owns the two places that repeat it: the local header and the central entry.
+Owns the places that repeat it: the local header and the central entry, also
+that of a directory which an append has taken the place of.
 """
 
 from __future__ import annotations
@@ -48,11 +49,16 @@ class Seals:
         The archive, open for writing.
     starts : sequence of int
         As of `read_directory`.
+    opened : (int, int)
+        Offset and size of the directory that was opened. Behind an append it
+        counts no more, but for whoever goes on reading by it.
     """
 
-    def __init__(self, file: File, starts: Sequence[int]) -> None:
+    def __init__(self, file: File, starts: Sequence[int], opened: tuple[int, int]) -> None:
         self.file = file
         self._starts = starts
+        self._opened = opened
+        self._opened_places: dict[tuple[int, bytes], int] = {}
         self._size = -1
         self._entries: dict[str, Entry] = {}
         self._places: dict[tuple[int, bytes], int] = {}
@@ -86,6 +92,9 @@ class Seals:
         value = struct.pack("<L", crc32)
         self.file.patch(now.header_offset + _LOCAL_CRC32_OFFSET, value)
         self.file.patch(self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value)
+        opened = self._opened_places.get(_identity(entry))
+        if opened is not None:
+            self.file.patch(opened + _ENTRY_CRC32_OFFSET, value)
         self._entries[entry.name] = now._replace(crc32=crc32)
 
     def _find(self, source: Source, entry: Entry) -> Entry:
@@ -97,6 +106,8 @@ class Seals:
             start = directory.directory_offset
             data = source.read_at(start, directory.end_offset - start)
             self._places = _find_entries(data, start)
+            if start != self._opened[0]:
+                self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
         now = self._entries.get(entry.name)
         if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
             raise StaleArchiveError(

@@ -102,7 +102,7 @@ class Source(abc.ABC):
         """Take the file as it is now, after a writer cut it."""
 
     def is_being_written(self) -> bool:
-        """Whether another writer is seen to be at work on the file."""
+        """Whether another writer is at work on the file, or was since it was opened."""
         return False
 
     def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
@@ -173,7 +173,13 @@ class FileSource(Source):
         return self._file_size
 
     def is_being_written(self) -> bool:
-        return not self.is_locked and is_locked(self._descriptor())
+        if self.is_locked:
+            return False
+        if is_locked(self._descriptor()):
+            return True
+        # One that has gone may have completed what seems torn.
+        now = os.fstat(self._descriptor())
+        return (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns)
 
     def _descriptor(self) -> int:
         try:

@@ -252,7 +252,9 @@ def _read_last_commit(
     if directory is None:
         return None
     torn = source.size - directory.end_offset
-    if strict and torn:
+    if not torn or (silent and not strict) or source.is_being_written():
+        return directory
+    if strict:
         raise ZipFormatError(
             "the archive has a torn end",
             offset=directory.end_offset,
@@ -260,8 +262,6 @@ def _read_last_commit(
             expected="none",
             remedy="Open it without strict=True to read what was committed.",
         )
-    if silent or not torn or source.is_being_written():
-        return directory
     warn(
         f"{torn} bytes follow the end of the archive: an append was cut short, or something "
         "was added. What was committed before is read.",

@@ -85,10 +85,12 @@ def plain(array: Any) -> tuple:
     return array.dtype.str, array.shape, array.flags.f_contiguous, array.tobytes()
 
 
-def found_by_npzkit(content: bytes | Path) -> tuple:
-    """What npzkit reads: keys in their order, arrays, attributes, metadata."""
+def found_by_npzkit(content: bytes | Path, attrs: list[dict] | None = None) -> tuple:
+    """What npzkit reads: keys in their order, arrays, attributes (unless known), metadata."""
     with npzkit.open(content) as npz:
-        members = [(key, *plain(npz[key]), dict(npz.info(key).attrs)) for key in npz]
+        if attrs is None:
+            attrs = [dict(npz.info(key).attrs) for key in npz]
+        members = [(key, *plain(npz[key]), own) for key, own in zip(npz, attrs, strict=True)]
         return members, dict(npz.metadata)
 
 
@@ -124,6 +126,8 @@ class Checker:
     ) -> None:
         """Hold every state against the contents that are allowed there."""
         results: dict[bytes | None, Any] = {}
+        # They stand in the directory alone: of states with the same one they are read once.
+        self.attrs: dict[bytes, list[dict]] = {}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for allowed, content in states:
@@ -150,10 +154,15 @@ class Checker:
         if content is None:
             return _number(contents, contents.index(None)) if None in contents else NO_FILE
         try:
-            found = found_by_npzkit(content)
+            start, end = own_end(content)
+            directory = content[
+                start - int.from_bytes(content[start + 12 : start + 16], "little") : end
+            ]
+            found = found_by_npzkit(content, self.attrs.get(directory))
+            self.attrs.setdefault(directory, [member[-1] for member in found[0]])
         except Exception as error:
             return f"{type(error).__name__}: {error}"
-        is_torn = not ends_whole(content)
+        is_torn = end != len(content)
         if [warning.category for warning in caught] != [TornArchiveWarning] * is_torn:
             return f"{'torn' if is_torn else 'whole'}, and {[str(w.message) for w in caught]}"
         for index, expected in enumerate(contents):

@@ -17,7 +17,7 @@ from npzkit.zip.layout import ALIGNMENT
 _KEY_LENGTH = 80
 """Characters of a key that a table shows: every row is as wide as the longest."""
 
-__all__ = ["ArrayInfo", "describe", "format_summary"]
+__all__ = ["ArrayInfo", "describe", "format_summary", "printable"]
 
 
 class ArrayInfo(NamedTuple):
@@ -122,7 +122,7 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     for info in infos:
         shape = "-" if info.shape is None else str(info.shape)
         dtype = "-" if info.dtype is None else _short_dtype(info.dtype)
-        rows.append((_printable(info.key), shape, dtype, _format_size(info.nbytes), info.method))
+        rows.append((printable(info.key), shape, dtype, _format_size(info.nbytes), info.method))
         size += info.nbytes
         compressed_size += info.compressed_size
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -146,7 +146,7 @@ def _short_dtype(dtype: np.dtype[Any]) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _printable(key: str) -> str:
+def printable(key: str) -> str:
     """Show a key from a file, without letting it control or flood the terminal."""
     if len(key) > _KEY_LENGTH:
         key = key[: _KEY_LENGTH - 3] + "..."

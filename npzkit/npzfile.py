@@ -437,10 +437,9 @@ class NpzFile(Mapping[str, Any]):
         True
         """
         self._check_open()
-        if isinstance(keys, str):
-            raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
-        from npzkit.verifying import verify_source
+        from npzkit.verifying import check_wanted, verify_source
 
+        check_wanted(keys)
         directory = self._directory._replace(entries=self._entries)
         wanted = None if keys is None else list(keys)
         limits, count = self._limits, thread_count(threads)

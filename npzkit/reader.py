@@ -225,7 +225,7 @@ class MemberReader:
 
     def _fits(self, out: np.ndarray[Any, Any], entry: Entry) -> bool:
         """Check `out`; True where its memory lies in the member's order."""
-        header, _ = self._find_header(entry)
+        header, _ = self.find_header(entry)
         if header is None or header.dtype.hasobject:
             raise ValueError("out takes arrays of plain values; this member holds none")
         dtype = self._restore(np.ndarray((0,), header.dtype), entry).dtype
@@ -256,7 +256,7 @@ class MemberReader:
         None where it cannot be read by blocks: no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
-        header, start = self._find_header(entry)
+        header, start = self.find_header(entry)
         if header is None or header.dtype.hasobject:
             return None
         warn_python2(header)
@@ -353,12 +353,13 @@ class MemberReader:
 
         None for a member that is no array. Inflates no more than the header.
         """
-        header, start = self._find_header(entry)
+        header, start = self.find_header(entry)
         if header is not None:
             warn_python2(header)
         return header, start
 
-    def _find_header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
+    def find_header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
+        """Return what `header` does, without a word on a header of Python 2's."""
         stream = self.open_stream(entry, verify=False)
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):

@@ -79,11 +79,12 @@ class Source(abc.ABC):
     file: Any = None
     handle: Any = None
     position: int = 0
+    _file_size: int | None = None
 
     @property
     def file_size(self) -> int:
         """All bytes there are, those behind the archive too."""
-        return self.size
+        return self.size if self._file_size is None else self._file_size
 
     @abc.abstractmethod
     def readinto_at(self, offset: int, view: memoryview) -> None:
@@ -127,7 +128,7 @@ class BufferSource(Source):
 
     def __init__(self, buffer: Any) -> None:
         self._view = memoryview(buffer).cast("B")
-        self.size = len(self._view)
+        self.size = self._file_size = len(self._view)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         try:
@@ -167,10 +168,6 @@ class FileSource(Source):
         self.size = self._file_size = found.st_size
         self.modified_ns = found.st_mtime_ns
         self._accepted = self._file_size, self.modified_ns
-
-    @property
-    def file_size(self) -> int:
-        return self._file_size
 
     def is_being_written(self) -> bool:
         if self.is_locked:
@@ -226,7 +223,7 @@ class FileSource(Source):
         if state in (self._accepted, (self._file_size, self.modified_ns)):
             return
         if not is_kept():
-            raise _stale(found=now.st_size, expected=self._file_size)
+            raise _stale(found=now.st_size, expected=self.file_size)
         # A pickle still tells the file from the one that was opened.
         self._accepted = state
 
@@ -250,7 +247,7 @@ class SeekingSource(Source):
         self._lock = threading.Lock()
         self.position = _position(file)
         end = file.seek(0, os.SEEK_END)
-        self.size = end if end is not None else file.tell()
+        self.size = self._file_size = end if end is not None else file.tell()
         file.seek(self.position)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:

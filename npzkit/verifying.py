@@ -13,23 +13,30 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, crc32_combine
-from npzkit.errors import MemberNotFoundError, NpzkitError, StaleArchiveError, UnsafeNameError
+from npzkit.errors import (
+    MemberNotFoundError,
+    NpyFormatError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsafeNameError,
+)
+from npzkit.info import printable
 from npzkit.keys import SUFFIX, check_key, keys_of, member_of
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
 from npzkit.reader import MemberReader
-from npzkit.source import UNNAMED, Source, open_source
+from npzkit.source import UNNAMED, SeekingSource, Source, open_source
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.editing import count_entries, dead_size
+from npzkit.zip.editing import dead_size, repeated_names
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
 from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
 from npzkit.zip.stream import MemberStream
 
-__all__ = ["Finding", "VerifyReport", "member_error", "verify", "verify_source"]
+__all__ = ["Finding", "VerifyReport", "check_wanted", "member_error", "verify", "verify_source"]
 
 _STEP_SIZE = 1 << 18
 Progress = Callable[[int, int], object]
@@ -103,7 +110,7 @@ class VerifyReport(NamedTuple):
         table = [
             (
                 row.severity,
-                "-" if row.key is None else _printable(row.key),
+                "-" if row.key is None else printable(row.key),
                 "" if row.where is None else str(row.where),
                 row.what,
             )
@@ -118,16 +125,18 @@ class VerifyReport(NamedTuple):
                 for severity, key, where, what in table
             ]
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
-        told = ", ".join(
-            f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count
-        )
+        told = [_counted(self.member_count, "member")]
+        told += [_counted(count, name) for name, count in counts.items() if count]
         verdict = "sound" if self.ok else "NOT sound"
-        members = f"{self.member_count} member{'' if self.member_count == 1 else 's'}"
-        lines.append(f"{self.path or 'archive'}: {verdict}, {members}{told and ', '}{told}")
+        lines.append(f"{self.path or 'archive'}: {verdict}, {', '.join(told)}")
         return "\n".join(lines)
 
 
 _SEVERITIES = ("error", "warning", "note")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def verify(
@@ -170,6 +179,8 @@ def verify(
         The file cannot be read.
     MemberNotFoundError
         One of `keys` is not there.
+    TypeError
+        `keys` is a string.
 
     Examples
     --------
@@ -185,6 +196,7 @@ def verify(
     error     w         64  the data is damaged: its CRC-32 differs: found ...
     archive: NOT sound, 2 members, 1 error
     """
+    check_wanted(keys)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     source = open_source(file)
@@ -194,10 +206,21 @@ def verify(
         try:
             directory = read_directory(source, starts=starts, silent=True, limits=bounds)
         except NpzkitError as error:
-            return VerifyReport(name, (_finding(None, error),), 0, 0)
+            # The directory knows members by their names.
+            key = None if error.key is None else error.key.removesuffix(SUFFIX)
+            return VerifyReport(name, (_finding(key, error),), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
+        if isinstance(source, SeekingSource):
+            # The archive may begin where the object stood: whoever opens it next looks there.
+            source.file.seek(source.position)
         source.close()
+
+
+def check_wanted(keys: object) -> None:
+    """Raise TypeError for one key where several are asked for."""
+    if isinstance(keys, str):
+        raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
 
 
 def verify_source(
@@ -244,8 +267,12 @@ def _entry_of(key: str, listed: Mapping[str, Entry], directory: Directory) -> En
     return directory.entries[name]
 
 
-def _finding(key: str | None, error: NpzkitError) -> Finding:
+def _finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
     """Make a row of an error: what it says but for key and path, which have columns."""
+    where = error.offset
+    if where is None or isinstance(error, NpyFormatError):
+        # What is said of an array counts its bytes from its own first one.
+        where = header_offset
     text = error.what
     values = [
         f"{name} {error.shown(value)}"
@@ -254,7 +281,7 @@ def _finding(key: str | None, error: NpzkitError) -> Finding:
     ]
     if values:
         text += ": " + ", ".join(values)
-    return Finding(key, "error", text, error.offset)
+    return Finding(key, "error", text, where)
 
 
 # -- the archive -----------------------------------------------------------
@@ -266,18 +293,20 @@ def _archive_findings(
     torn = source.file_size - directory.end_offset
     if torn > 0:
         yield Finding(
-            None, "warning", f"{torn} bytes of an unfinished append follow the last commit",
-            directory.end_offset,
+            None, "warning", f"{_counted(torn, 'byte')} behind the last commit: an append that "
+            "was not finished, or something else", directory.end_offset,
         )  # fmt: skip
-    repeated = count_entries(source, directory) - len(directory.entries)
-    if repeated:
-        yield Finding(None, "warning", f"{repeated} entries repeat a name; the last one counts")
-    folded: dict[str, str] = {}
-    for key, entry in listed.items():
-        yield from _name_findings(key, entry, folded)
     dead = dead_size(source, directory)
     if dead:
-        yield Finding(None, "note", f"{dead} bytes belong to nothing that is listed")
+        what = f"{_counted(dead, 'byte')} of the file in nothing that is listed"
+        yield Finding(None, "note", what)
+    repeated = repeated_names(source, directory)
+    folded: dict[str, str] = {}
+    for key, entry in listed.items():
+        if entry.name in repeated:
+            what = f"{repeated[entry.name]} entries have its name; the last one counts"
+            yield Finding(key, "warning", what, entry.header_offset)
+        yield from _name_findings(key, entry, folded)
 
 
 def _name_findings(key: str, entry: Entry, folded: dict[str, str]) -> Iterator[Finding]:
@@ -288,7 +317,7 @@ def _name_findings(key: str, entry: Entry, folded: dict[str, str]) -> Iterator[F
         yield Finding(key, "warning", what, entry.header_offset)
     other = folded.setdefault(entry.name.casefold(), key)
     if other is not key:
-        what = f"its name is that of {other!r} where upper and lower case are one"
+        what = f"its name is that of {printable(other)} where upper and lower case are one"
         yield Finding(key, "warning", what, entry.header_offset)
 
 
@@ -301,7 +330,7 @@ def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int)
     try:
         rows.extend(_header_findings(reader, key, entry))
     except NpzkitError as error:
-        rows.append(_finding(key, error))
+        rows.append(_finding(key, error, entry.header_offset))
         if isinstance(error, StaleArchiveError):
             return rows
     try:
@@ -310,7 +339,7 @@ def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int)
         _check_data(reader.source, entry, start, threads)
         rows.extend(_index_findings(reader.source, key, entry, start, threads))
     except NpzkitError as error:
-        found = _finding(key, error)
+        found = _finding(key, error, entry.header_offset)
         if found not in rows:
             rows.append(found)
     return rows
@@ -319,7 +348,7 @@ def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int)
 def member_error(reader: MemberReader, entry: Entry, threads: int) -> str | None:
     """Return what keeps a member from being read or trusted, or None."""
     try:
-        reader.header(entry)
+        reader.find_header(entry)
         check_entry(entry, reader.size_limit)
         _check_data(reader.source, entry, data_offset(reader.source, entry), threads)
     except NpzkitError as error:
@@ -329,10 +358,13 @@ def member_error(reader: MemberReader, entry: Entry, threads: int) -> str | None
 
 def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[Finding]:
     """Look at the headers of member and array, and at the attributes."""
-    header, start = reader.header(entry)
+    header, start = reader.find_header(entry)
     parse_attrs(entry.extra)
     if header is None:
         return
+    if header.python2:
+        what = "its header is Python 2's: reading it takes longer and warns; save it again"
+        yield Finding(key, "warning", what, start)
     offset = start + header.data_offset
     if header.dtype.hasobject:
         what = "it holds Python objects: reading it needs allow_pickle=True"
@@ -382,7 +414,3 @@ def _crc_by_index(source: Source, start: int, index: SeekIndex, threads: int) ->
     for found in run(chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads), threads):
         crc = crc32_combine(crc, *found)
     return crc
-
-
-def _printable(key: str) -> str:
-    return key if key.isprintable() else repr(key)

@@ -69,6 +69,8 @@ class Directory(NamedTuple):
         Bytes of its entries.
     crc32 : int
         Of the same.
+    start_offset : int
+        Where the archive begins: behind other data, maybe.
     """
 
     entries: Mapping[str, Entry]
@@ -77,6 +79,7 @@ class Directory(NamedTuple):
     end_offset: int
     size: int
     crc32: int
+    start_offset: int
 
     def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
         """Return it with entries whose CRCs were changed, here and in the file."""
@@ -204,7 +207,7 @@ def _read(
         _report_repeated(names, strict)
     if limits.total_size is not None:
         _check_total(named, limits.total_size)
-    return Directory(named, record.comment, offset, end.end_offset, len(data), crc32(data))
+    return Directory(named, record.comment, offset, end.end_offset, len(data), crc32(data), start)
 
 
 def _parse(

@@ -6,6 +6,8 @@ much of a file nothing refers to any more. Writes nothing.
 
 from __future__ import annotations
 
+import collections
+
 from npzkit.errors import FormatError
 from npzkit.source import Source
 from npzkit.zip.directory import Directory
@@ -22,11 +24,11 @@ from npzkit.zip.records import (
 from npzkit.zip.sozip import find_index, format_index_member
 
 __all__ = [
-    "count_entries",
     "dead_size",
     "entry_of",
     "has_first_member",
     "read_listed",
+    "repeated_names",
     "with_block",
 ]
 
@@ -51,11 +53,15 @@ def read_listed(source: Source, directory: Directory) -> dict[str, bytes]:
     return listed
 
 
-def count_entries(source: Source, directory: Directory) -> int:
-    """Return how many entries the directory has, those of a repeated name among them."""
-    start = directory.directory_offset
-    data = source.read_at(start, directory.end_offset - start)
-    return sum(1 for _ in walk_entries(data))
+def repeated_names(source: Source, directory: Directory) -> dict[str, int]:
+    """Return the names that more than one entry has, and how many have them."""
+    data = source.read_at(directory.directory_offset, directory.size)
+    records = [data[begin:end] for begin, end in walk_entries(data)]
+    if len(records) == len(directory.entries):
+        return {}
+    offset = directory.directory_offset
+    counts = collections.Counter(entry_of(record, offset).name for record in records)
+    return {name: count for name, count in counts.items() if count > 1}
 
 
 def entry_of(record: bytes, end_offset: int) -> Entry:
@@ -95,7 +101,8 @@ def has_first_member(directory: Directory) -> bool:
 def dead_size(source: Source, directory: Directory) -> int:
     """Return how many of the archive's bytes belong to nothing that is listed."""
     entries = directory.entries.values()
-    return directory.directory_offset - sum(_extent(source, entry) for entry in entries)
+    size = directory.directory_offset - directory.start_offset
+    return size - sum(_extent(source, entry) for entry in entries)
 
 
 def _extent(source: Source, entry: Entry) -> int:

@@ -652,19 +652,22 @@ class NpzFile(Mapping[str, Any]):
 
     def __del__(self) -> None:
         is_open = getattr(self, "_is_open", False)
-        if (
-            is_open
-            and not self._closes_silently
-            and self._source.path is not None
-            and not self._source.file.closed
-        ):
-            warnings.warn(
-                f"unclosed archive {self._source.name!r}; use it in a with statement",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-        self.close()
+        try:
+            if (
+                is_open
+                and not self._closes_silently
+                and self._source.path is not None
+                and not self._source.file.closed
+            ):
+                warnings.warn(
+                    f"unclosed archive {self._source.name!r}; use it in a with statement",
+                    ResourceWarning,
+                    stacklevel=2,
+                    source=self,
+                )
+        finally:
+            # The warning may be an error.
+            self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         source = self._source

@@ -897,14 +897,17 @@ class NpzWriter:
     def __del__(self) -> None:
         if not getattr(self, "_is_open", False):
             return
-        if not self._is_inherited():
-            warnings.warn(
-                f"NpzWriter {self._name!r} was never closed; what it wrote is discarded",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )
-        self.abort()
+        try:
+            if not self._is_inherited():
+                warnings.warn(
+                    f"NpzWriter {self._name!r} was never closed; what it wrote is discarded",
+                    ResourceWarning,
+                    stacklevel=2,
+                    source=self,
+                )
+        finally:
+            # The warning may be an error.
+            self.abort()
 
 
 def _largest_small(method: int, chunk_size: int) -> int:

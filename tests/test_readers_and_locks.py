@@ -342,7 +342,7 @@ def test_a_second_writer_is_refused_at_once(path, second, mode):
     start = time.monotonic()
     with pytest.raises(ArchiveLockedError, match="another writer") as caught:
         SECOND[second](path)
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 5
     assert isinstance(caught.value, BlockingIOError)
     assert str(path) in str(caught.value)
     errors = []

@@ -422,8 +422,30 @@ class Editing(RuleBasedStateMachine):
             npzkit.repack(self.path, compression=compression, chunk_size=1 << 14)
         self.take_over()
 
-    # TODO once npzkit.repair is there: a rule that cuts a torn end off by it,
-    # in place and to another path, and holds the result against `committed`.
+    @precondition(lambda self: self.writer is None and self.committed is not None)
+    @rule()
+    def repair(self):
+        """A torn end is cut off, and no byte that counts is touched."""
+        size = self.path.stat().st_size
+        report = npzkit.repair(self.path)
+        assert report.cut_size == size - len(self.bytes)
+        assert list(report.kept) == list(self.committed)
+        assert self.found() == (self.bytes, self.inode)
+
+    @precondition(lambda self: self.writer is None and self.committed)
+    @rule()
+    def repair_elsewhere(self):
+        """The repaired copy has every array that was committed; the file stays as it is."""
+        before = self.found()
+        copy_path = self.path.with_name("repaired.npz")
+        report = npzkit.repair(self.path, copy_path)
+        assert list(report.kept) == list(self.committed)
+        assert self.found() == before
+        with npzkit.open(copy_path) as npz:
+            for key, kept in self.committed.items():
+                assert np.array_equal(npz[key], kept.array)
+                assert npz.info(key).attrs == kept.attrs
+        copy_path.unlink()
 
     # -- what must hold -------------------------------------------------------------------
 

@@ -448,6 +448,8 @@ class NpzWriter:
     def _seal_alone(self, created: CreatedArray, seal: Callable[[], None]) -> None:
         seal()
         self._created.remove(created)
+        # Its place may lie before the last commit already.
+        self._is_edited = True
         if created is self._growing:
             self._growing = None
 
@@ -684,7 +686,8 @@ class NpzWriter:
 
         It survives whatever happens afterwards; under ``durable=True`` a loss
         of power as well. Arrays that were created and are not sealed yet stay
-        out of it. Where nothing was changed, nothing is written.
+        out of it. Where nothing was changed, nothing is written; a new archive
+        is put in its place once it has an array, or is closed.
 
         Raises
         ------
@@ -707,7 +710,7 @@ class NpzWriter:
         self._check_open()
         self._alone(self._commit)
 
-    def _commit(self) -> None:
+    def _commit(self, *, is_last: bool = False) -> None:
         self._check_open()
         if self._growing is not None:
             raise ValueError(
@@ -720,6 +723,9 @@ class NpzWriter:
         is_changed = self._is_edited or has_metadata or sink.committed_size != sink.position
         # An empty archive that is new is written too.
         if sink.position and not is_changed:
+            return
+        if not (sink.committed_size or is_last or any(self._zip.listed.values())):
+            # What came behind an end record at the file's start would be no archive.
             return
         comment = metadata if has_metadata else self._comment
         # The directory of the commit before is given up.
@@ -826,7 +832,7 @@ class NpzWriter:
         if not self._is_open:
             return
         try:
-            self._commit()
+            self._commit(is_last=True)
         except BaseException as error:
             if self._is_open:
                 self._give_up("the archive could not be completed when it was closed", error)

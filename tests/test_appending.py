@@ -1227,3 +1227,37 @@ def test_an_open_archive_is_saved_over_itself(path):
             for key in npz:
                 w.add(f"copy/{key}", npz.lazy(key))
     check_accepted(path, z=NOISE, **{"copy/z": NOISE})
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes"])
+def test_a_commit_before_the_first_array(tmp_path, kind):
+    """Commits of an archive without arrays leave room for those that come, created ones too."""
+    file = tmp_path / "a.npz" if kind == "path" else io.BytesIO()
+    with npzkit.NpzWriter(file) as w:
+        w.commit()
+        with w.create("filled", (4,), "i4") as dst:
+            w.commit()
+            dst[:] = 5
+        w.commit()
+        with w.create("late", (3,), "i4") as dst:
+            w["between"] = np.arange(2)
+            w.commit()
+            dst[:] = 6
+    for read in (npzkit.open, np.load):
+        if kind == "bytes":
+            file.seek(0)
+        with read(file) as npz:
+            found = {key: npz[key].tolist() for key in npz}
+        assert found == {"filled": [5] * 4, "late": [6] * 3, "between": [0, 1]}
+
+
+def test_a_commit_without_arrays_keeps_the_old_file(tmp_path):
+    """A new archive takes the old one's place with its first array, or empty when it is closed."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    with npzkit.NpzWriter(path) as w:
+        w.commit()
+        with npzkit.open(path) as npz:
+            assert npz.files == ["old"]
+    with npzkit.open(path) as npz:
+        assert npz.files == []

@@ -34,6 +34,7 @@ def copy_member(
     renamed: Entry | None = None,
     alignment: int = ALIGNMENT,
     verify: bool = True,
+    indexed: bool = True,
 ) -> None:
     """Write a member anew, its compressed bytes as they are.
 
@@ -50,6 +51,8 @@ def copy_member(
         Of an array that is stored.
     verify : bool, default True
         Compare the CRC-32 of what is stored.
+    indexed : bool, default True
+        Keep its seek index.
 
     Raises
     ------
@@ -60,7 +63,7 @@ def copy_member(
     """
     check_entry(entry)
     start = data_offset(source, entry)
-    index = find_index(source, entry, start)
+    index = find_index(source, entry, start) if indexed else None
     lead = 0
     if entry.method == STORED:
         lead = lead_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))

@@ -15,26 +15,31 @@ from typing import Any, NamedTuple
 from npzkit.copying import copy_member
 from npzkit.disk import File
 from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.info import printable
 from npzkit.keys import keys_of
 from npzkit.limits import Limits
 from npzkit.locking import check_timeout, lock_path
+from npzkit.metadata import parse_attrs
 from npzkit.parallel import thread_count
 from npzkit.path_sink import PathSink, open_sink
 from npzkit.reader import MemberReader
-from npzkit.rows import RowsLeft, find_rows
+from npzkit.rows import RowsLeft, find_rows, is_seen_cut
 from npzkit.source import Source, open_source
-from npzkit.verifying import member_error
+from npzkit.verifying import has_wrong_index, member_error
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.salvage import Found, HeaderScan, find_comment, find_member
+from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
+from npzkit.zip.salvage import (
+    Allowance,
+    Found,
+    HeaderScan,
+    find_comment,
+    find_member,
+    is_followed,
+)
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Lost", "RepairReport", "repair"]
-
-_BUDGET = 16
-"""How often each byte of the file may be looked at: members that are none could
-be nested without end."""
-_BUDGET_MIN_SIZE = 1 << 26
 
 
 class Lost(NamedTuple):
@@ -80,7 +85,8 @@ class RepairReport(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as what JSON can express."""
-        return {**self._asdict(), "lost": [lost._asdict() for lost in self.lost]}
+        lost = [row._asdict() for row in self.lost]
+        return {**self._asdict(), "kept": list(self.kept), "lost": lost}
 
     def to_json(self, **options: Any) -> str:
         """Return the report as JSON; `options` are those of `json.dumps`."""
@@ -94,7 +100,9 @@ class RepairReport(NamedTuple):
             lines.append("the directory was lost: members were found by their own headers")
         if self.cut_size:
             lines.append(f"{self.cut_size} bytes of an unfinished append left out")
-        lines += [f"lost: {lost.key} (at byte {lost.where}): {lost.what}" for lost in self.lost]
+        lines += [
+            f"lost: {printable(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
+        ]
         return "\n".join(lines)
 
 
@@ -125,7 +133,7 @@ def repair(
         itself: then what could not be saved is gone for good.
     partial : bool, default False
         Keep the whole rows of an array whose member was cut short, under its
-        key.
+        key. The CRC-32 is of the whole: nothing tells whether they are right.
     uncommitted : bool, default False
         Keep sound members that lie behind the last commit too: those of an
         append that was never completed, or whose directory is damaged.
@@ -165,7 +173,7 @@ def repair(
     >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
     /...a.npz: 2 members kept
     the directory was lost: members were found by their own headers
-    lost: y (at byte ...): cut short: its first ... of 1000 rows are kept
+    lost: y (at byte ...): cut short: its first ... of 1000 rows are kept, ...
     """
     path = os.fsdecode(path)
     bounds = Limits() if limits is None else limits
@@ -183,7 +191,8 @@ def repair(
                 source, bounds, count, progress, partial=partial, uncommitted=uncommitted
             )
             is_same = os.path.exists(output) and os.path.samefile(path, output)
-            sink = PathSink(os.path.abspath(path), lock=lock) if is_same else open_sink(output)
+            # One file is locked once, by whichever of its names.
+            sink = PathSink(os.path.abspath(output), lock=lock) if is_same else open_sink(output)
             return salvage.write(sink, output)
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__
@@ -227,9 +236,13 @@ class _Salvage:
         self._partial, self._uncommitted = partial, uncommitted
         self._sound: dict[str, Entry | RowsLeft] = {}
         self._lost: list[tuple[str, str, int]] = []
-        self._budget = 0
+        self._allowance = Allowance(source.size)
         # Up to where a member that is not sound claims the file.
         self._claimed_end = 0
+        self._claimed: set[str] = set()
+        # Where members lie whose seek index leads elsewhere.
+        self._misled: set[int] = set()
+        self._told = -1
 
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find what there is, and write it."""
@@ -251,7 +264,8 @@ class _Salvage:
                 if isinstance(found, RowsLeft):
                     found.write(self._source, writer)
                 else:
-                    copy_member(self._source, found, writer)
+                    indexed = found.header_offset not in self._misled
+                    copy_member(self._source, found, writer, indexed=indexed)
             self._source.close()
             writer.commit(comment)
         except BaseException:
@@ -272,8 +286,22 @@ class _Salvage:
     def _check(self, directory: Directory) -> None:
         """Sort the members that are listed."""
         for entry in directory.entries.values():
-            self._sort(entry)
+            if not self._sort(entry):
+                self._sort_by_header(entry)
             self._tell(entry.end_offset)
+
+    def _sort_by_header(self, entry: Entry) -> None:
+        """Keep a member of a damaged entry, where its own header says otherwise and is right."""
+        end = entry.end_offset
+        found = find_member(self._source, entry.header_offset, end, self._allowance)
+        if (
+            found is not None
+            and found.entry.name == entry.name
+            and found.end_offset <= end
+            and member_error(self._reader, found.entry, self._threads) is None
+        ):
+            self._lost.pop()
+            self._keep(found.entry)
 
     def _look_behind(self, end_offset: int) -> None:
         """Tell of sound members behind the last commit, or keep them."""
@@ -281,7 +309,9 @@ class _Salvage:
         lost, self._lost = self._lost, []
         self._scan(end_offset)
         if self._uncommitted:
-            self._sound = {**committed, **self._sound}
+            # What replaces a member comes where it was found: behind the others.
+            kept = {name: entry for name, entry in committed.items() if name not in self._sound}
+            self._sound = {**kept, **self._sound}
             self._lost = [*lost, *self._lost]
             return
         what = "whole, but behind the last commit; uncommitted=True keeps it"
@@ -302,16 +332,33 @@ class _Salvage:
         """Keep a sound member; say what is wrong with another one."""
         error = member_error(self._reader, entry, self._threads)
         if error is None:
-            self._sound[entry.name] = entry
+            self._keep(entry)
         else:
             self._lose(entry, error)
         return error is None
+
+    def _keep(self, entry: Entry) -> None:
+        """Keep a sound member, and those of its attributes that are sound."""
+        try:
+            parse_attrs(entry.extra)
+        except NpzkitError:
+            self._lose(entry, "its attributes are damaged, and left out: its data is kept")
+            entry = entry._replace(extra=foreign_extra(entry.extra, KEY_VALUE_PAIRS_ID))
+        if has_wrong_index(self._source, entry, self._threads):
+            self._lose(
+                entry, "its seek index leads to other data, and is left out: its data is kept"
+            )
+            self._misled.add(entry.header_offset)
+        # Of two of one name the later one stands where it was found.
+        self._sound.pop(entry.name, None)
+        self._sound[entry.name] = entry
 
     def _lose(self, entry: Entry, what: str) -> None:
         self._lost.append((entry.name, what, entry.header_offset))
 
     def _tell(self, offset: int) -> None:
-        if self._progress is not None:
+        if self._progress is not None and offset > self._told:
+            self._told = offset
             self._progress(offset, self._source.size)
 
     # -- without a directory ------------------------------------------------
@@ -319,42 +366,62 @@ class _Salvage:
     def _scan(self, start: int) -> None:
         """Look for members by their headers; of two of one name the later one counts."""
         end = self._source.size
-        self._budget = max(_BUDGET * end, _BUDGET_MIN_SIZE)
         scan = HeaderScan(self._source, end)
         offset = scan.next_from(start)
         while offset is not None:
             self._tell(offset)
-            found = find_member(self._source, offset, end)
+            found = find_member(self._source, offset, end, self._allowance)
+            if self._allowance.is_spent:
+                self._give_up(offset)
+                break
             offset = scan.next_from(offset + 4 if found is None else self._take(found, end))
+        self._tell(end)
         # Of a member that was found again further behind nothing is lost.
-        self._lost = [
-            lost for lost in self._lost if not isinstance(self._sound.get(lost[0]), Entry)
-        ]
+        self._lost = [lost for lost in self._lost if not self._is_found_behind(lost[0], lost[2])]
+
+    def _give_up(self, offset: int) -> None:
+        what = "not looked at, nor what follows: too many headers claim the same bytes"
+        self._lost.append(("?", what, offset))
+
+    def _is_found_behind(self, name: str, offset: int) -> bool:
+        found = self._sound.get(name)
+        return isinstance(found, Entry) and found.header_offset > offset
 
     def _take(self, found: Found, end: int) -> int:
         """Sort one member, and return where to look for the next one."""
         entry = found.entry
         behind_header = entry.header_offset + 4
-        self._budget -= entry.compressed_size
-        if self._budget < 0:
-            self._lose(entry, "not looked at: too many headers claim the same bytes")
-            return end
+        fits = found.end_offset <= end
+        if fits:
+            self._allowance.charge(found.data_start, found.end_offset, entry.uncompressed_size)
         if entry.header_offset < self._claimed_end:
-            # Within a member that is damaged: maybe its neighbour, whose place it
-            # claims, or an archive in its array. What has a better claim stays.
-            if entry.name in self._sound or member_error(self._reader, entry, self._threads):
-                return behind_header
-            self._sound[entry.name] = entry
-            return found.end_offset
-        if found.end_offset > end:
+            return found.end_offset if fits and self._take_claimed(entry) else behind_header
+        if not fits:
             self._claimed_end = end
             self._take_rows(found, end)
-            return behind_header
+            return end if is_seen_cut(self._reader, entry, found.data_start, end) else behind_header
         self._sound.pop(entry.name, None)
-        if self._sort(entry):
+        if self._sort(entry) or is_followed(self._source, found.end_offset):
+            # Also of one that is damaged the size is right: in it is no member.
             return found.end_offset
         self._claimed_end = found.end_offset
         return behind_header
+
+    def _take_claimed(self, entry: Entry) -> bool:
+        """Sort a member that lies in what a damaged one claims.
+
+        Maybe it is a neighbour, whose place the other claims, maybe of an archive
+        in its array. One that lies elsewhere has the better claim to a name.
+        """
+        if member_error(self._reader, entry, self._threads) is not None:
+            return False
+        other = self._sound.get(entry.name)
+        if other is None or entry.name in self._claimed:
+            self._claimed.add(entry.name)
+            self._keep(entry)
+        else:
+            self._lose(entry, "another one of its name is kept: this one lies within a damaged one")
+        return True
 
     def _take_rows(self, found: Found, end: int) -> None:
         """Keep what is there of an array that goes on behind the file's end."""

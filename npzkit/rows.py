@@ -18,10 +18,12 @@ from npzkit.reader import MemberReader
 from npzkit.source import Source
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra import foreign_extra
+from npzkit.zip.member import MAX_RATIOS
+from npzkit.zip.records import FLAG_DESCRIPTOR
 from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import Coding, ZipWriter
 
-__all__ = ["RowsLeft", "find_rows"]
+__all__ = ["RowsLeft", "find_rows", "is_seen_cut"]
 
 _STEP_SIZE = 1 << 18
 
@@ -48,7 +50,8 @@ class RowsLeft(NamedTuple):
     @property
     def told(self) -> str:
         """What to tell of them."""
-        return f"its first {self.row_count} of {self.header.shape[0]} rows are kept"
+        count, all_rows = self.row_count, self.header.shape[0]
+        return f"its first {count} of {all_rows} rows are kept, without a CRC to hold them against"
 
     def write(self, source: Source, writer: ZipWriter) -> None:
         """Write them as an array of their own, under the member's name."""
@@ -77,11 +80,9 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     None where there are none, or where what is there is no rows: no array, a
     scalar, Fortran order, a pickle.
     """
-    entry = entry._replace(compressed_size=max(end - data_start, 0))
-    stream = MemberStream(reader.source, entry, data_start, verify=False)
-    try:
-        header = read_header(_Prefix(stream), reader.header_limit)
-    except NpzkitError:
+    entry = _cut(entry, data_start, end)
+    header = _header(reader, entry, data_start)
+    if header is None:
         return None
     is_rows = header.shape and not header.fortran_order and not header.dtype.hasobject
     row_size = _row_size(header) if is_rows else 0
@@ -90,6 +91,37 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     size = sum(map(len, _pieces(reader.source, entry, data_start, header.data_offset)))
     count = min(size // row_size, header.shape[0])
     return RowsLeft(entry, data_start, header, count) if count else None
+
+
+def is_seen_cut(reader: MemberReader, entry: Entry, data_start: int, end: int) -> bool:
+    """Whether a stored member that goes on behind `end` does: its array's shape says so too.
+
+    Then all that is left of the file is its own, an archive in the array as well.
+    """
+    size = entry.uncompressed_size
+    if entry.method != STORED or entry.compressed_size != size or entry.flags & FLAG_DESCRIPTOR:
+        return False
+    header = _header(reader, _cut(entry, data_start, end), data_start)
+    return header is not None and header.data_offset + header.nbytes == size
+
+
+def _cut(entry: Entry, data_start: int, end: int) -> Entry:
+    """Return the entry with the bytes that are there for its compressed size."""
+    room = max(end - data_start, 0)
+    if entry.flags & FLAG_DESCRIPTOR:
+        # Its size would have come behind its data.
+        most = room * MAX_RATIOS.get(entry.method, 1)
+        entry = entry._replace(uncompressed_size=max(entry.uncompressed_size, most))
+    return entry._replace(compressed_size=room)
+
+
+def _header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader | None:
+    """Read the array's header, if all of it is there."""
+    try:
+        stream = MemberStream(reader.source, entry, data_start, verify=False)
+        return read_header(_Prefix(stream), reader.header_limit)
+    except NpzkitError:
+        return None
 
 
 def _row_size(header: NpyHeader) -> int:

@@ -36,7 +36,15 @@ from npzkit.zip.member import check_crc32, check_entry, data_offset
 from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
 from npzkit.zip.stream import MemberStream
 
-__all__ = ["Finding", "VerifyReport", "check_wanted", "member_error", "verify", "verify_source"]
+__all__ = [
+    "Finding",
+    "VerifyReport",
+    "check_wanted",
+    "has_wrong_index",
+    "member_error",
+    "verify",
+    "verify_source",
+]
 
 _STEP_SIZE = 1 << 18
 Progress = Callable[[int, int], object]
@@ -395,22 +403,29 @@ def _index_findings(
     index = find_index(source, entry, start)
     end = start + entry.compressed_size
     if index is not None:
-        try:
-            crc = _crc_by_index(source, start, index, threads)
-            is_right = crc == entry.crc32
-        except NpzkitError:
-            is_right = False
-        if not is_right:
+        if not _is_right(source, entry, start, index, threads):
             what = "its seek index leads to other data than the whole: parts may be wrong"
             yield Finding(key, "error", what, end)
     elif has_index_member(source, entry, start):
         yield Finding(key, "warning", "its seek index does not fit it, and is not used", end)
 
 
-def _crc_by_index(source: Source, start: int, index: SeekIndex, threads: int) -> int:
+def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, threads: int) -> bool:
+    """Whether the chunks that an index leads to are the member."""
     chunks = Chunks(source, start, index)
     crc = 0
-    # All bytes are skipped: none is kept.
-    for found in run(chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads), threads):
-        crc = crc32_combine(crc, *found)
-    return crc
+    try:
+        # All bytes are skipped: none is kept.
+        tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
+        for found in run(tasks, threads):
+            crc = crc32_combine(crc, *found)
+    except NpzkitError:
+        return False
+    return crc == entry.crc32
+
+
+def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:
+    """Whether a sound member's seek index leads to other data than its own."""
+    start = data_offset(source, entry)
+    index = find_index(source, entry, start)
+    return index is not None and not _is_right(source, entry, start, index, threads)

@@ -1,8 +1,8 @@
 """Members found without a directory: by their local headers, in one pass over the file.
 
-Owns the search for headers, and how far a member reaches that only its header
-tells of. Believes nothing: whoever asks has the data to compare with the CRC,
-and goes on behind the member only where that is right. Knows no NPY.
+Owns the search for headers, how far a member reaches that only its header
+tells of, and how much of that a hostile file may cost. Believes nothing:
+whoever asks has the data to compare with the CRC. Knows no NPY.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from npzkit.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry, decode_name
 from npzkit.zip.extra import foreign_extra
-from npzkit.zip.member import resolve_sizes
+from npzkit.zip.member import header_end, resolve_sizes
 from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
     DESCRIPTOR_SIGNATURE,
     END_SIGNATURE,
     END_SIZE,
@@ -26,18 +27,56 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
+    ZIP64_END_SIGNATURE,
     matches_data_descriptor,
     parse_local_header,
 )
 from npzkit.zip.sozip import is_index_name
 
-__all__ = ["Found", "HeaderScan", "find_comment", "find_member"]
+__all__ = ["Allowance", "Found", "HeaderScan", "find_comment", "find_member", "is_followed"]
 
 _SCAN_SIZE = 1 << 22
 _STEP_SIZE = 1 << 18
 _MAX_VERSION = 63
 _MAX_DESCRIPTOR_TRIES = 1000
 """Descriptors that are tried behind data of unknown size: it may hold their signature."""
+_SIGNATURES = (
+    LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE, b""
+)  # fmt: skip
+
+
+_ALLOWED_RATIO = 64
+_ALLOWED_LEAST = 1 << 30
+"""Bytes that may be read and inflated of places that were looked at before: for
+each byte of the file, and of a small one. A second of work, about."""
+
+
+class Allowance:
+    """How much work may go into bytes that were looked at before.
+
+    Members that lie side by side are each looked at once, and cost nothing
+    here. Headers that claim each other's bytes could be nested without end.
+
+    Parameters
+    ----------
+    size : int
+        Of the file.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = max(_ALLOWED_RATIO * size, _ALLOWED_LEAST)
+        self._end = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is time to stop."""
+        return self._left < 0
+
+    def charge(self, start: int, end: int, inflated_size: int = 0) -> None:
+        """Note that the file was read from `start` to `end`, and what came of it."""
+        if start < self._end:
+            self._left -= end - start + inflated_size
+        self._end = max(self._end, end)
 
 
 class Found(NamedTuple):
@@ -88,7 +127,7 @@ class HeaderScan:
         return None
 
 
-def find_member(source: Source, offset: int, end: int) -> Found | None:
+def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> Found | None:
     """Read the local header at `offset`; None for one that cannot be a member's.
 
     Parameters
@@ -97,19 +136,29 @@ def find_member(source: Source, offset: int, end: int) -> Found | None:
     offset : int
     end : int
         Where the file's members end at the latest.
+    allowance : Allowance
+        Charged with what is read.
     """
-    room = min(LOCAL_HEADER_SIZE + 2 * 0xFFFF, end - offset)
+    size = header_end(source.read_at(offset, LOCAL_HEADER_SIZE), 0)
+    if size > end - offset:
+        return None
+    # Names and extra fields may be long, and lie in one another too.
+    allowance.charge(offset, offset + size)
     try:
-        header = parse_local_header(source.read_at(offset, room))
+        header = parse_local_header(source.read_at(offset, size))
         name = decode_name(header.name, header.flags, header.extra, offset)
         sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
-        extra = foreign_extra(header.extra)
     except ZipFormatError:
         return None
     if not name or header.method not in METHOD_NAMES or header.version_needed & 0xFF > _MAX_VERSION:
         return None
     if is_index_name(name):
         return None
+    try:
+        extra = foreign_extra(header.extra)
+    except ZipFormatError:
+        # The data may be sound all the same.
+        extra = b""
     start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     entry = Entry(
         name, header.name, header.flags, header.method, header.crc32, sizes[1], sizes[0], offset,
@@ -118,7 +167,7 @@ def find_member(source: Source, offset: int, end: int) -> Found | None:
     if not header.flags & FLAG_DESCRIPTOR:
         return Found(entry, start, start + sizes[1])
     if SENTINEL_32 in sizes or not sizes[1]:
-        measured = _measure(source, entry, start, end)
+        measured = _measure(source, entry, start, end, allowance)
         if measured is None:
             return Found(entry, start, end + 1)
         entry = measured
@@ -127,16 +176,26 @@ def find_member(source: Source, offset: int, end: int) -> Found | None:
     return Found(entry, start, data_end + size if size else end + 1)
 
 
-def _measure(source: Source, entry: Entry, start: int, end: int) -> Entry | None:
+def is_followed(source: Source, offset: int) -> bool:
+    """Whether a record of the archive, or the end of the file, is where a member ends."""
+    signature = source.read_at(offset, min(4, source.size - offset))
+    return signature in _SIGNATURES
+
+
+def _measure(
+    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
+) -> Entry | None:
     """Return the entry with the sizes and the CRC of data that only a descriptor tells of."""
     if entry.method == DEFLATED:
-        return _measure_deflated(source, entry, start, end)
+        return _measure_deflated(source, entry, start, end, allowance)
     if entry.method == STORED:
-        return _measure_stored(source, entry, start, end)
+        return _measure_stored(source, entry, start, end, allowance)
     return None
 
 
-def _measure_deflated(source: Source, entry: Entry, start: int, end: int) -> Entry | None:
+def _measure_deflated(
+    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
+) -> Entry | None:
     """Inflate up to the stream's own end."""
     decoder = decompressor(DEFLATED, end - start, end - start)
     crc = size = fed = 0
@@ -153,12 +212,27 @@ def _measure_deflated(source: Source, entry: Entry, start: int, end: int) -> Ent
             size += len(out)
     except NpzkitError:
         return None
+    finally:
+        allowance.charge(start, start + fed - decoder.unused_size, size)
     used = fed - decoder.unused_size
     return entry._replace(crc32=crc, compressed_size=used, uncompressed_size=size)
 
 
-def _measure_stored(source: Source, entry: Entry, start: int, end: int) -> Entry | None:
+def _measure_stored(
+    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
+) -> Entry | None:
     """Look for the descriptor that says how far away it is."""
+    found = _find_descriptor(source, start, end)
+    if found is None:
+        allowance.charge(start, end)
+        return None
+    crc, size = found
+    allowance.charge(start, start + size)
+    return entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
+
+
+def _find_descriptor(source: Source, start: int, end: int) -> tuple[int, int] | None:
+    """Return the CRC and the size that the descriptor of stored data has."""
     tries = 0
     position = start
     while position < end and tries < _MAX_DESCRIPTOR_TRIES:
@@ -170,7 +244,7 @@ def _measure_stored(source: Source, entry: Entry, start: int, end: int) -> Entry
                 crc, low, other = struct.unpack_from("<LLL", data, place + 4)
                 # In 32 bits the second size follows, in 64 the first one's upper half.
                 if low == size & SENTINEL_32 and other in (low, size >> 32):
-                    return entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
+                    return crc, size
             tries += 1
             place = data.find(DESCRIPTOR_SIGNATURE, place + 1)
         position += _SCAN_SIZE

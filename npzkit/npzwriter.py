@@ -851,7 +851,8 @@ class NpzWriter:
         """Close the file, in which all that was committed is."""
         try:
             self._sink.close()
-        except OSError as error:
+        except BaseException as error:
+            # Interrupts too: the lock would be held for as long as somebody keeps them.
             self._give_up("the file could not be closed", error, is_in_place=True)
             raise
 

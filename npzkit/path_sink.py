@@ -150,13 +150,14 @@ class PathSink(Sink):
         """Make the new file, with the old one's permissions."""
         directory = os.path.dirname(self._path)
         temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
+        # First, so that an interrupt that comes once the file is there has it removed.
+        self._temporary = temporary
         try:
             self._opened = File(temporary, is_new=True)
         except OSError as error:
             # The user knows this path, and not the temporary file's.
             error.filename = path
             raise
-        self._temporary = temporary
         self._locks.append(lock_path(temporary, 0.0))
         with contextlib.suppress(FileNotFoundError):
             self._file.take_mode(stat.S_IMODE(os.stat(self._path).st_mode))
@@ -320,6 +321,13 @@ class PathSink(Sink):
             # Last, as Windows removes no file that is open.
             if is_own and self._temporary is not None:
                 disk.unlink(self._temporary)
+                self._temporary = None
+
+    def __del__(self) -> None:
+        # An interrupt may come before anybody has taken the sink.
+        if getattr(self, "_temporary", None) is not None:
+            with contextlib.suppress(OSError):
+                self.abort()
 
     def _take_back(self) -> None:
         """Cut off what was written since the last commit."""

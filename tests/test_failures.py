@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import itertools
 import os
+import random
+import signal
+import time
 import warnings
 
 import npzkit
 import numpy as np
 import pytest
+from children import forked, read_rest
 from faults import SYNCS, FaultyOS, descriptor_count
-from npzkit.errors import ClosedArchiveError
+from npzkit.errors import ArchiveLockedError, ClosedArchiveError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
 
 NOISE = np.random.default_rng(0)
 SMALL = np.arange(50)
 MIDDLE = NOISE.integers(0, 500, 30_000)
 LARGE = NOISE.random(300_000)
 """Over 2 MiB: written into room that was reserved, while threads take its CRC."""
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EINTR]
 
 
@@ -170,7 +183,7 @@ def attempt(operation, path, faulty, monkeypatch, durable):
         patched.setattr("npzkit.disk.os", faulty)
         try:
             operation(run)
-        except OSError as error:
+        except (OSError, KeyboardInterrupt) as error:
             caught = error
     return run, caught, warned
 
@@ -427,3 +440,314 @@ def test_a_file_that_others_put_there(reopened, tmp_path):
     assert path.read_bytes() == theirs
     with pytest.raises(ClosedArchiveError, match="replaced"):
         w["c"] = SMALL
+
+
+def said_in_a_child(work):
+    """Run `work` in a forked child; return what it returns, as text, or its traceback."""
+    with forked(lambda pipe: os.write(pipe, str(work()).encode())) as (_, pipe):
+        return read_rest(pipe).decode()
+
+
+@needs_fork
+@pytest.mark.parametrize("room", [0, 700, 300_000, 2_000_000])
+@pytest.mark.parametrize("operation", [append, replace, rename, create, write, save, repack])
+def test_a_limit_on_the_size_of_files(operation, room, tmp_path):
+    """Where the system itself takes no more bytes, the last commit stays and EFBIG is raised."""
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, _ = references(operation, path, before)
+    path.write_bytes(before)
+    # A new file begins at nothing.
+    limit = room + (0 if operation in (write, save, repack) else len(before))
+
+    def work():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        run = Run(path, durable=False)
+        descriptors = descriptor_count()
+        try:
+            operation(run)
+        except OSError as error:
+            assert descriptor_count() == descriptors
+            return f"{run.commits} {error.errno} {notes_of(error)}"
+        return "done"
+
+    said = said_in_a_child(work)
+    assert "Traceback" not in said, said
+    assert files_in(tmp_path) == ["a.npz"]
+    if said == "done":
+        assert path.read_bytes() == repacked[-1]
+    else:
+        commits, number, *_ = said.split()
+        assert int(number) == errno.EFBIG
+        assert path.read_bytes() == repacked[int(commits)]
+        assert "discarded" in said or operation is create
+    assert said != "done" or room > 700
+    check_free(path)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("mode", ["w", "x", "a"])
+def test_an_exception_in_the_block(mode, error, tmp_path):
+    """An exception in the block comes out as it is; the archive is as at its last commit."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    if mode == "x":
+        os.unlink(path)
+    for commits in (0, 1):
+        raised = error()
+        descriptors = descriptor_count()
+        with pytest.raises(error) as caught, npzkit.NpzWriter(path, mode) as w:
+            if commits:
+                w["kept"] = LARGE
+                w.commit()
+                before = path.read_bytes()
+            w["dropped"] = LARGE
+            w.metadata["dropped"] = True
+            raise raised
+        assert caught.value is raised
+        assert descriptor_count() == descriptors
+        assert files_in(tmp_path) == (["a.npz"] if commits or mode != "x" else [])
+        if path.exists():
+            assert path.read_bytes() == before
+            check_free(path)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_interrupt_within_any_call(operation, tmp_path, monkeypatch):
+    """SIGINT in any call of the system leaves the last commit or the one it came in, no more."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    repacked, unrepacked = references(operation, path, before)
+    for count in itertools.count(1):
+        path.write_bytes(before)
+        descriptors = descriptor_count()
+        faulty = FaultyOS(count, interrupts=True)
+        run, caught, warned = attempt(operation, path, faulty, monkeypatch, durable=True)
+        assert warned == []
+        if not faulty.was_hit:
+            break
+        for descriptor in faulty.lost:
+            os.close(descriptor)
+        assert descriptor_count() == descriptors, (count, faulty.failed, faulty.later)
+        assert type(caught) is KeyboardInterrupt
+        del caught
+        if path.exists():
+            after = slice(run.commits, run.commits + 2)
+            assert path.read_bytes() in repacked[after] + unrepacked[after], (
+                count,
+                faulty.failed,
+                faulty.later,
+            )
+            check_free(path)
+        else:
+            assert operation is make
+        assert set(files_in(tmp_path)) <= {"a.npz"}, (count, faulty.failed)
+
+
+def test_an_interrupt_before_the_writer_is_there(tmp_path, monkeypatch):
+    """SIGINT while a writer is made leaves no file beside the one that is there."""
+
+    def interrupt(*args):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    descriptors = descriptor_count()
+    monkeypatch.setattr("npzkit.npzwriter.ZipWriter", interrupt)
+    for mode in ("w", "a"):
+        with pytest.raises(KeyboardInterrupt):
+            npzkit.NpzWriter(path, mode)
+    monkeypatch.undo()
+    check_free(path)
+    assert (path.read_bytes(), files_in(tmp_path)) == (before, ["a.npz"])
+    assert descriptor_count() == descriptors
+
+
+def write_until_interrupted(path, mode, seed, pipe):
+    """Write and commit until SIGINT comes; tell each commit's number."""
+    draw = random.Random(seed)
+
+    def tell(number):
+        os.write(pipe, b"%d\n" % number)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    descriptors = descriptor_count()
+    try:
+        with npzkit.NpzWriter(path, mode, threads=2, durable=draw.random() < 0.2) as w:
+            number = w.metadata.get("step", 0)
+            tell(number)
+            while True:
+                array = LARGE[: draw.choice([10, 10_000, 300_000])] + number
+                compression = draw.choice(["stored", "deflated"])
+                w.add(draw.choice("abc"), array, compression=compression, overwrite=True)
+                if draw.random() < 0.3:
+                    w["renamed"] = SMALL
+                    w.rename("renamed", "other")
+                    del w["other"]
+                if draw.random() < 0.5:
+                    number += 1
+                    w.metadata["step"] = number
+                    tell(number)
+                    w.commit()
+                    tell(number)
+    except KeyboardInterrupt:
+        pass
+    # Python itself loses a file that was opened when the signal came.
+    assert descriptor_count() <= descriptors + 1
+    # What a program that goes on would leave is seen before this one ends.
+    left = [name for name in files_in(os.path.dirname(path)) if name.endswith(".tmp")]
+    assert not left, left
+
+
+@needs_fork
+@pytest.mark.parametrize("mode", ["w", "x", "a"])
+def test_an_interrupt_at_any_moment(mode, tmp_path):
+    """SIGINT at any moment in the block leaves the last commit, no other file and no lock."""
+    path = tmp_path / "a.npz"
+    draw = random.Random(mode)
+    interrupted = 0
+    for seed in range(int(os.environ.get("NI", 40))):
+        if mode != "a" and path.exists():
+            path.unlink()
+        if mode == "w":
+            npzkit.save(path, {"old": SMALL}, metadata={"step": 0})
+        work = functools.partial(write_until_interrupted, path, mode, seed)
+        with forked(work) as (child, pipe):
+            told = os.read(pipe, 100)
+            time.sleep(draw.uniform(0, 0.05))
+            os.kill(child, signal.SIGINT)
+            told += read_rest(pipe)
+        assert b"Traceback" not in told, told.decode()
+        assert set(files_in(tmp_path)) <= {"a.npz"}
+        # Each number is told before its commit and after it.
+        numbers = [int(number) for number in told.split()]
+        finished = numbers[-1] - (len(numbers) > 1 and numbers.count(numbers[-1]) == 1)
+        if path.exists():
+            with npzkit.open(path, strict=True) as npz:
+                npz.load_all()
+                assert finished <= npz.metadata["step"] <= numbers[-1]
+            check_free(path)
+        else:
+            assert mode != "w"
+            assert finished == 0
+        interrupted += numbers[-1] > numbers[0]
+    assert interrupted > 10
+
+
+class LikeWindows(FaultyOS):
+    """`os` where no file that is open here can be replaced, renamed or removed."""
+
+    def _call(self, name, real, *args):
+        if name in ("replace", "unlink", "link"):
+            for path in args:
+                assert not is_open(path), f"{name} of {path}, which is open"
+        return super()._call(name, real, *args)
+
+
+def is_open(path):
+    """Whether this process has the file at a path open, where that can be told."""
+    if not os.path.isdir("/proc/self/fd") or not os.path.exists(path):
+        return False
+    with contextlib.suppress(FileNotFoundError):
+        for descriptor in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(path), os.fstat(int(descriptor))):
+                    return True
+    return False
+
+
+class LocksWithout:
+    """`fcntl`, without some of what it has."""
+
+    def __init__(self, *missing):
+        self._missing = missing
+
+    def __getattr__(self, name):
+        if name in self._missing:
+            raise AttributeError(name)
+        return getattr(fcntl, name)
+
+
+def take_away(name, monkeypatch):
+    """Take from this system what another one lacks; return whether writers are still locked out."""
+    if name == "renames":
+        monkeypatch.setattr("npzkit.disk.RENAMES_OPEN_FILES", False)
+        monkeypatch.setattr("npzkit.disk.os", LikeWindows())
+    elif name == "flock":
+        monkeypatch.setattr("npzkit.locking.fcntl", LocksWithout("flock"))
+        return hasattr(fcntl, "F_OFD_SETLK")
+    elif name == "locks":
+        monkeypatch.setattr("npzkit.locking.fcntl", LocksWithout("flock", "F_OFD_SETLK"))
+        return False
+    elif name == "nothing":
+        for call in MISSING_CALLS:
+            take_away(call, monkeypatch)
+    else:
+        for call in name.split():
+            monkeypatch.delattr(os, call, raising=False)
+    return True
+
+
+MISSING_CALLS = ["posix_fallocate", "pwrite", "preadv", "preadv pread", "fdatasync", "link", "fchmod"]  # fmt: skip
+MISSING = [*MISSING_CALLS, "flock", "locks", "renames", "nothing"]
+
+
+@pytest.mark.skipif(fcntl is None, reason="Windows has none of this to begin with")
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("missing", MISSING)
+def test_systems_that_lack_something(missing, durable, tmp_path, monkeypatch):
+    """Without calls that some systems lack, the same bytes are written, and by one writer."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    expected = [references(operation, path, before)[0][-1] for operation in OPERATIONS]
+    is_locked = take_away(missing, monkeypatch)
+    descriptors = descriptor_count()
+    for operation, data in zip(OPERATIONS, expected, strict=True):
+        path.write_bytes(before)
+        operation(Run(path, durable))
+        assert path.read_bytes() == data, operation
+        assert files_in(tmp_path) == ["a.npz"]
+        assert descriptor_count() == descriptors
+    for mode in ("w", "a"):
+        with npzkit.NpzWriter(path, mode, durable=durable) as w:
+            w[mode] = SMALL
+            if mode == "w":
+                w.commit()
+                w["more"] = MIDDLE
+            if is_locked:
+                check_refused(path)
+        check_free(path)
+    # What is given up leaves nothing behind either.
+    data = path.read_bytes()
+    for mode in ("w", "a"):
+        with contextlib.suppress(ZeroDivisionError), npzkit.NpzWriter(path, mode) as w:
+            w["b"] = LARGE
+            raise ZeroDivisionError
+        assert (path.read_bytes(), files_in(tmp_path)) == (data, ["a.npz"])
+    assert descriptor_count() == descriptors
+
+
+def check_refused(path):
+    """No other writer gets at a file that has one."""
+    for mode in ("w", "a"):
+        with pytest.raises(ArchiveLockedError):
+            npzkit.NpzWriter(path, mode)
+    with pytest.raises(ArchiveLockedError):
+        npzkit.repack(path)
+
+
+@needs_fork
+@pytest.mark.skipif(fcntl is None, reason="Windows locks in another way")
+@pytest.mark.parametrize("missing", ["flock", "renames", "nothing"])
+def test_other_processes_are_locked_out(missing, tmp_path, monkeypatch):
+    """A writer in another process is refused too, until this one is done."""
+    path = tmp_path / "a.npz"
+    prepare(path)
+    if not take_away(missing, monkeypatch):
+        pytest.skip("this system has no locks but flock's")
+    with npzkit.NpzWriter(path, "a") as w:
+        w["a"] = SMALL
+        assert said_in_a_child(lambda: check_refused(path)) == "None"
+    assert said_in_a_child(lambda: check_free(path)) == "None"

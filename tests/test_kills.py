@@ -16,7 +16,6 @@ import select
 import signal
 import struct
 import time
-import traceback
 import warnings
 import zipfile
 import zlib
@@ -25,6 +24,7 @@ from typing import NamedTuple
 import npzkit
 import numpy as np
 import pytest
+from children import forked, read_rest
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -232,38 +232,6 @@ def keep_reading(path, plan, turn) -> str:
     held.close()
     assert read
     return f"{read} reads, {refused} refused by np.load"
-
-
-@contextlib.contextmanager
-def forked(work):
-    """Run `work` in a forked child; yields its number and a pipe of what it tells."""
-    receiving, sending = os.pipe()
-    child = os.fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            try:
-                os.close(receiving)
-                # A child that hangs, or is forgotten, ends.
-                signal.alarm(600)
-                work(sending)
-            except BaseException:
-                os.write(sending, b"!" + traceback.format_exc().encode())
-        os._exit(0)
-    os.close(sending)
-    try:
-        yield child, receiving
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(receiving)
-
-
-def read_rest(pipe) -> bytes:
-    parts = []
-    while part := os.read(pipe, 1 << 16):
-        parts.append(part)
-    return b"".join(parts)
 
 
 @contextlib.contextmanager

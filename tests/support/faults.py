@@ -30,6 +30,8 @@ class FaultyOS:
         The calls that are counted.
     failing : sequence of str, default none
         Calls that fail from then on, every time.
+    interrupts : bool, default False
+        The call does not fail: it does what it should, and then SIGINT has come.
 
     Attributes
     ----------
@@ -37,6 +39,8 @@ class FaultyOS:
         What was called, of `CALLS`, and on which descriptor or path.
     error : OSError or None
         The one that was raised.
+    lost : list of int
+        Descriptors that nobody got, as the call that opened them was interrupted.
     failed : str
         The name of the call that failed.
     later : list of str
@@ -49,9 +53,12 @@ class FaultyOS:
         error_number: int | None = None,
         counted: list[str] = CALLS,
         failing: tuple[str, ...] = (),
+        interrupts: bool = False,
     ) -> None:
         self.number, self.error_number = number, error_number
         self.counted, self.failing = counted, failing
+        self.interrupts = interrupts
+        self.lost: list[int] = []
         self.calls: list[tuple[str, Any]] = []
         self.count = 0
         self.error: OSError | None = None
@@ -81,6 +88,11 @@ class FaultyOS:
         return None if name in SYNCS else real(*args)
 
     def _fail(self, name: str, real: Callable[..., Any], *args: Any) -> Any:
+        if self.interrupts:
+            result = None if name in SYNCS else real(*args)
+            if name == "open":
+                self.lost.append(result)
+            raise KeyboardInterrupt
         if name in ("pwrite", "write"):
             descriptor, data, *offset = args
             if self.error_number is None:

@@ -362,7 +362,11 @@ class FilledArray(CreatedArray):
                 )
             skipped = self._offset % mmap.ALLOCATIONGRANULARITY
             size = math.prod(self.shape) * self.dtype.itemsize
-            pages = mmap.mmap(descriptor, size + skipped, offset=self._offset - skipped)
+            if size:
+                pages = mmap.mmap(descriptor, size + skipped, offset=self._offset - skipped)
+            else:
+                # The file may end here, and of nothing there is no map.
+                skipped, pages = 0, mmap.mmap(-1, mmap.PAGESIZE)
             order = cast(Any, "F" if self._fortran_order else "C")
             array: np.memmap[Any, Any] = np.ndarray.__new__(
                 np.memmap, self.shape, self.dtype, pages, skipped, None, order

@@ -604,3 +604,18 @@ def test_no_room_loses_nothing(tmp_path, monkeypatch):
             w.create("huge", 10_000_000, "f8")
         w["after"] = np.arange(3)
     assert files(tmp_path / "a.npz") == ["before", "after"]
+
+
+@pytest.mark.parametrize("size", range(0, 4096, 64))
+def test_empty_arrays_are_filled_wherever_they_lie(tmp_path, size):
+    """An array of no items takes assignments and maps, also at the end of a page and the file."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        w["first"] = np.zeros(size, "u1")
+        for key, is_fortran in (("c", False), ("f", True)):
+            with w.create(key, (0, 3), "S3", fortran_order=is_fortran) as dst:
+                dst[...] = np.zeros((0, 3), "S3")
+                dst[:, 1:] = b"x"
+                assert dst.memmap().shape == dst[...].shape == (0, 3)
+    with npzkit.open(path) as npz:
+        assert npz["c"].shape == npz["f"].shape == (0, 3)

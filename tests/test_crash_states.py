@@ -34,7 +34,7 @@ import numpy as np
 import pytest
 from crash import RecordedFile, Recording, State, killed_states, power_loss_states, recorded
 from npzkit import TornArchiveWarning, disk, path_sink, sink
-from npzkit.errors import ZipFormatError
+from npzkit.errors import StaleArchiveError, ZipFormatError
 from npzkit.zip import writer as zip_writer
 
 STATE_COUNT = int(os.environ.get("NPZKIT_CRASH_STATES", "100000"))
@@ -63,12 +63,16 @@ class Model:
     """What an archive is to hold, kept apart from it: the oracle."""
 
     def __init__(self, arrays: dict[str, np.ndarray] | None = None) -> None:
-        self.held = {key: Held(array, {}) for key, array in (arrays or {}).items()}
+        # None keeps the place of an array that is being created.
+        self.held: dict[str, Held | None] = {
+            key: Held(array, {}) for key, array in (arrays or {}).items()
+        }
         self.metadata: dict[str, Any] = {}
 
     def contents(self) -> Contents:
-        members = [(key, *plain(array), dict(attrs)) for key, (array, attrs) in self.held.items()]
-        return Contents(members, dict(self.metadata), {k: h.array for k, h in self.held.items()})
+        held = {key: one for key, one in self.held.items() if one is not None}
+        members = [(key, *plain(array), dict(attrs)) for key, (array, attrs) in held.items()]
+        return Contents(members, dict(self.metadata), {k: h.array for k, h in held.items()})
 
 
 class Contents(NamedTuple):
@@ -360,11 +364,19 @@ class Work:
         self.model = model or Model()
         self.contents: list[Contents | None] = [model.contents() if model else None]
         self.has_archive_inside = has_inside
+        self.created: tuple[str, Any, np.ndarray] | None = None
+        # Whether the next commit makes the archive.
+        self.is_new = model is None
         recording.mark(0)
 
     @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
+    def committing(self, *, is_last: bool = True) -> Iterator[None]:
         """While this is entered the old contents may be found, or the new."""
+        if self.is_new and not is_last and not self.keys():
+            # A new archive is committed once it has arrays, or is complete.
+            yield
+            return
+        self.is_new = False
         count = len(self.contents)
         self.contents.append(self.model.contents())
         self.recording.mark(count - 1, count)
@@ -381,11 +393,14 @@ class Work:
 
     def edit(self, w: npzkit.NpzWriter) -> None:
         """Change one thing."""
-        rng, held = self.rng, self.model.held
         edits: list[Callable[[npzkit.NpzWriter], None]] = [self.add, self.add, self.create]
-        if held:
+        edits.append(self.begin if self.created is None else self.fill)
+        if self.keys():
             edits += [self.overwrite, self.delete, self.rename, self.set_attrs]
-        rng.choice([*edits, self.set_metadata])(w)
+        self.rng.choice([*edits, self.set_metadata])(w)
+
+    def keys(self) -> list[str]:
+        return [key for key, held in self.model.held.items() if held is not None]
 
     def new_key(self) -> str:
         return next(
@@ -408,23 +423,38 @@ class Work:
             dst.append(array[count // 2 :])
         self.model.held[key] = Held(array, {})
 
+    def begin(self, w: npzkit.NpzWriter) -> None:
+        """Create an array that is filled later, after a commit perhaps."""
+        key, array = self.new_key(), np.arange(self.rng.randint(2, 200))
+        dst = w.create(key, array.shape, array.dtype, compression="stored")
+        self.created = key, dst, array
+        self.created[1][: len(array) // 2] = array[: len(array) // 2]
+        self.model.held[key] = None
+
+    def fill(self, w: npzkit.NpzWriter) -> None:
+        key, dst, array = self.created
+        with dst:
+            dst[len(array) // 2 :] = array[len(array) // 2 :]
+        self.model.held[key] = Held(array, {})
+        self.created = None
+
     def overwrite(self, w: npzkit.NpzWriter) -> None:
-        key, array = self.rng.choice(list(self.model.held)), self.array()
+        key, array = self.rng.choice(self.keys()), self.array()
         w.add(key, array, overwrite=True)
         self.model.held[key] = Held(array, {})
 
     def delete(self, w: npzkit.NpzWriter) -> None:
-        key = self.rng.choice(list(self.model.held))
+        key = self.rng.choice(self.keys())
         del w[key], self.model.held[key]
 
     def rename(self, w: npzkit.NpzWriter) -> None:
-        old, new = self.rng.choice(list(self.model.held)), self.new_key()
+        old, new = self.rng.choice(self.keys()), self.new_key()
         w.rename(old, new)
         held = self.model.held.items()
         self.model.held = {new if key == old else key: value for key, value in held}
 
     def set_attrs(self, w: npzkit.NpzWriter) -> None:
-        key = self.rng.choice(list(self.model.held))
+        key = self.rng.choice(self.keys())
         array, attrs = self.model.held[key]
         value = self.rng.randrange(1000)
         w.attrs(key)["edited"] = value
@@ -435,19 +465,25 @@ class Work:
 
     def write(self, w: npzkit.NpzWriter) -> None:
         """Some commits, and an end: another commit, with a repack perhaps, or none."""
+        with w:
+            self.commit_some(w)
+
+    def commit_some(self, w: npzkit.NpzWriter) -> None:
         for _ in range(self.rng.randint(0, 3)):
             self.edit_some(w)
-            with self.committing():
+            with self.committing(is_last=False):
                 w.commit()
         self.edit_some(w)
         if len(self.contents) > 1 and self.rng.random() < 0.2:
             w.abort()
             return
+        if self.created is not None:
+            self.fill(w)
         with self.committing():
             w.close()
 
     def edit_some(self, w: npzkit.NpzWriter) -> None:
-        for _ in range(self.rng.randint(1, 3)):
+        for _ in range(self.rng.choice((0, 1, 1, 2, 2, 3, 3))):
             self.edit(w)
 
 
@@ -514,13 +550,14 @@ def options(rng: random.Random) -> dict[str, Any]:
 
 
 def append(work: Work, path: Path, *, durable: bool) -> None:
+    work.is_new = not path.exists() or path.read_bytes().startswith(b"PK\5\6")
     w = npzkit.NpzWriter(path, "a", durable=durable, **options(work.rng))
     work.write(w)
 
 
 def write_new(work: Work, path: Path, *, durable: bool, mode: str = "w") -> None:
     w = npzkit.NpzWriter(path, mode, durable=durable, **options(work.rng))
-    work.model = Model()
+    work.model, work.is_new = Model(), True
     work.write(w)
 
 
@@ -585,7 +622,8 @@ EXCEPTIONS = {
     ("locking", "O_RDWR"): "to lock it: nothing is written by that descriptor",
     ("created", "mmap.mmap"): "a map of an array that is not listed yet",
     ("mapping", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
-    ("demo", "tempfile"): "the demo's own folder",
+    ("cli.tour", "tempfile"): "the tour's own folder",
+    ("cli.commands", "O_WRONLY"): "the null device, in a closed pipe's place",
 }
 """What writes, or could, without the layer. No commit depends on them."""
 
@@ -921,6 +959,51 @@ def test_an_empty_archive_in_a_file_object(monkeypatch):
         except ZipFormatError:
             outcomes.add("error")
     assert outcomes == {0, 1, "error"}
+
+
+def test_a_stream_without_arrays_is_committed_last():
+    """What cannot be taken back is not written before there is more of it, or the end."""
+    stream = OneWay()
+    with npzkit.NpzWriter(stream) as w:
+        w.commit()
+        w["x"] = np.arange(3)
+    assert [key for key, *_ in found_by_npzkit(bytes(stream.data))[0]] == ["x"]
+    stream = OneWay()
+    with npzkit.NpzWriter(stream) as w:
+        w.commit()
+    assert found_by_npzkit(bytes(stream.data)) == ([], {})
+
+
+def test_a_commit_while_an_array_is_created(tmp_path):
+    """The commit is read without the array, by numpy too, and the next one has it."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        dst = w.create("big", (10,), "i4")
+        w["y"] = np.arange(3)
+        w.commit()
+        for read in (npzkit.open, np.load):
+            with read(path) as npz:
+                assert list(npz) == ["y"]
+        dst[:] = 7
+        dst.close()
+    with npzkit.open(path) as npz:
+        assert npz["big"].tolist() == [7] * 10
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
+def test_a_file_that_was_replaced_between_commits(tmp_path):
+    """What another program put at the path is not written to."""
+    path, other = tmp_path / "a.npz", tmp_path / "other.npz"
+    np.savez(other, a=np.arange(1000))
+    content = other.read_bytes()
+    w = npzkit.NpzWriter(path)
+    w["x"] = np.arange(3)
+    w.commit()
+    os.replace(other, path)
+    w["y"] = np.arange(3)
+    with pytest.raises(StaleArchiveError):
+        w.commit()
+    assert path.read_bytes() == content
 
 
 # -- the checker sees -----------------------------------------------------------

@@ -21,12 +21,14 @@ from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarni
 from npzkit.info import ArrayInfo
 from npzkit.limits import Limits
 from npzkit.npzfile import NpzFile, open
-from npzkit.npzwriter import NpzWriter, save
+from npzkit.npzwriter import NpzWriter
+from npzkit.saving import save
 
 if TYPE_CHECKING:
     from npzkit.lazyarray import LazyArray
     from npzkit.repacking import repack
     from npzkit.repairing import RepairReport, repair
+    from npzkit.trees import load_tree
     from npzkit.verifying import VerifyReport, verify
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "errors",
     "format",
     "load",
+    "load_tree",
     "open",
     "repack",
     "repair",
@@ -58,6 +61,7 @@ __version__ = "0.1.0"
 _LATER = {
     "LazyArray": "npzkit.lazyarray",
     "RepairReport": "npzkit.repairing",
+    "load_tree": "npzkit.trees",
     "repack": "npzkit.repacking",
     "repair": "npzkit.repairing",
     "verify": "npzkit.verifying",

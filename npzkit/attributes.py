@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_attrs
-from npzkit.metadata import format_attrs, parse_attrs
+from npzkit.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
 from npzkit.zip.editing import with_block
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID
 from npzkit.zip.records import parse_central_entry
@@ -27,8 +26,7 @@ class EditedAttributes:
         """Return a member's attributes: the same dict each time."""
         if name not in self._attrs:
             attrs = parse_attrs(parse_central_entry(record).extra)
-            attrs.pop(DTYPE_ATTRIBUTE, None)
-            self._attrs[name] = attrs
+            self._attrs[name] = user_attrs(attrs)
         return self._attrs[name]
 
     def forget(self, name: str) -> None:
@@ -47,10 +45,8 @@ class EditedAttributes:
         for name, attrs in self._attrs.items():
             record = listed[name]
             before = parse_attrs(parse_central_entry(record).extra)
-            own = {key: before.pop(key) for key in (DTYPE_ATTRIBUTE,) if key in before}
-            if attrs != before:
+            if attrs != user_attrs(before):
                 check_attrs(attrs)
-                changed[name] = with_block(
-                    record, KEY_VALUE_PAIRS_ID, format_attrs({**attrs, **own})
-                )
+                block = format_attrs({**attrs, **own_attrs(before)})
+                changed[name] = with_block(record, KEY_VALUE_PAIRS_ID, block)
         return changed

@@ -17,7 +17,7 @@ from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.npzfile import NpzFile
-from npzkit.npzwriter import save
+from npzkit.saving import save_arrays
 
 __all__ = ["load", "savez", "savez_compressed"]
 
@@ -177,4 +177,4 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
-    save(file, kwds, compression=compression, allow_pickle=allow_pickle)
+    save_arrays(file, kwds, compression=compression, allow_pickle=allow_pickle)

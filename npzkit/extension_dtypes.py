@@ -17,7 +17,6 @@ from npzkit.format.descr import is_legacy
 
 __all__ = [
     "DTYPE_ATTRIBUTE",
-    "check_attrs",
     "check_dtype",
     "extension_name",
     "restore",
@@ -25,12 +24,6 @@ __all__ = [
 ]
 
 DTYPE_ATTRIBUTE = "npzkit.dtype"
-
-
-def check_attrs(attrs: Mapping[str, Any] | None) -> None:
-    """Raise ValueError where attributes take npzkit's own name."""
-    if attrs and DTYPE_ATTRIBUTE in attrs:
-        raise ValueError(f"the attribute {DTYPE_ATTRIBUTE!r} is npzkit's own")
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs import STORED, method_name
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.extension_dtypes import restored_dtype
 from npzkit.format.header import NpyHeader
+from npzkit.metadata import user_attrs
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
 
@@ -97,7 +98,6 @@ def describe(
     has_data = header is not None and not header.dtype.hasobject
     offset = start + header.data_offset if header is not None and is_stored else start
     dtype = None if header is None else restored_dtype(header.fresh().dtype, attrs)
-    attrs.pop(DTYPE_ATTRIBUTE, None)
     return ArrayInfo(
         key=key,
         member=entry.name,
@@ -111,7 +111,7 @@ def describe(
         data_offset=offset,
         aligned=is_stored and has_data and offset % ALIGNMENT == 0,
         seekable=(is_stored or indexed) and has_data,
-        attrs=MappingProxyType(attrs),
+        attrs=MappingProxyType(user_attrs(attrs)),
     )
 
 

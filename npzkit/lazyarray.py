@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.extension_dtypes import restored_dtype
 from npzkit.format.header import NpyHeader
+from npzkit.metadata import user_attrs
 from npzkit.parallel import thread_count
 from npzkit.selection import Selection, select
 from npzkit.spans import read_block
@@ -97,9 +98,7 @@ class LazyArray:
         self._attrs = attrs
         self.shape = header.shape
         self._chunk_size = archive._access(key).chunk_size or _CHUNK_SIZE
-        self.attrs = MappingProxyType(
-            {name: value for name, value in attrs.items() if name != DTYPE_ATTRIBUTE}
-        )
+        self.attrs = MappingProxyType(user_attrs(attrs))
 
     @property
     def dtype(self) -> np.dtype[Any]:

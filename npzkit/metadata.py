@@ -15,7 +15,18 @@ from npzkit.errors import LimitExceededError
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra import parse_key_value_pairs as _parse_pairs
 
-__all__ = ["format_attrs", "format_metadata", "parse_attrs", "parse_metadata"]
+__all__ = [
+    "check_attrs",
+    "format_attrs",
+    "format_metadata",
+    "own_attrs",
+    "parse_attrs",
+    "parse_metadata",
+    "user_attrs",
+]
+
+_OWN = "npzkit."
+"""What the names of attributes begin with that npzkit itself keeps."""
 
 _COMMENT_MAX_SIZE = 0xFFFF
 
@@ -117,6 +128,23 @@ def parse_metadata(comment: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         metadata = {}
     return MappingProxyType(metadata)
+
+
+def check_attrs(attrs: Mapping[str, Any] | None) -> None:
+    """Raise ValueError where a user's attributes take a name of npzkit's own."""
+    for name in attrs or ():
+        if isinstance(name, str) and name.startswith(_OWN):
+            raise ValueError(f"the attribute {name!r} is npzkit's own")
+
+
+def own_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of npzkit's own: what an array was before it was written."""
+    return {name: value for name, value in attrs.items() if name.startswith(_OWN)}
+
+
+def user_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those that were given."""
+    return {name: value for name, value in attrs.items() if not name.startswith(_OWN)}
 
 
 def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:

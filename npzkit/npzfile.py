@@ -354,6 +354,48 @@ class NpzFile(Mapping[str, Any]):
         except NpzkitError as error:
             raise self._explain(error, None) from error.__cause__
 
+    def join(self, key: str) -> Any:
+        """Read one array, and put it together where it was split into several.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        numpy.ndarray, numpy.ma.MaskedArray or bytes
+            A masked array that was saved with ``masked="split"``, an array of
+            `numpy.dtypes.StringDType` saved with ``strings="split"``; all else
+            as `read`.
+
+        Raises
+        ------
+        NpyFormatError
+            The parts do not fit each other.
+        NpzkitError
+            As `read`, for each part.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"t": np.ma.array([1, 2], mask=[0, 1])}, masked="split")
+        >>> npz = npzkit.open(stream)
+        >>> npz["t"], npz["t.mask"], npz.join("t")
+        (array([1, 2]), array([False,  True]), masked_array(data=[1, --],
+                     mask=[False,  True],
+               fill_value=999999))
+        """
+        return self._join(key, self.read)
+
+    def _join(self, key: str, read: Callable[[str], Any]) -> Any:
+        from npzkit.parts import join
+
+        try:
+            return join(read, key, parse_attrs(self._entry(key).extra))
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+
     def info(self, key: str) -> ArrayInfo:
         """Return what is known of a member without reading its data.
 

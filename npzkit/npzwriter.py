@@ -28,12 +28,20 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.extension_dtypes import check_attrs
-from npzkit.keys import SUFFIX, check_key, check_keys, keys_of, member_of
+from npzkit.keys import SUFFIX, check_key, keys_of, member_of
 from npzkit.locking import check_timeout
-from npzkit.metadata import format_metadata, parse_metadata
+from npzkit.metadata import check_attrs, format_metadata, parse_metadata
 from npzkit.parallel import Pipeline, thread_count
-from npzkit.prepare import SMALL_SIZE, Heads, Prepared, SmallArrays, gather, prepare
+from npzkit.prepare import (
+    SMALL_SIZE,
+    Heads,
+    Prepared,
+    SmallArrays,
+    gather,
+    prepare,
+    prepare_parts,
+    splitting_for,
+)
 from npzkit.source import name_of
 from npzkit.zip.deflate import deflate_small
 from npzkit.zip.editing import entry_of
@@ -43,8 +51,9 @@ from npzkit.zip.writer import Coding, ZipWriter
 if TYPE_CHECKING:
     from npzkit.created import CreatedArray
     from npzkit.creation import Plan
+    from npzkit.parts import OnParts
 
-__all__ = ["NpzWriter", "save"]
+__all__ = ["Compression", "NpzWriter", "largest_small", "level_for"]
 
 T = TypeVar("T")
 
@@ -101,6 +110,24 @@ class NpzWriter:
         The bytes are the same for any number.
     lock_timeout : float, optional
         Seconds to wait where another writer has the file; by default none.
+    masked : {"refuse", "split"}, default "refuse"
+        What becomes of a masked array, whose mask NPY has no place for: an
+        error, or two arrays, ``key`` and ``key.mask``. `NpzFile.join` gives
+        the masked array back, its fill value where JSON can express that.
+    strings : {"refuse", "split"}, default "refuse"
+        What becomes of an array of `numpy.dtypes.StringDType`: an error, or
+        ``key`` with the UTF-8 bytes, ``key.offsets`` with where each string
+        begins and the last ends, and ``key.missing`` where strings may be
+        missing. `NpzFile.join` gives it back.
+    masked : {"refuse", "split"}, default "refuse"
+        What becomes of a masked array, whose mask NPY has no place for: an
+        error, or two arrays, ``key`` and ``key.mask``. `NpzFile.join` gives
+        the masked array back, with its fill value where JSON can express that.
+    strings : {"refuse", "split"}, default "refuse"
+        What becomes of an array of `numpy.dtypes.StringDType`: an error, or
+        ``key`` with the UTF-8 bytes, ``key.offsets`` with where each string
+        begins and the last one ends, and ``key.missing`` where strings may be
+        missing. `NpzFile.join` gives it back.
     auto_repack : bool, default True
         Whether `close` writes a file anew, as `npzkit.repack` does, of which
         more than half belongs to nothing any more, or whose first member was
@@ -187,6 +214,8 @@ class NpzWriter:
         threads: int | None = None,
         lock_timeout: float | None = None,
         auto_repack: bool = True,
+        masked: OnParts = "refuse",
+        strings: OnParts = "refuse",
     ) -> None:
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode must be 'w', 'x' or 'a', not {mode!r}")
@@ -195,6 +224,7 @@ class NpzWriter:
         )
         self._threads = thread_count(threads)
         self._allow_pickle = allow_pickle
+        self._splitting = splitting_for(masked, strings)
         if not isinstance(metadata, (Mapping, NoneType)):
             raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
         format_metadata(metadata or {})
@@ -311,11 +341,15 @@ class NpzWriter:
         name = check_key(key)
         coding = self._coding_for(compression, level, chunk_size, seekable)
         check_attrs(attrs)
+        parts = self._splitting.parts(array) if self._splitting is not None else []
+        if parts:
+            self._put(prepare_parts(key, parts, attrs), coding, overwrite=overwrite)
+            return
         if attrs:
             prepared = prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)
             self._put([prepared], coding, overwrite=overwrite)
             return
-        largest = _largest_small(coding.method, coding.chunk_size)
+        largest = largest_small(coding.method, coding.chunk_size)
         members = gather(
             (key,), (name,), (array,), self._heads.setdefault((coding.method, largest), {}),
             largest=largest, allow_pickle=self._allow_pickle,
@@ -332,7 +366,7 @@ class NpzWriter:
         """Return how one array is to be written: what is not given is the writer's."""
         coding = self._coding
         method = coding.method if compression is None else method_number(compression)
-        level = _level_for(method, level)
+        level = level_for(method, level)
         return Coding(
             method,
             coding.level if level is None else level,
@@ -917,85 +951,14 @@ class NpzWriter:
             self.abort()
 
 
-def _largest_small(method: int, chunk_size: int) -> int:
+def largest_small(method: int, chunk_size: int) -> int:
     """Bytes of a member that is written with its neighbours: it must need no seek index."""
     return SMALL_SIZE if method == STORED else min(SMALL_SIZE, chunk_size)
 
 
-def _level_for(method: int, level: int | None) -> int | None:
+def level_for(method: int, level: int | None) -> int | None:
     """Check a level, and that it was not given for what is stored."""
     level = check_level(level)
     if level is not None and method == STORED:
         raise ValueError("level is for compression='deflated'; stored arrays have none")
     return level
-
-
-def save(
-    file: Any,
-    arrays: Mapping[str, Any],
-    *,
-    compression: Compression = "stored",
-    level: int | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    allow_pickle: bool = False,
-    durable: bool = False,
-    chunk_size: int = CHUNK_SIZE,
-    seekable: bool = True,
-    threads: int | None = None,
-    lock_timeout: float | None = None,
-) -> None:
-    """Write a mapping of arrays as one archive: the old file or the new one.
-
-    Parameters
-    ----------
-    file : path or file object
-        A path is taken as it is, no ``.npz`` is appended.
-    arrays : mapping of str to array-like
-        In this order. Any key a file could have, ``"file"`` and ``"arr_0"``
-        among them. A dict's arrays are all checked, and pickled where they hold
-        objects, before anything is touched; of another mapping, such as an
-        `NpzFile`, they are taken one by one, and few are held at a time.
-    compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
-        As in `NpzWriter`.
-
-    Raises
-    ------
-    NpzkitError, OSError, ValueError, TypeError
-        As `NpzWriter` and `NpzWriter.add`. The path keeps its old file.
-
-    Examples
-    --------
-    >>> import io, npzkit, numpy as np
-    >>> stream = io.BytesIO()
-    >>> npzkit.save(stream, {"file": np.arange(3), "layer/w": np.eye(2)})
-    >>> np.load(io.BytesIO(stream.getvalue()))["file"]
-    array([0, 1, 2])
-    """
-    if not isinstance(arrays, Mapping):
-        raise TypeError(
-            f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
-            "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
-        )
-    method = method_number(compression)
-    level, chunk_size = _level_for(method, level), check_chunk_size(chunk_size)
-    keys = list(arrays)
-    members: Iterable[Prepared | SmallArrays] = gather(
-        keys, check_keys(keys), arrays.values(), {},
-        largest=_largest_small(method, chunk_size), allow_pickle=allow_pickle,
-    )  # fmt: skip
-    if isinstance(arrays, dict):
-        # All of them are at hand: nothing is touched where one cannot be saved.
-        members = list(members)
-    with NpzWriter(
-        file,
-        compression=compression,
-        level=level,
-        metadata=metadata,
-        allow_pickle=allow_pickle,
-        durable=durable,
-        chunk_size=chunk_size,
-        seekable=seekable,
-        threads=threads,
-        lock_timeout=lock_timeout,
-    ) as writer:
-        writer._put(members, writer._coding)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from npzkit.codecs import crc32
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
 from npzkit.format.array import (
     array_header,
@@ -23,9 +23,23 @@ from npzkit.format.array import (
     needs_pickle,
     npy_header,
 )
+from npzkit.keys import check_key
 from npzkit.metadata import format_attrs
 
-__all__ = ["SMALL_SIZE", "Heads", "Prepared", "SmallArrays", "gather", "prepare", "prepare_header"]
+if TYPE_CHECKING:
+    from npzkit.parts import OnParts, Part, Splitting
+
+__all__ = [
+    "SMALL_SIZE",
+    "Heads",
+    "Prepared",
+    "SmallArrays",
+    "gather",
+    "prepare",
+    "prepare_header",
+    "prepare_parts",
+    "splitting_for",
+]
 
 SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied rather than written where it lies."""
@@ -51,6 +65,12 @@ def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, An
                 else "Save something that NumPy makes an array of numbers or strings of, "
                 "or pass allow_pickle=True."
             )
+        elif converted.dtype.char == "T":
+            error.remedy = (
+                "Save it in parts, npzkit.save(..., strings='split'), or array.astype('U')."
+            )
+        elif isinstance(error, UnsupportedError) and hasattr(converted, "mask"):
+            error.remedy = "Save it in parts, npzkit.save(..., masked='split'), or array.filled()."
         raise error.locate(key=key) from None
     return converted
 
@@ -88,6 +108,29 @@ def prepare(
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__
     return Prepared(key, name, pieces, size, extra)
+
+
+def splitting_for(masked: OnParts, strings: OnParts) -> Splitting | None:
+    """Return what is to be taken apart; None, which costs nothing, where nothing is."""
+    if masked == strings == "refuse":
+        return None
+    from npzkit.parts import check_splitting
+
+    return check_splitting(masked, strings)
+
+
+def prepare_parts(
+    key: str, parts: Iterable[Part], attrs: Mapping[str, Any] | None
+) -> list[Prepared]:
+    """Prepare the members of one array, whose attributes are the first one's."""
+    return [
+        prepare(
+            key + part.suffix, check_key(key + part.suffix), part.array,
+            part.attrs if part.suffix else {**(attrs or {}), **part.attrs},
+            allow_pickle=False,
+        )
+        for part in parts
+    ]  # fmt: skip
 
 
 def _member_pieces(array: np.ndarray[Any, Any]) -> tuple[Any, int]:

@@ -1,0 +1,208 @@
+"""Arrays that take several members: masked ones, and strings of any length.
+
+Owns how such an array is taken apart into plain ones, which np.load reads each,
+and how it is put together. What it was is an attribute of its first member.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from npzkit.errors import NpyFormatError, UnsupportedError
+
+__all__ = ["PARTS_ATTRIBUTE", "OnParts", "Part", "Splitting", "check_splitting", "join"]
+
+OnParts = Literal["refuse", "split"]
+
+PARTS_ATTRIBUTE = "npzkit.parts"
+_MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
+_MAX_DIMENSIONS = 64
+
+
+class Part(NamedTuple):
+    """A member of an array that takes several.
+
+    Attributes
+    ----------
+    suffix : str
+        What its key has behind the array's; empty for the first.
+    array : numpy.ndarray
+    attrs : dict
+        What the array was, for the first.
+    """
+
+    suffix: str
+    array: np.ndarray[Any, Any]
+    attrs: dict[str, Any]
+
+
+class Splitting(NamedTuple):
+    """Which arrays are taken apart."""
+
+    masked: bool
+    strings: bool
+
+    def parts(self, array: Any) -> list[Part]:
+        """Return an array's parts; none where it is to be written as it is."""
+        if self.masked and isinstance(array, np.ma.MaskedArray):
+            return _split_masked(array)
+        if self.strings and isinstance(array, np.ndarray) and array.dtype.char == "T":
+            return _split_strings(array)
+        return []
+
+
+def check_splitting(masked: OnParts, strings: OnParts) -> Splitting | None:
+    """Return what is to be split, None where nothing is.
+
+    Raises
+    ------
+    ValueError
+        Neither "refuse" nor "split".
+    """
+    for name, value in (("masked", masked), ("strings", strings)):
+        if value not in ("refuse", "split"):
+            raise ValueError(f"{name} must be 'refuse' or 'split', not {value!r}")
+    splitting = Splitting(masked == "split", strings == "split")
+    return splitting if any(splitting) else None
+
+
+def _split_masked(array: Any) -> list[Part]:
+    attrs: dict[str, Any] = {"kind": "masked"}
+    fill_value = array._fill_value
+    if fill_value is not None and fill_value.dtype == array.dtype and array.dtype.kind in "biufSU":
+        value = fill_value.item()
+        attrs["fill_value"] = value.decode("latin-1") if isinstance(value, bytes) else value
+    data = np.asarray(array.data)
+    return [
+        Part("", data, {PARTS_ATTRIBUTE: attrs}),
+        Part(_MASK, np.ma.getmaskarray(array), {}),
+    ]
+
+
+def _split_strings(array: np.ndarray[Any, Any]) -> list[Part]:
+    attrs: dict[str, Any] = {"kind": "strings", "shape": list(array.shape)}
+    dtype: Any = array.dtype
+    if not dtype.coerce:
+        attrs["coerce"] = False
+    if hasattr(dtype, "na_object"):
+        attrs["missing"] = _missing_name(dtype.na_object)
+    items = array.ravel().tolist()
+    texts = [item.encode("utf-8") if isinstance(item, str) else b"" for item in items]
+    offsets = np.zeros(len(texts) + 1, "<i8")
+    np.cumsum([len(text) for text in texts], out=offsets[1:])
+    parts = [
+        Part("", np.frombuffer(b"".join(texts), np.uint8), {PARTS_ATTRIBUTE: attrs}),
+        Part(_OFFSETS, offsets, {}),
+    ]
+    if "missing" in attrs:
+        parts.append(Part(_MISSING, np.array([not isinstance(i, str) for i in items], bool), {}))
+    return parts
+
+
+def _missing_name(na_object: Any) -> str:
+    if na_object is None:
+        return "None"
+    if isinstance(na_object, float) and math.isnan(na_object):
+        return "nan"
+    raise UnsupportedError(
+        "what stands for missing strings would be lost",
+        found=f"na_object={na_object!r}"[:80],
+        expected="None or nan",
+        remedy="Save array.astype(numpy.dtypes.StringDType(na_object=None)).",
+    )
+
+
+def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
+    """Put an array together.
+
+    Parameters
+    ----------
+    read : callable
+        Reads the array under a key.
+    key : str
+    attrs : mapping
+        The first member's attributes, npzkit's own among them.
+
+    Raises
+    ------
+    NpyFormatError
+        The parts do not fit each other.
+    """
+    parts = attrs.get(PARTS_ATTRIBUTE)
+    if not isinstance(parts, dict) or parts.get("kind") not in ("masked", "strings"):
+        return read(key)
+
+    def part(suffix: str) -> np.ndarray[Any, Any]:
+        array: np.ndarray[Any, Any] = read(key + suffix)
+        _check(isinstance(array, np.ndarray), key + suffix, "a member that is no array", "an array")
+        return array
+
+    if parts["kind"] == "masked":
+        return _join_masked(part(""), part(_MASK), key, parts)
+    missing = part(_MISSING) if "missing" in parts else None
+    return _join_strings(part(""), part(_OFFSETS), missing, key, parts)
+
+
+def _join_masked(data: Any, mask: Any, key: str, parts: dict[str, Any]) -> Any:
+    expected = np.ma.make_mask_descr(data.dtype)
+    _check_array(mask, data.shape, expected, key + _MASK)
+    array = np.ma.MaskedArray(data, mask=mask)
+    if "fill_value" in parts:
+        value = parts["fill_value"]
+        try:
+            if data.dtype.kind == "S":
+                value = value.encode("latin-1")
+            array.fill_value = value
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            _check(False, key, f"the fill value {value!r}"[:80], f"one of dtype {data.dtype}")
+    return array
+
+
+def _join_strings(
+    data: Any, offsets: Any, missing: Any, key: str, parts: dict[str, Any]
+) -> np.ndarray[Any, Any]:
+    shape: Any = parts.get("shape")
+    is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
+    _check(is_shape and len(shape) <= _MAX_DIMENSIONS, key, f"the shape {shape!r}"[:80], "sizes")
+    count = math.prod(shape)
+    _check_array(data, (data.size,), np.uint8, key)
+    _check_array(offsets, (count + 1,), np.int64, key + _OFFSETS)
+    is_ascending = bool(np.all(offsets[1:] >= offsets[:-1]))
+    _check(
+        is_ascending and offsets[0] == 0 and offsets[-1] == data.size,
+        key + _OFFSETS, "offsets out of order", f"0 to {data.size}, ascending",
+    )  # fmt: skip
+    text, places = data.tobytes(), offsets.tolist()
+    try:
+        items: list[Any] = [
+            text[start:stop].decode("utf-8") for start, stop in itertools.pairwise(places)
+        ]
+    except UnicodeDecodeError as error:
+        _check(False, key, f"bytes that are no UTF-8: {error.reason}", "UTF-8")
+    options: dict[str, Any] = {"coerce": parts.get("coerce") is not False}
+    if missing is not None:
+        _check_array(missing, (count,), np.bool_, key + _MISSING)
+        options["na_object"] = math.nan if parts["missing"] == "nan" else None
+        for index in np.flatnonzero(missing).tolist():
+            items[index] = options["na_object"]
+    dtype: Any = np.dtypes.StringDType(**options)
+    return np.array(items, dtype).reshape(shape)
+
+
+def _check_array(array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any, key: str) -> None:
+    is_sound = array.shape == shape and array.dtype == dtype
+    expected = f"shape {shape} of {np.dtype(dtype)}"
+    _check(is_sound, key, f"shape {array.shape} of {array.dtype}", expected)
+
+
+def _check(is_sound: bool, key: str, found: str, expected: str) -> None:
+    if not is_sound:
+        raise NpyFormatError(
+            "the parts of the array do not fit each other",
+            key=key, found=found, expected=expected, remedy="Read them one by one, npz[key].",
+        )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Nested data saved as keys with ``/``, and read back as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import LimitExceededError, PickleRefusedError, ZipFormatError
+
+
+def saved(tree, **options):
+    stream = io.BytesIO()
+    npzkit.save(stream, tree, **options)
+    return stream
+
+
+def is_same(one, other):
+    """Whether two trees are equal: the same types, arrays with their dtypes."""
+    if isinstance(one, np.ndarray):
+        return (
+            isinstance(other, np.ndarray)
+            and one.dtype == other.dtype
+            and one.shape == other.shape
+            and one.tobytes() == other.tobytes()
+        )
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return repr(one) == repr(other)
+
+
+NAMES = st.text("abc01.é", min_size=1, max_size=3).filter(lambda name: name.strip("."))
+ARRAYS = st.sampled_from([np.arange(3), np.eye(2, dtype="f4"), np.zeros((0, 2)), np.array(True)])
+VALUES = st.one_of(
+    ARRAYS, st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)
+)
+NODES = st.recursive(
+    VALUES,
+    lambda inner: st.one_of(
+        st.dictionaries(NAMES, inner, max_size=3),
+        st.lists(inner, max_size=3),
+        st.lists(inner, max_size=3).map(tuple),
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(NAMES, NODES, max_size=4))
+def test_any_tree_comes_back(tree):
+    """A nested dict of dicts, lists, tuples, None, numbers, strings and arrays is given back."""
+    tree["nested"] = {"array": np.arange(2)}
+    assert is_same(npzkit.load_tree(saved(tree)), tree)
+
+
+def test_numpy_reads_the_arrays_by_their_keys():
+    """Nested arrays have keys with slashes, numbers at the top are arrays as in np.savez."""
+    stream = saved({"layer": {"w": np.eye(2), "n": 3}, "steps": [np.arange(2), None], "rate": 0.5})
+    with np.load(io.BytesIO(stream.getvalue())) as theirs:
+        assert theirs.files == ["layer/w", "steps/0", "rate"]
+        assert theirs["rate"] == 0.5
+        assert theirs["layer/w"].tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_flat_mapping_is_saved_as_by_numpy():
+    """Numbers, strings and lists of them are arrays, and no note is written."""
+    with npzkit.open(saved({"x": 7, "y": [1, 2.5], "z": "text", "e": []})) as npz:
+        assert npz.files == ["x", "y", "z", "e"]
+        assert npz.metadata == {}
+        assert npz["y"].tolist() == [1.0, 2.5]
+    assert is_same(
+        npzkit.load_tree(saved({"a/b": np.arange(2), "c": np.arange(3)})),
+        {"a": {"b": np.arange(2)}, "c": np.arange(3)},
+    )
+
+
+def test_a_mapping_of_mappings_needs_no_note():
+    """Where keys say all, the metadata is what was given."""
+    stream = saved({"layer": {"w": np.eye(2)}}, metadata={"step": 1})
+    assert npzkit.open(stream).metadata == {"step": 1}
+
+
+def test_a_tree_saved_again_has_its_own_note():
+    """Metadata that is carried over brings no note of another tree."""
+    first = npzkit.open(saved({"a": [np.eye(2), None]}))
+    again = saved({"a": {"b": np.eye(2)}}, metadata=first.metadata)
+    assert is_same(npzkit.load_tree(again), {"a": {"b": np.eye(2)}})
+
+
+def test_any_archive_is_a_tree(fixtures):
+    """Other programs' archives are split at slashes; an array beside its own branch is kept."""
+    assert list(npzkit.load_tree(fixtures / "numpy_savez.npz")) == ["x", "y", "scalar"]
+    stream = io.BytesIO()
+    np.savez(
+        stream, **{"a": np.array(1), "a/b": np.array(2), "a/b/c": np.array(3), "d/e": np.array(4)}
+    )
+    assert npzkit.load_tree(stream) == {"a": 1, "a/b": 2, "a/b/c": 3, "d": {"e": 4}}
+    stream = io.BytesIO()
+    np.savez(stream, **{"a/b/c": np.array(3), "a/b": np.array(2), "a": np.array(1)})
+    assert npzkit.load_tree(stream) == {"a": 1, "a/b": 2, "a/b/c": 3}
+
+
+def test_an_open_archive_is_read_and_left_open():
+    """An NpzFile is taken as well."""
+    npz = npzkit.open(saved({"a": {"b": 1}}))
+    assert npzkit.load_tree(npz, threads=1) == {"a": {"b": 1}}
+    assert npz.metadata
+
+
+def test_what_was_edited_since_is_read_as_it_is():
+    """Arrays removed from a list, or added to it, leave a dict of what is there."""
+    stream = saved(
+        {"a": [np.array(1), np.array(2)], "b": (None, np.array(3)), "n": 1, "s": {"t": 5}}
+    )
+    with npzkit.NpzWriter(stream, "a") as w:
+        del w["a/0"]
+        w["b/x"] = 4
+        w.add("n", 9, overwrite=True)
+        w["s/t"] = 6
+    assert npzkit.load_tree(stream) == {"a": {"1": 2}, "b": {"1": 3, "x": 4}, "n": 9, "s": {"t": 6}}
+
+
+def circular():
+    tree = {"a": {}}
+    tree["a"]["b"] = [tree["a"]]
+    return tree
+
+
+def deep():
+    tree = {"w": np.eye(2)}
+    for _ in range(300):
+        tree = {"a": tree}
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("tree", "error", "text"),
+    [
+        ({"a": {1: np.eye(2)}}, TypeError, "a key must be a string, not int, in 'a'"),
+        ({"a": {"b": 1, "c": np.eye(1)}, "a/c": np.eye(2)}, ValueError, "two arrays .* 'a/c'"),
+        (circular(), ValueError, "contains itself"),
+        (deep(), ValueError, "nested more than 200 deep"),
+        ({"a": {"": np.eye(2)}}, npzkit.errors.UnsafeNameError, "empty part"),
+        ({"a": [np.eye(2), {1, 2}]}, PickleRefusedError, "'a/1'|a/1"),
+        ({"a": {"long": "x" * 70_000}}, LimitExceededError, "metadata is too long"),
+    ],
+)
+def test_what_is_no_tree_is_refused(tmp_path, tree, error, text):
+    """A tree that cannot be kept is an error that says where, and nothing is written."""
+    path = tmp_path / "a.npz"
+    with pytest.raises(error, match=text):
+        npzkit.save(path, tree)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        7, "x", [], ["what", 1], ["value"], ["value", [1]], ["value", {"a": 1}],
+        ["as", "code"], {"a": 5}, {"a": ["list", 5]}, {"a": ["as"]}, {"a": {"b": [[]]}},
+    ],
+)  # fmt: skip
+def test_a_damaged_note_is_one_error(note):
+    """Metadata of another make is a format error that says what is wrong."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a/b": np.eye(2)}, metadata={"npzkit.tree": note})
+    with pytest.raises(ZipFormatError, match="what is nested how is damaged"):
+        npzkit.load_tree(stream)
+
+
+def test_deep_notes_and_keys_are_refused():
+    """Neither a note nor a key makes reading recurse without end."""
+    note = json.loads('{"a":' * 900 + "null" + "}" * 900)
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.eye(2)}, metadata={"npzkit.tree": note})
+    with pytest.raises(ZipFormatError, match="damaged"):
+        npzkit.load_tree(stream)
+    stream = saved({"/".join("a" * 300): np.eye(2)})
+    with pytest.raises(LimitExceededError, match="parts"):
+        npzkit.load_tree(stream)

@@ -45,6 +45,13 @@ def test_plain_names_are_accepted(name):
     assert descr_to_dtype(name) == np.dtype(name)
 
 
+@pytest.mark.parametrize("descr", ["a5", "|a5", "<a3", "a"])
+def test_the_old_name_of_bytes(descr):
+    """What numpy called S once is read as that, without its warning."""
+    assert descr_to_dtype(descr) == np.dtype(descr.replace("a", "S"))
+    assert descr_to_dtype([("f", descr)]) == np.dtype([("f", descr.replace("a", "S"))])
+
+
 @pytest.mark.parametrize(
     "descr",
     [

@@ -55,6 +55,7 @@ def test_any_text_gives_one_error_or_what_python_reads(text):
         "{'a': 'b\nc'}", "{'a': 1} # no", "{'a': [1 2]}", "{'a': (,)}", "{'a': __import__('os')}",
         "{'a': 'b", "{'a': '\\N{DIGIT ONE}'}", "{'a': '\\q'}", "{'a': '\\x4'}", "{'a': '\\UFFFFFFFF'}",
         "{**{}}", "{'a'}", "lambda: 0", "{'a': 3L}", "{'a': 123456789012345678901234}",
+        "{'a': 'b\rc'}", "{'a': 'b\0c'}", "{'a': \"b\rc\"}", "{'a': \"b\0c\"}", "{'a': 'b\\\rc'}",
     ],
 )  # fmt: skip
 def test_what_is_outside_the_grammar_is_refused(text):

@@ -18,6 +18,8 @@ __all__ = ["read_block"]
 
 _SPAN_SIZE = 1 << 22
 """Bytes read at a time where only part of them is wanted."""
+_MAX_DIMENSIONS = 64
+"""Of an array, in numpy."""
 
 
 class _Axis(NamedTuple):
@@ -72,6 +74,11 @@ def read_block(
     """
     if block.nbytes == 0:
         return
+    if block.ndim == _MAX_DIMENSIONS:
+        # One more comes around them. So many have some of length 1, or more bytes than there are.
+        kept = [i for i, size in enumerate(shape) if size != 1 or len(positions[i]) != 1]
+        shape, positions = [shape[i] for i in kept], [positions[i] for i in kept]
+        block = block.reshape([block.shape[i] for i in kept])
     axes = _axes(shape, positions, block.dtype.itemsize)
     _Reading(access, axes, block.dtype, threads).fill(0, start, block)
 

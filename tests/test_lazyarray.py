@@ -695,3 +695,16 @@ def test_nothing_of_a_giant_empty_array_has_no_chunks():
     stream = io.BytesIO()
     npzkit.save(stream, {"x": np.empty((1 << 62, 0), "u1")})
     assert list(npzkit.open(stream).lazy("x").iter_chunks()) == []
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_as_many_dimensions_as_numpy_has(compression, order):
+    """Parts of an array of 64 dimensions are read too, lengths of 1 among them or not."""
+    array = np.arange(24).reshape([2, *[1] * 30, 3, *[1] * 31, 4], order=order)
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": array}, compression=compression)
+    with npzkit.open(stream) as npz:
+        lazy = npz.lazy("x")
+        for index in (..., 1, (..., slice(None, None, -2)), (0, [0, 0, 0])):
+            check_same(lazy[index], array[index])

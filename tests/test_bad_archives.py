@@ -172,6 +172,17 @@ def test_two_end_records():
         npzkit.open(archive(plain(), comment=inner))
 
 
+def test_two_end_records_before_a_torn_end():
+    """Behind an ambiguous archive nothing is cut off that would bring it back."""
+    inner = struct.pack("<4sHHHHLLH", b"PK\x05\x06", 0, 0, 0, 0, 0, 0, 0)
+    stream = io.BytesIO(archive(plain(), comment=inner) + b"cut short")
+    with pytest.raises(AmbiguousArchiveError):
+        npzkit.open(stream)
+    with pytest.raises(AmbiguousArchiveError):
+        npzkit.NpzWriter(stream, "a")
+    assert stream.getvalue().endswith(b"cut short")
+
+
 def test_two_end_records_of_an_archive_in_an_array():
     """An append cut right where an ambiguous archive in an array ends is a torn append."""
     inner = struct.pack("<4sHHHHLLH", b"PK\x05\x06", 0, 0, 0, 0, 0, 0, 0)

@@ -30,6 +30,7 @@ from npzkit.zip.columns import parse_columns
 from npzkit.zip.end import (
     COMMENT_MAX_SIZE,
     End,
+    check_alone,
     describe,
     find_base,
     find_end,
@@ -285,7 +286,9 @@ def _find_last_commit(
             budget -= end.record.directory_size
             if budget < 0:
                 break
-            return _read(source, end, starts, strict, limits, silent=silent)
+            directory = _read(source, end, starts, strict, limits, silent=silent)
         except (ZipFormatError, UnsupportedError):
             continue
+        check_alone(source, end)
+        return directory
     return None

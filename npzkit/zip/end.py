@@ -26,6 +26,7 @@ from npzkit.zip.records import (
 __all__ = [
     "COMMENT_MAX_SIZE",
     "End",
+    "check_alone",
     "describe",
     "find_base",
     "find_end",
@@ -68,6 +69,15 @@ def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
         and position + END_SIZE + int.from_bytes(tail[position + 20 : position + 22], "little")
         == len(tail)
     ]
+
+
+def check_alone(source: Source, end: End) -> None:
+    """Raise AmbiguousArchiveError where two records end where this one does.
+
+    Cut off behind a torn archive's last commit, its file must still have one reading.
+    """
+    offset = max(end.end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
+    find_end(source, source.read_at(offset, end.end_offset - offset), offset)
 
 
 def _positions(data: bytes, signature: bytes) -> Iterator[int]:

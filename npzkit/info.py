@@ -18,7 +18,7 @@ from npzkit.zip.layout import ALIGNMENT
 _KEY_LENGTH = 80
 """Characters of a key that a table shows: every row is as wide as the longest."""
 
-__all__ = ["ArrayInfo", "describe", "format_summary", "printable"]
+__all__ = ["ArrayInfo", "describe", "format_size", "format_summary", "printable", "short_dtype"]
 
 
 class ArrayInfo(NamedTuple):
@@ -121,8 +121,8 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     size = compressed_size = 0
     for info in infos:
         shape = "-" if info.shape is None else str(info.shape)
-        dtype = "-" if info.dtype is None else _short_dtype(info.dtype)
-        rows.append((printable(info.key), shape, dtype, _format_size(info.nbytes), info.method))
+        dtype = "-" if info.dtype is None else short_dtype(info.dtype)
+        rows.append((printable(info.key), shape, dtype, format_size(info.nbytes), info.method))
         size += info.nbytes
         compressed_size += info.compressed_size
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -134,11 +134,12 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
         for row in rows
     ]
     count = f"{len(rows) - 1} member{'' if len(rows) == 2 else 's'}"
-    total = f"{count}, {_format_size(size)}, {_format_size(compressed_size)} in the file"
+    total = f"{count}, {format_size(size)}, {format_size(compressed_size)} in the file"
     return "\n".join([title, *lines, total])
 
 
-def _short_dtype(dtype: np.dtype[Any]) -> str:
+def short_dtype(dtype: np.dtype[Any]) -> str:
+    """Name a dtype in at most 40 characters."""
     try:
         text = dtype.name if dtype.names is None else str(dtype)
     except RecursionError:
@@ -153,7 +154,7 @@ def printable(key: str) -> str:
     return key if key.isprintable() else repr(key)
 
 
-def _format_size(size: int) -> str:
+def format_size(size: int) -> str:
     """Format bytes with three digits: ``64.0 MiB``."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):

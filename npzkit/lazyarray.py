@@ -132,6 +132,16 @@ class LazyArray:
         """Put what belongs to each axis in the order of storage, or back."""
         return axes[::-1] if self._header.fortran_order else axes
 
+    def _repr_html_(self) -> str:
+        from npzkit.info import format_size, short_dtype
+        from npzkit.notebook import array_html
+
+        facts = [
+            ("shape", str(self.shape)), ("dtype", short_dtype(self.dtype)),
+            ("size", format_size(self.nbytes)), ("chunks", str(self.chunks)),
+        ]  # fmt: skip
+        return array_html(self._key, facts, self.attrs)
+
     # -- reading ------------------------------------------------------------
 
     def __getitem__(self, index: Any) -> Any:

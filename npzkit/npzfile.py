@@ -234,6 +234,16 @@ class NpzFile(Mapping[str, Any]):
             keys += "..."
         return f"NpzFile {self._source.name!r} with keys: {keys}"
 
+    def _repr_html_(self) -> str:
+        from npzkit.notebook import SHOWN_COUNT, archive_html
+
+        title = f"NpzFile {self._source.name!r}"
+        if not self._is_open:
+            return archive_html(f"{title}, closed", (), len(self), 0, {})
+        infos = (self._info_or_blank(key) for key in self.files[:SHOWN_COUNT])
+        size = sum(entry.uncompressed_size for entry in self._entries.values())
+        return archive_html(title, infos, len(self), size, self.metadata)
+
     def _ipython_key_completions_(self) -> list[str]:
         return self.files
 

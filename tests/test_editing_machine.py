@@ -123,7 +123,9 @@ class Editing(RuleBasedStateMachine):
         self.writer: npzkit.NpzWriter | None = None
         self.is_new = False
         # What the file holds up to its last commit, and which file it is.
-        self.bytes, self.inode = b"", 0
+        self.bytes, self.inode, self.firm_size = b"", 0, 0
+        # Whether arrays were written since; each created one with where the file ended then.
+        self.has_written = False
         self.created: dict = {}
         self.readers: list = []
 
@@ -154,6 +156,8 @@ class Editing(RuleBasedStateMachine):
     def take_over(self):
         """Remember what was committed, as it lies in the file."""
         self.bytes, self.inode = self.path.read_bytes(), self.path.stat().st_ino
+        # What is being created lies behind the commit before, and is filled later.
+        self.firm_size = min([len(self.bytes), *(start for *_, start in self.created.values())])
 
     def found(self):
         """Return the file as it is now, and which one it is."""
@@ -228,6 +232,7 @@ class Editing(RuleBasedStateMachine):
                 self.writer.add(key, array)
             return
         self.writer.add(key, array, attrs=attrs, compression=compression)
+        self.has_written = True
         self.pending[key] = Kept(array, attrs)
 
     @precondition(lambda self: self.writer is not None and self.sealed())
@@ -235,6 +240,7 @@ class Editing(RuleBasedStateMachine):
     def replace(self, data, array, attrs):
         key = self.choose(data, self.sealed())
         self.writer.add(key, array, attrs=attrs, overwrite=True)
+        self.has_written = True
         self.pending[key] = Kept(array, attrs)
 
     @precondition(lambda self: self.writer is not None and self.sealed())
@@ -255,6 +261,7 @@ class Editing(RuleBasedStateMachine):
                 self.writer.rename(old, new)
             return
         self.writer.rename(old, new)
+        self.has_written = True
         self.pending = {new if key == old else key: kept for key, kept in self.pending.items()}
 
     @precondition(lambda self: self.writer is not None and self.sealed())
@@ -294,13 +301,14 @@ class Editing(RuleBasedStateMachine):
             key, array.shape, array.dtype, compression="stored", fortran_order=array.ndim > 1
         )
         self.pending[key] = None
-        self.created[key] = dst, array
+        self.created[key] = dst, array, 0 if self.is_new else len(self.bytes)
+        self.has_written = True
 
     @precondition(lambda self: self.created)
     @rule(data=st.data())
     def seal(self, data):
         key = self.choose(data, self.created)
-        dst, array = self.created.pop(key)
+        dst, array, _ = self.created.pop(key)
         dst[...] = array
         dst.close()
         self.pending[key] = Kept(array, {})
@@ -327,6 +335,7 @@ class Editing(RuleBasedStateMachine):
         """Whether a commit has nothing to do, as far as the model can tell."""
         return (
             not self.is_new
+            and not self.has_written
             and list(self.pending) == list(self.committed)
             and all(self.pending[key] is kept for key, kept in self.committed.items())
             and self.writer.metadata == self.committed_metadata
@@ -336,7 +345,7 @@ class Editing(RuleBasedStateMachine):
         """Take what is pending for committed."""
         self.committed = {key: kept for key, kept in self.pending.items() if kept is not None}
         self.committed_metadata = dict(self.writer.metadata)
-        self.is_new = False
+        self.is_new = self.has_written = False
 
     @precondition(lambda self: self.writer is not None)
     @rule()
@@ -357,7 +366,7 @@ class Editing(RuleBasedStateMachine):
     @precondition(lambda self: self.writer is not None)
     @rule()
     def close(self):
-        for key, (_, array) in self.created.items():
+        for key, (_, array, _) in self.created.items():
             self.pending[key] = Kept(np.zeros_like(array), {})
         self.created.clear()
         before = self.found()
@@ -393,6 +402,7 @@ class Editing(RuleBasedStateMachine):
 
     def give_up(self):
         self.writer = None
+        self.has_written = False
         self.created.clear()
 
     @rule(
@@ -481,7 +491,7 @@ class Editing(RuleBasedStateMachine):
     def no_committed_byte_is_touched(self):
         if self.committed is not None:
             assert self.path.stat().st_ino == self.inode
-            assert self.path.read_bytes().startswith(self.bytes)
+            assert self.path.read_bytes().startswith(self.bytes[: self.firm_size])
 
     @invariant()
     def the_writer_knows_what_is_pending(self):

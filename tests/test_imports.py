@@ -49,7 +49,7 @@ LAYERS = [
     {"zip.chunks", "zip.random_access"},
     {"selection", "spans"},
     {"metadata", "extension_dtypes", "info", "mapping", "copying"},
-    {"attributes", "appending"},
+    {"attributes", "appending", "notebook"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray", "rows"},
     {"parts"},
     {"prepare", "created", "creation"},

@@ -947,3 +947,15 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
                 same(arrays[key], ARRAYS[key][: len(arrays[key])])
         else:
             same(arrays[key], ARRAYS[key])
+
+
+@pytest.mark.parametrize("size", [4, 10, 29])
+def test_a_header_cut_short_at_the_end(tmp_path, size):
+    """Too few bytes for a header behind the archive are no member, and no error."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"x": np.arange(9)})
+    with open(path, "ab") as stream:
+        stream.write((b"PK\3\4" + bytes(26))[:size])
+    assert npzkit.repair(path, output).kept == ("x",)
+    with npzkit.open(output) as npz:
+        assert npz["x"].tolist() == list(range(9))

@@ -1,0 +1,144 @@
+"""Tables in notebooks: what they show, and that text from a file stays text."""
+
+from __future__ import annotations
+
+import html
+import io
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import npzkit
+import numpy as np
+import pytest
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
+NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+
+
+def archive(arrays, **options):
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays, **options)
+    return npzkit.open(stream)
+
+
+class Table(HTMLParser):
+    """The cells of a table, and every tag and attribute there is."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.tags, self.attributes, self.texts = [], set(), set(), []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag == "tr":
+            self.rows.append([])
+
+    def handle_data(self, data):
+        if self.get_starttag_text().startswith(("<td", "<th")):
+            self.rows[-1].append(data)
+        else:
+            self.texts.append(data)
+
+
+def test_an_archive_is_a_table():
+    """Key, shape, dtype, size and method of each member, the totals, and the metadata."""
+    npz = archive({"w": np.eye(3), "n": np.arange(4, dtype="u1")}, metadata={"step": 7})
+    table = Table(npz._repr_html_())
+    assert table.rows == [
+        ["key", "shape", "dtype", "size", "method"],
+        ["w", "(3, 3)", "float64", "72 B", "stored"],
+        ["n", "(4,)", "uint8", "4 B", "stored"],
+    ]
+    assert "2 members" in table.texts[1]
+    assert table.texts[2] == "step: 7"
+
+
+def test_a_lazy_array_is_a_table():
+    """Shape, dtype, size, chunks and attributes, without reading the data."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream) as w:
+        w.add("x", np.zeros((1000, 1000)), attrs={"unit": "m"}, compression="deflated")
+    table = Table(npzkit.open(stream).lazy("x")._repr_html_())
+    assert dict(table.rows) == {
+        "shape": "(1000, 1000)", "dtype": "float64", "size": "7.6 MiB", "chunks": "(32, 1000)",
+        "unit": "m",
+    }  # fmt: skip
+
+
+def test_text_from_a_file_is_escaped():
+    """Keys, metadata and attributes make no tag, no attribute, and no control character."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, metadata={NASTY: NASTY, "\x1b[31m": "\u202e"}) as w:
+        w.add(NASTY.replace("</", "<"), np.eye(2), attrs={NASTY: NASTY, "a": "\x1b[2J" * 200})
+    npz = npzkit.open(stream)
+    for shown in (npz, npz.lazy(npz.files[0])):
+        text = shown._repr_html_()
+        found = Table(text)
+        assert found.tags <= {"div", "table", "tr", "th", "td"}
+        assert found.attributes == {"style"}
+        assert html.unescape(text).isprintable()
+        assert len(text) < 5000
+
+
+def test_large_archives_are_shown_in_part():
+    """A hundred members are read for it, however many there are."""
+    npz = archive({str(i): np.arange(2) for i in range(1000)})
+    text = npz._repr_html_()
+    assert len(Table(text).rows) == 101
+    assert "1,000 members" in text
+    assert "the first 100 are shown" in text
+
+
+def test_what_cannot_be_read_is_shown_too(fixtures):
+    """A damaged member has no shape, a closed archive no rows, and neither is an error."""
+    npz = npzkit.open(fixtures / "infozip_encrypted.npz")
+    assert Table(npz._repr_html_()).rows[1][1:3] == ["-", "-"]
+    npz.close()
+    assert "closed" in npz._repr_html_()
+
+
+PAGE = """<!doctype html><html style="color-scheme:{scheme}"><title>fine</title>
+<body style="background:{background};color:{color}">{tables}<pre id="found"></pre><script>
+const seen = new Set(), page = getComputedStyle(document.body);
+for (const cell of document.querySelectorAll("td, th, div, tr, table")) {{
+  const style = getComputedStyle(cell);
+  seen.add(style.color === page.color && style.backgroundColor === "rgba(0, 0, 0, 0)");
+}}
+const cells = document.querySelectorAll("td").length;
+const wide = document.documentElement.scrollWidth > innerWidth;
+document.getElementById("found").textContent = JSON.stringify([[...seen], cells, document.title, wide]);
+</script></body></html>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize(
+    ("scheme", "background", "color"), [("dark", "#111", "#eee"), ("light", "#fff", "#111")]
+)
+def test_a_browser_shows_it_in_light_and_dark(tmp_path, scheme, background, color):
+    """Rendered in a dark page and in a light one all text has the page's colour, and no script ran."""
+    npz = archive({NASTY.replace("</", "<"): np.eye(3), "w": np.arange(3)}, metadata={"a": NASTY})
+    tables = npz._repr_html_() + npz.lazy("w")._repr_html_()
+    page = PAGE.format(scheme=scheme, background=background, color=color, tables=tables)
+    (tmp_path / "page.html").write_text(page, encoding="utf-8")
+    found = browse("--dump-dom", tmp_path / "page.html", tmp_path)
+    text = re.search(r'<pre id="found">(.*?)</pre>', found)[1]
+    assert html.unescape(text) == '[[true],18,"fine",false]'
+
+
+def browse(option: str, page: Path, folder: Path) -> str:
+    """Render a page in headless Chromium and return what it prints."""
+    found = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--disable-quic", "--disable-dev-shm-usage", "--window-size=900,500",
+            f"--user-data-dir={folder / 'profile'}", option, page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    return found.stdout

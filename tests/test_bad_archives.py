@@ -68,6 +68,14 @@ def test_other_files_are_named(data, says):
         npzkit.open(data)
 
 
+TIME = struct.pack("<HHL", 0x5455, 4, 9)
+
+
+def unicode_path(raw, name):
+    payload = b"\x01" + struct.pack("<L", zlib.crc32(raw)) + name
+    return struct.pack("<HH", 0x7075, len(payload)) + payload
+
+
 BAD_AT_OPEN = {
     "directory offset": archive(plain(), offset=7),
     "directory size": archive(plain(), size=7),
@@ -84,6 +92,14 @@ BAD_AT_OPEN = {
     "NUL in a name": archive(plain("x\0y.npy")),
     "control character in a name": archive(plain("x\x1b[2Jy.npy")),
     "name not UTF-8": archive(plain(b"\xff\xfe.npy")),
+    "Unicode path: another name": archive(plain(extra=unicode_path(b"x.npy", b"y.npy"))),
+    "Unicode path: another name under UTF-8": archive(
+        plain("é.npy", extra=TIME + unicode_path("é.npy".encode(), b"y.npy"))
+    ),
+    "Unicode path: control character": archive(plain(extra=unicode_path(b"x.npy", b"\x1b.npy"))),
+    "extra runs over behind zip64": archive(
+        plain(extra=struct.pack("<HHQQ", 1, 16, len(DATA), len(DATA)) + b"UT\t\0")
+    ),
     "zip64: locator points elsewhere": archive(plain(), zip64={"where": 3}),
     "zip64: no record": archive(plain(), zip64={"signature": b"PK\x06\x00"}),
     "zip64: record size": archive(plain(), zip64={"record_size": 99}),
@@ -105,6 +121,15 @@ def test_damaged_at_open(case):
     with pytest.raises(ZipFormatError) as caught:
         npzkit.open(BAD_AT_OPEN[case])
     assert str(caught.value)
+
+
+@pytest.mark.parametrize("extra", [b"", TIME])
+def test_a_unicode_path_that_repeats_the_name(extra):
+    """Some programs write a Unicode path beside every name; the same name is no other."""
+    for name in ("x.npy", "é.npy"):
+        path = unicode_path(name.encode(), name.encode())
+        data = archive(plain(name, extra=extra + path), plain("z.npy"))
+        assert npzkit.open(data).files == [name.removesuffix(".npy"), "z"]
 
 
 DIFFERENT = {

@@ -407,6 +407,16 @@ def test_damaged_attributes_cost_no_data(paths, is_lost):
     check_all(arrays, {"x": np.eye(3)})
 
 
+def test_two_names_of_a_member_cost_no_data(paths):
+    """A member whose Unicode path is another name than its own is kept by its own name."""
+    payload = b"\1" + struct.pack("<L", zlib.crc32(b"x.npy")) + b"z.npy"
+    extra = struct.pack("<HH", 0x7075, len(payload)) + payload
+    for damaged in (extra, extra[:-1]):
+        data = archive(Member("x.npy", npy(np.eye(3)), extra=damaged))
+        _, arrays = mend(paths, data)
+        check_all(arrays, {"x": np.eye(3)})
+
+
 def test_a_seek_index_that_leads_elsewhere_is_left_out(paths):
     """The data of a member whose index is wrong is kept, without the index."""
     data = npy(np.arange(60_000))

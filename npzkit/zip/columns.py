@@ -16,8 +16,8 @@ import numpy as np
 
 from npzkit.codecs import STORED
 from npzkit.errors import ZipFormatError
-from npzkit.zip.entries import Entry, decode_name, resolve_zip64
-from npzkit.zip.extra import ZIP64_ID
+from npzkit.zip.entries import UNICODE_PATH, Entry, decode_name, resolve_zip64
+from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -128,8 +128,7 @@ class Columns(Mapping[str, Entry]):
             return names
         for row, (name, flags) in enumerate(zip(names, self.flags.tolist(), strict=True)):
             if not (name.isascii() and name.isprintable() and name):
-                extra = b"" if flags & FLAG_UTF8 else self._extra(row)
-                names[row] = decode_name(name.encode("latin-1"), flags, extra, 0)
+                names[row] = decode_name(name.encode("latin-1"), flags, self._extra(row), 0)
         return names
 
     def _extra(self, row: int) -> bytes:
@@ -146,11 +145,15 @@ class Columns(Mapping[str, Entry]):
         is_whole = block["f1"] + np.int64(_BLOCK.itemsize) == self.extra_size
         is_zip64 = is_whole & (block["f0"] == ZIP64_ID) & (block["f1"] == 8 * needed)
         # Attributes, times and owners.
-        is_foreign = is_whole & (block["f0"] != ZIP64_ID)
+        is_foreign = is_whole & (block["f0"] != ZIP64_ID) & (block["f0"] != UNICODE_PATH_ID)
         self._take_large(large, np.flatnonzero(is_zip64), starts + _BLOCK.itemsize)
         for row in np.flatnonzero(unclear & ~is_zip64 & ~is_foreign).tolist():
-            values = tuple(int(column[row]) for column in large)
-            compressed, uncompressed, offset = resolve_zip64(self._extra(row), values, 0)
+            extra, values = self._extra(row), tuple(int(column[row]) for column in large)
+            if UNICODE_PATH in extra:
+                start, size = self._name_starts.item(row), self.name_size.item(row)
+                # Names in ASCII were not held against it.
+                decode_name(self._data[start : start + size], self.flags.item(row), extra, 0)
+            compressed, uncompressed, offset = resolve_zip64(extra, values, 0)
             for column, value in zip(large, (uncompressed, compressed, offset), strict=True):
                 column[row] = value
         if any((column >= _LARGEST).any() or (column < 0).any() for column in large):

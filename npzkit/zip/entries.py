@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from npzkit.errors import ZipFormatError
 from npzkit.zip import records
-from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID, find_extra, parse_unicode_path, parse_zip64
+from npzkit.zip.extra import (
+    UNICODE_PATH_ID,
+    ZIP64_ID,
+    find_extra,
+    iter_extra,
+    parse_unicode_path,
+    parse_zip64,
+)
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     ENTRY_FIELDS,
@@ -22,9 +29,11 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = ["Entry", "decode_name", "parse_entries", "resolve_zip64", "walk_entries"]
+__all__ = ["UNICODE_PATH", "Entry", "decode_name", "parse_entries", "resolve_zip64", "walk_entries"]
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
+UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
+"""What an extra field with a Unicode path holds somewhere: quicker found than walked to."""
 
 
 class Entry(NamedTuple):
@@ -105,7 +114,7 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
             _parse_precisely(data, position, offset)
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
-        if not name.isprintable() or not name:
+        if not name.isprintable() or not name or UNICODE_PATH in extra:
             name = decode_name(raw_name, flags, extra, offset + position)
         if (
             extra_size
@@ -158,7 +167,11 @@ def _miscounted(expected: int, found: object, offset: int) -> ZipFormatError:
 
 
 def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
-    """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D)."""
+    """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D).
+
+    Info-ZIP's Unicode path stands for a name in another code page. Where the
+    name needs none, some programs follow it all the same and others do not.
+    """
     if flags & FLAG_UTF8:
         try:
             name = raw.decode("utf-8")
@@ -168,12 +181,29 @@ def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
             ) from error
     else:
         name = raw.decode("cp437")
-        if extra and not raw.isascii():
-            payload = find_extra(extra, UNICODE_PATH_ID)
-            name = (payload and parse_unicode_path(payload, raw)) or name
+    if UNICODE_PATH in extra:
+        path = _find_unicode_path(extra, raw, offset) or name
+        if path != name and (raw.isascii() or flags & FLAG_UTF8):
+            raise ZipFormatError(
+                "a member's Unicode path is another name than its own",
+                offset=offset,
+                found=path,
+                expected=name,
+                remedy="Programs would read different names from this file; make it again.",
+            )
+        name = path
     if not name.isprintable() and _CONTROL.search(name):
         raise ZipFormatError("a member's name holds a control character", offset=offset, found=name)
     return name
+
+
+def _find_unicode_path(extra: bytes, raw: bytes, offset: int) -> str | None:
+    try:
+        payload = find_extra(extra, UNICODE_PATH_ID)
+        return None if payload is None else parse_unicode_path(payload, raw)
+    except ZipFormatError as error:
+        error.offset = offset
+        raise
 
 
 def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[int, int, int]:
@@ -182,10 +212,13 @@ def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[i
     Raises
     ------
     ZipFormatError
-        The block lacks a value, or repeats one that its 32-bit field denies.
+        The block lacks a value, or repeats one that its 32-bit field denies; or
+        some block runs over the end.
     """
     try:
-        payload = find_extra(extra, ZIP64_ID)
+        # All blocks are walked, so that damage behind that of zip64 is found too.
+        blocks = list(iter_extra(extra))
+        payload = next((data for identifier, data in blocks if identifier == ZIP64_ID), None)
         needed = sum(value == SENTINEL_32 for value in values)
         if payload is None:
             large: tuple[int, ...] = ()

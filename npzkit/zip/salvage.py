@@ -16,7 +16,7 @@ from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry, decode_name
-from npzkit.zip.extra import foreign_extra
+from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member import header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -28,6 +28,7 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
     ZIP64_END_SIGNATURE,
+    LocalHeader,
     matches_data_descriptor,
     parse_local_header,
 )
@@ -148,7 +149,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     allowance.charge(offset, offset + size)
     try:
         header = parse_local_header(source.read_at(offset, size))
-        name = decode_name(header.name, header.flags, header.extra, offset)
+        name, dropped = _decode_name(header, offset)
         sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
     except ZipFormatError:
         return None
@@ -157,7 +158,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     if is_index_name(name):
         return None
     try:
-        extra = foreign_extra(header.extra)
+        extra = foreign_extra(header.extra, *dropped)
     except ZipFormatError:
         # The data may be sound all the same.
         extra = b""
@@ -176,6 +177,14 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     data_end = start + entry.compressed_size
     size = _descriptor_size(source, entry, data_end, end)
     return Found(entry, start, data_end + size if size else end + 1)
+
+
+def _decode_name(header: LocalHeader, offset: int) -> tuple[str, tuple[int, ...]]:
+    """Return a member's name, and the Unicode path to be dropped where it contradicts."""
+    try:
+        return decode_name(header.name, header.flags, header.extra, offset), ()
+    except ZipFormatError:
+        return decode_name(header.name, header.flags, b"", offset), (UNICODE_PATH_ID,)
 
 
 def is_followed(source: Source, offset: int) -> bool:

@@ -171,15 +171,20 @@ def archive(
     gap: bytes = b"",
     comment: bytes = b"",
     base: int = 0,
+    order: list[int] | None = None,
     zip64: dict | bool = False,
     **end: int,
 ) -> bytes:
-    """Return the archive of these members; `end` overrides the end record."""
-    out, directory = bytearray(prefix), bytearray()
+    """Return the archive of these members; `end` overrides the end record.
+
+    `order` lists them otherwise than they lie: by their numbers.
+    """
+    out, entries = bytearray(prefix), []
     for member in members:
         offset = len(out) - base
         out += member.local_bytes() + gap
-        directory += member.central_bytes(offset)
+        entries.append(member.central_bytes(offset))
+    directory = b"".join(entries if order is None else [entries[number] for number in order])
     start = len(out) - base
     values = {
         "disk": 0,

@@ -239,6 +239,16 @@ def test_cut_at_a_members_end(paths, key):
         assert dict(npz.metadata) == {}
 
 
+def test_cut_within_the_next_header(paths):
+    """Of a local header that is not whole nothing is known, and what comes before it comes back."""
+    first = Member("a.npy", npy(np.arange(3))).local_bytes()
+    header = bytes(40) + Member("b.npy", b"").local_bytes()
+    for size in range(70):
+        report, arrays = mend(paths, first + header[:size])
+        check_all(arrays, {"a": np.arange(3)})
+        assert report.lost == ()
+
+
 def zeroed(start, end):
     return GOOD[:start] + bytes(end - start) + GOOD[end:]
 

@@ -115,14 +115,15 @@ class HeaderScan:
         self._start, self._data = 0, b""
 
     def next_from(self, offset: int) -> int | None:
-        """Return the first place at `offset` or behind it, or None."""
+        """Return the first place at `offset` or behind it where a header has room, or None."""
         while offset + LOCAL_HEADER_SIZE <= self._end:
             if not self._start <= offset < self._start + len(self._data) - 3:
                 self._start = offset
                 self._data = self._source.read_at(offset, min(_SCAN_SIZE, self._end - offset))
             place = self._data.find(LOCAL_HEADER_SIGNATURE, offset - self._start)
             if place >= 0:
-                return self._start + place
+                offset = self._start + place
+                return offset if offset + LOCAL_HEADER_SIZE <= self._end else None
             # The signature may begin in the last bytes.
             offset = self._start + len(self._data) - 3
         return None

@@ -35,7 +35,8 @@ def test_all_fixtures_are_here_and_unchanged(fixtures):
     for line in (fixtures / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split()
         listed[name] = digest
-    present = {p.name for p in fixtures.iterdir()} - {"SHA256SUMS", "PROVENANCE.md"}
+    files = {p.relative_to(fixtures).as_posix() for p in fixtures.rglob("*") if p.is_file()}
+    present = files - {"SHA256SUMS", "PROVENANCE.md"}
     assert present == set(listed)
     for name, digest in listed.items():
         assert hashlib.sha256((fixtures / name).read_bytes()).hexdigest() == digest, name

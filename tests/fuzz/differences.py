@@ -1,0 +1,648 @@
+"""Where npzkit may answer otherwise than np.load, or one of its ways otherwise than another.
+
+One table. A row applies where its stage, both outcomes and the error's text
+fit and, above all, where `holds` finds the row's reason in the bytes, by code
+that is not npzkit's. Whatever no row explains is a finding.
+"""
+
+from __future__ import annotations
+
+import ast
+import bz2
+import io
+import re
+import struct
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["DIFFERENCES", "Case", "explain"]
+
+
+class Case(NamedTuple):
+    """What is known where two readers disagree.
+
+    Attributes
+    ----------
+    data : bytes
+        The archive, or the NPY file.
+    ours, theirs : object
+        What each returned or raised.
+    info : zipfile.ZipInfo or None
+        The member, as zipfile lists it.
+    theirs_open : numpy.lib.npyio.NpzFile or None
+    npy : bytes or None
+        The member's bytes as zipfile reads them; None where it does not.
+    """
+
+    data: bytes
+    ours: Any
+    theirs: Any
+    info: zipfile.ZipInfo | None = None
+    theirs_open: Any = None
+    npy: bytes | None = None
+
+
+class Difference(NamedTuple):
+    """One documented difference.
+
+    Attributes
+    ----------
+    name : str
+    reason : str
+    stage : {"open", "member", "header", "ways"}
+    ours : str
+        A pattern for what npzkit did: ``"ErrorClass: what"``, or ``"read"``.
+    theirs : str
+        Likewise for the other reader.
+    holds : callable
+        Whether the reason is there.
+    """
+
+    name: str
+    reason: str
+    stage: str
+    ours: str
+    theirs: str
+    holds: Callable[[Case], bool]
+
+
+def told(outcome: Any) -> str:
+    """Return an outcome as the table's patterns see it."""
+    if isinstance(outcome, BaseException):
+        return f"{type(outcome).__name__}: {getattr(outcome, 'what', outcome)}"
+    return "read"
+
+
+def explain(stage: str, case: Case) -> str | None:
+    """Return the name of the row that allows this, or None."""
+    ours, theirs = told(case.ours), told(case.theirs)
+    for row in DIFFERENCES:
+        if (
+            row.stage == stage
+            and re.match(row.ours, ours)
+            and re.match(row.theirs, theirs)
+            and row.holds(case)
+        ):
+            return row.name
+    return None
+
+
+# -- what is in the bytes --------------------------------------------------
+
+
+def _local(case: Case) -> tuple[Any, ...] | None:
+    """The local header's fields, name and extra field, where zipfile looks for it."""
+    at = case.info.header_offset
+    head = case.data[at : at + 30]
+    if len(head) < 30:
+        return None
+    fields = struct.unpack("<4sHHHHHLLLHH", head)
+    name_end = at + 30 + fields[9]
+    return *fields, case.data[at + 30 : name_end], case.data[name_end : name_end + fields[10]]
+
+
+def _local_differs(case: Case) -> bool:
+    local, info = _local(case), case.info
+    if local is None:
+        return False
+    found = local[2], local[3], local[6], local[7], local[8]
+    return found != (
+        info.flag_bits,
+        info.compress_type,
+        info.CRC,
+        info.compress_size,
+        info.file_size,
+    )
+
+
+def _raw(case: Case) -> bytes:
+    local = _local(case)
+    start = case.info.header_offset + 30 + local[9] + local[10]
+    return case.data[start : start + case.info.compress_size]
+
+
+def _runs_over(case: Case) -> bool:
+    """The member's data reaches into the next member, the directory or behind the file."""
+    local, archive = _local(case), case.theirs_open.zip
+    end = case.info.header_offset + 30 + local[9] + local[10] + case.info.compress_size
+    others = [info.header_offset for info in archive.filelist]
+    limit = min(
+        [offset for offset in others if offset > case.info.header_offset] + [archive.start_dir]
+    )
+    return end > limit
+
+
+def _is_inexact(case: Case) -> bool:
+    """The compressed bytes are not one whole stream of the member's size, by other decoders."""
+    raw, size = _raw(case), case.info.file_size
+    method = case.info.compress_type
+    try:
+        if method == 8:
+            decoder = zlib.decompressobj(-15)
+            out = decoder.decompress(raw, size + 1)
+            ends = decoder.eof and not decoder.unused_data and not decoder.unconsumed_tail
+            return len(out) != size or not ends
+        if method == 12:
+            decoder = bz2.BZ2Decompressor()
+            out = decoder.decompress(raw, size + 1)
+            return len(out) != size or not decoder.eof or bool(decoder.unused_data)
+    except (zlib.error, OSError, EOFError):
+        return True
+    # LZMA's end may be marked or not, which no other decoder here tells.
+    return method == 14
+
+
+def _ends_of(data: bytes) -> list[int]:
+    return [match.start() for match in re.finditer(rb"PK\x05\x06", data)]
+
+
+def _fitting_ends(data: bytes) -> int:
+    return sum(
+        at + 22 <= len(data)
+        and at + 22 + int.from_bytes(data[at + 20 : at + 22], "little") == len(data)
+        for at in _ends_of(data)
+    )
+
+
+def _has_twin_ends(case: Case) -> bool:
+    """Two end records whose comments end at the same place: the file's end, or a torn commit's."""
+    ends = [
+        at + 22 + int.from_bytes(case.data[at + 20 : at + 22], "little")
+        for at in _ends_of(case.data)
+    ]
+    return len(set(ends)) < len(ends)
+
+
+def _overlaps(case: Case) -> bool:
+    """Members, by their sizes in the directory, share bytes; or one has none of its own."""
+    archive = case.theirs_open.zip
+    spans = sorted(
+        (info.header_offset, info.header_offset + 30 + len(_raw_name(info)) + info.compress_size)
+        for info in archive.filelist
+    )
+    starts = [start for start, _ in spans]
+    return (
+        any(
+            end > limit
+            for (_, end), limit in zip(spans, [*starts, archive.start_dir][1:], strict=True)
+        )
+        or starts != sorted(set(starts))
+        or starts[0] < 0
+    )
+
+
+def _raw_name(info: zipfile.ZipInfo) -> bytes:
+    return info.orig_filename.encode("utf-8" if info.flag_bits & 0x800 else "cp437")
+
+
+def _is_miscounted(case: Case) -> bool:
+    """The entries that there are differ from those an end record counts."""
+    archive = case.theirs_open.zip
+    at = case.data.rfind(b"PK\5\6")
+    (count,) = struct.unpack_from("<H", case.data, at + 10)
+    if case.data[at - 20 : at - 16] == b"PK\6\7" and at >= 76:
+        (count,) = struct.unpack_from("<Q", case.data, at - 76 + 32)
+    return count != len(archive.filelist) or _directory_size(archive) != _claimed_size(case.data)
+
+
+def _directory_size(archive: zipfile.ZipFile) -> int:
+    return sum(46 + len(_raw_name(i)) + len(i.extra) + len(i.comment) for i in archive.filelist)
+
+
+def _claimed_size(data: bytes) -> int:
+    at = data.rfind(b"PK\5\6")
+    if data[at - 20 : at - 16] == b"PK\6\7" and at >= 76:
+        return int.from_bytes(data[at - 76 + 40 : at - 76 + 48], "little")
+    return int.from_bytes(data[at + 12 : at + 16], "little")
+
+
+def _has_locator(case: Case) -> bool:
+    at = case.data.rfind(b"PK\5\6")
+    return at >= 20 and case.data[at - 20 : at - 16] == b"PK\6\7"
+
+
+def _disks(case: Case) -> bool:
+    """An end record names another disk, or fewer entries on this one than in all."""
+    at = case.data.rfind(b"PK\5\6")
+    disk, cd_disk, here, count = struct.unpack_from("<HHHH", case.data, at + 4)
+    if _has_locator(case) and at >= 76:
+        disk, cd_disk, here, count = struct.unpack_from("<LLQQ", case.data, at - 76 + 16)
+    return (disk, cd_disk) != (0, 0) or here != count
+
+
+def _has_control(case: Case) -> bool:
+    names = [info.orig_filename for info in case.theirs_open.zip.filelist]
+    return any(re.search("[\x00-\x1f\x7f]", name) for name in names) or _has_unicode_path(case)
+
+
+def _has_unicode_path(case: Case) -> bool:
+    return any(
+        b"\x75\x70"[::-1] in info.extra or b"up" in info.extra
+        for info in case.theirs_open.zip.filelist
+    )
+
+
+def _blocks(extra: bytes) -> list[tuple[int, bytes]]:
+    found, at = [], 0
+    while at + 4 <= len(extra):
+        identifier, size = struct.unpack_from("<HH", extra, at)
+        found.append((identifier, extra[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return found
+
+
+def _has_zip64(case: Case) -> bool:
+    extras = [info.extra for info in case.theirs_open.zip.filelist]
+    return any(identifier == 1 for extra in extras for identifier, _ in _blocks(extra))
+
+
+def _has_odd_extra(case: Case) -> bool:
+    """The directory's extra field of the member has attributes, or a block that runs over."""
+    extra = case.info.extra
+    return any(identifier == 0x564B for identifier, _ in _blocks(extra)) or _is_cut(extra)
+
+
+def _is_cut(extra: bytes) -> bool:
+    at = 0
+    while at + 4 <= len(extra):
+        at += 4 + int.from_bytes(extra[at + 2 : at + 4], "little")
+    return at > len(extra)
+
+
+def _has_cut_extra(case: Case) -> bool:
+    """Some entry's extra field has a block that runs over, behind its zip64 block."""
+    at = case.data.rfind(b"PK\1\2")
+    while at >= 0:
+        name_size, extra_size = struct.unpack_from("<HH", case.data.ljust(at + 46), at + 28)
+        if _is_cut(case.data[at + 46 + name_size : at + 46 + name_size + extra_size]):
+            return True
+        at = case.data.rfind(b"PK\1\2", 0, at)
+    return False
+
+
+def _directory_runs_over(case: Case) -> bool:
+    """Names, extra fields and comments claim more than the directory has."""
+    size = _claimed_size(case.data)
+    directory = case.data[case.theirs_open.zip.start_dir :][:size]
+    at = 0
+    while at + 46 <= len(directory):
+        at += 46 + sum(struct.unpack_from("<HHH", directory, at + 28))
+    return at != len(directory)
+
+
+def _has_two_zip64(case: Case) -> bool:
+    extras = [info.extra for info in case.theirs_open.zip.filelist]
+    return any([identifier for identifier, _ in _blocks(extra)].count(1) > 1 for extra in extras)
+
+
+def _is_cut_extra(case: Case) -> bool:
+    """A block of the local extra field claims more than the field has."""
+    return _is_cut(_local(case)[-1])
+
+
+def _lacks_zip64(case: Case) -> bool:
+    sizes = _local(case)[7:9].count(0xFFFFFFFF)
+    return any(
+        identifier == 1 and len(payload) < 8 * sizes
+        for identifier, payload in _blocks(_local(case)[-1])
+    )
+
+
+# -- headers ---------------------------------------------------------------
+
+_PLAIN_STRING = re.compile(r"""[uU]?('(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")""")
+_PLAIN_ESCAPE = re.compile(
+    r"""\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|[\\'"nrtabfv])"""
+)
+
+
+def _header(case: Case) -> tuple[tuple[int, int], str] | None:
+    npy = case.data if case.npy is None else case.npy
+    if npy[:6] != b"\x93NUMPY" or len(npy) < 10:
+        return None
+    size = 2 if npy[6] == 1 else 4
+    length = int.from_bytes(npy[8 : 8 + size], "little")
+    raw = npy[8 + size : 8 + size + length]
+    return (npy[6], npy[7]), raw.decode("utf-8" if npy[6] == 3 else "latin1", "replace")
+
+
+def _is_no_plain_literal(case: Case) -> bool:
+    """Something in the header's text is Python that numpy never writes.
+
+    Comments, continued lines, prefixes, joined or long strings, unknown
+    escapes, other bases, signs but a minus, brackets around one value, blanks
+    in odd places, over 20 digits or 100 brackets.
+    """
+    found = _header(case)
+    if found is None:
+        return False
+    text = found[1]
+    if re.search(r"[#\\\f\v\x00-\x08\x0e-\x1f\x7f-\uffff]", re.sub(_PLAIN_STRING, "''", text)):
+        return True
+    if len(re.findall(r"[\[({]", text)) > 100 or "\\" in _PLAIN_ESCAPE.sub("", text):
+        return True
+    try:
+        tokens = [
+            token
+            for token in tokenize.generate_tokens(io.StringIO(text.lstrip(" \t")).readline)
+            if token.type in (tokenize.NAME, tokenize.NUMBER, tokenize.STRING, tokenize.OP)
+        ]
+    except (tokenize.TokenError, SyntaxError):
+        return True
+    before = None
+    for token in tokens:
+        name = token.string
+        if token.type == tokenize.NAME and name not in ("True", "False"):
+            return True
+        if token.type == tokenize.NUMBER and not re.fullmatch("0|[1-9][0-9]{0,19}", name):
+            return True
+        if token.type == tokenize.OP and (
+            name not in "()[]{}:,-" or (before and before.string == "-")
+        ):
+            return True
+        if token.type == tokenize.STRING and (
+            not _PLAIN_STRING.fullmatch(name) or (before and before.type == tokenize.STRING)
+        ):
+            return True
+        # A minus that a blank follows, or that follows a value.
+        if before and before.string == "-" and before.end != token.start:
+            return True
+        before = token
+    return _has_lone_brackets(text)
+
+
+def _has_lone_brackets(text: str) -> bool:
+    """Brackets around one value without a comma, which make no tuple; or other nodes."""
+    try:
+        tree = ast.parse(text.lstrip(" \t"), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return True
+    tuples = 0
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
+            if any(not isinstance(key, str) for key in keys) or len(set(keys)) < len(keys):
+                return True
+        tuples += isinstance(node, ast.Tuple)
+    brackets = re.sub(_PLAIN_STRING, "''", text).count("(")
+    return brackets != tuples
+
+
+def _value(case: Case, *, joined: bool = False) -> Any:
+    """The header's dict, as numpy reads it, Python 2's integers among it; or None.
+
+    With `joined`, all blanks are single spaces.
+    """
+    found = _header(case)
+    try:
+        text = " ".join(found[1].split()) if joined else found[1].strip()
+        if found[0] <= (2, 0):
+            text = re.sub(r"\b([0-9]+)\s*L\b", r"\1", text)
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+
+
+def _is_foreign_descr(case: Case) -> bool:
+    """numpy, asked to write the dtype that it read, writes another descr."""
+    value = _value(case)
+    if not isinstance(value, dict):
+        return False
+    descr = value.get("descr")
+    try:
+        dtype = np.lib.format.descr_to_dtype(descr)
+        return (
+            not _is_same(np.lib.format.dtype_to_descr(dtype), descr) or dtype.subdtype is not None
+        )
+    except Exception:
+        return True
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    """Equal, and of the same types: True is no 1 here."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, (list, tuple)):
+        return len(left) == len(right) and all(map(_is_same, left, right))
+    return left == right
+
+
+def _has_odd_shape(case: Case) -> bool:
+    value = _value(case)
+    shape = value.get("shape") if isinstance(value, dict) else None
+    return not isinstance(shape, tuple) or any(
+        type(n) is not int or not 0 <= n < 2**63 for n in shape
+    )
+
+
+def _is_large_nothing(case: Case) -> bool:
+    array = case.theirs
+    return isinstance(array, np.ndarray) and array.itemsize == 0 and array.size > 2**24
+
+
+def _is_long_in_bytes(case: Case) -> bool:
+    npy = case.data if case.npy is None else case.npy
+    return npy[6] == 3 and int.from_bytes(npy[8:12], "little") > 10_000
+
+
+def _has_long(case: Case) -> bool:
+    found = _header(case)
+    return found is not None and found[0] <= (2, 0) and bool(re.search("[0-9]L", found[1]))
+
+
+def _has_blank_lines(case: Case) -> bool:
+    return isinstance(_value(case, joined=True), dict)
+
+
+def _always(case: Case) -> bool:
+    return True
+
+
+def _returned_bytes(case: Case) -> bool:
+    return isinstance(case.theirs, bytes) and case.info.filename.endswith(".npy")
+
+
+def _is_longer(case: Case) -> bool:
+    return isinstance(case.theirs, np.ndarray) and case.info.file_size > case.theirs.nbytes + 10
+
+
+def _is_unreachable(case: Case) -> bool:
+    info = case.info
+    return (info.compress_type == 8 and info.file_size > 1032 * info.compress_size) or (
+        info.compress_size == 0 < info.file_size
+    )
+
+
+DIFFERENCES = (
+    # -- opening ------------------------------------------------------------
+    Difference(
+        "two end records", "programs would read different members",
+        "open", "AmbiguousArchiveError: two end of central directory", "read",
+        _has_twin_ends,
+    ),
+    Difference(
+        "end record's comment", "its comment does not end where the file does, and no other one is whole",
+        "open", "ZipFormatError: not a zip archive", "read", lambda case: not _fitting_ends(case.data),
+    ),
+    Difference(
+        "members overlap", "bytes that belong to two members make zip bombs (CVE-2024-0450)",
+        "open", "ZipFormatError: members overlap", "read", _overlaps,
+    ),
+    Difference(
+        "miscounted", "zipfile does not look at the count, nor behind the last entry",
+        "open", "ZipFormatError: the central directory does not hold the entries", "read", _is_miscounted,
+    ),
+    Difference(
+        "directory runs over", "its last entry is not whole",
+        "open", "ZipFormatError: names or extra fields of the central directory entry", "read", _directory_runs_over,
+    ),
+    Difference(
+        "two zip64 blocks", "zipfile takes values of both, one after the other",
+        "open", "ZipFormatError: members overlap", "read", _has_two_zip64,
+    ),
+    Difference(
+        "extra field behind the zip64 block", "a block runs over, behind the only one that opening needs",
+        "open", "read", "BadZipFile: Corrupt extra field", _has_cut_extra,
+    ),
+    Difference(
+        "bytes before the archive", "offsets fit neither the file's start nor a position that was asked for",
+        "open", "ZipFormatError: (bytes stand before|the central directory is not where)", "read",
+        lambda case: case.theirs_open.zip.start_dir != _offset_claimed(case.data)
+        or not case.data.startswith(b"PK\3\4"),
+    ),
+    Difference(
+        "zip64 records", "locator, zip64 end record and end record must agree (CVE-2025-8291)",
+        "open", "ZipFormatError: the (zip64 locator|end record|zip64 end|end of central directory)", "read", _has_locator,
+    ),
+    Difference(
+        "split archive", "zipfile ignores the numbers of disks",
+        "open", "UnsupportedError: the archive is split", "read", _disks,
+    ),
+    Difference(
+        "control characters", "a NUL ends a name for zipfile; others forge listings",
+        "open", "ZipFormatError: a member's name holds a control character", "read", _has_control,
+    ),
+    Difference(
+        "zip64 extra field", "values that deny the 32-bit ones, or are missing",
+        "open", "ZipFormatError: the zip64 extra field", "read", _has_zip64,
+    ),
+    Difference(
+        "Unicode path", "zipfile before 3.13 does not look at Info-ZIP's second name",
+        "open", "ZipFormatError: a Unicode path is not UTF-8", "read", _has_unicode_path,
+    ),
+    Difference(
+        "empty zip64 archive", "np.load knows an archive by its first bytes, and not these",
+        "open", "read", "ValueError: This file contains pickled", lambda case: case.data.startswith(b"PK\6\6"),
+    ),
+    Difference(
+        "version needed", "zipfile refuses a number; npzkit reads what it can",
+        "open", "read", "NotImplementedError: zip file version", _always,
+    ),
+    # -- members ------------------------------------------------------------
+    Difference(
+        "local header", "programs that read front to back would see another member",
+        "member", "ZipFormatError: the local header and the central directory disagree", "read", _local_differs,
+    ),
+    Difference(
+        "local extra field", "sizes are looked for in a field whose blocks run over",
+        "member", "ZipFormatError: extra field .* runs over its end", "read", _is_cut_extra,
+    ),
+    Difference(
+        "local zip64 block", "it lacks a size that the header leaves to it",
+        "member", "ZipFormatError: the zip64 extra field lacks values", "read", _lacks_zip64,
+    ),
+    Difference(
+        "data descriptor", "zipfile does not look at it",
+        "member", "ZipFormatError: the data descriptor", "read", lambda case: bool(case.info.flag_bits & 8),
+    ),
+    Difference(
+        "data runs over", "the local extra field pushes the data onto what comes behind",
+        "member", "ZipFormatError: the member's data overlaps", "read", _runs_over,
+    ),
+    Difference(
+        "two sizes of a stored member", "zipfile takes one of them",
+        "member", "ZipFormatError: a stored member has two", "read",
+        lambda case: case.info.compress_type == 0 and case.info.file_size != case.info.compress_size,
+    ),
+    Difference(
+        "unreachable size", "more than deflate can make of these bytes; np.load reads what the array needs",
+        "member", "ZipFormatError: the member claims more", "read", _is_unreachable,
+    ),
+    Difference(
+        "refused flags", "patched or masked data, other disks: zipfile ignores some of them",
+        "member", "UnsupportedError: the member is encrypted, patched", "read",
+        lambda case: bool(case.info.flag_bits & 0x2061 or case.info.volume),
+    ),
+    Difference(
+        "no array", "a .npy member that is no array comes back as bytes from np.load",
+        "member", "NpyFormatError: (the magic string|EOF: reading magic string)", "read", _returned_bytes,
+    ),
+    Difference(
+        "bytes behind the array", "np.load does not look at them, and then not at the CRC",
+        "member", "NpyFormatError: bytes follow the array", "read", _is_longer,
+    ),
+    Difference(
+        "inexact stream", "bytes left, no end mark, or more data than the member's size; zipfile stops at that",
+        "member", "ZipFormatError: (the compressed stream|the .* stream ends early|the LZMA properties|.*damaged)", "read", _is_inexact,
+    ),
+    Difference(
+        "name of the dtype", "a void array whose attributes are damaged may be one of ml_dtypes",
+        "member", "ZipFormatError: (a key-value|extra field .* runs over)", "read",
+        lambda case: case.theirs.dtype.type is np.void and _has_odd_extra(case),
+    ),
+    Difference(
+        "method", "Deflate64 and Zstandard are nothing this zipfile reads",
+        "member", "read", "NotImplementedError: That compression method", _always,
+    ),
+    Difference(
+        "name's encoding", "zipfile compares names as decoded by each header's own flag, npzkit as bytes",
+        "member", "read", "(BadZipFile: File name in directory|UnicodeDecodeError)",
+        lambda case: bool((_local(case)[2] ^ case.info.flag_bits) & 0x800),
+    ),
+    # -- NPY headers, bare or in a member ------------------------------------
+    Difference(
+        "no plain literal", "text that numpy never writes and Python evaluates",
+        "header", "NpyFormatError: (Cannot parse header|Header is not|Header does not)", "read", _is_no_plain_literal,
+    ),
+    Difference(
+        "foreign descr", "np.dtype's own language beyond what numpy writes",
+        "header", "NpyFormatError: (descr is not|a subarray can only)", "read", _is_foreign_descr,
+    ),
+    Difference(
+        "odd shape", "booleans are integers for numpy, and negative lengths may cancel out",
+        "header", "NpyFormatError: shape is not valid", "read", _has_odd_shape,
+    ),
+    Difference(
+        "giant nothing", "items without bytes: no file backs their number",
+        "header", "LimitExceededError: the array claims", "read", _is_large_nothing,
+    ),
+    Difference(
+        "extent of nothing", "bounded as if its items had a byte, for all ways to handle it alike",
+        "header", "NpyFormatError: shape is too large", "read", lambda case: case.theirs.itemsize == 0,
+    ),
+    Difference(
+        "header limit in bytes", "numpy counts the characters of UTF-8",
+        "header", "LimitExceededError: Header info length", "read", _is_long_in_bytes,
+    ),
+    Difference(
+        "blanks", "Python's parser counts those at a line's beginning as indentation",
+        "header", "read", "ValueError: (Cannot parse header|start )", _has_blank_lines,
+    ),
+    # -- npzkit's own ways ----------------------------------------------------
+    Difference(
+        "attributes", "damaged attributes keep a member from being described, not its data from being read",
+        "ways", "ZipFormatError: (a key-value|extra field .* runs over)", "read", _has_odd_extra,
+    ),
+)  # fmt: skip
+
+
+def _offset_claimed(data: bytes) -> int:
+    at = data.rfind(b"PK\5\6")
+    if data[at - 20 : at - 16] == b"PK\6\7" and at >= 76:
+        return int.from_bytes(data[at - 76 + 48 : at - 76 + 56], "little")
+    return int.from_bytes(data[at + 16 : at + 20], "little")

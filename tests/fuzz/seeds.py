@@ -1,0 +1,163 @@
+"""Inputs to begin with: the small fixtures, and archives that are made on the fly."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import npzkit
+import numpy as np
+from forge import Member, archive, npy, sozip
+
+__all__ = ["FINDINGS", "seeds_of"]
+
+FOLDER = Path(__file__).parent.parent.parent / "fixtures"
+FINDINGS = FOLDER / "fuzz"
+"""What violated the oracle once, by target."""
+_LARGEST = 4096
+"""Bytes of the largest fixture that is taken: small inputs run often."""
+
+
+def _arrays() -> dict[str, np.ndarray]:
+    record = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,)), ("tag", "S3")])
+    record["id"] = [1, 2, 3]
+    return {
+        "x": np.arange(6, dtype="<i4").reshape(2, 3),
+        "fortran": np.asfortranarray(np.arange(6, dtype="<f4").reshape(3, 2)),
+        "big": np.arange(3, dtype=">i8"),
+        "empty": np.zeros((0, 3)),
+        "scalar": np.float64(2.5),
+        "text": np.array(["a", "bcd"]),
+        "bytes": np.array([b"a", b"bcd"]),
+        "when": np.arange("2020-01", "2020-04", dtype="M8[M]"),
+        "record": record,
+        "none": np.zeros(3, "S0"),
+    }
+
+
+def npy_seeds() -> list[bytes]:
+    """Return NPY files of every kind, the fixture of Python 2 among them."""
+    files = [npy(array) for array in _arrays().values()]
+    for version in ((2, 0), (3, 0)):
+        stream = io.BytesIO()
+        np.lib.format.write_array(stream, np.arange(3.0), version)
+        files.append(stream.getvalue())
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.array([1, None], object))
+    files.append(stream.getvalue())
+    files.append((FOLDER / "python2_long.npy").read_bytes())
+    return files
+
+
+def _own(**options: object) -> bytes:
+    stream = io.BytesIO()
+    npzkit.save(stream, _arrays(), **options)
+    return stream.getvalue()
+
+
+class _Pipe:
+    """A stream that cannot seek, so that zipfile writes descriptors."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def write(self, data: bytes) -> int:
+        self.data += data
+        return len(data)
+
+    def flush(self) -> None:
+        pass
+
+
+def _by_zipfile() -> list[bytes]:
+    found = []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        pipe = _Pipe()
+        stream = io.BytesIO()
+        for target in (stream, pipe):
+            with zipfile.ZipFile(target, "w", method) as z:
+                z.comment = b"not JSON"
+                for key in ("x", "scalar"):
+                    with z.open(
+                        zipfile.ZipInfo(key + ".npy"), "w", force_zip64=target is pipe
+                    ) as member:
+                        member.write(npy(_arrays()[key]))
+                z.writestr(zipfile.ZipInfo("readme.txt"), b"a note")
+                z.writestr(zipfile.ZipInfo("größe/"), b"")
+        found += [stream.getvalue(), pipe.data]
+    return found
+
+
+def _appended() -> list[bytes]:
+    """Archives of two commits, and such whose second one is torn or edits the first."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.arange(5), "y": np.ones(2)}, metadata={"step": 1})
+    once = stream.getvalue()
+    with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+        w.add("z", np.arange(40.0), compression="deflated", attrs={"unit": "m", "n": [1, 2]})
+        w.commit()
+        w.add("x", np.arange(3), overwrite=True)
+        del w["y"]
+    twice = stream.getvalue()
+    junk = struct.pack("<4sHHHHLLH", b"\0\0\0\0", 0, 0, 2, 2, 92, len(once), 0)
+    return [twice, twice[:-1], twice[:-30], twice[: len(once) + 100], once + junk, once + once]
+
+
+def _indexed() -> list[bytes]:
+    """Deflated members with seek indexes, npzkit's and forged ones."""
+    stream = io.BytesIO()
+    big = (np.arange(6000) // 7 % 11).astype("u1").reshape(600, 10)
+    with npzkit.NpzWriter(stream, compression="deflated", chunk_size=4096) as w:
+        w["big"] = np.tile(big, (2, 1))
+        w["x"] = np.arange(3)
+    data = npy(np.zeros(3000, "u1"))
+    return [stream.getvalue(), sozip("a.npy", data, 1024), sozip("d/a.npy", data, 512)]
+
+
+def archive_seeds() -> list[bytes]:
+    """Return small archives by many programs, and of every state."""
+    try:
+        import ml_dtypes
+    except ImportError:
+        extension = []
+    else:
+        stream = io.BytesIO()
+        npzkit.save(stream, {"half": np.ones(3, ml_dtypes.bfloat16), "y": np.zeros(2)})
+        extension = [stream.getvalue()]
+    mini = npy(np.arange(4, dtype="u1"))
+    forged = [
+        archive(Member("a.npy", mini), Member("b.npy", mini, method=8)),
+        archive(
+            Member("a.npy", mini, descriptor="signed"),
+            Member("b.npy", mini, method=8, descriptor="64"),
+        ),
+        archive(Member("a.npy", mini), Member("b.npy", mini), zip64=True, comment=b'{"a": [1]}'),
+        archive(*[Member(f"m{i}.npy", mini, method=8 * (i % 2)) for i in range(5)], gap=b"gap"),
+        archive(Member("a", mini), Member("a.npy", mini), Member("readme.txt", b"hello")),
+        archive(Member("a.npy", npy(np.array([1, None], object)))),
+        archive(Member("a.npy", mini), Member("a.npy", npy(np.ones(2)))),
+        archive(),
+    ]
+    fixtures = [
+        path.read_bytes()
+        for path in sorted(FOLDER.glob("*.npz"))
+        if path.stat().st_size <= _LARGEST
+    ]
+    own = [_own(), _own(compression="deflated"), _own(metadata={"a": [1, None, "ä"]})]
+    return [
+        *own,
+        *_by_zipfile(),
+        *_appended(),
+        *_indexed(),
+        *extension,
+        *forged,
+        *fixtures,
+    ]
+
+
+def seeds_of(target: str) -> tuple[bytes, ...]:
+    """Return what a target begins with: its findings, and what is made for it."""
+    findings = [path.read_bytes() for path in sorted(FINDINGS.glob(f"{target}-*"))]
+    return *(npy_seeds() if target == "npy" else archive_seeds()), *findings

@@ -1,0 +1,69 @@
+"""A little fuzzing of everything that reads strangers' bytes; `tests/fuzz` does more of it."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import oracle
+import pytest
+from forge import Member, archive
+from seeds import FINDINGS
+
+from fuzz import Tally, loop
+
+FOUND = sorted(path.name for path in FINDINGS.iterdir())
+RUNS = {"npy": 8000, "archive": 800, "append": 1500}
+"""A few seconds of each."""
+
+
+def small(array: np.ndarray) -> bytes:
+    """Return an NPY file without padding."""
+    text = f"{np.lib.format.header_data_from_array_1_0(array)}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text + array.tobytes()
+
+
+SMALL = archive(
+    Member("a.npy", small(np.arange(3, dtype="<i2"))),
+    Member("b.npy", small(np.ones(2, "u1")), method=8, descriptor="signed"),
+    comment=b'{"n":1}',
+)
+
+
+@pytest.fixture(autouse=True)
+def _recorded():
+    with oracle.recorded_warnings():
+        yield
+
+
+@pytest.mark.parametrize("target", RUNS)
+def test_mutated_files(target):
+    """Any file is an NpzkitError, or what np.load reads, but for the documented differences."""
+    tally = Tally(target, RUNS[target])
+    loop(tally, seed=0)
+    assert tally.count == RUNS[target]
+    assert len(tally.outcomes) > 5
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_was_found_once(name):
+    """What violated this once does so no more, in any way there is."""
+    target = name.partition("-")[0]
+    assert oracle.check(target, (FINDINGS / name).read_bytes(), thorough=True)
+
+
+@pytest.mark.parametrize("target", ["archive", "append"])
+def test_cut_at_every_byte(target):
+    """Wherever an archive was cut, it is refused, or read, appended to and repaired rightly."""
+    for size in range(len(SMALL)):
+        oracle.check(target, SMALL[:size], thorough=size % 16 == 0)
+
+
+@pytest.mark.parametrize("target", ["archive", "append"])
+def test_every_bit_flipped(target):
+    """Whichever bit of an archive is wrong, it is refused, or read, appended to and repaired rightly."""
+    for position in range(len(SMALL)):
+        for bit in range(8):
+            data = bytearray(SMALL)
+            data[position] ^= 1 << bit
+            oracle.check(target, bytes(data))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from npzkit import errors, format
 from npzkit.drop_ins import load, savez, savez_compressed
 from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
-from npzkit.info import ArrayInfo
+from npzkit.info import ArchiveInfo, ArrayInfo
 from npzkit.limits import Limits
 from npzkit.npzfile import NpzFile, open
 from npzkit.npzwriter import NpzWriter
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AmbiguousArchiveWarning",
+    "ArchiveInfo",
     "ArrayInfo",
     "LazyArray",
     "Limits",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs import STORED, method_name
+from npzkit.codecs import METHOD_NAMES, STORED, method_name
 from npzkit.extension_dtypes import restored_dtype
 from npzkit.format.header import NpyHeader
 from npzkit.metadata import user_attrs
@@ -18,7 +18,53 @@ from npzkit.zip.layout import ALIGNMENT
 _KEY_LENGTH = 80
 """Characters of a key that a table shows: every row is as wide as the longest."""
 
-__all__ = ["ArrayInfo", "describe", "format_size", "format_summary", "printable", "short_dtype"]
+__all__ = [
+    "ArchiveInfo",
+    "ArrayInfo",
+    "describe",
+    "format_size",
+    "format_summary",
+    "printable",
+    "short_dtype",
+]
+
+
+class ArchiveInfo(NamedTuple):
+    """An archive as a file: where its parts lie, in bytes from the file's start.
+
+    Attributes
+    ----------
+    path : str or None
+        None where it was not opened by a path or a named file.
+    size : int
+        Bytes of the whole file.
+    member_count : int
+    start_offset : int
+        Where the archive begins: behind other data, maybe.
+    directory_offset : int
+        Where its central directory begins.
+    directory_size : int
+        Bytes of the directory's entries.
+    end_offset : int
+        Where it ends, behind the end record and its comment.
+    dead_size : int
+        Bytes of nothing that is listed: replaced and removed arrays.
+    torn_size : int
+        Bytes behind the end: an append that was not finished, or something else.
+    comment : bytes
+        The archive's comment, which is the metadata's JSON where there is any.
+    """
+
+    path: str | None
+    size: int
+    member_count: int
+    start_offset: int
+    directory_offset: int
+    directory_size: int
+    end_offset: int
+    dead_size: int
+    torn_size: int
+    comment: bytes
 
 
 class ArrayInfo(NamedTuple):
@@ -53,6 +99,8 @@ class ArrayInfo(NamedTuple):
         deflated with a seek index. `NpzFile.lazy` reads parts of others too.
     attrs : mapping of str to object
         The attributes it was saved with.
+    why_not_mappable : str or None
+        What keeps a file's member from being mapped.
     """
 
     key: str
@@ -68,6 +116,15 @@ class ArrayInfo(NamedTuple):
     aligned: bool
     seekable: bool
     attrs: Mapping[str, Any]
+
+    @property
+    def why_not_mappable(self) -> str | None:
+        """What keeps `NpzFile.memmap` from mapping it; None where the file can be mapped."""
+        if self.dtype is None:
+            return "it is not an array"
+        if self.dtype.hasobject:
+            return "it holds Python objects"
+        return None if self.method == METHOD_NAMES[STORED] else f"it is {self.method}"
 
 
 def describe(

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.codecs import METHOD_NAMES, STORED, crc32
+from npzkit.codecs import crc32
 from npzkit.disk import File
 from npzkit.errors import NotMappableError, NpzkitError, StaleArchiveError
 from npzkit.info import ArrayInfo
@@ -225,12 +225,11 @@ def _filename(source: Source) -> Any:
 
 def why_not_mappable(info: ArrayInfo, source: Source) -> tuple[str, str] | None:
     """Return the reason, and what else there is to do about it."""
-    if info.dtype is None:
-        return "it is not an array", ""
-    if info.dtype.hasobject:
-        return "it holds Python objects", ""
-    if info.method != METHOD_NAMES[STORED]:
-        return f"it is {info.method}", ", or store it: npzkit.repack(path, compression='stored')"
+    reason = info.why_not_mappable
+    if reason is not None:
+        is_compressed = info.dtype is not None and not info.dtype.hasobject
+        remedy = ", or store it: npzkit.repack(path, compression='stored')"
+        return reason, remedy if is_compressed else ""
     if not isinstance(source, FileSource):
         return "the archive was not opened from a file", ", or open the archive by its path"
     return None

@@ -26,7 +26,7 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.info import ArrayInfo, describe, format_summary
+from npzkit.info import ArchiveInfo, ArrayInfo, describe, format_summary
 from npzkit.keys import keys_of, member_of
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.metadata import parse_attrs, parse_metadata
@@ -431,6 +431,44 @@ class NpzFile(Mapping[str, Any]):
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
         return describe(key, entry, header, start, attrs, indexed=indexed)
+
+    def archive_info(self) -> ArchiveInfo:
+        """Return what is known of the archive as a file, dead space included.
+
+        Raises
+        ------
+        NpzkitError
+            The file changed, or the archive is closed.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"w": np.zeros(3)})
+        >>> info = npzkit.open(stream).archive_info()
+        >>> info.member_count, info.size == info.end_offset, info.dead_size
+        (1, True, 0)
+        """
+        self._check_open()
+        from npzkit.zip.editing import dead_size
+
+        directory = self._directory
+        try:
+            dead = dead_size(self._source, directory)
+        except NpzkitError as error:
+            raise self._explain(error, None) from error.__cause__
+        return ArchiveInfo(
+            path=self._path,
+            size=self._source.file_size,
+            member_count=len(directory.entries),
+            start_offset=directory.start_offset,
+            directory_offset=directory.directory_offset,
+            directory_size=directory.size,
+            end_offset=directory.end_offset,
+            dead_size=dead,
+            torn_size=max(self._source.file_size - directory.end_offset, 0),
+            comment=directory.comment,
+        )
 
     def summary(self) -> str:
         """Return a table of the members: key, shape, dtype, size, method.

@@ -40,7 +40,15 @@ from npzkit.metadata import parse_attrs
 from npzkit.parallel import read_blocks, run
 from npzkit.source import Source
 from npzkit.streaming import check_nbytes, is_array, read_pickled, read_stream_header
-from npzkit.window import HEADER_START, Window, aligned, read_usual, read_window
+from npzkit.window import (
+    HEADER_START,
+    HEADS_SIZE,
+    Window,
+    aligned,
+    find_usual_header,
+    read_usual,
+    read_window,
+)
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member import (
@@ -360,6 +368,12 @@ class MemberReader:
 
     def find_header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
         """Return what `header` does, without a word on a header of Python 2's."""
+        check_entry(entry, self.size_limit)
+        room = entry.end_offset - entry.header_offset
+        heads = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
+        usual = find_usual_header(heads, entry, self.header_limit)
+        if usual is not None:
+            return usual
         stream = self.open_stream(entry, verify=False)
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):

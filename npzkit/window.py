@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs import STORED, crc32, inflate_library
-from npzkit.format.header import MAGIC_PREFIX, parse_header
+from npzkit.codecs import DEFLATED, STORED, crc32, inflate_library
+from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
 from npzkit.source import Source
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import (
@@ -32,6 +32,7 @@ __all__ = [
     "SPAN_SIZE",
     "Window",
     "aligned",
+    "find_usual_header",
     "read_usual",
     "read_window",
 ]
@@ -183,6 +184,48 @@ def read_usual_deflated(
     return _array_of(data, entry, header_limit)
 
 
+def find_usual_header(
+    heads: bytes, entry: Entry, header_limit: int | None
+) -> tuple[NpyHeader, int] | None:
+    """Return the NPY header of an unremarkable member, and where its data begins in the file.
+
+    As `read_usual`, of a member of any size whose first `HEADS_SIZE` bytes are
+    `heads`: 5 microseconds, where a stream takes 25.
+    """
+    flags, method = entry.flags, entry.method
+    try:
+        local = LOCAL_FIELDS.unpack_from(heads)
+    except struct.error:
+        return None
+    name_end = LOCAL_HEADER_SIZE + local[6]
+    start = name_end + local[7]
+    if (
+        local[0] != LOCAL_HEADER_SIGNATURE
+        or (local[1:6] != entry[2:7] and not _has_forced_zip64(heads, name_end, local, entry))
+        or heads[LOCAL_HEADER_SIZE:name_end] != entry.raw_name
+        or method not in (STORED, DEFLATED)
+        or flags & ~(FLAG_UTF8 if method == STORED else _USUAL_DEFLATED_FLAGS)
+        or entry.header_offset + start + entry.compressed_size > entry.end_offset
+    ):
+        return None
+    data = heads[start : start + entry.compressed_size]
+    if method == DEFLATED:
+        try:
+            data = inflate_library.decompressobj(-15).decompress(data, HEADS_SIZE)
+        except inflate_library.error:
+            return None
+    header = _header_of(data, header_limit)
+    if (
+        header is None
+        or header.python2
+        or header.dtype.hasobject
+        or not header.nbytes
+        or header.data_offset + header.nbytes != entry.uncompressed_size
+    ):
+        return None
+    return header, entry.header_offset + start
+
+
 def _inflate(data: memoryview, size: int) -> bytes | None:
     """Inflate a whole stream of exactly `size` bytes; None for anything else."""
     decoder = inflate_library.decompressobj(-15)
@@ -196,19 +239,10 @@ def _inflate(data: memoryview, size: int) -> bytes | None:
 
 def _array_of(data: bytes, entry: Entry, header_limit: int | None) -> np.ndarray[Any, Any] | None:
     """Make an array of a member's bytes, where its header is unremarkable."""
-    try:
-        magic, major, length = HEADER_START.unpack_from(data)
-    except struct.error:
+    header = _header_of(data, header_limit)
+    if header is None:
         return None
-    start = length + 10
-    if (
-        magic != MAGIC_PREFIX
-        or major != 1
-        or (header_limit is not None and length > header_limit)
-        or start > len(data)
-    ):
-        return None
-    _, shape, fortran_order, dtype, _, nbytes, python2 = parse_header(data[:start])
+    _, shape, fortran_order, dtype, start, nbytes, python2 = header
     if (
         start + nbytes != len(data)
         or python2
@@ -221,6 +255,23 @@ def _array_of(data: bytes, entry: Entry, header_limit: int | None) -> np.ndarray
     memory = np.empty(nbytes, np.uint8)
     memory.data[:] = memoryview(data)[start:]
     return np.ndarray(shape, dtype, memory, order="F" if fortran_order else "C")
+
+
+def _header_of(data: bytes, header_limit: int | None) -> NpyHeader | None:
+    """Parse the header of version 1.0 that a member's bytes begin with, if there is one."""
+    try:
+        magic, major, length = HEADER_START.unpack_from(data)
+    except struct.error:
+        return None
+    start = length + 10
+    if (
+        magic != MAGIC_PREFIX
+        or major != 1
+        or (header_limit is not None and length > header_limit)
+        or start > len(data)
+    ):
+        return None
+    return parse_header(data[:start])
 
 
 def _has_forced_zip64(heads: bytes, name_end: int, local: tuple[Any, ...], entry: Entry) -> bool:

@@ -325,3 +325,36 @@ def test_limits_hold_for_many():
             assert npz.load_all(npz.files[:0]) == {}
     with pytest.raises(LimitExceededError):
         npzkit.open(data, limits=npzkit.Limits(total_size=5000))
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("case", [*WRONG, *UNUSUAL])
+def test_headers_are_read_either_way_alike(case, method, monkeypatch):
+    """What info tells, or raises, is the same whether a member's headers are read fast or not."""
+    if case in WRONG:
+        member = Member(**{"name": "x.npy", "data": DATA, "method": method, **WRONG[case]})
+    else:
+        member = UNUSUAL[case]
+        member = member if method == 0 else Member(member.name, member.data, method=method)
+    data = archive(Member("first.npy", DATA), member)
+
+    def told():
+        with npzkit.open(data) as npz:
+            try:
+                return npz.info(npz.files[1])
+            except NpzkitError as error:
+                return type(error), str(error)
+
+    fast = told()
+    monkeypatch.setattr("npzkit.reader.find_usual_header", lambda *args: None)
+    assert fast == told()
+
+
+@pytest.mark.parametrize("save", [npzkit.save, npzkit.savez, npzkit.savez_compressed, np.savez])
+def test_headers_of_usual_members_are_read_the_fast_way(save, monkeypatch):
+    """No stream is opened to tell what npzkit's and NumPy's members are."""
+    stream = io.BytesIO()
+    save(stream, **({"arrays": {"x": X}} if save is npzkit.save else {"x": X}))
+    monkeypatch.setattr("npzkit.reader.MemberStream", None)
+    with npzkit.open(stream) as npz:
+        assert npz.info("x").shape == X.shape

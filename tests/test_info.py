@@ -1,0 +1,58 @@
+"""What is told of an archive and its members without reading an array."""
+
+from __future__ import annotations
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import NotMappableError
+
+
+def test_an_archive_tells_where_its_parts_lie(tmp_path):
+    """Sizes and offsets are the file's; what was removed is dead, what follows the end torn."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(10_000), "y": np.zeros(5000)}, metadata={"step": 1})
+    with npzkit.open(path) as npz:
+        whole = npz.archive_info()
+    assert (whole.path, whole.size, whole.member_count) == (str(path), path.stat().st_size, 2)
+    assert (whole.start_offset, whole.end_offset) == (0, whole.size)
+    assert (whole.dead_size, whole.torn_size, whole.comment) == (0, 0, b'{"step":1}')
+    assert path.read_bytes()[whole.directory_offset :].startswith(b"PK\x01\x02")
+    with npzkit.NpzWriter(path, mode="a") as w:
+        del w["y"]
+    with open(path, "ab") as file:
+        file.write(b"torn")
+    with pytest.warns(npzkit.TornArchiveWarning), npzkit.open(path) as npz:
+        cut = npz.archive_info()
+    assert cut.member_count == 1
+    assert 40_000 < cut.dead_size < 41_000
+    assert cut.torn_size == 4
+
+
+def test_an_archive_behind_other_data(tmp_path):
+    """Where the archive begins is told, and what lies before it is no dead space."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    path.write_bytes(b"front" + path.read_bytes())
+    with open(path, "rb") as file:
+        file.seek(5)
+        info = npzkit.open(file).archive_info()
+    assert (info.start_offset, info.dead_size) == (5, 0)
+
+
+def test_why_a_member_cannot_be_mapped(tmp_path, fixtures):
+    """info gives the reason that memmap gives."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)}, compression="deflated")
+    for file, key, reason in (
+        (path, "x", "it is deflated"),
+        (fixtures / "numpy_object.npz", "objects", "it holds Python objects"),
+        (fixtures / "zipfile_names.npz", "readme.txt", "it is not an array"),
+        (fixtures / "7zip_lzma.npz", "x", "it is lzma"),
+    ):
+        with npzkit.open(file) as npz:
+            assert npz.info(key).why_not_mappable == reason
+            with pytest.raises(NotMappableError, match=reason):
+                npz.memmap(key)
+    with npzkit.open(fixtures / "numpy_savez.npz") as npz:
+        assert npz.info("x").why_not_mappable is None

@@ -59,7 +59,8 @@ LAYERS = [
     {"drop_ins"},
     {""},
     {"cli", "cli.output", "cli.tour"},
-    {"cli.touring", "cli.maintaining"},
+    {"cli.opening"},
+    {"cli.touring", "cli.maintaining", "cli.listing"},
     {"cli.commands", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or lower ones."""

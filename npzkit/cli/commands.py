@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
+import warnings
 from typing import Any
 
 import click
 
 import npzkit
+from npzkit.cli.output import printable
 
 __all__ = ["Commands", "npzkit_command", "run"]
 
 _WHERE = {
     "demo": "touring",
+    "info": "listing",
+    "ls": "listing",
     "repack": "maintaining",
     "repair": "maintaining",
+    "tree": "listing",
     "verify": "maintaining",
 }
 """The module of `npzkit.cli` in which each command is a function of its name."""
@@ -41,7 +47,7 @@ class Commands(click.Group):
 )
 @click.version_option(npzkit.__version__, prog_name="npzkit")
 def npzkit_command() -> None:
-    """Check .npz archives, mend them and write them anew.
+    """Look into .npz archives, compare and check them, mend them and write them anew.
 
     Every command has --help with an example. --debug, anywhere, shows where an
     error came from.
@@ -58,6 +64,7 @@ def run(arguments: list[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_debugging = _take_debug(arguments)
+    _prepare_streams()
     try:
         code = npzkit_command.main(arguments, "npzkit", standalone_mode=False)
         sys.stdout.flush()
@@ -75,6 +82,23 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("npzkit: interrupted", err=True)
         return 130
     return code if isinstance(code, int) else 0
+
+
+def _prepare_streams() -> None:
+    """Let what an encoding lacks be escaped, and a warning be one line."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
+
+
+def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
+    click.echo(f"npzkit: warning: {_in_a_line(str(message))}", err=True)
+
+
+def _in_a_line(text: str) -> str:
+    """Return a message so that it takes one line and cannot control the terminal."""
+    return printable(" ".join(text.split()))
 
 
 def _take_debug(arguments: list[str]) -> bool:
@@ -98,11 +122,13 @@ def _report(error: Exception) -> int:
         text, code = error.format_message(), error.exit_code
     elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
         text, code = _os_text(error), 2
+    elif isinstance(error, npzkit.errors.MemberNotFoundError):
+        text, code = str(error), 2
     elif isinstance(error, OSError) and not isinstance(error, npzkit.NpzkitError):
         text = _os_text(error)
     else:
         text = str(error)
-    click.echo(f"npzkit: {' '.join(text.split())}", err=True)
+    click.echo(f"npzkit: {_in_a_line(text)}", err=True)
     return code
 
 

@@ -8,21 +8,41 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-__all__ = ["console", "format_ratio", "format_size", "json_option", "print_json", "print_table",
-           "printable", "progress"]  # fmt: skip
+__all__ = [
+    "can_print",
+    "colour",
+    "console",
+    "format_ratio",
+    "format_size",
+    "json_option",
+    "print_fields",
+    "print_json",
+    "print_table",
+    "printable",
+    "progress",
+    "terminal_width",
+]
 
 _BAR_AFTER = 1.0
 """Seconds of work that are waited for without a bar."""
 _PIPE_WIDTH = 200
-"""Columns of a table that no terminal bounds."""
+"""Columns for rich where no terminal bounds them."""
+_CELL_WIDTH = 100
+"""Columns of a cell up to which others are padded, where no terminal bounds them."""
+_LEAST_WIDTH = 6
+"""Columns that a table's column keeps on a narrow terminal."""
+_GAP = "  "
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
 
@@ -37,31 +57,178 @@ def console(*, stderr: bool = False) -> Any:
     return found
 
 
+def colour(text: str, **style: Any) -> str:
+    """Return text with a style of click's, where the output is a terminal and wants it."""
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return click.style(text, **style) if wanted else text
+
+
+def terminal_width() -> int | None:
+    """Return the columns there are, or None where nothing bounds them."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    if not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
+
+
+def can_print(text: str) -> bool:
+    """Whether the standard output's encoding has these characters."""
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def print_json(value: Any) -> None:
-    """Write a value as JSON, a line break at the end."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """Write a value as JSON, a line break at the end; what is not finite as null."""
+    click.echo(json.dumps(_finite(value), indent=2, default=str))
+
+
+def _finite(value: Any) -> Any:
+    """Return what JSON has no numbers for as None, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return value
 
 
 def print_table(
     columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str = ""
 ) -> None:
-    """Print a table; a column is its heading, or heading and ``"right"``."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
+    """Print a table; a column is its heading, or heading and ``"right"``.
 
-    table = Table(box=box.SIMPLE_HEAD, title=title or None, pad_edge=False, title_justify="left")
-    for column in columns:
-        heading, side = (column, "left") if isinstance(column, str) else column
-        table.add_column(heading, justify=side, overflow="fold")  # type: ignore[arg-type]
+    Cells are taken as they are: `printable` text. A hundred thousand rows take
+    half a second. On a narrow terminal the widest columns are folded, and where
+    that does not do, each row becomes a few lines.
+    """
+    headings = [column if isinstance(column, str) else column[0] for column in columns]
+    sides = ["left" if isinstance(column, str) else column[1] for column in columns]
+    widths = _fit([headings, *rows])
+    lines = [title] if title else []
+    limit = terminal_width()
+    if limit is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > limit:
+        click.echo("\n".join([*lines, *_stacked(headings, rows)]))
+        return
+    lines += [colour(line, bold=True) for line in _lay_out(headings, widths, sides)]
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
+        lines += _lay_out(row, widths, sides)
+    click.echo("\n".join(lines))
+
+
+def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each cell that has something, its heading before it."""
+    pairs = [
+        [(f"{heading}:", cell) for heading, cell in zip(headings, row, strict=True) if cell]
+        for row in rows
+    ]
+    widths = _fit([pair for group in pairs for pair in group])
+    lines = []
+    for group in pairs:
+        for pair in group:
+            lines += _lay_out(pair, widths, ["left", "left"])
+        lines.append("")
+    return lines
+
+
+def print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    """Print names and what they stand for, a line each."""
+    widths = _fit(fields)
+    lines: list[str] = []
+    for field in fields:
+        lines += _lay_out(field, widths, ["left", "left"])
+    click.echo("\n".join(lines))
+
+
+def _fit(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the width of each column, the widest narrowed to what the terminal has."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    limit = terminal_width()
+    if limit is None:
+        return [min(width, _CELL_WIDTH) for width in widths]
+    room = limit - len(_GAP) * (len(widths) - 1)
+    while sum(widths) > room and max(widths) > _LEAST_WIDTH:
+        widest = max(widths)
+        others = [width for width in widths if width < widest]
+        excess = -((room - sum(widths)) // widths.count(widest))
+        least = max([_LEAST_WIDTH, *others])
+        widths = [max(least, widest - excess) if width == widest else width for width in widths]
+    return widths
+
+
+def _lay_out(row: Sequence[str], widths: Sequence[int], sides: Sequence[str]) -> list[str]:
+    """Return the lines of one row."""
+    if all(len(cell) <= width and cell.isascii() for cell, width in zip(row, widths, strict=True)):
+        cells = [
+            cell.rjust(width) if side == "right" else cell.ljust(width)
+            for cell, width, side in zip(row, widths, sides, strict=True)
+        ]
+        return [_GAP.join(cells).rstrip()]
+    is_bound = terminal_width() is not None
+    folded = [
+        _fold(cell, width) if is_bound else [cell] for cell, width in zip(row, widths, strict=True)
+    ]
+    return [
+        _GAP.join(
+            _padded(cells[number] if number < len(cells) else "", width, side)
+            for cells, width, side in zip(folded, widths, sides, strict=True)
+        ).rstrip()
+        for number in range(max(map(len, folded)))
+    ]
+
+
+def _padded(cell: str, width: int, side: str) -> str:
+    space = " " * (width - _width(cell))
+    return space + cell if side == "right" else cell + space
+
+
+def _fold(cell: str, width: int) -> list[str]:
+    """Cut a cell into lines, behind a space, comma or slash where one is near."""
+    lines = []
+    while _width(cell) > width:
+        size = end = _cut(cell, width)
+        for place in range(size, size // 2, -1):
+            if cell[place - 1] in " ,/":
+                end = place
+                break
+        lines.append(cell[:end].rstrip())
+        cell = cell[end:]
+    return [*lines, cell]
+
+
+def _cut(text: str, width: int) -> int:
+    """Return how many characters fit, at least one."""
+    taken = 0
+    for count, character in enumerate(text):
+        taken += _width(character)
+        if taken > width:
+            return max(count, 1)
+    return len(text)
+
+
+def _width(text: str) -> int:
+    """Return the columns that text takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else
+        2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )  # fmt: skip
 
 
 def printable(text: str) -> str:
     """Return text from a file so that it cannot control the terminal."""
-    return text if text.isprintable() else repr(text)[1:-1]
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
 
 
 def format_size(size: int) -> str:
@@ -82,23 +249,19 @@ def format_ratio(compressed_size: int, size: int) -> str:
 @contextlib.contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show a bar while the block calls what it is given with done and total bytes."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
     begin = time.monotonic()
-    bar = Progress(
-        TextColumn(what), BarColumn(), DownloadColumn(binary_units=True), TimeRemainingColumn(),
-        console=console(stderr=True), transient=True,
-    )  # fmt: skip
+    bar: Any = None
     task: Any = None
 
     def tell(done: int, total: int) -> None:
-        nonlocal task
-        if task is None:
+        nonlocal bar, task
+        if bar is None:
             if time.monotonic() - begin < _BAR_AFTER:
                 return
+            bar = _bar(what)
             bar.start()
             task = bar.add_task(what, total=total)
         bar.update(task, completed=done, total=total)
@@ -106,4 +269,15 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     try:
         yield tell
     finally:
-        bar.stop()
+        if bar is not None:
+            bar.stop()
+
+
+def _bar(what: str) -> Any:
+    """Make a bar: rich is imported for work that takes long."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn(what, markup=False), BarColumn(), DownloadColumn(binary_units=True),
+        TimeRemainingColumn(), console=console(stderr=True), transient=True,
+    )  # fmt: skip

@@ -59,7 +59,7 @@ def test_the_demo_finds_a_checkouts_data():
     """Run in a checkout, the demo needs no folder."""
     from npzkit.cli.tour import find_data
 
-    assert (find_data(Path(__file__).parent.parent / "fixtures") / "digits.npz").is_file()
+    assert (find_data(Path(__file__).parents[2] / "fixtures") / "digits.npz").is_file()
 
 
 def test_verify_tells_and_exits_by_what_it_found(fixtures, tmp_path):

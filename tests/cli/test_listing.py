@@ -1,0 +1,247 @@
+"""ls, tree and info: what is in an archive, told from headers alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+
+EVIL = "a\x9b31m\u202e[red]x[/red]"
+"""A name with a terminal's escape, a change of direction, and markup of rich's."""
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A path with arrays of several kinds, attributes and metadata."""
+    path = tmp_path / "model.npz"
+    with npzkit.NpzWriter(path, metadata={"step": 7, "about": "a\x9bb"}) as w:
+        w.add("layer/0/w", np.zeros((100, 200)), attrs={"unit": "m"})
+        w.add("layer/0/b", np.zeros(200, "f4"), compression="deflated")
+        w["top"] = np.arange(3)
+    return path
+
+
+def lines(result):
+    return result.out.splitlines()
+
+
+def test_ls_tells_each_array(cli, model):
+    """A line for each array, then totals and metadata; marks say what can be done with it."""
+    result = cli("ls", model)
+    assert (result.code, result.err) == (0, "")
+    heading, first, second, _, totals, metadata = lines(result)
+    assert heading.split() == ["key", "shape", "dtype", "size", "ratio", "method", "asm"]
+    assert first.split() == [
+        "layer/0/w", "(100,", "200)", "float64", "156.2", "KiB", "100", "%", "stored", "asm"
+    ]  # fmt: skip
+    assert second.split()[-1] == "---"
+    assert totals.startswith("3 members, 157.1 KiB, ")
+    assert metadata == r'metadata: {"step": 7, "about": "a\x9bb"}'
+
+
+def test_ls_sorts_and_chooses(cli, model):
+    """--sort puts the largest first, --glob leaves out what is not like it."""
+    keys = [line.split()[0] for line in lines(cli("ls", model, "--sort", "size"))[1:4]]
+    assert keys == ["layer/0/w", "layer/0/b", "top"]
+    found = cli("ls", model, "--glob", "layer/*", "--glob", "t?")
+    assert "top" not in found.out
+    assert "2 of 3 members" in found.out
+    assert [m["key"] for m in cli("ls", model, "--sort", "key", "--json").json()[0]["members"]] == [
+        "layer/0/b", "layer/0/w", "top"
+    ]  # fmt: skip
+
+
+def test_ls_long_and_json_tell_offsets_and_attributes(cli, model):
+    """-l and --json have what info has: places, CRCs, attributes."""
+    with npzkit.open(model) as npz:
+        info = npz.info("layer/0/w")
+    assert f"{info.crc32:08x}" in cli("ls", "-l", model).out
+    assert '{"unit": "m"}' in cli("ls", "-l", model).out
+    (archive,) = cli("ls", model, "--json").json()
+    assert archive["metadata"] == {"step": 7, "about": "a\x9bb"}
+    member = archive["members"][0]
+    assert (member["shape"], member["dtype"], member["attrs"]) == (
+        [100, 200], "float64", {"unit": "m"}
+    )  # fmt: skip
+    assert (member["data_offset"], member["mappable"]) == (info.data_offset, True)
+
+
+def test_ls_of_several_files(cli, model, fixtures):
+    """Each file has its name above its table."""
+    other = fixtures / "digits.npz"
+    assert [line for line in lines(cli("ls", model, other)) if line.endswith(":")] == [
+        f"{model}:", f"{other}:"
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_read_is_listed_and_told(cli, fixtures):
+    """An encrypted member has a row without a shape; why is said once; the code is 1."""
+    path = fixtures / "infozip_encrypted.npz"
+    for command in (["ls"], ["ls", "-l"], ["tree"]):
+        result = cli(*command, path)
+        assert result.code == 1
+        assert "x" in result.out
+        assert "encrypted" in result.err
+        assert result.err.count("\n") == 1
+    assert "encrypted" in cli("ls", path, "--json").json()[0]["members"][0]["error"]
+    assert cli("info", path).out.count("unreadable") == 1
+    assert cli("info", path, "x").code == 1
+
+
+def test_tree_shows_folders_with_sizes(cli, model):
+    """Folders end in a slash and have the sum of what is in them; one alone shares its line."""
+    assert lines(cli("tree", model))[1:] == [
+        "├── layer/0/  2, 157.0 KiB",
+        "│   ├── w  (100, 200) float64  156.2 KiB",
+        "│   └── b  (200,) float32  800 B",
+        "└── top  (3,) int64  24 B",
+    ]
+    assert len(lines(cli("tree", model, "--depth", "1"))) == 3
+    found = cli("tree", model, "--json").json()
+    assert (found["count"], found["folders"]["layer"]["folders"]["0"]["members"]) == (
+        3, ["layer/0/w", "layer/0/b"]
+    )  # fmt: skip
+
+
+def test_tree_of_odd_keys(cli, tmp_path):
+    """Keys deeper than any recursion, and one that is a folder too, are shown."""
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("/".join("d" * 20_000), "a", "a/b", "/", "//x", "d/d/y"):
+            archive.writestr(name, b"text")
+    result = cli("tree", path)
+    assert result.code == 0
+    assert "a  no array  4 B" in result.out
+    assert "└── b  no array  4 B" in result.out
+
+
+def test_info_of_an_archive(cli, model):
+    """Sizes, methods, dead space and metadata are told, and what came behind the end."""
+    with npzkit.NpzWriter(model, mode="a") as w:
+        del w["top"]
+    found = cli("info", model)
+    assert "members:       2\n" in found.out
+    assert "1 stored, 1 deflated" in found.out
+    facts = cli("info", model, "--json").json()
+    assert facts["dead_size"] > 24
+    assert facts["size"] == model.stat().st_size
+    assert facts["metadata"]["step"] == 7
+    assert facts["counts"]["mappable"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "texts"),
+    [
+        (
+            "numpy_savez.npz",
+            "y",
+            ["Fortran", "zip64 without need", "mappable:     yes", "byte 462"],
+        ),
+        ("numpy_savez_compressed.npz", "x", ["no: it is deflated", "no: a part costs"]),
+        ("sozipfile.npz", "big", ["yes, by its seek index", "(1024, 8)"]),
+        ("numpy_object.npz", "objects", ["object", "no: it holds Python objects"]),
+        ("zipfile_names.npz", "readme.txt", ["none: not an array", "6 bytes"]),
+        ("jar_descriptors.npz", "x", ["sizes behind the data"]),
+        ("numpy_records.npz", "table", ["('pos', '<f8', (3,))"]),
+    ],
+)
+def test_info_of_a_member(name, key, texts, cli, fixtures):
+    """Where it lies, who made it, and why it can or cannot be mapped."""
+    result = cli("info", fixtures / name, key)
+    assert result.code == 0
+    for text in texts:
+        assert text in result.out
+    assert cli("info", fixtures / name, key, "--json").json()["key"] == key
+
+
+def test_names_from_a_file_do_not_control_the_terminal(cli, tmp_path):
+    """Escapes in keys, metadata and attributes are shown, not sent; nothing is markup."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, metadata={EVIL: EVIL}) as w:
+        w.add(EVIL, np.zeros(2, [(EVIL, "i4")]), attrs={"x": EVIL})
+    for arguments in (["ls", path], ["ls", "-l", path], ["tree", path], ["info", path],
+                      ["info", path, EVIL], ["ls", path, "--json"], ["info", path, "nothing"]):  # fmt: skip
+        result = cli(*arguments)
+        assert "[red]x[/red]" in result.out + result.err
+        assert (result.out + result.err).replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("command", [["ls"], ["ls", "-l"], ["info"], ["tree"]])
+def test_a_narrow_terminal(command, cli, model, monkeypatch):
+    """On 60 columns no line is longer, and no column is lost."""
+    wide = cli(*command, model).out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = cli(*command, model).out
+    if command != ["tree"]:
+        table = [
+            line for line in lines(cli(*command, model)) if not line.startswith(("meta", "3 "))
+        ]
+        assert max(map(len, table)) <= 60
+    assert "".join(narrow.split()).count("float64") == "".join(wide.split()).count("float64")
+
+
+@pytest.mark.parametrize("command", ["ls", "tree", "info"])
+def test_wrong_files(command, cli, tmp_path):
+    """A missing file and a folder are wrong usage, an empty file is a problem; each in a line."""
+    (tmp_path / "empty.npz").write_bytes(b"")
+    more = {"show": ["x"], "diff": [tmp_path / "empty.npz"]}.get(command, [])
+    for path, code in ((tmp_path / "no.npz", 2), (tmp_path, 2), (tmp_path / "empty.npz", 1)):
+        result = cli(command, path, *more)
+        assert (result.code, result.out) == (code, "")
+        assert result.err.count("\n") == 1
+        assert result.err.startswith("npzkit: ")
+
+
+def test_standard_input(process, model):
+    """- is the standard input, a file or a pipe."""
+    with open(model, "rb") as file:
+        assert "3 members" in process("ls", "-", stdin=file).out
+    assert "3 members" in process("ls", "-", input=model.read_bytes()).out
+
+
+def test_output_that_nobody_reads_on(model, tmp_path):
+    """A reader that has enough, such as head, ends a command without a word."""
+    path = tmp_path / "many.npz"
+    npzkit.save(path, {f"k{n}": np.arange(3) for n in range(20_000)})
+    command = f"'{sys.executable}' -m npzkit ls '{path}' | head -n 2"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert found.stdout.count("\n") == 2
+    assert found.stderr == ""
+
+
+def test_a_torn_archive_is_a_warning_in_a_line(process, model):
+    """What is behind the end is said on the standard error stream; the table is whole."""
+    with open(model, "ab") as file:
+        file.write(b"torn")
+    result = process("ls", model)
+    assert result.code == 0
+    assert result.err.startswith("npzkit: warning: 4 bytes follow the end")
+    assert result.err.count("\n") == 1
+    assert "behind the end: 4 bytes" in process("info", model).out.replace("  ", " ")
+
+
+def test_an_encoding_that_lacks_letters(process, tmp_path):
+    """Letters that the output's encoding lacks are escaped, and branches drawn in ASCII."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"größe/Δ": np.zeros(2), "b": np.zeros(2)})
+    for command in ("ls", "tree"):
+        result = process(command, path, env={"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"})
+        assert result.code == 0
+        assert r"\u0394" in result.out
+    assert "|-- " in result.out
+
+
+def test_rich_is_not_imported_for_tables(process, model):
+    """Reading commands start without what they do not need."""
+    code = (
+        "import sys; from npzkit.cli.commands import run; "
+        f"run(['ls', {os.fspath(model)!r}]); "
+        "bad = {'rich', 'matplotlib'} & set(sys.modules); assert not bad, bad"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr

@@ -141,8 +141,6 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     allowance : Allowance
         Charged with what is read.
     """
-    if end - offset < LOCAL_HEADER_SIZE:
-        return None
     size = header_end(source.read_at(offset, LOCAL_HEADER_SIZE), 0)
     if size > end - offset:
         return None

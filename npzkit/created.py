@@ -168,7 +168,11 @@ class CreatedArray(abc.ABC):
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise ClosedArchiveError("the array is sealed, or its archive closed", key=self.key)
+            raise ClosedArchiveError(
+                "the array is sealed, or its archive closed",
+                key=self.key,
+                remedy="Write all of it within its with block, or add it anew with overwrite=True.",
+            )
 
     def _blocks(self, rows: np.ndarray[Any, Any]) -> Iterator[memoryview]:
         """Yield rows as bytes of the array's dtype, copying a block at a time if at all."""

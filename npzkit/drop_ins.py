@@ -11,7 +11,7 @@ import os
 import pickle
 from typing import Any
 
-from npzkit.errors import PickleRefusedError
+from npzkit.errors import NpzkitError, PickleRefusedError
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
@@ -85,8 +85,8 @@ def load(
     pickle_kwargs = {"encoding": encoding, "fix_imports": fix_imports}
     if isinstance(file, bytes):
         file = os.fsdecode(file)
+    is_path = not hasattr(file, "read")
     with contextlib.ExitStack() as stack:
-        is_path = not hasattr(file, "read")
         stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
@@ -102,15 +102,19 @@ def load(
             )
         if beginning != MAGIC_PREFIX:
             return _load_pickle(stream, file, allow_pickle, pickle_kwargs)
-        if mmap_mode:
-            limit = 2**64 if allow_pickle else max_header_size
-            return open_memmap(file, mode=mmap_mode, max_header_size=limit)
-        return read_array(
-            stream,
-            allow_pickle=allow_pickle,
-            pickle_kwargs=pickle_kwargs,
-            max_header_size=max_header_size,
-        )
+        try:
+            if mmap_mode:
+                limit = 2**64 if allow_pickle else max_header_size
+                return open_memmap(file, mode=mmap_mode, max_header_size=limit)
+            return read_array(
+                stream,
+                allow_pickle=allow_pickle,
+                pickle_kwargs=pickle_kwargs,
+                max_header_size=max_header_size,
+            )
+        except NpzkitError as error:
+            error.locate(path=file if is_path else None)
+            raise
 
 
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:

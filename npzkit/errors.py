@@ -5,24 +5,27 @@ never touches a file. A layer raises with what it knows (an offset, what was
 found); the layers above add what they know (the key, the path) with
 `NpzkitError.locate` on the way out, so that nobody has to pass a path down.
 
-======================== =============================== ======================
-class                    raised when                     is also a
-======================== =============================== ======================
-`FormatError`            bytes are not what they claim   ``ValueError``
-`NpyFormatError`         ... in an NPY header or array   ``ValueError``
-`ZipFormatError`         ... in the zip container        ``zipfile.BadZipFile``
-`ChecksumError`          a CRC-32 differs                ``zipfile.BadZipFile``
-`AmbiguousArchiveError`  two readings are possible       ``ValueError``
-`UnsupportedError`       valid, but not readable here    ``NotImplementedError``
-`LimitExceededError`     larger than `npzkit.Limits`     ``ValueError``
-`PickleRefusedError`     pickle needed, not allowed      ``ValueError``
-`UnsafeNameError`        a key that would not be safe    ``ValueError``
-`MemberNotFoundError`    no member has this key          ``KeyError``
-`ClosedArchiveError`     used after ``close()``          ``ValueError``
-`StaleArchiveError`      the file changed underneath     ``ValueError``
-`NotMappableError`       cannot be memory-mapped         ``ValueError``
-`ArchiveLockedError`     another writer has it           ``BlockingIOError``
-======================== =============================== ======================
+========================= =============================== =======================
+class                     raised when                     is also a
+========================= =============================== =======================
+`NpzkitError`             anything below                  ``Exception``
+`FormatError`             bytes are not what they claim   ``ValueError``
+`NpyFormatError`          ... in an NPY header or array   ``ValueError``
+`ZipFormatError`          ... in the zip container        ``zipfile.BadZipFile``
+`ChecksumError`           a CRC-32 differs                ``zipfile.BadZipFile``
+`AmbiguousArchiveError`   two readings are possible       ``ValueError``
+`UnsupportedError`        valid, but not readable here    ``NotImplementedError``
+`LimitExceededError`      larger than `npzkit.Limits`     ``ValueError``
+`PickleRefusedError`      pickle needed, not allowed      ``ValueError``
+`UnsafeNameError`         a key that would not be safe    ``ValueError``
+`MemberNotFoundError`     no member has this key          ``KeyError``
+`ClosedArchiveError`      used after ``close()``          ``ValueError``
+`StaleArchiveError`       the file changed underneath     ``ValueError``
+`NotMappableError`        cannot be memory-mapped         ``ValueError``
+`ArchiveLockedError`      another writer has it           ``BlockingIOError``
+`TornArchiveWarning`      an append was cut short; read   ``UserWarning``
+`AmbiguousArchiveWarning` a name comes twice; last read   ``UserWarning``
+========================= =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
 """

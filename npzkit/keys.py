@@ -5,15 +5,18 @@ Owns which keys may be written and how a key finds its member. Pure functions.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Container, Set
+from collections.abc import Container, Sequence, Set
 
-from npzkit.errors import UnsafeNameError
+from npzkit.errors import MemberNotFoundError, NpzkitError, UnsafeNameError
 
-__all__ = ["SUFFIX", "check_key", "check_keys", "keys_of", "member_of"]
+__all__ = ["SUFFIX", "check_key", "check_keys", "keys_of", "member_of", "missing"]
 
 SUFFIX = ".npy"
 _NAME_MAX_SIZE = 0xFFFF
+_SUGGESTION_COUNT = 100
+"""Keys compared to a missing one: 10 microseconds each."""
 
 _UNSAFE = (
     (r"\Z", "it is empty"),
@@ -97,3 +100,30 @@ def member_of(key: object, present: Container[str]) -> str | None:
         return key
     name = key + SUFFIX
     return name if name in present else None
+
+
+def missing(
+    key: object, keys: Sequence[str], path: str | os.PathLike[str] | None = None
+) -> MemberNotFoundError:
+    """Make the error for a key that is not there, and suggest one that is.
+
+    Keys are quoted: those of an archive may hold anything, and be long.
+    """
+    return MemberNotFoundError(
+        f"{key} is not a file in the archive",
+        path=path,
+        key=key if isinstance(key, str) else None,
+        remedy=_suggestion(key, keys),
+    )
+
+
+def _suggestion(key: object, keys: Sequence[str]) -> str:
+    if not isinstance(key, str):
+        return "Keys are strings."
+    if len(keys) <= _SUGGESTION_COUNT:
+        import difflib
+
+        close = difflib.get_close_matches(key, keys, n=1)
+        if close:
+            return f"Did you mean {NpzkitError.shown(close[0])}?"
+    return f"It has {', '.join(map(NpzkitError.shown, keys[:10])) or 'none'}."

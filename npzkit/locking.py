@@ -149,7 +149,8 @@ def _wait(descriptor: int, path: str | None, timeout: float, deadline: float) ->
             raise ArchiveLockedError(
                 "another writer has the archive",
                 path=path,
-                found=f"a lock that was held for {timeout:g} seconds" if timeout else None,
+                found=f"a lock that was held for {timeout:g} seconds" if timeout else "a lock",
+                expected="none",
                 remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
             )
         time.sleep(min(wait, left))

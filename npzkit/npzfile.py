@@ -20,14 +20,13 @@ from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
     FormatError,
-    MemberNotFoundError,
     NotMappableError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
 )
 from npzkit.info import ArchiveInfo, ArrayInfo, describe, format_summary
-from npzkit.keys import keys_of, member_of
+from npzkit.keys import keys_of, member_of, missing
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
@@ -51,8 +50,6 @@ MmapMode = Literal["r", "c", "r+"]
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by numpy's."""
-_SUGGESTION_COUNT = 100
-"""Keys compared to a missing one: 10 microseconds each."""
 
 
 class NpzFile(Mapping[str, Any]):
@@ -789,11 +786,7 @@ class NpzFile(Mapping[str, Any]):
         self._check_open()
         name = member_of(key, self._entries)
         if name is None:
-            raise MemberNotFoundError(
-                f"{key} is not a file in the archive",
-                path=self._path,
-                remedy=_suggestion(key, self.files),
-            )
+            raise missing(key, self.files, self._path)
         return name
 
     def _check_open(self) -> None:
@@ -863,18 +856,6 @@ def _file_of(archive: zipfile.ZipFile) -> Any:
         raise ValueError(f"the zipfile.ZipFile must be open for reading, not in mode "
                          f"{archive.mode!r}")  # fmt: skip
     return archive.fp
-
-
-def _suggestion(key: object, files: list[str]) -> str | None:
-    """Suggest a key that looks like the missing one, where that is soon found."""
-    if not isinstance(key, str):
-        return "Keys are strings."
-    if len(files) > _SUGGESTION_COUNT:
-        return None
-    import difflib
-
-    close = difflib.get_close_matches(key, files, n=1)
-    return f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(files[:10]) or 'none'}."
 
 
 def _reopen(path: str, size: int, modified_ns: int, options: dict[str, Any]) -> NpzFile:

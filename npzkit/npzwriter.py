@@ -23,12 +23,11 @@ from npzkit.attributes import EditedAttributes
 from npzkit.codecs import STORED, check_level, method_number
 from npzkit.errors import (
     ClosedArchiveError,
-    MemberNotFoundError,
     NpzkitError,
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.keys import SUFFIX, check_key, keys_of, member_of
+from npzkit.keys import SUFFIX, check_key, keys_of, member_of, missing
 from npzkit.locking import check_timeout
 from npzkit.metadata import check_attrs, format_metadata, parse_metadata
 from npzkit.parallel import Pipeline, thread_count
@@ -514,6 +513,9 @@ class NpzWriter:
             self._is_writing = True
             try:
                 return work(*args)
+            except NpzkitError as error:
+                error.locate(path=self._name)
+                raise
             finally:
                 self._is_writing = False
 
@@ -699,10 +701,7 @@ class NpzWriter:
         self._check_open(key)
         name = member_of(key, self._zip.listed)
         if name is None:
-            raise MemberNotFoundError(
-                f"{key} is not a file in the archive", path=self._name,
-                remedy=f"It has {', '.join(self.files[:10]) or 'none'}.",
-            )  # fmt: skip
+            raise missing(key, self.files, self._name)
         self._check_sealed(key, name)
         return name
 
@@ -825,7 +824,10 @@ class NpzWriter:
                 self._failure, path=self._name, key=key, remedy="Write it again from the start."
             )
         if not self._is_open:
-            raise ClosedArchiveError("the writer is closed", path=self._name, key=key)
+            raise ClosedArchiveError(
+                "the writer is closed", path=self._name, key=key,
+                remedy='Make another one: NpzWriter(path, mode="a") adds to what is there.',
+            )  # fmt: skip
 
     def _is_inherited(self) -> bool:
         """Whether this is a forked child's copy: its lock may be held for ever."""

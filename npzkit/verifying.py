@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, crc32_combine
 from npzkit.errors import (
-    MemberNotFoundError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
     UnsafeNameError,
 )
 from npzkit.info import printable
-from npzkit.keys import SUFFIX, check_key, keys_of, member_of
+from npzkit.keys import SUFFIX, check_key, keys_of, member_of, missing
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
@@ -240,10 +239,11 @@ def verify_source(
     threads: int,
 ) -> VerifyReport:
     """Hold the members of an open archive against every rule; see `verify`."""
+    path = None if source.name == UNNAMED else source.name
     listed = dict(zip(keys_of(directory.entries.keys()), directory.entries.values(), strict=True))
     wanted: Mapping[str, Entry] = listed
     if keys is not None:
-        wanted = {key: _entry_of(key, listed, directory) for key in keys}
+        wanted = {key: _entry_of(key, listed, directory, path) for key in keys}
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
     rows = list(_archive_findings(source, directory, listed)) if keys is None else []
     total, done = sum(entry.uncompressed_size for entry in wanted.values()), 0
@@ -264,14 +264,15 @@ def verify_source(
             else:
                 task = partial(_member_findings, reader, key, entry, 1)
                 pipeline.submit(task, partial(collect, entry))
-    name = None if source.name == UNNAMED else source.name
-    return VerifyReport(name, tuple(rows), len(wanted), total)
+    return VerifyReport(path, tuple(rows), len(wanted), total)
 
 
-def _entry_of(key: str, listed: Mapping[str, Entry], directory: Directory) -> Entry:
+def _entry_of(
+    key: str, listed: Mapping[str, Entry], directory: Directory, path: str | None
+) -> Entry:
     name = member_of(key, directory.entries)
     if name is None:
-        raise MemberNotFoundError(f"{key} is not a file in the archive")
+        raise missing(key, list(listed), path)
     return directory.entries[name]
 
 

@@ -603,7 +603,7 @@ def test_missing_keys(path):
             lambda: w.rename("nothing", "x"),
             lambda: w.attrs("nothing"),
         ):
-            with pytest.raises(MemberNotFoundError, match="It has x, y, z") as caught:
+            with pytest.raises(MemberNotFoundError, match="It has 'x', 'y', 'z'") as caught:
                 use()
             assert isinstance(caught.value, KeyError)
         with pytest.raises(UnsafeNameError):

@@ -798,7 +798,7 @@ def test_wrong_arguments_are_explained(tmp_path):
         assert npz.files == ["a"]
         with pytest.raises(TypeError, match="several keys"):
             npz.load_all("a")
-        with pytest.raises(KeyError, match="It has a"):
+        with pytest.raises(KeyError, match="It has 'a'"):
             npz["zzz"]
         with pytest.raises(KeyError, match="Keys are strings"):
             npz[0]

@@ -71,7 +71,7 @@ CASES = {
     ),
     "split": (archive(plain(), disk=1, directory_disk=1), None, "error", "split", SIZE + 51),
     "two ends": (
-        archive(plain(), comment=b"PK\5\6" + bytes(18)), None, "error", "two end of central", None,
+        archive(plain(), comment=b"PK\5\6" + bytes(18)), None, "error", "two end of central", len(archive(plain())),
     ),
     "overlap": (
         archive(plain(), plain("y.npy", central={"offset": 10})), "x", "error", "overlap", 0,
@@ -140,7 +140,7 @@ CASES = {
     "not a literal": (archive(described("(1+1,)")), "x", "error", "Cannot parse header", 0),
     "bad shape": (archive(described("(-1,)")), "x", "error", "shape is not valid", 0),
     "bad dtype": (archive(described(descr="'<q9'")), "x", "error", "descr", 0),
-    "shape larger than the member": (archive(plain(data=DATA[:-1])), "x", "error", "expected 48 bytes", 0),
+    "shape larger than the member": (archive(plain(data=DATA[:-1])), "x", "error", "reading array data", 0),
     "shape smaller than the member": (archive(plain(data=DATA + b"!")), "x", "error", "bytes follow", 0),
     "header over the limit": (archive(described(padding=" " * 20_000)), "x", "error", "Header info length", 0),
     "Python 2's header": (archive(described("(1L,)")), "x", "warning", "Python 2's", 35),

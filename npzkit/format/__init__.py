@@ -108,7 +108,7 @@ def read_magic(fp: Any) -> tuple[int, int]:
     data = read_bytes(fp, MAGIC_LEN, "magic string")
     if data[:6] != MAGIC_PREFIX:
         raise NpyFormatError(
-            f"the magic string is not correct; expected {MAGIC_PREFIX!r}, got {data[:6]!r}"
+            "the magic string is not correct", offset=0, found=data[:6], expected=MAGIC_PREFIX
         )
     return data[6], data[7]
 

@@ -20,6 +20,7 @@ import numpy as np
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
 from npzkit.format.descr import dtype_to_descr, is_legacy
 from npzkit.format.header import (
+    CUT_REMEDY,
     MAGIC_LEN,
     NpyHeader,
     check_version,
@@ -368,6 +369,7 @@ def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
                 f"{done // itemsize} elements. (file seems not fully written?)",
                 found=f"{done} bytes",
                 expected=f"{header.nbytes} bytes",
+                remedy=CUT_REMEDY,
             )
         done += count
     return buffer

@@ -25,11 +25,12 @@ import numpy as np
 
 from npzkit.errors import LimitExceededError, NpyFormatError, warn
 from npzkit.format.descr import descr_to_dtype, drop_metadata
-from npzkit.format.literal import parse_literal
+from npzkit.format.literal import DAMAGED_REMEDY, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 __all__ = [
     "ARRAY_ALIGN",
+    "CUT_REMEDY",
     "EXPECTED_KEYS",
     "GROWTH_AXIS_MAX_DIGITS",
     "MAGIC_LEN",
@@ -51,6 +52,7 @@ __all__ = [
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
+CUT_REMEDY = "The file is cut short: fetch or write it again."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
 """Room to rewrite the growing axis in place: the digits of 8 * 2**64."""
@@ -144,8 +146,10 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     """
     if prefix[:6] != MAGIC_PREFIX:
         raise NpyFormatError(
-            f"the magic string is not correct; expected {MAGIC_PREFIX!r}, got {prefix[:6]!r}",
+            "the magic string is not correct",
             offset=0,
+            found=prefix[:6],
+            expected=MAGIC_PREFIX,
             remedy="The member is not an array, or is damaged.",
         )
     major_minor = (prefix[6], prefix[7]) if len(prefix) >= MAGIC_LEN else None
@@ -176,8 +180,10 @@ def check_header_length(length: int, limit: int | None) -> None:
 def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
     """Say that a file or member ended inside `what`."""
     return NpyFormatError(
-        f"EOF: reading {what}, expected {expected} bytes got {found}",
-        remedy="The file is cut short: fetch or write it again.",
+        f"EOF: reading {what}",
+        found=f"{found} bytes",
+        expected=f"{expected} bytes",
+        remedy=CUT_REMEDY,
     )
 
 
@@ -206,6 +212,14 @@ def parse_header(data: bytes) -> NpyHeader:
 
 
 def _parse(data: bytes) -> NpyHeader:
+    try:
+        return _parse_at_length(data)
+    except NpyFormatError as error:
+        error.remedy = error.remedy or DAMAGED_REMEDY
+        raise
+
+
+def _parse_at_length(data: bytes) -> NpyHeader:
     if header_size(data[:PREFIX_SIZE], None) != len(data):
         raise NpyFormatError("the header has another length than it says", found=len(data))
     version = data[6], data[7]

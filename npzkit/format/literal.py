@@ -23,7 +23,9 @@ from typing import Any
 
 from npzkit.errors import NpyFormatError
 
-__all__ = ["parse_literal"]
+__all__ = ["DAMAGED_REMEDY", "parse_literal"]
+
+DAMAGED_REMEDY = "The file is damaged, or was not written by a NumPy-compatible program."
 
 MAX_DEPTH = 100
 """Brackets within brackets: fifty nested structures. Python's parser stops at 200."""
@@ -119,7 +121,7 @@ class _Parser:
             f"Cannot parse header: character {self.start} of its text is in no plain literal",
             found=self.text[self.start : self.start + 40].strip() or "the end of the header",
             expected=expected,
-            remedy="The file is damaged, or was not written by a NumPy-compatible program.",
+            remedy=DAMAGED_REMEDY,
         )
 
     def value(self, depth: int) -> Any:

@@ -18,6 +18,7 @@ from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
     LimitExceededError,
+    NpzkitError,
     StaleArchiveError,
     TornArchiveWarning,
     UnsupportedError,
@@ -240,10 +241,13 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
         raise AmbiguousArchiveError(
             "a member's name occurs twice",
             key=name,
+            found=f"{names.count(name)} members",
+            expected="one",
             remedy="Open it without strict=True to read the last one.",
         )
     warn(
-        f"the member {name!r} occurs more than once in the archive; the last one is used",
+        f"the member {NpzkitError.shown(name)} occurs more than once in the archive; "
+        "the last one is used",
         AmbiguousArchiveWarning,
     )
 

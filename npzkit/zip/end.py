@@ -54,7 +54,9 @@ def find_end(source: Source, tail: bytes, tail_offset: int) -> End | None:
     if len(fitting) > 1:
         raise AmbiguousArchiveError(
             "two end of central directory records fit the end of the file",
-            found=fitting,
+            offset=fitting[0],
+            found=f"records at {', '.join(map(str, fitting[:10]))}",
+            expected="one",
             remedy="Programs would read different members from it; make the archive again.",
         )
     return resolve_end(source, fitting[0]) if fitting else None
@@ -258,5 +260,7 @@ def describe(source: Source) -> str:
         if head.startswith(beginning):
             return meaning
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
-        return "it is an HTML or XML page, perhaps an error page saved by a download"
-    return "it has no end of central directory record"
+        return (
+            "it is an HTML or XML page, perhaps an error page saved by a download; fetch it again"
+        )
+    return "it has no end of central directory record; another kind of file, or a part of one"

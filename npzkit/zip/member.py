@@ -70,13 +70,18 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
     if size_limit is not None and size > size_limit:
         raise LimitExceededError(
             "the member is too large",
+            offset=entry.header_offset,
             found=size,
             expected=f"at most {size_limit}",
             remedy="Raise Limits.member_size.",
         )
     if entry.method == STORED and size != compressed_size:
         raise ZipFormatError(
-            "a stored member has two different sizes", found=compressed_size, expected=size
+            "a stored member has two different sizes",
+            offset=entry.header_offset,
+            found=compressed_size,
+            expected=size,
+            remedy="The file is damaged, or was made by a faulty program: make it again.",
         )
     reachable = MAX_RATIOS.get(entry.method, size) * compressed_size
     if size > reachable:

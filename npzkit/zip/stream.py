@@ -211,7 +211,11 @@ class MemberStream(io.RawIOBase):
             size = min(max(wanted, least), most)
             data = self._source.read_at(self.start + self._fed, size)
             self._fed += size
-        return decoder.decompress(data, wanted)
+        try:
+            return decoder.decompress(data, wanted)
+        except ZipFormatError as error:
+            error.offset = self.start
+            raise
 
     def _check_stream_end(self, decoder: Decompressor) -> None:
         while not decoder.eof and not self._is_starved(decoder):
@@ -232,6 +236,7 @@ class MemberStream(io.RawIOBase):
         return ZipFormatError(
             "the compressed stream goes on past the declared size",
             offset=self.start,
+            found="more bytes",
             expected=f"{self._entry.uncompressed_size} bytes",
         )
 

@@ -58,9 +58,9 @@ LAYERS = [
     {"saving"},
     {"drop_ins"},
     {""},
-    {"cli", "cli.output", "cli.tour"},
-    {"cli.opening"},
-    {"cli.touring", "cli.maintaining", "cli.listing"},
+    {"cli", "cli.output", "cli.tour", "cli.slicing", "cli.measuring"},
+    {"cli.opening", "cli.plotting"},
+    {"cli.touring", "cli.maintaining", "cli.listing", "cli.showing"},
     {"cli.commands", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or lower ones."""

@@ -22,6 +22,7 @@ _WHERE = {
     "ls": "listing",
     "repack": "maintaining",
     "repair": "maintaining",
+    "show": "showing",
     "tree": "listing",
     "verify": "maintaining",
 }

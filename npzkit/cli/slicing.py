@@ -1,0 +1,215 @@
+"""The SLICE of a command line, and the part of an array that it stands for.
+
+Owns the syntax, NumPy's own without the brackets around it, which is parsed and
+never evaluated, and how a part is read no further than it is wanted. Knows no
+terminal.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Index", "Part", "parse_index"]
+
+_CHUNK_SIZE = 1 << 20
+"""Bytes of a piece."""
+_ITEM = re.compile(
+    r"""\s*(?:
+        (?P<dots>\.\.\.)
+      | \[(?P<list>[^\]]*)\]
+      | (?P<slice>[-+\d\s]*:[-+:\d\s]*)
+      | (?P<integer>[-+]?\d+)
+      | (?P<name>[^\W\d]\w*) | "(?P<double>[^"]*)" | '(?P<single>[^']*)'
+    )\s*(?:,|\Z)""",
+    re.VERBOSE,
+)
+_INTEGER = re.compile(r"\s*([-+]?\d{1,18})\s*")
+
+
+class Index(NamedTuple):
+    """What a SLICE says.
+
+    Attributes
+    ----------
+    items : tuple
+        Integers, slices, Ellipsis, and one list of integers at most.
+    field : str or None
+        The field of a structured array.
+    """
+
+    items: tuple[Any, ...] = ()
+    field: str | None = None
+
+
+def parse_index(text: str) -> Index:
+    """Parse a SLICE.
+
+    Raises
+    ------
+    ValueError
+        It is none, in words for whoever typed it.
+
+    Examples
+    --------
+    >>> parse_index("0:10, ::2, ..., -1")
+    Index(items=(slice(0, 10, None), slice(None, None, 2), Ellipsis, -1), field=None)
+    >>> parse_index("pos, [1, 3]")
+    Index(items=([1, 3],), field='pos')
+    """
+    items: list[Any] = []
+    fields: list[str] = []
+    position = 0
+    while position < len(text) or not (items or fields):
+        match = _ITEM.match(text, position)
+        if match is None:
+            raise ValueError(
+                f"SLICE cannot be read from {text[position:].strip()[:40]!r} on; it is written "
+                "like '0:10, ::2, ..., -1' or '[1, 5], 0', a field by its name"
+            )
+        position = match.end()
+        name = match["name"] or match["double"] or match["single"]
+        if match["dots"]:
+            items.append(...)
+        elif match["list"] is not None:
+            items.append([_integer(part) for part in match["list"].split(",") if part.strip()])
+        elif match["slice"]:
+            items.append(_slice(match["slice"]))
+        elif match["integer"]:
+            items.append(_integer(match["integer"]))
+        else:
+            fields.append(name or "")
+    if len(fields) > 1 or sum(isinstance(item, list) for item in items) > 1:
+        raise ValueError("SLICE takes one field and one list of indices at most")
+    return Index(tuple(items), fields[0] if fields else None)
+
+
+def _integer(text: str) -> int:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"SLICE takes integers of up to 18 digits, not {text.strip()[:40]!r}")
+    return int(match[1])
+
+
+def _slice(text: str) -> slice:
+    parts = text.split(":")
+    if len(parts) > 3:
+        raise ValueError(f"a slice is start:stop:step, not {text.strip()[:40]!r}")
+    return slice(*[_integer(part) if part.strip() else None for part in parts])
+
+
+class Part:
+    """A part of an array, read piece by piece.
+
+    Parameters
+    ----------
+    source : LazyArray or numpy.ndarray
+    index : Index
+    fortran_order : bool, default False
+        In which order the pieces are read soonest.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Before the field is taken.
+    dtype : numpy.dtype
+        The field's, where there is one.
+    field_shape : tuple of int
+        The axes that each item of a field has of its own.
+
+    Raises
+    ------
+    IndexError
+        The array has no such part, in NumPy's words.
+    """
+
+    def __init__(self, source: Any, index: Index, *, fortran_order: bool = False) -> None:
+        self._field = index.field
+        self._fortran_order = fortran_order
+        dtype = _field_dtype(source.dtype, index.field)
+        self.dtype: np.dtype[Any] = dtype.base
+        self.field_shape = dtype.shape
+        probe = np.broadcast_to(np.False_, source.shape)
+        probe[index.items]
+        items = index.items
+        if any(isinstance(item, list) for item in items):
+            # What was typed number by number is small enough to be read.
+            source, items = source[items], ()
+        self._source = source
+        self._is_whole = not items
+        self._items = _expanded(items, source.shape)
+        self.shape = tuple(len(item) for item in self._items if isinstance(item, range))
+
+    @property
+    def size(self) -> int:
+        """How many items it has, fields' own axes aside."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that are read for all of it."""
+        return self.size * int(self._source.dtype.itemsize)
+
+    def read(self, *slices: slice) -> Any:
+        """Return the part of it that a slice for each axis chooses; all without them."""
+        left = iter(slices or [slice(None)] * len(self.shape))
+        chosen = tuple(
+            _as_slice(item[next(left)]) if isinstance(item, range) else item for item in self._items
+        )
+        found = self._source[chosen]
+        return found if self._field is None else found[self._field]
+
+    def pieces(self) -> Iterator[Any]:
+        """Yield all of it, about a megabyte at a time, in the order in which it is stored."""
+        if self._is_whole and hasattr(self._source, "iter_chunks"):
+            chunks = self._source.iter_chunks()
+        else:
+            chunks = self._chunks()
+        for chunk in chunks:
+            yield self.read(*chunk)
+
+    def _chunks(self) -> Iterator[tuple[slice, ...]]:
+        if not self.size:
+            return
+        order = slice(None, None, -1 if self._fortran_order else 1)
+        room = max(_CHUNK_SIZE // max(self._source.dtype.itemsize, 1), 1)
+        axes: list[list[slice]] = []
+        for length in reversed(self.shape[order]):
+            step = max(min(length, room), 1)
+            room = max(room // max(length, 1), 1)
+            axes.append([slice(at, min(at + step, length)) for at in range(0, length, step)])
+        for chunk in itertools.product(*reversed(axes)):
+            yield chunk[order]
+
+
+def _field_dtype(dtype: np.dtype[Any], field: str | None) -> np.dtype[Any]:
+    if field is None:
+        return dtype
+    if dtype.names is None or field not in dtype.names:
+        has = ", ".join(map(repr, dtype.names)) if dtype.names else "no fields"
+        raise IndexError(f"the array has no field {field!r}; it has {has}")
+    return dtype[field]
+
+
+def _expanded(items: Sequence[Any], shape: tuple[int, ...]) -> list[int | range]:
+    """Return the position, or positions, of each axis."""
+    missing = len(shape) - sum(item is not ... for item in items)
+    full = [slice(None)] * missing
+    place = next((place for place, item in enumerate(items) if item is ...), len(items))
+    given = [*items[:place], *full, *items[place + 1 :]]
+    return [range(length)[item] for item, length in zip(given, shape, strict=True)]
+
+
+def _as_slice(positions: range) -> slice:
+    """Return the slice that chooses these positions."""
+    if not positions:
+        return slice(0, 0)
+    stop = positions.stop if positions.stop >= 0 else None
+    return slice(positions.start, stop, positions.step)

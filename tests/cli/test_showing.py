@@ -1,0 +1,357 @@
+"""show: values as NumPy prints them, statistics and pictures, of what is read alone."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.cli.measuring import Statistics, as_numbers
+from npzkit.cli.slicing import Index, Part, parse_index
+
+RNG = np.random.default_rng(0)
+BIG = {
+    "line": RNG.random(5000),
+    "plane": RNG.normal(size=(60, 50)).astype("f4"),
+    "block": RNG.integers(-50, 50, (7, 20, 30)),
+    "thin": RNG.integers(0, 9, (2000, 2)),
+    "fortran": np.asfortranarray(RNG.random((40, 60))),
+    "deep": RNG.integers(0, 9, (4, 5, 6, 7, 8)),
+    "complex": RNG.random(2000) + 1j,
+    "when": np.arange("2020-01-01", "2024-01-01", dtype="M8[D]"),
+    "text": np.array([f"item {n}" for n in range(1500)]),
+    "bytes": np.array([b"\x00\xff"] * 1500),
+    "flags": RNG.random(2000) < 0.5,
+    "nan": np.where(RNG.random(3000) < 0.3, np.nan, 1e9),
+    "table": np.zeros(1200, [("id", "<i4"), ("pos", "<f8", (2,))]),
+    "big_endian": np.arange(3000, dtype=">i4"),
+}
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("name", BIG)
+def test_a_big_array_is_summarised_as_numpy_does(name, compression, cli, tmp_path):
+    """The text is the whole array's, of which the corners alone were read."""
+    npzkit.save(tmp_path / "a.npz", {"x": BIG[name]}, compression=compression)
+    assert cli("show", tmp_path / "a.npz", "x").out == f"{BIG[name]}\n"
+
+
+def test_small_arrays_of_every_kind(cli, tmp_path, arrays):
+    """What NumPy prints whole is printed so."""
+    npzkit.save(tmp_path / "a.npz", arrays)
+    for key, array in arrays.items():
+        assert cli("show", tmp_path / "a.npz", key).out == f"{np.asarray(array)}\n"
+
+
+def test_showing_reads_little(cli, tmp_path, monkeypatch):
+    """The corners of 80 MB, and a slice of it, cost kilobytes."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w, w.create("x", (10_000_000,), "f8"):
+        pass
+    read = [0]
+    source = npzkit.source.FileSource
+    real = source.readinto_at
+    monkeypatch.setattr(
+        source, "readinto_at",
+        lambda self, offset, view: (read.append(len(view)), real(self, offset, view))[1],
+    )  # fmt: skip
+    assert cli("show", path, "x").out == "[0. 0. 0. ... 0. 0. 0.]\n"
+    assert cli("show", path, "x", "5:9_000_000".replace("_", "")).out.startswith("[0. 0. 0. ...")
+    assert sum(read) < 1_000_000
+
+
+SLICES = [
+    "0",
+    "-1",
+    "2:5",
+    "::-1",
+    "::7, 3",
+    "..., 0",
+    "1:2, ..., ::2",
+    "[3, 1], 2:4",
+    "5:2",
+    "-3:, -2:",
+]
+
+
+@pytest.mark.parametrize("text", SLICES)
+@pytest.mark.parametrize("name", ["plane", "block", "fortran"])
+def test_a_slice_is_numpys(name, text, cli, tmp_path):
+    """SLICE chooses what it chooses between NumPy's brackets."""
+    npzkit.save(tmp_path / "a.npz", {"x": BIG[name]}, compression="deflated")
+    expected = eval(f"array[{text}]", {"array": BIG[name]})
+    assert cli("show", tmp_path / "a.npz", "x", text).out == f"{expected}\n"
+
+
+def test_fields(cli, fixtures):
+    """A field is chosen by its name, quoted or not, before or behind the index."""
+    path = fixtures / "numpy_records.npz"
+    expected = f"{np.load(path)['table']['pos'][1:3]}\n"
+    for text in ("pos, 1:3", "1:3, pos", "'pos', 1:3", '1:3,"pos"'):
+        assert cli("show", path, "table", text).out == expected
+    result = cli("show", path, "table", "size")
+    assert result.code == 2
+    assert "'id', 'pos', 'tag'" in result.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x y", "1:2:3:4", "__import__('os')", "1,,2", "[1", "9" * 5000, "[1:2]", "a, b", "[1],[2]", "",
+     "1e3", "()", "--stat"],
+)  # fmt: skip
+def test_what_is_no_slice_is_wrong_usage(text, cli, fixtures):
+    """Nothing is evaluated: what is not an index is said to be none, in a line."""
+    result = cli("show", fixtures / "digits.npz", "images", text)
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("text", ["9999", "0,0,0,0", "..., ...", "[9999]"])
+def test_what_the_array_does_not_have(text, cli, fixtures):
+    """An index out of bounds is said in NumPy's words, with the array's shape."""
+    result = cli("show", fixtures / "digits.npz", "images", text)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "(1797, 8, 8)" in result.err
+
+
+@given(st.data())
+def test_parts_are_numpys(data):
+    """Any part, in pieces, is what NumPy gives for the same index."""
+    shape = data.draw(st.lists(st.integers(0, 5), max_size=3).map(tuple))
+    array = np.arange(int(np.prod(shape))).reshape(shape)
+    bound = st.none() | st.integers(-7, 7)
+    step = st.none() | st.integers(-3, 3).filter(bool)
+    items = [
+        data.draw(
+            st.builds(slice, bound, bound, step) | (st.integers(-n, n - 1) if n else st.nothing())
+        )
+        for n in shape[: data.draw(st.integers(0, len(shape)))]
+    ]
+    if data.draw(st.booleans()):
+        items.append(...)
+    part = Part(array, Index(tuple(items)), fortran_order=data.draw(st.booleans()))
+    expected = array[tuple(items)]
+    assert part.shape == expected.shape
+    assert np.array_equal(part.read(), expected)
+    pieces = [np.ravel(piece) for piece in part.pieces()]
+    assert sorted(np.concatenate([*pieces, []]).tolist()) == sorted(expected.ravel().tolist())
+
+
+@given(st.text("0123456789:,.-+[]'\" ax"))
+def test_parsing_gives_an_index_or_a_valueerror(text):
+    """No text makes the parser raise anything else."""
+    try:
+        assert isinstance(parse_index(text), Index)
+    except ValueError:
+        pass
+
+
+# -- what needs a word ----------------------------------------------------------
+
+
+def test_objects_are_not_unpickled_unasked(cli, fixtures):
+    """Python objects need --allow-pickle, which is said; with it they are shown."""
+    path = fixtures / "numpy_object.npz"
+    result = cli("show", path, "objects")
+    assert (result.code, result.out) == (1, "")
+    assert "--allow-pickle" in result.err
+    assert cli("show", path, "objects", "--allow-pickle").out == "[1 'two' None]\n"
+    assert cli("show", path, "objects", "1", "--allow-pickle").out == "two\n"
+
+
+def test_a_member_that_is_no_array(cli, fixtures, tmp_path):
+    """Its first bytes are shown, quoted."""
+    assert cli("show", fixtures / "zipfile_names.npz", "readme.txt").out == "b'a note'\n"
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x", b"\x1b[31m" * 1000)
+    result = cli("show", tmp_path / "a.npz", "x")
+    assert r"\x1b[31m" in result.out
+    assert "and 4,000 bytes more" in result.out
+
+
+def test_values_do_not_control_the_terminal(cli, tmp_path):
+    """Text in arrays is shown escaped, a single one too."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"one": np.array("a\x1b[31m"), "many": np.array(["\x9b1m", "\u202e"])})
+    for key in ("one", "many"):
+        out = cli("show", path, key).out
+        assert out.rstrip("\n").isprintable()
+    assert cli("show", path, "one").out == "a\\x1b[31m\n"
+
+
+def test_bfloat16(cli, tmp_path):
+    """Numbers that NPY cannot name are shown and measured as numbers."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(9).astype(ml_dtypes.bfloat16)})
+    assert cli("show", tmp_path / "a.npz", "x").out == "[0 1 2 3 4 5 6 7 8]\n"
+    assert cli("show", tmp_path / "a.npz", "x", "--stats", "--json").json()["mean"] == 4
+
+
+def test_json(cli, tmp_path):
+    """--json has the values as lists, NaN as null."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.array([[1.5, np.nan]]), "when": np.array(["2020-01"], "M8[M]")})
+    assert cli("show", path, "x", "--json").json() == {
+        "key": "x", "shape": [1, 2], "dtype": "float64", "values": [[1.5, None]]
+    }  # fmt: skip
+    assert cli("show", path, "when", "--json").json()["values"] == ["2020-01"]
+
+
+def test_too_many_corners(cli, tmp_path):
+    """An array of 20 axes is not printed by the million: SLICE is asked for."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros((3,) * 12, "u1")}, compression="deflated")
+    result = cli("show", tmp_path / "a.npz", "x")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "SLICE" in result.err
+
+
+# -- statistics -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["line", "plane", "block", "fortran", "flags", "big_endian"])
+def test_statistics_are_numpys(name, cli, tmp_path):
+    """Read piece by piece, they are those of the whole; every number is in the histogram."""
+    array = BIG[name]
+    npzkit.save(tmp_path / "a.npz", {"x": array}, compression="deflated")
+    found = cli("show", tmp_path / "a.npz", "x", "--stats", "--json").json()
+    assert (found["min"], found["max"]) == (array.min(), array.max())
+    assert found["mean"] == pytest.approx(array.mean(dtype="f8"))
+    assert found["std"] == pytest.approx(array.std(dtype="f8"))
+    assert sum(found["histogram"]["counts"]) == found["count"] == array.size
+
+
+@given(st.lists(st.floats(width=32) | st.just(0.0), min_size=1, max_size=30), st.integers(1, 7))
+def test_statistics_of_pieces(values, size):
+    """However the numbers are cut up, and whatever they are, the sums come out."""
+    array = np.array(values)
+    found = Statistics()
+    for start in range(0, len(array), size):
+        found.add(as_numbers(array[start : start + size], array.dtype))
+    finite = array[np.isfinite(array)]
+    assert (found.nan_count, found.inf_count) == (np.isnan(array).sum(), np.isinf(array).sum())
+    histogram = found.histogram()
+    if not len(finite):
+        assert histogram is None
+        return
+    assert found.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-9 * np.abs(finite).max())
+    assert found.deviation == pytest.approx(finite.std(), rel=1e-6, abs=1e-6 * np.abs(finite).max())
+    histogram.add(array)
+    assert histogram.counts.sum() == len(finite)
+    assert (histogram.edges()[0], histogram.edges()[-1]) == (finite.min(), finite.max())
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([2**64 - 1, 0], "u8"), {"min": 0, "max": 2**64 - 1}),
+        (np.array([-(2**63), 2**63 - 1]), {"min": -(2**63), "max": 2**63 - 1}),
+        (np.array([-1.7e308, 1.7e308]), {"mean": 0.0, "std": None}),
+        (np.array([np.nan, np.inf, 3.0]), {"nan_count": 1, "inf_count": 1, "mean": 3.0}),
+        (np.array([np.nan]), {"min": None, "mean": None, "count": 1}),
+        (np.zeros((0, 3)), {"min": None, "count": 0}),
+        (np.float32(3.5), {"min": 3.5, "std": 0.0}),
+        (np.array([3 + 4j]), {"max": 5.0}),
+        (np.array(["2020-01", "NaT"], "M8[M]"), {"min": "2020-01", "nan_count": 1}),
+        (np.array([True, False]), {"min": False, "max": True, "mean": 0.5}),
+        (np.array([1e-320, 2e-320]), {"min": 1e-320}),
+    ],
+)
+def test_statistics_at_the_edges(array, expected, cli, tmp_path):
+    """Extremes are exact, what is no number is counted, nothing overflows loudly."""
+    npzkit.save(tmp_path / "a.npz", {"x": array})
+    result = cli("show", tmp_path / "a.npz", "x", "--stats", "--json")
+    found = result.json()
+    assert (result.code, result.err) == (0, "")
+    assert {name: found[name] for name in expected} == expected
+    assert cli("show", tmp_path / "a.npz", "x", "--stats").code == 0
+
+
+def test_statistics_as_a_table(cli, tmp_path, monkeypatch):
+    """Few integers have a bin each; on a narrow terminal the bars are shorter."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.repeat([1, 2, 4], [10, 20, 5])})
+    out = cli("show", tmp_path / "a.npz", "x", "--stats").out
+    assert [line.split()[:2] for line in out.splitlines()[-4:]] == [
+        ["1", "10"], ["2", "20"], ["3", "0"], ["4", "5"]
+    ]  # fmt: skip
+    assert "█" * 40 in out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = cli("show", tmp_path / "a.npz", "x", "--stats").out
+    assert max(map(len, narrow.splitlines())) <= 60
+
+
+def test_statistics_of_a_part(cli, fixtures):
+    """SLICE chooses what is measured, of a table by a field."""
+    path = fixtures / "numpy_records.npz"
+    assert cli("show", path, "table", "id, 2:", "--stats", "--json").json()["mean"] == 3
+    result = cli("show", path, "table", "--stats")
+    assert result.code == 2
+    assert "Choose a field by SLICE: 'id', 'pos', 'tag'" in result.err
+
+
+def test_statistics_in_bounded_memory(tmp_path):
+    """A quarter of a gigabyte is measured in some megabytes."""
+    path = tmp_path / "a.npz"
+    with (
+        npzkit.NpzWriter(path, compression="deflated", level=1) as w,
+        w.create("x", (None, 1 << 17), "f8") as rows,
+    ):
+        for _ in range(256):
+            rows.append(np.zeros((1, 1 << 17)))
+    pytest.importorskip("resource")
+    code = (
+        "import resource, sys; from npzkit.cli.commands import run; "
+        "import numpy; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        f"run(['show', {str(path)!r}, 'x', '--stats']); "
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "assert after - before < 100_000, after - before"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert found.returncode == 0, found.stderr
+    assert "33,554,432" in found.stdout
+
+
+# -- pictures -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["line", "plane", "block", "complex", "when", "nan"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_pictures(name, cli, tmp_path):
+    """--plot draws a line, an image or a histogram, and says where."""
+    pytest.importorskip("matplotlib")
+    npzkit.save(tmp_path / "a.npz", {"$x_{": BIG[name]})
+    path = tmp_path / "a.png"
+    result = cli("show", tmp_path / "a.npz", "$x_{", "--plot", path)
+    assert (result.code, result.out, result.err) == (0, f"{path}\n", "")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_nothing_and_of_no_numbers(cli, tmp_path):
+    """An empty array makes an empty picture; text makes none; nor does an unknown format."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"empty": np.zeros((0, 3)), "text": np.array(["a"]), "x": np.zeros(3)})
+    assert cli("show", path, "empty", "--plot", tmp_path / "a.png").code == 0
+    assert cli("show", path, "text", "--plot", tmp_path / "b.png").code == 2
+    assert cli("show", path, "x", "--plot", tmp_path / "c.nothing").code == 2
+
+
+def test_without_matplotlib(cli, fixtures, tmp_path, monkeypatch):
+    """Where it is missing, what to install is said in a line."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = cli("show", fixtures / "digits.npz", "labels", "--plot", tmp_path / "a.png")
+    assert result.code == 1
+    assert "npzkit[plot]" in result.err
+
+
+def test_standard_input(process):
+    """- is the standard input, a pipe too."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"top": np.arange(3)})
+    assert process("show", "-", "top", input=stream.getvalue()).out == "[0 1 2]\n"

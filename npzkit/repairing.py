@@ -341,9 +341,11 @@ class _Salvage:
         """Keep a sound member, and those of its attributes that are sound."""
         try:
             parse_attrs(entry.extra)
+            # Behind the attributes too, a block may run over the field.
+            foreign_extra(entry.extra)
         except NpzkitError:
             self._lose(entry, "its attributes are damaged, and left out: its data is kept")
-            entry = entry._replace(extra=foreign_extra(entry.extra, KEY_VALUE_PAIRS_ID))
+            entry = entry._replace(extra=_without_attributes(entry.extra))
         if has_wrong_index(self._source, entry, self._threads):
             self._lose(
                 entry, "its seek index leads to other data, and is left out: its data is kept"
@@ -441,3 +443,11 @@ def _directory_of(source: Source) -> Directory | None:
         return read_directory(source, silent=True, limits=Limits())
     except NpzkitError:
         return None
+
+
+def _without_attributes(extra: bytes) -> bytes:
+    """Return the other blocks; none where it is not known where they end."""
+    try:
+        return foreign_extra(extra, KEY_VALUE_PAIRS_ID)
+    except ZipFormatError:
+        return b""

@@ -1,0 +1,255 @@
+"""What must hold of an archive that is written to, or repaired: nothing that could be read is lost."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import npzkit
+import numpy as np
+from calls import LIMITS, Violation, attempt, by_numpy, folder_of, is_same, shown
+from npzkit.errors import LimitExceededError, NpzkitError, PickleRefusedError
+
+__all__ = ["check_append"]
+
+NEW = "fuzz/new"
+ADDED = np.arange(7, dtype="<i2")
+
+
+def check_append(data: bytes, thorough: bool) -> list[str]:
+    """Append in one of several ways, and now and then repair; or all of that."""
+    before = _contents(data)
+    chosen = zlib.crc32(data)
+    labels = [
+        _check_append(data, before, kind)
+        for number, kind in enumerate(_EDITS)
+        if thorough or chosen % len(_EDITS) == number
+    ]
+    labels += [
+        _check_repair(data, before, partial=bool(number & 1), uncommitted=bool(number & 2))
+        for number in range(4)
+        if thorough or chosen // 8 % 16 == number
+    ]
+    if thorough or chosen // 8 % 4 == 0:
+        labels.append(_check_cut(data, before))
+    return labels
+
+
+class _Contents:
+    """What can be read of an archive, by member name, and where its last commit ends.
+
+    That is 0 where it is one of no members: a first one behind it would be
+    nothing that np.load reads, and such an archive is begun anew.
+    """
+
+    def __init__(self, npz: npzkit.NpzFile) -> None:
+        self.end_offset = npz._end_offset if npz.files else 0
+        self.arrays: dict[str, Any] = {}
+        self.last = npz._member(npz.files[-1]) if npz.files else None
+        for name in npz._entries:
+            read = attempt(f"read {name!r}", npz.read, name)
+            if isinstance(read.error, PickleRefusedError):
+                read = attempt(f"stream {name!r}", npz.stream(name).read)
+            if read.error is None:
+                self.arrays[name] = read.value
+
+
+def _contents(data: bytes) -> _Contents | NpzkitError:
+    opened = attempt("open", npzkit.open, data, limits=LIMITS)
+    if opened.error is not None:
+        return opened.error
+    with opened.value as npz:
+        return _Contents(npz)
+
+
+def _check_kept(wanted: dict[str, Any], after: bytes, kind: str) -> None:
+    found = _contents(after)
+    if isinstance(found, NpzkitError):
+        raise Violation(f"after {kind}: {shown(found)}")
+    if found.end_offset not in (0, len(after)) and kind != "give up":
+        raise Violation(f"after {kind}: {len(after) - found.end_offset} bytes behind the end")
+    for name, value in wanted.items():
+        if name not in found.arrays or not is_same(found.arrays[name], value):
+            raise Violation(
+                f"after {kind}: {name!r} is {shown(found.arrays.get(name))}, was {shown(value)}"
+            )
+
+
+# -- appending -------------------------------------------------------------
+
+
+class _GaveUpError(Exception):
+    """Raised within a writer's block."""
+
+
+def _add(w: npzkit.NpzWriter, **options: Any) -> None:
+    w.add(NEW, ADDED, overwrite=True, **options)
+
+
+def _add_twice(w: npzkit.NpzWriter) -> None:
+    _add(w)
+    w.commit()
+    w.metadata["fuzz"] = 1
+    _add(w, compression="deflated")
+
+
+def _remove_last(w: npzkit.NpzWriter) -> None:
+    if w.files:
+        del w[w.files[-1]]
+    _add(w)
+
+
+def _create(w: npzkit.NpzWriter) -> None:
+    with w.create(NEW, (len(ADDED),), ADDED.dtype) as array:
+        array[:] = ADDED
+
+
+def _give_up(w: npzkit.NpzWriter) -> None:
+    _add(w)
+    raise _GaveUpError
+
+
+_EDITS: dict[str, Callable[[npzkit.NpzWriter], None]] = {
+    "add": _add,
+    "add twice": _add_twice,
+    "remove": _remove_last,
+    "create": _create,
+    "give up": _give_up,
+    "add by path": _add,
+    "remove by path": _remove_last,
+}
+
+
+def _append_to(file: Any, kind: str) -> None:
+    try:
+        # auto_repack, which is on, may write the whole of a path anew.
+        with npzkit.NpzWriter(file, "a", threads=1, auto_repack=kind != "add by path") as w:
+            _EDITS[kind](w)
+    except _GaveUpError:
+        pass
+
+
+def _appended(data: bytes, kind: str) -> tuple[NpzkitError | None, bytes]:
+    """Return what was raised, and what is there then."""
+    if "path" not in kind:
+        stream = io.BytesIO(data)
+        return attempt(kind, _append_to, stream, kind).error, stream.getvalue()
+    with folder_of(data) as (folder, path):
+        error = attempt(kind, _append_to, path, kind).error
+        left = os.listdir(folder)
+        if left != ["a.npz"]:
+            raise Violation(f"{kind} left files behind: {left}")
+        return error, _bytes_of(path)
+
+
+def _bytes_of(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> str:
+    error, after = _appended(data, kind)
+    # A stream without bytes is begun anew, a file without any is no archive.
+    if isinstance(before, NpzkitError) and (data or "path" in kind):
+        if error is None or after != data:
+            raise Violation(f"open: {shown(before)}; {kind} touched the file; it gave {error}")
+        return f"{kind} refused: {type(error).__name__}"
+    if error is not None:
+        raise Violation(f"{kind}: {shown(error)}; but the archive opens")
+    arrays, end_offset, last = {}, 0, None
+    if not isinstance(before, NpzkitError):
+        arrays, end_offset, last = dict(before.arrays), before.end_offset, before.last
+    # A path's file may have been written anew.
+    if "path" not in kind and after[:end_offset] != data[:end_offset]:
+        raise Violation(f"{kind} touched what was committed")
+    if kind == "give up":
+        if end_offset:
+            _check_kept(arrays, after, kind)
+        return kind
+    if "remove" in kind:
+        arrays.pop(last, None)
+    _check_kept({**arrays, f"{NEW}.npy": ADDED}, after, kind)
+    _check_numpy_reads(data[:end_offset], after, kind)
+    return kind
+
+
+def _check_numpy_reads(before: bytes, after: bytes, kind: str) -> None:
+    """Where np.load opened it, it still does, and reads the new array.
+
+    Unless the archive's comment, which is kept, holds what zipfile takes for an end record.
+    """
+    with npzkit.open(after) as npz:
+        if b"PK\5\6" in npz._comment:
+            return
+    if before and isinstance(by_numpy(np.load, io.BytesIO(before)), BaseException):
+        return
+    theirs = by_numpy(np.load, io.BytesIO(after))
+    if isinstance(theirs, BaseException):
+        raise Violation(f"after {kind}, np.load: {shown(theirs)}")
+    found = by_numpy(theirs.__getitem__, f"{NEW}.npy")
+    if not is_same(found, ADDED):
+        raise Violation(f"after {kind}, np.load: {shown(found)} for the new array")
+
+
+# -- repairing -------------------------------------------------------------
+
+
+def _check_repair(
+    data: bytes, before: _Contents | NpzkitError, *, partial: bool, uncommitted: bool
+) -> str:
+    """repair into another file: it is sound, and has what could be read."""
+    arrays = {} if isinstance(before, NpzkitError) else before.arrays
+    with folder_of(data) as (folder, path):
+        output = os.path.join(folder, "b.npz")
+        report = attempt(
+            "repair", npzkit.repair, path, output, partial=partial, uncommitted=uncommitted,
+            limits=LIMITS, threads=1,
+        )  # fmt: skip
+        if _bytes_of(path) != data:
+            raise Violation("repair touched the damaged file")
+        left = sorted(os.listdir(folder))
+        if left != (["a.npz"] if report.error else ["a.npz", "b.npz"]):
+            raise Violation(f"repair: {shown(report.outcome)}, and left {left}")
+        if report.error is not None:
+            if arrays:
+                raise Violation(f"repair: {shown(report.error)}; read: {list(arrays)}")
+            return f"repair refused: {type(report.error).__name__}"
+        after = _bytes_of(output)
+    str(report.value)
+    opened = attempt("strict open of what was repaired", npzkit.open, after, strict=True)
+    verified = attempt("verify of what was repaired", npzkit.verify, after)
+    if opened.error is not None or not verified.value.ok:
+        raise Violation(f"after repair: {shown(opened.outcome)}, {verified.outcome}")
+    with opened.value as npz:
+        if list(report.value.kept) != npz.files and not report.value.lost:
+            raise Violation(f"repair kept {report.value.kept}, and there are {npz.files}")
+    # What lies behind the last commit may have another array of the same name.
+    if not uncommitted:
+        _check_kept(arrays, after, "repair")
+    return "rebuilt" if report.value.is_rebuilt else "repaired"
+
+
+def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
+    """repair in place: a tail is cut off, and nothing else is done."""
+    kind = "repair in place"
+    with folder_of(data) as (_, path):
+        report = attempt(kind, npzkit.repair, path)
+        after = _bytes_of(path)
+    if report.error is not None:
+        if after != data or not isinstance(before, NpzkitError):
+            raise Violation(f"{kind}: {shown(report.error)}; touched: {after != data}; it opens")
+        return f"{kind} refused: {type(report.error).__name__}"
+    end_offset = len(data) - report.value.cut_size
+    if after != data[:end_offset]:
+        raise Violation(f"{kind} did other than cut the tail off")
+    if isinstance(before, NpzkitError):
+        if not isinstance(before, LimitExceededError):
+            raise Violation(f"{kind} went through; open: {shown(before)}")
+    elif before.end_offset not in (0, end_offset):
+        raise Violation(f"{kind} cut at {end_offset}, not at {before.end_offset}")
+    else:
+        _check_kept(before.arrays, after, kind)
+    return kind

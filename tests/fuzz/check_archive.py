@@ -1,0 +1,352 @@
+"""What must hold of any archive: however it is read, it holds the same, and what np.load finds."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import npzkit
+import numpy as np
+from calls import (
+    CRASHES_NUMPY,
+    LIMITS,
+    Result,
+    Violation,
+    attempt,
+    by_numpy,
+    folder_of,
+    is_same,
+    shown,
+)
+from differences import Case, explain
+from npzkit import bulk, reader
+from npzkit.errors import (
+    ChecksumError,
+    LimitExceededError,
+    NpyFormatError,
+    NpzkitError,
+    PickleRefusedError,
+    TornArchiveWarning,
+    ZipFormatError,
+)
+from npzkit.zip import directory
+
+__all__ = ["check_archive"]
+
+_WALKS = {
+    "by columns": ((directory, "_COLUMNS_COUNT", 1), (bulk, "_SWEEP_COUNT", 1)),
+    "in blocks": (
+        (reader, "SMALL_SIZE", 48), (bulk, "SMALL_SIZE", 48),
+        (reader, "CHUNKED_SIZE", 1), (bulk, "CHUNKED_SIZE", 1),
+    ),
+}  # fmt: skip
+"""What makes a small archive be read in the ways of large ones."""
+_INDEX_LIES = "its seek index leads to other data"
+
+
+@contextlib.contextmanager
+def _walk(name: str) -> Iterator[None]:
+    old = [getattr(module, constant) for module, constant, _ in _WALKS[name]]
+    try:
+        for module, constant, value in _WALKS[name]:
+            setattr(module, constant, value)
+        yield
+    finally:
+        for (module, constant, _), value in zip(_WALKS[name], old, strict=True):
+            setattr(module, constant, value)
+
+
+def check_archive(data: bytes, thorough: bool) -> list[str]:
+    """Open it, read everything, and hold that against half of the other ways, or all."""
+    chosen = zlib.crc32(data)
+    opened = attempt("open", npzkit.open, data, limits=LIMITS)
+    if opened.error is not None:
+        if thorough or chosen % 2:
+            _check_refused_alike(data, opened.error)
+        return _check_refused(data, opened.error)
+    with opened.value as npz:
+        reads = {key: attempt(f"read {key!r}", npz.read, key) for key in npz.files}
+        if thorough or chosen % 2:
+            _check_together(npz, reads, "")
+        for number, name in enumerate(_WALKS):
+            if thorough or chosen % 4 == 2 * number:
+                with (
+                    _walk(name),
+                    attempt(f"open {name}", npzkit.open, data, limits=LIMITS).value as other,
+                ):
+                    _check_other(other, reads, name)
+                    _check_together(other, reads, f" {name}")
+        if thorough or chosen % 2:
+            rows = _check_verified(npz, reads)
+            for key, read in reads.items():
+                _check_ways(npz, key, read, rows.get(key, []))
+            attempt("metadata", lambda: dict(npz.metadata))
+            attempt("summary", npz.summary)
+        if thorough or chosen % 16 == 0:
+            _check_path(data, reads)
+        is_torn = any(category is TornArchiveWarning for _, category in opened.warned)
+        # Behind a torn end, what was committed counts: np.load is asked of that.
+        labels = _check_numpy(data[: npz._end_offset], npz, reads)
+    return ["opened", *(["difference: torn end"] if is_torn else []), *labels]
+
+
+# -- refused ---------------------------------------------------------------
+
+
+def _check_refused(data: bytes, error: NpzkitError) -> list[str]:
+    label = f"refused: {type(error).__name__}"
+    theirs = by_numpy(np.load, io.BytesIO(data))
+    if isinstance(theirs, BaseException) or not hasattr(theirs, "zip"):
+        return [label]
+    name = explain("open", Case(data, error, theirs, theirs_open=theirs))
+    if name is None:
+        raise Violation(f"npzkit: {shown(error)}; numpy opens it: {theirs.files}")
+    return [label, f"difference: {name}"]
+
+
+def _check_refused_alike(data: bytes, error: NpzkitError) -> None:
+    report = attempt("verify", npzkit.verify, data, limits=LIMITS)
+    if report.error is not None or report.value.ok:
+        raise Violation(f"open: {shown(error)}; verify: {report.outcome}")
+    with _walk("by columns"):
+        columns = attempt("open by columns", npzkit.open, data, limits=LIMITS)
+    stream = attempt("open of a stream", npzkit.open, io.BytesIO(data), limits=LIMITS)
+    for way, other in (("by columns", columns), ("of a stream", stream)):
+        if type(other.error) is not type(error) or other.error.what != error.what:
+            raise Violation(f"open: {shown(error)}; {way}: {shown(other.outcome)}")
+
+
+# -- one way against another -----------------------------------------------
+
+
+def _are_alike(one: NpzkitError | None, other: NpzkitError | None) -> bool:
+    """Whether two ways met the same fault; of several, one may meet the CRC first."""
+    if one is None or other is None:
+        return one is other
+    return type(one) is type(other) or ChecksumError in (type(one), type(other))
+
+
+def _check_together(npz: npzkit.NpzFile, reads: dict[str, Result], walk: str) -> None:
+    """All at once: what each gives, or the error of one of them."""
+    found = attempt(f"load_all{walk}", npz.load_all, threads=1)
+    wanted = [list(reads)]
+    if found.error is not None:
+        read = reads.get(found.error.key)
+        if read is None or not _are_alike(read.error, found.error):
+            raise Violation(f"load_all{walk}: {shown(found.error)}; read: {read and read.outcome}")
+        wanted = [[key] for key, read in reads.items() if read.error is None]
+    for keys in wanted:
+        some = found if found.error is None else attempt(f"load_all{walk}", npz.load_all, keys)
+        for key in keys:
+            value = some.outcome if some.error is not None else some.value[key]
+            if reads[key].error is not None or not is_same(value, reads[key].value, ordered=True):
+                raise Violation(
+                    f"load_all{walk} {key!r}: {shown(value)}; read: {shown(reads[key].outcome)}"
+                )
+
+
+def _check_other(npz: npzkit.NpzFile, reads: dict[str, Result], walk: str) -> None:
+    """Another archive object onto the same bytes reads the same."""
+    if npz.files != list(reads):
+        raise Violation(f"keys {walk}: {npz.files}; else {list(reads)}")
+    for key, read in reads.items():
+        found = attempt(f"read {walk}", npz.read, key)
+        if not _are_alike(found.error, read.error) or not is_same(
+            found.value, read.value, ordered=True
+        ):
+            raise Violation(
+                f"read of {key!r} {walk}: {shown(found.outcome)}; else {shown(read.outcome)}"
+            )
+
+
+def _is_attributes(npz: npzkit.NpzFile, key: str, error: NpzkitError) -> bool:
+    """Whether it is a member's attributes that are damaged, which its data does not need."""
+    return explain("ways", Case(b"", error, None, info=npz._entry(key))) is not None
+
+
+def _check_verified(npz: npzkit.NpzFile, reads: dict[str, Result]) -> dict[str, list[Any]]:
+    """An error in the report is one in reading, and the other way round."""
+    report = attempt("verify", npz.verify, threads=1)
+    if report.error is not None:
+        raise Violation(f"verify raised: {shown(report.error)}")
+    str(report.value)
+    rows: dict[str, list[Any]] = {}
+    for row in report.value.rows:
+        if row.severity == "error":
+            rows.setdefault(row.key, []).append(row)
+    if report.value.ok != (not rows):
+        raise Violation("verify's ok is not that of its rows")
+    for key, read in reads.items():
+        found = rows.get(key, [])
+        left = [row for row in found if not row.what.startswith(_INDEX_LIES)]
+        if read.error is None:
+            if left and not (
+                len(left) == 1 and _is_attributes(npz, key, ZipFormatError(left[0].what))
+            ):
+                raise Violation(f"verify {key!r}: {left[0].what}; read: {shown(read.value)}")
+        elif not found and not isinstance(read.error, PickleRefusedError):
+            raise Violation(f"verify finds nothing wrong with {key!r}; read: {shown(read.error)}")
+    if set(rows) - set(reads) - {None}:
+        raise Violation(f"verify tells of members that are not there: {set(rows) - set(reads)}")
+    return rows
+
+
+def _check_ways(npz: npzkit.NpzFile, key: str, read: Result, rows: list[Any]) -> None:
+    """info, stream and lazy, against what was read."""
+    info = attempt(f"info {key!r}", npz.info, key)
+    stream = attempt(f"stream {key!r}", lambda: npz.stream(key).read())
+    lazy = attempt(f"lazy {key!r}", npz.lazy, key)
+    value = read.value
+    told = f"{key!r}: read: {shown(read.outcome)}"
+    if read.error is not None:
+        _check_unread(npz, key, read.error, stream, lazy)
+        return
+    if stream.error is not None:
+        raise Violation(f"{told}; stream: {shown(stream.error)}")
+    if info.error is not None and not _is_attributes(npz, key, info.error):
+        raise Violation(f"{told}; info: {shown(info.error)}")
+    if isinstance(value, bytes):
+        if stream.value != value or not (info.error or info.value.dtype is None):
+            raise Violation(f"{told}; info: {shown(info.outcome)}")
+        if not isinstance(lazy.error, NpyFormatError):
+            raise Violation(f"{told}; lazy: {shown(lazy.outcome)}")
+        return
+    parsed = attempt("read_array of a stream", npzkit.format.read_array, io.BytesIO(stream.value))
+    if parsed.error is not None or (
+        parsed.value.tobytes() != value.tobytes() and not is_same(parsed.value, value)
+    ):
+        raise Violation(f"{told}; stream: {shown(parsed.outcome)}")
+    if lazy.error is not None:
+        if not _is_attributes(npz, key, lazy.error):
+            raise Violation(f"{told}; lazy: {shown(lazy.error)}")
+    elif info.error is None:
+        found = info.value.dtype, info.value.shape, info.value.nbytes
+        if found != (value.dtype, value.shape, value.nbytes):
+            raise Violation(f"{told}; info: {info.value}")
+        has_lying_index = any(row.what.startswith(_INDEX_LIES) for row in rows)
+        _check_parts(key, lazy.value, value, has_lying_index)
+
+
+def _check_unread(
+    npz: npzkit.NpzFile, key: str, error: NpzkitError, stream: Result, lazy: Result
+) -> None:
+    """What cannot be read gives an error, or some data, in other ways; a wrong CRC in all whole ones."""
+    if (
+        stream.error is None
+        and not isinstance(error, (NpyFormatError, PickleRefusedError, LimitExceededError))
+        # A dtype's name is an attribute: the bytes can be read, the array cannot.
+        and not _is_attributes(npz, key, error)
+    ):
+        raise Violation(f"stream of {key!r} reads to its end; read: {shown(error)}")
+    attempt(f"read without CRC {key!r}", npz.read, key, verify=False)
+    if lazy.error is None and lazy.value.nbytes <= LIMITS.member_size:
+        attempt(f"part of {key!r}", lambda: lazy.value[(slice(None, 2),) * lazy.value.ndim])
+
+
+def _check_parts(key: str, lazy: Any, value: np.ndarray, has_lying_index: bool) -> None:
+    indices: list[Any] = [...]
+    if value.ndim:
+        indices += [slice(1, 3), slice(None, None, -2)]
+    if value.size:
+        indices.append((-1,) * value.ndim)
+    if value.dtype.names:
+        indices.append(value.dtype.names[0])
+    for index in indices:
+        part = attempt(f"part {index} of {key!r}", lambda index=index: lazy[index])
+        if has_lying_index:
+            continue
+        if part.error is not None or not is_same(np.asarray(part.value), np.asarray(value[index])):
+            raise Violation(
+                f"part {index} of {key!r}: {shown(part.outcome)}; whole: {shown(value[index])}"
+            )
+
+
+def _check_path(data: bytes, reads: dict[str, Result]) -> None:
+    """The same archive in a file: read, mapped, and as a stream that was sought in."""
+    with folder_of(data) as (_, path):
+        with attempt("open by path", npzkit.open, path, limits=LIMITS).value as npz:
+            _check_other(npz, reads, "by path")
+            for key, read in reads.items():
+                mapped = attempt(f"memmap {key!r}", npz.memmap, key)
+                if read.error is not None or isinstance(read.value, bytes):
+                    continue
+                if mapped.error is None:
+                    if not is_same(np.asarray(mapped.value), read.value):
+                        raise Violation(f"a map of {key!r} holds other data than was read")
+                    continue
+                info = attempt(f"info {key!r}", npz.info, key)
+                if info.error is None and info.value.method == "stored":
+                    raise Violation(f"memmap {key!r}: {shown(mapped.error)}; read: {read.value}")
+        with attempt("open of a stream", npzkit.open, io.BytesIO(data), limits=LIMITS).value as npz:
+            _check_other(npz, reads, "of a stream")
+
+
+# -- numpy -----------------------------------------------------------------
+
+
+def _check_numpy(data: bytes, npz: npzkit.NpzFile, reads: dict[str, Result]) -> list[str]:
+    """Each member, by np.load."""
+    end_at = len(data) - 22 - len(npz._comment)
+    if data.rfind(b"PK\5\6") != end_at:
+        return ["difference: zipfile takes another end record"]
+    theirs = by_numpy(np.load, io.BytesIO(data))
+    if isinstance(theirs, BaseException):
+        name = explain("open", Case(data, npz, theirs))
+        if name is None:
+            raise Violation(f"npzkit opens it: {npz.files}; numpy: {shown(theirs)}")
+        return [f"difference: {name}"]
+    infos = {info.header_offset: info for info in theirs.zip.filelist}
+    labels = []
+    for key, read in reads.items():
+        info = infos.get(npz._entry(key).header_offset)
+        if info is None:
+            raise Violation(f"zipfile sees no member where {key!r} is")
+        if isinstance(read.error, LimitExceededError) and read.error.what.startswith("the member"):
+            labels.append("refused: LimitExceededError, numpy not asked")
+        elif theirs.zip.NameToInfo[info.filename] is not info:
+            labels.append("difference: zipfile gives two members one name")
+        else:
+            labels.append(_compare_member(data, theirs, info, read))
+    return labels
+
+
+def _compare_member(data: bytes, theirs: Any, info: Any, read: Result) -> str:
+    npy = None if read.error is None else _begin_by_zipfile(theirs, info)
+    if npy is not None and CRASHES_NUMPY.search(npy):
+        return f"refused: {type(read.error).__name__}, numpy not asked"
+    found = by_numpy(theirs.__getitem__, info.filename)
+    is_raised = isinstance(found, BaseException)
+    if read.error is not None and is_raised:
+        return f"refused: {type(read.error).__name__}"
+    told = f"{info.filename!r}: npzkit: {shown(read.outcome)}; numpy: {shown(found)}"
+    if read.error is None and not is_raised:
+        if is_same(read.value, found, ordered=True):
+            return "agreed"
+        if _is_extension(read.value, found, info):
+            return "difference: dtype of ml_dtypes"
+        raise Violation(told)
+    case = Case(data, read.outcome, found, info, theirs, npy or _begin_by_zipfile(theirs, info))
+    name = explain("member", case) or explain("header", case)
+    if name is None:
+        raise Violation(told)
+    return f"difference: {name}"
+
+
+def _begin_by_zipfile(theirs: Any, info: Any) -> bytes | None:
+    """Return a member's first bytes, more than any header has here."""
+    found = by_numpy(lambda: theirs.zip.open(info).read(1 << 16))
+    return None if isinstance(found, BaseException) else found
+
+
+def _is_extension(ours: Any, theirs: Any, info: Any) -> bool:
+    return (
+        b"npzkit.dtype" in info.extra
+        and isinstance(ours, np.ndarray)
+        and isinstance(theirs, np.ndarray)
+        and ours.dtype.isbuiltin == 2
+        and ours.shape == theirs.shape
+        and ours.tobytes() == theirs.tobytes()
+    )

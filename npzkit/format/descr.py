@@ -159,8 +159,10 @@ def _structure(fields: list[Any]) -> np.dtype[Any]:
         # dtype.descr spells padding as nameless void fields.
         if not (name == "" and dtype.type is np.void and dtype.names is None):
             title, name = name if isinstance(name, tuple) and len(name) == 2 else (None, name)
-            if not isinstance(name, str) or not isinstance(title, (str, type(None))):
+            if not isinstance(name, str):
                 raise _invalid(field, "a name is a string, or (title, name)")
+            # Whatever else a title is, a dtype that cannot be hashed is of no use.
+            hash(title)
             titles.append(title)
             names.append(name)
             formats.append(dtype)

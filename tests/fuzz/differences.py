@@ -228,11 +228,13 @@ def _has_locator(case: Case) -> bool:
 
 def _disks(case: Case) -> bool:
     """An end record names another disk, or fewer entries on this one than in all."""
-    at = case.data.rfind(b"PK\5\6")
-    disk, cd_disk, here, count = struct.unpack_from("<HHHH", case.data, at + 4)
-    if _has_locator(case) and at >= 76:
-        disk, cd_disk, here, count = struct.unpack_from("<LLQQ", case.data, at - 76 + 16)
-    return (disk, cd_disk) != (0, 0) or here != count
+    data = case.data.ljust(len(case.data) + 22)
+    found = [struct.unpack_from("<HHHH", data, at + 4) for at in _ends_of(case.data)]
+    found += [
+        struct.unpack_from("<LLQQ", data, match.start() + 16)
+        for match in re.finditer(rb"PK\x06\x06(?=.{52})", case.data, re.DOTALL)
+    ]
+    return any(any(disks) or here != count for *disks, here, count in found)
 
 
 def _has_control(case: Case) -> bool:
@@ -416,6 +418,7 @@ def _is_foreign_descr(case: Case) -> bool:
     descr = value.get("descr")
     try:
         dtype = np.lib.format.descr_to_dtype(descr)
+        hash(dtype)
         return (
             not _is_same(np.lib.format.dtype_to_descr(dtype), descr) or dtype.subdtype is not None
         )

@@ -101,7 +101,7 @@ def _check_refused(data: bytes, error: NpzkitError) -> list[str]:
     theirs = by_numpy(np.load, io.BytesIO(data))
     if isinstance(theirs, BaseException) or not hasattr(theirs, "zip"):
         return [label]
-    name = explain("open", Case(data, error, theirs, theirs_open=theirs))
+    name = explain("open", Case(data, error, theirs, archive=theirs.zip))
     if name is None:
         raise Violation(f"npzkit: {shown(error)}; numpy opens it: {theirs.files}")
     return [label, f"difference: {name}"]
@@ -328,7 +328,7 @@ def _compare_member(data: bytes, theirs: Any, info: Any, read: Result) -> str:
         if _is_extension(read.value, found, info):
             return "difference: dtype of ml_dtypes"
         raise Violation(told)
-    case = Case(data, read.outcome, found, info, theirs, npy or _begin_by_zipfile(theirs, info))
+    case = Case(data, read.outcome, found, info, theirs.zip, npy or _begin_by_zipfile(theirs, info))
     name = explain("member", case) or explain("header", case)
     if name is None:
         raise Violation(told)

@@ -287,8 +287,11 @@ def with_torn_tail(rng: random.Random, path: Path) -> Model:
     before = path.read_bytes()
     with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
         w["torn"] = some_array(rng)
-    after = path.read_bytes()
-    cut = rng.randint(len(before) + 1, len(after) - 1)
+    after = bytearray(path.read_bytes())
+    # The seal, which comes last, is not there.
+    seal = after.rindex(b"PK\5\6")
+    after[seal : seal + 4] = bytes(4)
+    cut = rng.randint(len(before) + 1, len(after))
     path.write_bytes(after[:cut] + bytes(rng.choice((0, 0, 700))))
     return model
 
@@ -622,8 +625,6 @@ EXCEPTIONS = {
     ("locking", "O_RDWR"): "to lock it: nothing is written by that descriptor",
     ("created", "mmap.mmap"): "a map of an array that is not listed yet",
     ("mapping", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
-    ("cli.tour", "tempfile"): "the tour's own folder",
-    ("cli.commands", "O_WRONLY"): "the null device, in a closed pipe's place",
 }
 """What writes, or could, without the layer. No commit depends on them."""
 
@@ -668,7 +669,8 @@ def test_all_writing_goes_through_one_layer():
     found = set()
     for path in root.rglob("*.py"):
         name = ".".join(path.relative_to(root).with_suffix("").parts)
-        if name != "disk":
+        # What commands write beside archives, .npy files and pictures, is not committed.
+        if name != "disk" and not name.startswith("cli."):
             tree = ast.parse(path.read_text(encoding="utf-8"))
             found |= {(name, call) for call in writes_of(tree)}
     assert found == set(EXCEPTIONS)

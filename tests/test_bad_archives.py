@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import pickle
 import struct
+import tracemalloc
 import warnings
 import zlib
 
 import npzkit
 import numpy as np
 import pytest
-from forge import Member, archive, deflate, npy
+from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import (
@@ -19,6 +21,7 @@ from npzkit.errors import (
     LimitExceededError,
     NpyFormatError,
     NpzkitError,
+    PickleRefusedError,
     UnsupportedError,
     ZipFormatError,
 )
@@ -82,6 +85,9 @@ BAD_AT_OPEN = {
     "count too large": archive(plain(), count=2, total=2),
     "count too small": archive(plain(), plain("y.npy"), count=1, total=1),
     "entry signature": archive(plain(central={"signature": b"PK\x01\x03"})),
+    "name runs over": archive(plain(central={"nlen": 500})),
+    "comment runs over": archive(plain(comment=b"note", central={"clen": 5})),
+    "comment shorter than it is": archive(plain(comment=b"note", central={"clen": 3})),
     "extra runs over": archive(plain(central={"xlen": 500})),
     "prefix": archive(plain(), prefix=b"#!/bin/sh\n"),
     "prefix, relative offsets": archive(plain(), prefix=b"#!/bin/sh\n", base=10),
@@ -310,11 +316,13 @@ def test_a_split_archive():
 
 
 def test_folders_and_symlinks_are_listed():
-    """A folder is listed with its slash and reads as no bytes, as in numpy."""
-    npz = npzkit.open(archive(Member("folder/", b""), plain()))
-    assert npz.files == ["folder/", "x"]
-    assert npz["folder/"] == b""
-    assert npz.info("folder/").shape is None
+    """A folder is listed with its slash and reads as no bytes, a link as its target, as in numpy."""
+    link = Member("link", b"x.npy", central={"attributes": 0o120777 << 16})
+    npz = npzkit.open(archive(Member("folder/", b""), link, plain()))
+    assert npz.files == ["folder/", "link", "x"]
+    assert (npz["folder/"], npz["link"]) == (b"", b"x.npy")
+    assert npz.load_all()["link"] == b"x.npy"
+    assert npz.info("folder/").shape is npz.info("link").shape is None
 
 
 def test_a_bomb_is_refused_before_allocation():
@@ -332,6 +340,23 @@ def test_a_bomb_is_refused_before_allocation():
     for keys in (None, ["x"]):
         with pytest.raises(LimitExceededError):
             npzkit.open(archive(plain()), limits=npzkit.Limits(member_size=100)).load_all(keys)
+
+
+def test_a_claim_takes_no_memory():
+    """A terabyte that a hundred bytes claim to be is refused, and no memory is taken for it."""
+    start = header("{'descr': '|u1', 'fortran_order': False, 'shape': (1099511627776,)}")
+    extra = struct.pack("<HHQ", 1, 8, len(start) + (1 << 40))
+    claim = {"usize": 0xFFFFFFFF}
+    deflated = plain(data=start, method=8, extra=extra, local=claim, central=claim)
+    tracemalloc.start()
+    npz = npzkit.open(archive(deflated))
+    uses = [npz.read, npz.info, npz.lazy, lambda key: npz.load_all(), lambda key: npz.stream(key)]
+    for use in uses:
+        with pytest.raises(ZipFormatError, match="more bytes"):
+            use("x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 << 20
 
 
 @pytest.mark.parametrize(
@@ -389,6 +414,120 @@ def test_a_member_named_npy_must_be_an_array(data, method):
     for use in (npz.read, npz.info, lambda key: npz.load_all()):
         with pytest.raises(NpyFormatError):
             use("x")
+
+
+def described(descr="'<f8'", shape="(2,)", order="False", data=bytes(16), version=(1, 0), more=""):
+    text = f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}{more}}}"
+    return header(text, version) + data
+
+
+BAD_ARRAYS = {
+    "version 0.0": described(version=(0, 0)),
+    "version 1.1": described(version=(1, 1)),
+    "version 4.0": described(version=(4, 0)),
+    "expression": described(shape="(1 + 1,)"),
+    "call": described(shape="tuple([2])"),
+    "comprehension": described(shape="tuple(2 for _ in 'a')"),
+    "comment": described(shape="(2,) # two\n"),
+    "concatenated strings": described("'<' 'f8'"),
+    "bytes for a string": described("b'<f8'"),
+    "formatted string": described("f'<f8'"),
+    "hexadecimal": described(shape="(0x2,)"),
+    "underscore": described(shape="(0_2,)"),
+    "key twice": described(more=", 'shape': (2,)"),
+    "key too many": described(more=", 'x': 1"),
+    "key missing": header("{'descr': '<f8', 'shape': (2,)}") + bytes(16),
+    "no dict": header("[('descr', '<f8')]") + bytes(16),
+    "two dicts": header("{}, {}") + bytes(16),
+    "deep nesting": described("[" * 3000),
+    "deep structures": described("[('a'," * 800 + "'<f8'" + ")]" * 800),
+    "bool in the shape": described(shape="(True, 2)"),
+    "float in the shape": described(shape="(2.0,)"),
+    "negative": described(shape="(-2,)"),
+    "two negatives": described(shape="(-1, -2)"),
+    "over 2**63": described(shape=f"({1 << 63},)"),
+    "shape is a list": described(shape="[2]"),
+    "shape is a number": described(shape="2"),
+    "65 dimensions": described(shape=str((1,) * 64 + (2,))),
+    "order is a number": described(order="0"),
+    "order is a string": described(order="'False'"),
+    "order is missing": described(order="()"),
+    "too few bytes": described(shape="(3,)"),
+    "a product that wraps around": described(shape=f"({1 << 61}, 8)"),
+    "a product that wraps around to what is there": described(shape=f"({(1 << 61) + 1}, 2)"),
+    "nothing of something too large": described(shape=f"(0, {1 << 61}, 8)", data=b""),
+    "no dtype": described("'<q9'"),
+    "a dtype's name with more behind it": described("'float64; 1'"),
+    "not UTF-8": header("{'descr': [('\xe9', '<f8')]}", (3, 0)) + bytes(16),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("case", BAD_ARRAYS)
+def test_bad_arrays(case, method, tmp_path):
+    """A header that describes no array, or another than is there, is an NpyFormatError anyhow."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(archive(plain(data=BAD_ARRAYS[case], method=method), plain("y.npy")))
+    with npzkit.open(path) as npz:
+        uses = [npz.read, npz.info, npz.lazy, npz.memmap, lambda key: npz.load_all()]
+        for use in uses:
+            with pytest.raises(NpyFormatError) as caught:
+                use("x")
+            assert (caught.value.key, caught.value.path) == ("x", str(path))
+        assert np.array_equal(npz["y"], X)
+        assert not npz.verify().ok
+
+
+@pytest.mark.parametrize("descr", ["'float64'", "u'<f8'", '"<f8"', "'d'"])
+def test_other_spellings_of_a_dtype(descr):
+    """A plain name of a dtype, Python 2's strings and other quotes are read."""
+    npz = npzkit.open(archive(plain(data=described(descr))))
+    assert npz["x"].dtype == npz.load_all()["x"].dtype == np.dtype("<f8")
+    assert npz["x"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [described() + b"!", described(shape="(0, 5)"), described("'|V0'"), described("[]")],
+    ids=["too many", "none of five", "items of no bytes", "structures of no bytes"],
+)
+@pytest.mark.parametrize("method", [0, 8])
+def test_bytes_that_no_item_stands_for(data, method):
+    """Where the items take fewer bytes than there are, none at all among them, it is an error."""
+    npz = npzkit.open(archive(plain(data=data, method=method)))
+    for use in (npz.read, lambda key: npz.load_all()):
+        with pytest.raises(NpyFormatError, match="follow"):
+            use("x")
+
+
+@pytest.mark.parametrize("descr", ["'|V0'", "'|S0'", "'<U0'", "[]"])
+def test_a_giant_shape_of_items_without_bytes(descr):
+    """Items that take no bytes cannot be claimed without end."""
+    npz = npzkit.open(archive(plain(data=described(descr, f"({1 << 40},)", data=b""))))
+    for use in (npz.read, npz.info, npz.lazy, lambda key: npz.load_all()):
+        with pytest.raises(LimitExceededError):
+            use("x")
+
+
+@pytest.mark.parametrize(
+    "descr",
+    ["'|O'", "[('a', '|O')]", "[('a', '<i4'), ('b', [('c', '|O')])]", "[('a', '|O', (2,))]"],
+)
+@pytest.mark.parametrize("method", [0, 8])
+def test_objects_anywhere_are_refused(descr, method, tmp_path, monkeypatch):
+    """Objects, also inside structures and subarrays, are refused with pickle never touched."""
+    for name in ("load", "loads", "Unpickler"):
+        monkeypatch.setattr(pickle, name, lambda *_, **__: pytest.fail("pickle was reached"))
+    path = tmp_path / "a.npz"
+    path.write_bytes(archive(plain(data=described(descr, data=pickle.dumps([1])), method=method)))
+    with npzkit.open(path) as npz:
+        for use in (npz.read, lambda key: npz.load_all()):
+            with pytest.raises(PickleRefusedError) as caught:
+                use("x")
+            assert caught.value.key == "x"
+        for use in (npz.lazy, npz.memmap):
+            with pytest.raises(NpzkitError):
+                use("x")
 
 
 def test_gaps_and_hidden_members_are_dead_space():

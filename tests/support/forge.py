@@ -112,12 +112,12 @@ class Member:
             f["crc"],
             f["csize"],
             f["usize"],
-            len(self.name),
+            f.get("nlen", len(self.name)),
             f.get("xlen", len(self.extra)),
-            len(self.comment),
+            f.get("clen", len(self.comment)),
             f["disk"],
             0,
-            0o600 << 16,
+            f.get("attributes", 0o600 << 16),
             offset,
         )
         return head + self.name + self.extra + self.comment

@@ -180,7 +180,8 @@ def check_header_length(length: int, limit: int | None) -> None:
 def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
     """Say that a file or member ended inside `what`."""
     return NpyFormatError(
-        f"EOF: reading {what}",
+        # NumPy's words, which its callers look for.
+        f"EOF: reading {what}, expected {expected} bytes got {found}",
         found=f"{found} bytes",
         expected=f"{expected} bytes",
         remedy=CUT_REMEDY,

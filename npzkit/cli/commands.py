@@ -18,8 +18,10 @@ __all__ = ["Commands", "npzkit_command", "run"]
 
 _WHERE = {
     "demo": "touring",
+    "extract": "packing",
     "info": "listing",
     "ls": "listing",
+    "pack": "packing",
     "repack": "maintaining",
     "repair": "maintaining",
     "show": "showing",

@@ -1,0 +1,172 @@
+"""What commands make arrays of: .npy files, text tables, folders of them, a pipe.
+
+Owns which files are arrays and under which keys they go.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+
+from npzkit import format as npy
+from npzkit.cli.output import printable
+from npzkit.cli.tables import DELIMITERS, TableOptions, read_table
+from npzkit.cli.targets import Refusal
+from npzkit.errors import NpzkitError, PickleRefusedError
+from npzkit.keys import SUFFIX, check_key
+
+__all__ = ["PIPE", "SUFFIXES", "Input", "arrays_in_folder", "find_inputs", "read_input"]
+
+PIPE = "-"
+SUFFIXES = (SUFFIX, *DELIMITERS)
+_IN_FOLDERS = (SUFFIX, ".csv", ".tsv")
+"""Of a folder's text files most are no tables."""
+
+
+class Input(NamedTuple):
+    """An array that is to be read.
+
+    Attributes
+    ----------
+    key : str
+    path : str
+        Or "-" for the standard input stream.
+    """
+
+    key: str
+    path: str
+
+    @property
+    def suffix(self) -> str:
+        return SUFFIX if self.path == PIPE else os.path.splitext(self.path)[1].lower()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 of a pipe."""
+        return 0 if self.path == PIPE else os.path.getsize(self.path)
+
+
+def find_inputs(given: Sequence[str]) -> list[Input]:
+    """Return what is named by arguments, each ``[KEY=]PATH``; a folder is all in it.
+
+    Raises
+    ------
+    OSError
+        A path is not there.
+    Refusal, UnsafeNameError
+        A file that is no array, two of the same key, or one that cannot be a key.
+    """
+    found: dict[str, Input] = {}
+    for text in given:
+        for item in _find(text):
+            check_key(item.key)
+            other = found.setdefault(item.key, item)
+            if other is not item:
+                raise Refusal(
+                    f"{other.path!r} and {item.path!r} would both be {item.key!r}. "
+                    "Name one by KEY=PATH."
+                )
+    return list(found.values())
+
+
+def _find(text: str) -> Iterator[Input]:
+    key, path = _split(text)
+    if path == PIPE:
+        yield Input("arr_0" if key is None else key, path)
+        return
+    mode = os.stat(path).st_mode
+    if stat.S_ISDIR(mode):
+        prefix = "" if key is None else f"{key}/"
+        items = [Input(prefix + item.key, item.path) for item in arrays_in_folder(path)]
+        if not items:
+            raise Refusal(f"no array in the folder {path!r}: none of {' '.join(_IN_FOLDERS)}.")
+        yield from items
+        return
+    stem = os.path.splitext(os.path.basename(path))[0]
+    item = Input(stem if key is None else key, path)
+    if item.suffix not in SUFFIXES:
+        raise Refusal(
+            f"{path!r} is of no kind that can be read here: none of {' '.join(SUFFIXES)}. "
+            "Other files: npzkit convert."
+        )
+    yield item
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """Split ``KEY=PATH``; a file of that whole name is a file."""
+    key, equals, path = text.partition("=")
+    return (None, text) if not equals or os.path.lexists(text) else (key, path)
+
+
+def arrays_in_folder(folder: str, suffixes: Sequence[str] = _IN_FOLDERS) -> Iterator[Input]:
+    """Yield the arrays below a folder, in the order of their names.
+
+    What is hidden is passed over; what is of no known kind, or a symbolic link
+    to something outside, also, and that is said.
+    """
+    root = os.path.realpath(folder)
+    passed: list[str] = []
+    for place, inner, names in os.walk(folder, onerror=_raise):
+        inner[:] = sorted(name for name in inner if not name.startswith("."))
+        passed += [name for name in inner if os.path.islink(os.path.join(place, name))]
+        for name in sorted(names):
+            path = os.path.join(place, name)
+            if name.startswith("."):
+                continue
+            stem, suffix = os.path.splitext(os.path.relpath(path, folder))
+            is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
+            if suffix.lower() in suffixes and is_inside and os.path.isfile(path):
+                yield Input(stem.replace(os.sep, "/"), path)
+            else:
+                passed.append(name)
+    if passed:
+        shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
+        noun = "entry" if len(passed) == 1 else "entries"
+        click.echo(
+            f"npzkit: {folder}: passed over {len(passed)} {noun} that are no arrays in it: {shown}",
+            err=True,
+        )
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def read_input(item: Input, options: TableOptions, *, allow_pickle: bool = False) -> Any:
+    """Read an array; one in an .npy file is a map, of which nothing is in memory.
+
+    Raises
+    ------
+    NpzkitError, OSError
+        The file is damaged, or needs pickle.
+    Refusal
+        A table that is none.
+    """
+    if item.suffix != SUFFIX:
+        return read_table(item.path, item.suffix, options)
+    try:
+        if item.path == PIPE:
+            return _read_pipe(allow_pickle=allow_pickle)
+        if stat.S_ISREG(os.stat(item.path).st_mode):
+            try:
+                return npy.open_memmap(item.path, mode="r")
+            except PickleRefusedError:
+                if not allow_pickle:
+                    raise
+        with open(item.path, "rb") as file:
+            return npy.read_array(file, allow_pickle=allow_pickle)
+    except NpzkitError as error:
+        raise error.locate(path=item.path) from error.__cause__
+
+
+def _read_pipe(*, allow_pickle: bool) -> np.ndarray[Any, Any]:
+    if sys.stdin.isatty():
+        raise Refusal("- reads one .npy from a pipe, and there is none.")
+    array: np.ndarray[Any, Any] = npy.read_array(sys.stdin.buffer, allow_pickle=allow_pickle)
+    return array

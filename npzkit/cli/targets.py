@@ -1,0 +1,129 @@
+"""Where commands write: names that stay within their folder, files that appear whole.
+
+Owns what may be written at which path. Knows nothing of what is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import unicodedata
+from collections.abc import Iterable, Iterator
+
+import click
+
+from npzkit.errors import NpzkitError, UnsafeNameError
+from npzkit.keys import SUFFIX, check_key
+
+__all__ = ["Refusal", "check_absent", "check_file_names", "path_within", "replacing"]
+
+
+class Refusal(click.ClickException):
+    """What was asked for cannot be done as it was asked for: exit code 2."""
+
+    exit_code = 2
+
+
+def check_absent(path: str, *, force: bool) -> None:
+    """Raise where something is at `path`, unless it is to be replaced."""
+    if not force and os.path.lexists(path):
+        raise Refusal(f"{path!r} is there already. Pass --force to replace it.")
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Yield a path beside `path`; what the block makes there takes its place at the end.
+
+    A file or a folder. An exception removes it, and what was at `path` stays.
+    """
+    parent = os.path.dirname(os.path.abspath(path))
+    temporary = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        if os.path.isdir(temporary):
+            _replace_folder(temporary, path)
+        else:
+            os.replace(temporary, path)
+    finally:
+        _remove(temporary)
+
+
+def _replace_folder(temporary: str, path: str) -> None:
+    """Rename a folder; no system replaces one that has anything in it."""
+    if not os.path.lexists(path):
+        os.rename(temporary, path)
+        return
+    old = f"{temporary}.old"
+    os.rename(path, old)
+    try:
+        os.rename(temporary, path)
+    except BaseException:
+        os.rename(old, path)
+        raise
+    _remove(old)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path)
+    else:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def path_within(folder: str, name: str) -> str:
+    """Return where in a folder a name with slashes leads.
+
+    Raises
+    ------
+    UnsafeNameError
+        Out of the folder, by its parts or by a symbolic link on the way; or
+        it holds what no file's name should.
+    """
+    path = os.path.join(folder, *_checked(name).split("/"))
+    root, parent = os.path.realpath(folder), os.path.realpath(os.path.dirname(path))
+    if os.path.commonpath([root, parent]) != root:
+        raise UnsafeNameError(
+            "a symbolic link on its way leads out of the folder", path=folder, key=name,
+            remedy="Remove the link, or write to another folder.",
+        )  # fmt: skip
+    return path
+
+
+def _checked(name: str) -> str:
+    try:
+        check_key(name.removesuffix(SUFFIX))
+    except UnsafeNameError as error:
+        error.what = error.what.replace("saved", "written as a file")
+        error.remedy = "Give it another one: npzkit mv FILE KEY NEW."
+        raise
+    return name
+
+
+def check_file_names(names: Iterable[str]) -> None:
+    """Raise where two names would be one file, or one is a folder on another's way.
+
+    Raises
+    ------
+    UnsafeNameError
+        Also for names that differ in case alone, which some systems take for
+        the same.
+    """
+    files: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for name in names:
+        folded = unicodedata.normalize("NFC", name).casefold()
+        parts = folded.split("/")
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        other = files.get(folded, folders.get(folded)) or next(
+            (files[folder] for folder in above if folder in files), None
+        )
+        if other is not None:
+            raise UnsafeNameError(
+                f"it and {NpzkitError.shown(other)} would be one file, or one in the other",
+                key=name, remedy="Name one of them alone.",
+            )  # fmt: skip
+        files[folded] = name
+        folders.update(dict.fromkeys(above, name))

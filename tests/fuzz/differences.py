@@ -326,7 +326,7 @@ def _is_no_plain_literal(case: Case) -> bool:
     found = _header(case)
     if found is None:
         return False
-    text = _LONG.sub(r"\1", found[1]) if found[0] <= (2, 0) else found[1]
+    text = re.sub(r"(?<=[0-9])L\b", "", found[1]) if found[0] <= (2, 0) else found[1]
     outside = re.sub("True|False", "", _STRING.sub("", text))
     return (
         re.search(r"[^][(){}:,\- \t\n\r0-9]|[0-9]{21}", outside) is not None

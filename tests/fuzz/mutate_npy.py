@@ -119,7 +119,7 @@ def _change_text(text: str, rng: random.Random) -> str:
         return re.sub(r"(?<='shape': )\([^()]*\)", lambda _: rng.choice(_BAD_SHAPES), text)
     if kind == 2:
         return re.sub(
-            r"[0-9]+", lambda m: str(_number(int(m[0]), rng)), text, count=rng.randrange(3)
+            r"[0-9]+", lambda m: str(_number(int(m[0][:20]), rng)), text, count=rng.randrange(3)
         )
     tokens = _TOKEN.findall(text)
     if not tokens:

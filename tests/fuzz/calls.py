@@ -79,7 +79,7 @@ def recorded_warnings() -> Iterator[None]:
 def attempt(what: str, call: Callable[..., Any], *args: Any, **options: Any) -> Result:
     """Call npzkit: an NpzkitError and documented warnings may come of it, nothing else."""
     value, error = None, None
-    begin = time.process_time()
+    begin = time.perf_counter()
     try:
         value = call(*args, **options)
     except (Violation, KeyboardInterrupt):
@@ -94,7 +94,7 @@ def attempt(what: str, call: Callable[..., Any], *args: Any, **options: Any) -> 
         text = "".join(traceback.format_exception(raised)[-4:])
         raise Violation(f"{what} raised what is no NpzkitError:\n{text}") from raised
     finally:
-        spent[0] += time.process_time() - begin
+        spent[0] += time.perf_counter() - begin
         warned = _warned[:]
         _warned.clear()
     for message, category in warned:

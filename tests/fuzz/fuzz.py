@@ -25,7 +25,6 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -85,8 +84,7 @@ class Tally:
         import oracle
 
         try:
-            with _alarm():
-                labels = oracle.check(self.target, data)
+            labels = oracle.check(self.target, data)
         except oracle.Violation as violation:
             if self._folder is None:
                 raise
@@ -122,23 +120,21 @@ class Tally:
             print(f"{count:>10}  {label}")
 
 
-@contextlib.contextmanager
-def _alarm() -> Iterator[None]:
-    """End what hangs, where the system has timers."""
-    if not hasattr(signal, "setitimer"):
-        yield
-        return
-    signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def _watch(tally: Tally) -> None:
+    """End an input that takes a minute or two, where the system has timers."""
+    last = -1
 
+    def look(*_: object) -> None:
+        nonlocal last
+        if tally.count == last:
+            import oracle
 
-def _hang(*_: object) -> None:
-    import oracle
+            raise oracle.Violation(f"still at it after {HANG_SECONDS} seconds")
+        last = tally.count
 
-    raise oracle.Violation(f"still at it after {HANG_SECONDS} seconds")
+    if hasattr(signal, "setitimer"):
+        signal.signal(signal.SIGALRM, look)
+        signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS, HANG_SECONDS)
 
 
 def _limit_memory() -> None:
@@ -244,8 +240,7 @@ def main() -> None:
         keep_going=options.keep_going,
     )
     _limit_memory()
-    if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, _hang)
+    _watch(tally)
     if options.engine == "atheris":
         guided(tally, options.seed, options.folder)
     with contextlib.suppress(KeyboardInterrupt):

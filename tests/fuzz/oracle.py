@@ -22,9 +22,12 @@ __all__ = ["TARGETS", "Violation", "check", "recorded_warnings"]
 
 TARGETS = {"npy": check_npy, "archive": check_archive, "append": check_append}
 _MAX_SECONDS = 1.0
-"""Of the processor's time, for a small input."""
+"""For a small input."""
+_TRIES = 4
+"""A busy machine may be slow now and then, but not each time."""
 _MAX_GROWTH = 500 << 20
 """Bytes that one input may cost in memory."""
+_peak = [0]
 
 
 def check(target: str, data: bytes, *, thorough: bool = False) -> list[str]:
@@ -43,15 +46,16 @@ def check(target: str, data: bytes, *, thorough: bool = False) -> list[str]:
     Violation
         Something does not hold.
     """
-    before = _peak()
-    spent[0] = 0.0
-    labels = TARGETS[target](bytes(data), thorough)
-    if spent[0] > _MAX_SECONDS * max(len(data) / 65_536, 1):
+    for _ in range(_TRIES):
+        spent[0] = 0.0
+        labels = TARGETS[target](bytes(data), thorough)
+        if spent[0] <= _MAX_SECONDS * max(len(data) / 65_536, 1):
+            break
+    else:
         raise Violation(f"too slow: {spent[0]:.1f} s for {len(data)} bytes")
-    if _peak() - before > _MAX_GROWTH:
-        raise Violation(f"too large: {_peak() - before} bytes of memory for {len(data)} bytes")
+    if resource is not None:
+        before = _peak[0]
+        _peak[0] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        if before and _peak[0] - before > _MAX_GROWTH:
+            raise Violation(f"too large: {_peak[0] - before} bytes for {len(data)} bytes")
     return labels
-
-
-def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if resource else 0

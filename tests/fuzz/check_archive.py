@@ -108,7 +108,7 @@ def _check_refused(data: bytes, error: NpzkitError) -> list[str]:
 
 
 def _check_refused_alike(data: bytes, error: NpzkitError) -> None:
-    report = attempt("verify", npzkit.verify, data, limits=LIMITS)
+    report = attempt("verify", npzkit.verify, data, limits=LIMITS, threads=1)
     if report.error is not None or report.value.ok:
         raise Violation(f"open: {shown(error)}; verify: {report.outcome}")
     with _walk("by columns"):
@@ -139,7 +139,11 @@ def _check_together(npz: npzkit.NpzFile, reads: dict[str, Result], walk: str) ->
             raise Violation(f"load_all{walk}: {shown(found.error)}; read: {read and read.outcome}")
         wanted = [[key] for key, read in reads.items() if read.error is None]
     for keys in wanted:
-        some = found if found.error is None else attempt(f"load_all{walk}", npz.load_all, keys)
+        some = (
+            found
+            if found.error is None
+            else attempt(f"load_all{walk}", npz.load_all, keys, threads=1)
+        )
         for key in keys:
             value = some.outcome if some.error is not None else some.value[key]
             if reads[key].error is not None or not is_same(value, reads[key].value, ordered=True):

@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-MEMORY = 3 << 30
+MEMORY = 1 << 30
 """Bytes of address space that the process may take beyond what it has."""
 HANG_SECONDS = 60
 TOLD_SECONDS = 30

@@ -279,5 +279,6 @@ def _has_forced_zip64(heads: bytes, name_end: int, local: tuple[Any, ...], entry
     return bool(
         local[1:6] == (*entry[2:5], SENTINEL_32, SENTINEL_32)
         and local[7] == _FORCED_ZIP64.size
+        and name_end + _FORCED_ZIP64.size <= len(heads)
         and _FORCED_ZIP64.unpack_from(heads, name_end) == (_FORCED_ZIP64_START, *entry[6:4:-1])
     )

@@ -159,6 +159,20 @@ def test_a_local_header_that_differs(field, large):
             assert caught.value.key == "x"
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_name_that_goes_on_too_long(save):
+    """However long a local header says that its name is, the error is one of the format."""
+    stream = io.BytesIO()
+    save(stream, x=X, y=X)
+    for size in (*range(450, 520), 0x4000, 0xFFFF):
+        data = bytearray(stream.getvalue())
+        data[26:28] = size.to_bytes(2, "little")
+        with npzkit.open(bytes(data)) as npz:
+            for use in (npz.read, lambda key: npz.load_all([key, "y"])):
+                with pytest.raises(ZipFormatError):
+                    use("x")
+
+
 @pytest.mark.parametrize("method", [0, 8])
 @pytest.mark.parametrize("shape", ["32", "64", "signed 32", "signed 64"])
 def test_data_descriptors(shape, method):

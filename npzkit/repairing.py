@@ -338,14 +338,8 @@ class _Salvage:
         return error is None
 
     def _keep(self, entry: Entry) -> None:
-        """Keep a sound member, and those of its attributes that are sound."""
-        try:
-            parse_attrs(entry.extra)
-            # Behind the attributes too, a block may run over the field.
-            foreign_extra(entry.extra)
-        except NpzkitError:
-            self._lose(entry, "its attributes are damaged, and left out: its data is kept")
-            entry = entry._replace(extra=_without_attributes(entry.extra))
+        """Keep a sound member, and its attributes where they are sound."""
+        entry = self._with_sound_attributes(entry)
         if has_wrong_index(self._source, entry, self._threads):
             self._lose(
                 entry, "its seek index leads to other data, and is left out: its data is kept"
@@ -354,6 +348,16 @@ class _Salvage:
         # Of two of one name the later one stands where it was found.
         self._sound.pop(entry.name, None)
         self._sound[entry.name] = entry
+
+    def _with_sound_attributes(self, entry: Entry) -> Entry:
+        try:
+            parse_attrs(entry.extra)
+            # Behind the attributes too, a block may run over the field.
+            foreign_extra(entry.extra)
+        except NpzkitError:
+            self._lose(entry, "its attributes are damaged, and left out: its data is kept")
+            return entry._replace(extra=_without_attributes(entry.extra))
+        return entry
 
     def _lose(self, entry: Entry, what: str) -> None:
         self._lost.append((entry.name, what, entry.header_offset))
@@ -433,7 +437,8 @@ class _Salvage:
         if rows is None:
             self._lose(found.entry, "cut short: it goes on behind the end of the file")
         else:
-            self._sound[found.entry.name] = rows
+            entry = self._with_sound_attributes(rows.entry)
+            self._sound[entry.name] = rows._replace(entry=entry)
             self._lose(found.entry, f"cut short: {rows.told}")
 
 

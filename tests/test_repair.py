@@ -635,6 +635,17 @@ def test_whole_rows_are_kept(paths, kind, compression):
     assert len(seen) > 1
 
 
+def test_rows_with_damaged_attributes(paths):
+    """Rows are kept without attributes that are damaged, and both is said."""
+    payload = b"KeyValuePairs\1\5\0abc"
+    extra = struct.pack("<HH", 0x564B, len(payload)) + payload
+    cut = Member("x.npy", npy(np.arange(100)), extra=extra).local_bytes()[:-80]
+    report, arrays = mend(paths, cut, partial=True)
+    check_all(arrays, {"x": np.arange(90)})
+    assert ["attributes" in lost.what for lost in report.lost] == [True, False]
+    assert "90 of 100 rows" in report.lost[1].what
+
+
 @pytest.mark.parametrize("method", [0, 8])
 @pytest.mark.parametrize("array", [
     np.asfortranarray(RNG.random((50, 60))), np.float64(2.5), np.array([{}, 1], dtype=object), np.zeros((0, 3)),

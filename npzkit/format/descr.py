@@ -137,6 +137,9 @@ def _dtype(descr: Any) -> np.dtype[Any]:
         dtype = np.dtype(_OLD_BYTES.sub(r"\1S", descr))
         if not is_legacy(dtype):
             raise _invalid(descr, "its elements are not plain bytes")
+        if dtype.itemsize < 0:
+            # NumPy 2.0 does not notice that a C int overflows.
+            raise _invalid(descr, "its elements are too large for this NumPy")
         return dtype
     if isinstance(descr, tuple):
         if len(descr) != 2:

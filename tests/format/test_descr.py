@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -68,6 +70,12 @@ def test_bad_descriptions_give_one_error(descr):
     """Whatever numpy raises for a bad description becomes NpyFormatError."""
     with pytest.raises(NpyFormatError):
         descr_to_dtype(descr)
+
+
+def test_elements_of_two_gigabytes():
+    """Elements whose size overflows a C int are refused, or as large as they are said to be."""
+    with contextlib.suppress(NpyFormatError):
+        assert descr_to_dtype("<U536870912").itemsize == 1 << 31
 
 
 def test_metadata_is_dropped_with_a_warning():

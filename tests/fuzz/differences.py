@@ -466,8 +466,12 @@ DIFFERENCES = (
         "open", "ZipFormatError: a Unicode path is not UTF-8", "read", _has_unicode_path,
     ),
     Difference(
+        "second name", "zipfile from 3.13 on compares Info-ZIP's, and must be able to read it",
+        "open", "read", "BadZipFile: Corrupt unicode path", lambda case: b"up" in case.data,
+    ),
+    Difference(
         "empty zip64 archive", "np.load knows an archive by its first bytes, and not these",
-        "open", "read", "ValueError: This file contains pickled", lambda case: case.data.startswith(b"PK\6\6"),
+        "open", "read", "ValueError: (This file contains|Cannot load file containing) pickled", lambda case: case.data.startswith(b"PK\6\6"),
     ),
     Difference(
         "version needed", "zipfile refuses a number; npzkit reads what it can",
@@ -480,7 +484,7 @@ DIFFERENCES = (
     ),
     Difference(
         "local extra field", "sizes are looked for in a field whose blocks run over",
-        "member", "ZipFormatError: extra field .* runs over its end", "read", lambda case: _is_cut(_local(case)[-1]),
+        "member", "ZipFormatError: extra field .* runs over its end", "read", lambda case: _is_cut(_local(case)[-1]) or _runs_over(case),
     ),
     Difference(
         "local zip64 block", "it lacks a size that the header leaves to it",
@@ -524,11 +528,15 @@ DIFFERENCES = (
     Difference(
         "name of the dtype", "a void array whose attributes are damaged may be one of ml_dtypes",
         "member", "ZipFormatError: (a key-value|extra field .* runs over)", "read",
-        lambda case: case.theirs.dtype.type is np.void and _has_odd_extra(case),
+        lambda case: getattr(case.theirs, "dtype", np.dtype("u1")).type is np.void and _has_odd_extra(case),
     ),
     Difference(
         "method", "Deflate64 and Zstandard are nothing this zipfile reads",
         "member", "read", "NotImplementedError: That compression method", lambda case: True,
+    ),
+    Difference(
+        "LZMA's dictionary", "zipfile makes it as large as the properties claim",
+        "member", "read", "MemoryError", lambda case: case.info.compress_type == 14,
     ),
     Difference(
         "name's encoding", "zipfile compares names as decoded by each header's own flag, npzkit as bytes",
@@ -564,6 +572,11 @@ DIFFERENCES = (
     Difference(
         "blanks", "Python's parser counts those at a line's beginning as indentation",
         "header", "read", "ValueError: (Cannot parse header|start )", _has_blank_lines,
+    ),
+    Difference(
+        "old name of bytes", "numpy up to 2.4 knew S as a, too, and files may have it",
+        "header", "read", "ValueError: descr is not a valid",
+        lambda case: re.search(r"'[<>|=]?a[0-9]*'", _header(case)[1]) is not None,
     ),
     # -- npzkit's own ways ----------------------------------------------------
     Difference(

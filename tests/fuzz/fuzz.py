@@ -25,6 +25,7 @@ import re
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -85,10 +86,13 @@ class Tally:
 
         try:
             labels = oracle.check(self.target, data)
-        except oracle.Violation as violation:
+        except Exception as error:
             if self._folder is None:
                 raise
-            self._keep(data, str(violation), self._folder)
+            # The oracle's own failures are to be looked at, too.
+            is_violation = isinstance(error, oracle.Violation)
+            text = str(error) if is_violation else traceback.format_exc(limit=-3)
+            self._keep(data, text, self._folder)
             labels = ["VIOLATION"]
         self.count += 1
         self.outcomes.update(labels)

@@ -397,7 +397,10 @@ def _has_blank_lines(case: Case) -> bool:
 
 
 def _is_longer(case: Case) -> bool:
-    return isinstance(case.theirs, np.ndarray) and case.info.file_size > case.theirs.nbytes + 10
+    """The member goes on where numpy's array ends."""
+    size = 2 if case.npy[6] == 1 else 4
+    start = 8 + size + int.from_bytes(case.npy[8 : 8 + size], "little")
+    return isinstance(case.theirs, np.ndarray) and case.info.file_size > start + case.theirs.nbytes
 
 
 def _is_unreachable(case: Case) -> bool:

@@ -162,13 +162,16 @@ def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> st
     arrays, end_offset, last = {}, 0, None
     if not isinstance(before, NpzkitError):
         arrays, end_offset, last = dict(before.arrays), before.end_offset, before.last
-    # A path's file may have been written anew.
-    if "path" not in kind and after[:end_offset] != data[:end_offset]:
+    # With auto_repack, a path's file may have been written anew.
+    if kind != "remove by path" and after[:end_offset] != data[:end_offset]:
         raise Violation(f"{kind} touched what was committed")
     if kind == "give up":
         if end_offset:
             _check_kept(arrays, after, kind)
         return kind
+    # A torn end is dropped before anything is written.
+    if kind != "remove by path" and after[end_offset:][:4] != b"PK\3\4":
+        raise Violation(f"{kind} did not write right behind what was committed")
     if "remove" in kind:
         arrays.pop(last, None)
     _check_kept({**arrays, f"{NEW}.npy": ADDED}, after, kind)

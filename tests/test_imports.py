@@ -61,7 +61,14 @@ LAYERS = [
     {"cli", "cli.output", "cli.tour", "cli.slicing", "cli.measuring", "cli.targets", "cli.parts"},
     {"cli.opening", "cli.plotting", "cli.tables"},
     {"cli.inputs"},
-    {"cli.touring", "cli.maintaining", "cli.listing", "cli.showing", "cli.packing"},
+    {
+        "cli.touring",
+        "cli.maintaining",
+        "cli.listing",
+        "cli.showing",
+        "cli.packing",
+        "cli.comparing",
+    },
     {"cli.commands", "__main__"},
 ]
 """From the bottom up: a module imports from its own layer or lower ones."""

@@ -18,6 +18,7 @@ __all__ = ["Commands", "npzkit_command", "run"]
 
 _WHERE = {
     "demo": "touring",
+    "diff": "comparing",
     "extract": "packing",
     "info": "listing",
     "ls": "listing",

@@ -1,0 +1,263 @@
+"""The command that tells where two archives differ.
+
+Holds a piece of two arrays at a time; arrays of the same CRC-32 are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import click
+import numpy as np
+
+import npzkit
+from npzkit.cli.measuring import is_numeric
+from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
+from npzkit.cli.output import json_option, print_json, print_table, printable, progress
+
+__all__ = ["diff"]
+
+
+class _Difference(NamedTuple):
+    """One thing in which the archives differ.
+
+    Attributes
+    ----------
+    key : str or None
+        None for the archives' metadata.
+    what : str
+        ``"only in A"``, ``"shape"``, ``"dtype"``, ``"values"``, ...
+    a, b : object
+        What each has.
+    value_count : int or None
+        How many values differ.
+    worst : tuple of int or None
+        The index at which they differ most.
+    """
+
+    key: str | None
+    what: str
+    a: Any = None
+    b: Any = None
+    value_count: int | None = None
+    worst: tuple[int, ...] | None = None
+
+
+@click.command()
+@click.argument("a", type=click.Path())
+@click.argument("b", type=click.Path())
+@click.option("--atol", type=float, default=0.0, help="How far values may differ.")
+@click.option("--rtol", type=float, default=0.0, help="The same, as a share of B's value.")
+@click.option("--read", "reads_all", is_flag=True, help="Compare values where CRC-32s agree too.")
+@click.option("--metadata", is_flag=True, help="Compare metadata and attributes too.")
+@json_option
+def diff(
+    a: str, b: str, atol: float, rtol: float, reads_all: bool, metadata: bool, as_json: bool
+) -> None:
+    """Tell where the arrays of A and B differ: keys, shapes, dtypes, values.
+
+    Two NaNs in one place are equal. Arrays whose CRC-32s agree are taken for
+    equal without reading them. Exits with 1 where there is a difference.
+
+    Example: npzkit diff model.npz other.npz --rtol 1e-6
+    """
+    for name, value in (("--atol", atol), ("--rtol", rtol)):
+        if not value >= 0:
+            raise click.UsageError(f"{name} must be 0 or more, not {value}.")
+    with opened(a) as left, opened(b) as right, progress("compare") as tell:
+        comparison = _Comparison(left, right, atol, rtol, reads_all, tell)
+        rows = list(comparison.rows(metadata=metadata))
+    if as_json:
+        print_json({"equal": not rows, "compared": comparison.count,
+                    "differences": [row._asdict() for row in rows]})  # fmt: skip
+    else:
+        if rows:
+            print_table(
+                ["key", "differs in", "A", "B", ("values", "right"), "worst at"],
+                [_cells(row) for row in rows],
+            )
+        keys = {row.key for row in rows if row.key is not None}
+        count = f"{comparison.count:,} key{'' if comparison.count == 1 else 's'}"
+        click.echo(f"{count} compared, {len(keys):,} of them different" if rows
+                   else f"{count} compared, no difference")  # fmt: skip
+    click.get_current_context().exit(1 if rows else 0)
+
+
+def _cells(row: _Difference) -> list[str]:
+    return [
+        "-" if row.key is None else printable(row.key),
+        row.what,
+        "" if row.a is None else printable(str(row.a)),
+        "" if row.b is None else printable(str(row.b)),
+        "" if row.value_count is None else f"{row.value_count:,}",
+        "" if row.worst is None else shape_text(row.worst),
+    ]
+
+
+class _Comparison:
+    """Two archives, and how far their values may differ."""
+
+    def __init__(
+        self, a: npzkit.NpzFile, b: npzkit.NpzFile, atol: float, rtol: float,
+        reads_all: bool, tell: Any,
+    ) -> None:  # fmt: skip
+        self._a, self._b = a, b
+        self._atol, self._rtol = atol, rtol
+        self._reads_all = reads_all
+        self._tell = tell
+        self._done = 0
+        self._total = 0
+        self.count = 0
+
+    def rows(self, *, metadata: bool) -> Iterator[_Difference]:
+        """Yield what differs, in A's order, then what B has alone."""
+        in_a, in_b = set(self._a), set(self._b)
+        self.count = len(in_a | in_b)
+        if metadata and dict(self._a.metadata) != dict(self._b.metadata):
+            x, y = as_text(dict(self._a.metadata)), as_text(dict(self._b.metadata))
+            yield _Difference(None, "metadata", x, y)
+        pairs = []
+        for key in self._a:
+            if key not in in_b:
+                yield _Difference(key, "only in A")
+                continue
+            try:
+                pairs.append((self._a.info(key), self._b.info(key)))
+            except npzkit.NpzkitError as error:
+                yield _unreadable(key, error)
+        self._total = sum(a.nbytes for a, _ in pairs)
+        for a, b in pairs:
+            if metadata and dict(a.attrs) != dict(b.attrs):
+                x, y = as_text(dict(a.attrs)), as_text(dict(b.attrs))
+                yield _Difference(a.key, "attributes", x, y)
+            try:
+                yield from self._compare(a, b)
+            except npzkit.NpzkitError as error:
+                yield _unreadable(a.key, error)
+        for key in self._b:
+            if key not in in_a:
+                yield _Difference(key, "only in B")
+
+    def _compare(self, a: npzkit.ArrayInfo, b: npzkit.ArrayInfo) -> Iterator[_Difference]:
+        """Compare two members of one key, as far as their headers let them be."""
+        self._done += a.nbytes
+        if a.dtype is None or b.dtype is None:
+            if (a.dtype, a.crc32, a.nbytes) != (b.dtype, b.crc32, b.nbytes):
+                yield _Difference(a.key, "bytes", _kind_text(a), _kind_text(b))
+            return
+        if a.shape != b.shape:
+            yield _Difference(a.key, "shape", shape_text(a.shape), shape_text(b.shape))
+        same_dtype = _native(a.dtype) == _native(b.dtype)
+        if not same_dtype:
+            yield _Difference(a.key, "dtype", dtype_text(a.dtype), dtype_text(b.dtype))
+        if a.shape != b.shape or not (same_dtype or _is_comparable(a.dtype, b.dtype)):
+            return
+        if _has_equal_crc(a, b) and not self._reads_all:
+            return
+        if a.dtype.hasobject:
+            if not _has_equal_crc(a, b):
+                yield _Difference(a.key, "pickles, which are not read")
+            return
+        yield from self._compare_values(a)
+
+    def _compare_values(self, info: npzkit.ArrayInfo) -> Iterator[_Difference]:
+        """Compare values piece by piece, and tell of the two that are furthest apart."""
+        a, b = self._a.lazy(info.key), self._b.lazy(info.key)
+        count, worst = 0, -1.0
+        found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
+        done = self._done - info.nbytes
+        for chunk in a.iter_chunks():
+            left, right = np.asarray(a[chunk]), np.asarray(b[chunk])
+            differs, distance = self._distances(left, right)
+            done += left.nbytes
+            self._tell(done, self._total)
+            if not differs.any():
+                continue
+            count += int(np.count_nonzero(differs))
+            place = int(np.where(differs, distance, -1.0).argmax())
+            if (here := float(distance.flat[place])) > worst:
+                worst = here
+                within = np.unravel_index(place, left.shape)
+                index = tuple(axis.start + int(n) for axis, n in zip(chunk, within, strict=True))
+                found = left[within], right[within], index
+        if count:
+            x, y, index = found
+            yield _Difference(info.key, "values", _value(x), _value(y), count, index)
+
+    def _distances(
+        self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return which values differ by more than they may, and how far all are apart."""
+        if a.dtype.kind in "mM" or not (is_numeric(a.dtype) and is_numeric(b.dtype)):
+            differs = _differs_exactly(a, b)
+            return differs, differs.astype(np.float64)
+        x, y = _computable(a), _computable(b)
+        with np.errstate(all="ignore"):
+            distance = np.abs(x - y)
+            allowed = self._atol + self._rtol * np.abs(y) if self._atol or self._rtol else 0.0
+            # What is not equal, and too close to tell in floating point, is not equal.
+            differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
+        differs &= ~(np.isnan(x) & np.isnan(y))
+        return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+
+
+def _unreadable(key: str, error: npzkit.NpzkitError) -> _Difference:
+    return _Difference(key, f"unreadable: {printable(' '.join(str(error).split()))}")
+
+
+def _kind_text(info: npzkit.ArrayInfo) -> str:
+    return f"{info.nbytes:,} bytes" if info.dtype is None else f"an array of {info.dtype}"
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return dtype.newbyteorder("=")
+
+
+def _is_comparable(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+    """Whether values of different dtypes can be equal."""
+    if a.kind in "mM" or b.kind in "mM":
+        return a.kind == b.kind
+    return (is_numeric(a) and is_numeric(b)) or (a.kind == b.kind and a.kind in "SU")
+
+
+def _has_equal_crc(a: npzkit.ArrayInfo, b: npzkit.ArrayInfo) -> bool:
+    """Whether two arrays of one shape are the same bytes, as far as a CRC-32 can tell."""
+    return (
+        a.crc32 == b.crc32
+        and (a.nbytes, a.dtype, a.fortran_order) == (b.nbytes, b.dtype, b.fortran_order)
+    )  # fmt: skip
+
+
+def _computable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return numbers in a dtype that their differences fit."""
+    if values.dtype.kind == "c":
+        return values.astype(np.result_type(values.dtype, np.complex128))
+    if values.dtype.kind == "f":
+        return values.astype(np.result_type(values.dtype, np.float64))
+    # Integers of 64 bits keep more of their digits so, where there is such a dtype.
+    return values.astype(np.longdouble if values.dtype.kind in "iu" else np.float64)
+
+
+def _differs_exactly(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return which values differ; equal bytes are equal, whatever is in them: NaN, NaT."""
+    if a.dtype.kind != "V":
+        differs = np.asarray(a != b)
+        if a.dtype.kind in "mM":
+            differs &= ~(np.isnat(a) & np.isnat(b))
+        return differs
+    if a.dtype != b.dtype:
+        # The same fields in another byte order.
+        b = b.astype(a.dtype)
+    size = a.dtype.itemsize
+    if not size:
+        return np.zeros(a.shape, np.bool_)
+    raw = [np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
+    by_bytes: np.ndarray[Any, Any] = np.asarray((raw[0] != raw[1]).any(axis=-1))
+    return by_bytes & np.asarray(a != b) if a.dtype.names else by_bytes
+
+
+def _value(value: Any) -> Any:
+    """Return a value as JSON has it, or as text."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    return plain if isinstance(plain, (bool, int, float)) else str(value)

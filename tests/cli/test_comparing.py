@@ -1,0 +1,201 @@
+"""diff: keys, shapes, dtypes and values, the last only where they can differ."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import npzkit
+import numpy as np
+import pytest
+
+TABLE = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,))])
+NAN_TABLE = np.full(3, np.nan, [("x", "<f8")])
+
+
+@pytest.fixture
+def differences(cli, tmp_path):
+    """Save two archives and return what diff says of them as JSON, with the exit code."""
+
+    def compare(a, b, *options, save=npzkit.save):
+        npzkit.save(tmp_path / "a.npz", a)
+        save(tmp_path / "b.npz", **b) if save is np.savez else save(tmp_path / "b.npz", b)
+        result = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz", "--json", *options)
+        found = result.json()
+        assert result.code == (0 if found["equal"] else 1)
+        assert found["equal"] == (not found["differences"])
+        assert result.err == ""
+        return found["differences"]
+
+    return compare
+
+
+def test_equal_archives(differences, arrays, cli, tmp_path):
+    """The same arrays have no difference, whoever wrote them, compressed or not."""
+    assert differences(arrays, arrays) == []
+    assert differences(arrays, arrays, "--read") == []
+    assert differences(arrays, arrays, save=np.savez) == []
+    assert differences(arrays, arrays, "--read", save=npzkit.save) == []
+    assert (
+        cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
+        == "13 keys compared, no difference\n"
+    )
+
+
+def test_arrays_of_one_crc_are_not_read(differences, monkeypatch):
+    """Nothing is inflated where CRC-32s agree, unless --read asks for it."""
+    array = {"x": np.arange(1000)}
+    with monkeypatch.context() as patched:
+        patched.setattr(npzkit.LazyArray, "__getitem__", None)
+        assert differences(array, array) == []
+    assert differences(array, array, "--read") == []
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "what"),
+    [
+        (np.zeros(3), np.zeros(4), ["shape"]),
+        (np.zeros(3), np.zeros(3, "f4"), ["dtype"]),
+        (np.zeros(3), np.ones(3, "f4"), ["dtype", "values"]),
+        (np.zeros(3), np.array(["a"] * 3), ["dtype"]),
+        (np.array(["a"] * 3), np.array(["abc"] * 3), ["dtype", "values"]),
+        (np.zeros(3), np.zeros(3, "M8[s]"), ["dtype"]),
+        (np.zeros(3, "M8[D]"), np.zeros(3, "M8[s]"), ["dtype"]),
+        (np.zeros(3, "<i4"), np.zeros(3, ">i4"), []),
+        (np.zeros((2, 3)), np.asfortranarray(np.zeros((2, 3))), []),
+        (np.array([np.nan, 1]), np.array([np.nan, 1], ">f8"), []),
+        (np.array([np.nan, 1]), np.array([2.0, 1]), ["values"]),
+        (np.array([np.inf]), np.array([-np.inf]), ["values"]),
+        (np.array(["NaT"], "M8[s]"), np.array(["NaT"], ">M8[s]"), []),
+        (np.array(["NaT"], "M8[s]"), np.array([5], "M8[s]"), ["values"]),
+        (NAN_TABLE, NAN_TABLE.astype([("x", ">f8")]), []),
+        (TABLE, np.ones(3, TABLE.dtype), ["values"]),
+        (np.zeros(3, "V5"), np.array([b"a" * 5] * 3).view("V5"), ["values"]),
+        (np.array([True]), np.array([False]), ["values"]),
+        (np.float64(3), np.float64(4), ["values"]),
+        (np.zeros((0, 3)), np.zeros((0, 3), order="F"), []),
+        (np.array([1 + 2j]), np.array([1 + 3j]), ["values"]),
+        (np.array([b"a"]), np.array([b"b"]), ["values"]),
+        (np.array([2**63 - 1]), np.array([2**63 - 2]), ["values"]),
+        (np.array([2**64 - 1], "u8"), np.array([-1]), ["dtype", "values"]),
+    ],
+)  # fmt: skip
+def test_two_arrays(a, b, what, differences):
+    """What differs is said: shape, dtype, values; byte order and memory order are no difference."""
+    assert [row["what"] for row in differences({"x": a}, {"x": b})] == what
+    assert [row["what"] for row in differences({"x": b}, {"x": a})] == what
+
+
+def test_keys_of_one_archive_alone(differences):
+    """A key that only one archive has is named, with which one."""
+    rows = differences({"x": np.zeros(3), "y": np.zeros(3)}, {"y": np.zeros(3), "z": np.zeros(3)})
+    assert [(row["key"], row["what"]) for row in rows] == [("x", "only in A"), ("z", "only in B")]
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_the_worst_value_is_told(compression, differences, cli, tmp_path):
+    """How many differ, which two most, and where, in arrays of many pieces."""
+    a = np.random.default_rng(0).random((600, 700))
+    b = a.copy()
+    b[10, 20] += 1
+    b[500, 600] += 9
+    b[501, 0] -= 3
+    save = lambda path, arrays: npzkit.save(path, arrays, compression=compression)  # noqa: E731
+    (row,) = differences({"x": a}, {"x": np.asfortranarray(b)}, save=save)
+    assert (row["value_count"], row["worst"]) == (3, [500, 600])
+    assert (row["a"], row["b"]) == (a[500, 600], b[500, 600])
+    out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
+    assert "(500, 600)" in out
+    assert out.endswith("1 key compared, 1 of them different\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [([], 3), (["--atol", "0.15"], 2), (["--rtol", "0.05"], 2), (["--atol", "5"], 1),
+     (["--rtol", "1"], 1), (["--atol", "inf"], 1)],
+)  # fmt: skip
+def test_tolerance(options, count, differences):
+    """Values may differ by atol and by rtol of B's; a NaN by nothing."""
+    a, b = np.array([1.0, 100.0, 2.0, 3.0]), np.array([1.1, 104.0, np.nan, 3.0])
+    (row,) = differences({"x": a}, {"x": b}, *options)
+    assert row["value_count"] == count
+    assert row["worst"] == [2]
+
+
+def test_metadata_and_attributes(cli, tmp_path):
+    """They are compared where --metadata asks for it."""
+    for name, unit in (("a", "m"), ("b", "km")):
+        with npzkit.NpzWriter(tmp_path / f"{name}.npz", metadata={"name": name}) as w:
+            w.add("x", np.zeros(3), attrs={"unit": unit})
+    files = tmp_path / "a.npz", tmp_path / "b.npz"
+    assert cli("diff", *files).code == 0
+    found = cli("diff", *files, "--metadata", "--json").json()["differences"]
+    assert [(row["key"], row["what"], row["a"]) for row in found] == [
+        (None, "metadata", '{"name": "a"}'), ("x", "attributes", '{"unit": "m"}')
+    ]  # fmt: skip
+
+
+def test_objects_and_members_that_are_no_arrays(cli, tmp_path, fixtures):
+    """Pickles are held against each other by their CRC-32s alone, as other bytes are."""
+    objects, names = fixtures / "numpy_object.npz", fixtures / "zipfile_names.npz"
+    assert cli("diff", objects, objects, "--read").code == 0
+    npzkit.save(tmp_path / "a.npz", {"objects": np.array([1, 2, 3], object)}, allow_pickle=True)
+    assert "pickles, which are not read" in cli("diff", objects, tmp_path / "a.npz").out
+    assert cli("diff", names, names).code == 0
+
+
+def test_what_cannot_be_read_is_a_difference(cli, fixtures, tmp_path):
+    """Damage is told of the array it is in; the others are compared."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(9000), "y": np.arange(3)}, compression="deflated")
+    npzkit.save(tmp_path / "b.npz", {"x": np.arange(1, 9001), "y": np.arange(3)})
+    with npzkit.open(path) as npz:
+        offset = npz.info("x").data_offset
+    data = bytearray(path.read_bytes())
+    data[offset : offset + 2000] = bytes(2000)
+    path.write_bytes(data)
+    result = cli("diff", path, tmp_path / "b.npz", "--json")
+    assert result.code == 1
+    (row,) = result.json()["differences"]
+    assert row["what"].startswith("unreadable: ")
+
+
+def test_bfloat16(differences):
+    """Numbers that NPY cannot name are compared as numbers."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    (row,) = differences({"x": np.zeros(3, bfloat16)}, {"x": np.full(3, 2, bfloat16)})
+    assert (row["a"], row["b"]) == (0, 2)
+
+
+@pytest.mark.parametrize("options", [["--atol", "-1"], ["--rtol", "nan"], ["--atol", "x"]])
+def test_wrong_tolerance(options, cli, fixtures):
+    """A tolerance is a number, 0 or more."""
+    path = fixtures / "digits.npz"
+    result = cli("diff", path, path, *options)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+
+
+def test_comparing_takes_little_memory(tmp_path):
+    """A hundred megabytes on either side are compared in some."""
+    pytest.importorskip("resource")
+    for name, last in (("a", 1), ("b", 2)):
+        with (
+            npzkit.NpzWriter(tmp_path / f"{name}.npz", compression="deflated", level=1) as w,
+            w.create("x", (None, 1 << 17), "f8") as rows,
+        ):
+            for _ in range(100):
+                rows.append(np.zeros((1, 1 << 17)))
+            rows.append(np.full((1, 1 << 17), last))
+    code = (
+        "import resource, sys; from npzkit.cli.commands import run; "
+        "import npzkit.lazyarray, npzkit.cli.comparing; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        f"code = run(['diff', {str(tmp_path / 'a.npz')!r}, {str(tmp_path / 'b.npz')!r}]); "
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "assert code == 1; assert after - before < 60_000, after - before"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert found.returncode == 0, found.stderr
+    assert "131,072" in found.stdout

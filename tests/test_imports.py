@@ -68,6 +68,8 @@ LAYERS = [
         "cli.showing",
         "cli.packing",
         "cli.comparing",
+        "cli.timing",
+        "cli.completing",
     },
     {"cli.commands", "__main__"},
 ]

@@ -17,6 +17,8 @@ from npzkit.cli.output import printable
 __all__ = ["Commands", "npzkit_command", "run"]
 
 _WHERE = {
+    "bench": "timing",
+    "completion": "completing",
     "demo": "touring",
     "diff": "comparing",
     "extract": "packing",

@@ -1,0 +1,78 @@
+"""bench: the same work by NumPy and by npzkit, measured side by side."""
+
+from __future__ import annotations
+
+import npzkit
+import numpy as np
+import pytest
+
+
+def test_bench_measures_both(cli, fixtures):
+    """Opening, reading all and reading a part are timed on both sides."""
+    path = fixtures / "photographs.npz"
+    found = cli("bench", path, "--rounds", "2", "--json").json()
+    assert [work["name"] for work in found["work"]] == [
+        "open", "read all", "read a part of the largest"
+    ]  # fmt: skip
+    assert all(work["npzkit"] > 0 and work["numpy"] > 0 for work in found["work"])
+    with npzkit.open(path) as npz:
+        assert found["work"][1]["size"] == sum(array.nbytes for array in npz.values())
+    result = cli("bench", path, "--rounds", "1")
+    assert (result.code, result.err) == (0, "")
+    assert "read all" in result.out
+    assert " x " in result.out
+
+
+def test_what_numpy_cannot_read(cli, fixtures, monkeypatch):
+    """Its column says so, and npzkit's is measured."""
+
+    def load(file):
+        raise NotImplementedError("That compression method is not supported")
+
+    monkeypatch.setattr(np, "load", load)
+    result = cli("bench", fixtures / "digits.npz", "--rounds", "1")
+    assert result.code == 0
+    assert result.out.count("cannot") == 3
+
+
+@pytest.mark.parametrize(
+    "arrays", [{}, {"x": np.zeros((0, 3))}, {"x": np.float64(3)}, {"x": np.array(["a"])}]
+)
+def test_bench_of_little(arrays, cli, tmp_path):
+    """Archives of nothing, or of no bytes, are measured as far as there is something."""
+    npzkit.save(tmp_path / "a.npz", arrays)
+    assert cli("bench", tmp_path / "a.npz", "--rounds", "1").code == 0
+
+
+def test_objects_are_left_out(cli, fixtures):
+    """Nothing is unpickled to be timed."""
+    found = cli("bench", fixtures / "numpy_object.npz", "--rounds", "1", "--json").json()
+    assert [work["name"] for work in found["work"]] == ["open"]
+
+
+def test_large_archives_are_read_one_by_one(cli, fixtures, monkeypatch):
+    """Arrays that are too much for memory together are not held together."""
+    monkeypatch.setattr("npzkit.cli.timing._KEPT_SIZE", 1000)
+    found = cli("bench", fixtures / "digits.npz", "--rounds", "1", "--json").json()
+    assert found["work"][1]["name"] == "read all, one by one"
+    assert found["work"][1]["numpy"] > 0
+
+
+def test_different_data_is_not_timed(cli, fixtures, monkeypatch):
+    """Where the two read different things, that is said instead."""
+    monkeypatch.setattr("npzkit.cli.timing._read_all", lambda file, keys: {})
+    result = cli("bench", fixtures / "digits.npz", "--rounds", "1")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "different things" in result.err
+
+
+def test_damage_is_an_error(cli, tmp_path):
+    """What cannot be read is not timed, but named."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(1000)})
+    data = bytearray(path.read_bytes())
+    data[1000] ^= 1
+    path.write_bytes(data)
+    result = cli("bench", path)
+    assert result.code == 1
+    assert "CRC-32" in result.err

@@ -7,6 +7,7 @@ import os
 import click
 
 import npzkit
+from npzkit.cli.opening import complete_key
 from npzkit.cli.output import format_size, json_option, print_json, progress
 
 __all__ = ["repack", "repair", "verify"]
@@ -14,7 +15,7 @@ __all__ = ["repack", "repair", "verify"]
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.argument("keys", nargs=-1)
+@click.argument("keys", nargs=-1, shell_complete=complete_key)
 @json_option
 def verify(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Hold FILE, or the arrays KEYS of it, against every rule.

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -23,6 +21,7 @@ from npzkit.cli.output import printable
 __all__ = [
     "archive_argument",
     "as_text",
+    "complete_key",
     "dtype_text",
     "info_dict",
     "key_argument",
@@ -53,6 +52,9 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
         with npzkit.open(file, allow_pickle=allow_pickle) as npz:
             yield npz
         return
+    import shutil
+    import tempfile
+
     with tempfile.TemporaryFile() as kept:
         stream: Any = sys.stdin.buffer
         if not stream.seekable():
@@ -63,7 +65,7 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
             yield npz
 
 
-def _complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the keys of FILE that begin so."""
     file = context.params.get("file")
     if not isinstance(file, str) or file == "-":
@@ -78,7 +80,7 @@ def _complete_key(context: click.Context, parameter: click.Parameter, incomplete
 
 def key_argument(**options: Any) -> Callable[[Function], Function]:
     """Return the argument KEY, completed at a prompt by the keys of FILE."""
-    return click.argument("key", shell_complete=_complete_key, **options)
+    return click.argument("key", shell_complete=complete_key, **options)
 
 
 def dtype_text(dtype: np.dtype[Any] | None, length: int = _DTYPE_LENGTH) -> str:

@@ -8,10 +8,12 @@ import inspect
 import os
 import pkgutil
 import re
+import shlex
 from pathlib import Path
 
 import npzkit
 import pytest
+from npzkit.cli import commands
 
 ROOT = Path(__file__).parent.parent
 MODULES = ["npzkit"] + [
@@ -64,8 +66,8 @@ def blocks(text: str, language: str) -> list[str]:
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_readmes_python_runs(tmp_path, monkeypatch):
-    """The README's Python runs from top to bottom, and prints what its comments say."""
+def test_the_readmes_code_runs(tmp_path, monkeypatch, capsys):
+    """The README's Python and commands run from top to bottom; the Python prints what it says."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     code = blocks(README, "python")
@@ -78,6 +80,11 @@ def test_the_readmes_python_runs(tmp_path, monkeypatch):
     assert promised == printed
     with npzkit.open("run.npz") as npz:
         assert f"```\n{npz.summary()}\n```" in README
+    # The commands at a prompt are about the files that the code has made.
+    for line in re.findall(r"^npzkit .*$", "\n".join(blocks(README, "sh")), re.MULTILINE):
+        arguments = shlex.split(line, comments=True)[1:]
+        assert commands.run(arguments) in (0, 1), line
+    assert capsys.readouterr().err == ""
 
 
 def test_the_readmes_commands_are_the_ones_that_run():

@@ -1,0 +1,92 @@
+"""What only a terminal gets: colours, where NO_COLOR does not forbid them, and bars."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import npzkit
+import numpy as np
+import pytest
+
+pty = pytest.importorskip("pty")
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A path with two arrays."""
+    npzkit.save(tmp_path / "a.npz", {"layer/w": np.zeros((100, 200)), "b": np.arange(3)})
+    return tmp_path / "a.npz"
+
+
+def on_a_terminal(*arguments, code="from npzkit.__main__ import main; main()", **env):
+    """Run a command on a terminal of 80 columns; return all that it showed there."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **env}
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        stdin=follower, stdout=follower, stderr=follower, env=environment,
+    )  # fmt: skip
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            data = os.read(leader, 1 << 16)
+        except OSError:  # Linux's word for the other end being closed
+            break
+        if not data:
+            break
+        shown += data
+    os.close(leader)
+    process.wait(60)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("command", ["ls", "tree"])
+def test_colours_only_on_a_terminal_that_wants_them(command, model, cli):
+    """Headings are bold on a terminal, and plain under NO_COLOR and in a pipe."""
+    assert "\x1b[1m" in on_a_terminal(command, model)
+    assert "\x1b" not in on_a_terminal(command, model, NO_COLOR="1")
+    assert "\x1b" not in cli(command, model).out
+
+
+def test_a_bar_for_long_work_alone(model):
+    """Work over a second shows a bar on a terminal; shorter work none."""
+    code = (
+        "import sys, time, npzkit.cli.output as o\n"
+        "with o.progress('measure') as tell:\n"
+        "    tell(1, 100)\n"
+        "    time.sleep({})\n"
+        "    tell(50, 100)\n"
+        "    tell(100, 100)\n"
+    )
+    assert on_a_terminal(code=code.format(0.01)) == ""
+    assert "measure" in on_a_terminal(code=code.format(1.1))
+
+
+def test_no_bar_in_a_pipe():
+    """Where the standard error stream is no terminal nothing is drawn, however long it takes."""
+    code = (
+        "import time, npzkit.cli.output as o\n"
+        "with o.progress('measure') as tell:\n"
+        "    time.sleep(1.1)\n"
+        "    tell(50, 100)\n"
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (found.stdout, found.stderr) == (b"", b"")
+
+
+@pytest.mark.parametrize("command", [["show", "--stats"], ["diff", "--read"]])
+def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
+    """Ctrl-C ends a command with 130 and a word, not a trace."""
+
+    def read(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(npzkit.LazyArray, "__getitem__", read)
+    name, option = command
+    result = cli(name, model, model if name == "diff" else "b", option)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.strip() == "npzkit: interrupted"

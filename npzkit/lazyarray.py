@@ -148,7 +148,12 @@ class LazyArray:
         if self._header.dtype.names is not None and _names_fields(index):
             return self._read_fields(index)
         selection = select(index, self.shape)
-        return self._read_block(selection)[selection.index]
+        block = self._read_block(selection)
+        try:
+            return block[selection.index]
+        except (SystemError, ValueError) as error:
+            # NumPy keeps four bytes a letter, and makes a str of one item.
+            raise self._archive._explain(_not_unicode(error), self._key) from error
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the whole array, its CRC-32 compared.
@@ -250,6 +255,13 @@ class LazyArray:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (self._archive, self._key)
+
+
+def _not_unicode(error: Exception) -> NpyFormatError:
+    return NpyFormatError(
+        f"the text holds what is no Unicode ({error})",
+        remedy="Read it as numbers: npz.read(key).view('u4').",
+    )
 
 
 def _names_fields(index: Any) -> bool:

@@ -708,3 +708,13 @@ def test_as_many_dimensions_as_numpy_has(compression, order):
         lazy = npz.lazy("x")
         for index in (..., 1, (..., slice(None, None, -2)), (0, [0, 0, 0])):
             check_same(lazy[index], array[index])
+
+
+def test_text_that_is_no_unicode():
+    """An item that no str can hold is an error that says how to read it."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.array([0x110000, 97], "u4").view("U1")})
+    lazy = npzkit.open(stream).lazy("x")
+    assert lazy[1] == "a"
+    with pytest.raises(NpyFormatError, match="no Unicode.*key 'x'"):
+        lazy[0]

@@ -56,6 +56,8 @@ WRONG = {
     "zip64 by another name": {"local": SENTINELS, "local_extra": b"\2" + zip64(len(DATA), len(DATA))[1:]},
     "zip64, too short": {"local": SENTINELS, "local_extra": struct.pack("<HHQQ", 1, 8, len(DATA), len(DATA))},
     "zip64 inside a block": {"local": SENTINELS, "local_extra": struct.pack("<HH", 9, 20) + zip64(len(DATA), len(DATA))},
+    "zip64 behind another, long name": {"local": {**SENTINELS, "name": b"y" * 600}, "local_extra": zip64(len(DATA), len(DATA))},
+    "zip64 behind a long name, deflated": {"method": 8, "local": {**SENTINELS, "name": b"y" * 600}, "local_extra": zip64(5, 5)},
     "entry's sizes differ": {"central": {"usize": 5}},
     "long name": {"name": "x" * 1000 + ".npy", "local": {"name": b"x" * 1000 + b".npz"}},
     "extra pushes data over": {"local_extra": struct.pack("<HH", 2, 90) + bytes(90), "raw": DATA[:-94]},
@@ -332,7 +334,7 @@ def test_limits_hold_for_many():
 def test_headers_are_read_either_way_alike(case, method, monkeypatch):
     """What info tells, or raises, is the same whether a member's headers are read fast or not."""
     if case in WRONG:
-        member = Member(**{"name": "x.npy", "data": DATA, "method": method, **WRONG[case]})
+        member = Member(**{"name": "x.npy", "data": DATA, **WRONG[case], "method": method})
     else:
         member = UNUSUAL[case]
         member = member if method == 0 else Member(member.name, member.data, method=method)

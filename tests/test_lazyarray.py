@@ -716,5 +716,5 @@ def test_text_that_is_no_unicode():
     npzkit.save(stream, {"x": np.array([0x110000, 97], "u4").view("U1")})
     lazy = npzkit.open(stream).lazy("x")
     assert lazy[1] == "a"
-    with pytest.raises(NpyFormatError, match="no Unicode.*key 'x'"):
+    with pytest.raises(NpyFormatError, match=r"no Unicode.*key 'x'"):
         lazy[0]

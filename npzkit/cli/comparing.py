@@ -180,10 +180,10 @@ class _Comparison:
                 worst = here
                 within = np.unravel_index(place, left.shape)
                 index = tuple(axis.start + int(n) for axis, n in zip(chunk, within, strict=True))
-                found = left[within], right[within], index
+                found = _item(left, within), _item(right, within), index
         if count:
             x, y, index = found
-            yield _Difference(info.key, "values", _value(x), _value(y), count, index)
+            yield _Difference(info.key, "values", x, y, count, index)
 
     def _distances(
         self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
@@ -257,7 +257,11 @@ def _differs_exactly(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.nda
     return by_bytes & np.asarray(a != b) if a.dtype.names else by_bytes
 
 
-def _value(value: Any) -> Any:
-    """Return a value as JSON has it, or as text."""
+def _item(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:
+    """Return one value as JSON has it, or as text."""
+    try:
+        value = values[index]
+    except (SystemError, ValueError):
+        return "no Unicode"
     plain = value.item() if isinstance(value, np.generic) else value
     return plain if isinstance(plain, (bool, int, float)) else str(value)

@@ -6,6 +6,7 @@ Knows where FILE may come from, and how a key of it is completed at a prompt.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import warnings
@@ -83,6 +84,7 @@ def key_argument(**options: Any) -> Callable[[Function], Function]:
     return click.argument("key", shell_complete=complete_key, **options)
 
 
+@functools.lru_cache(maxsize=1024)
 def dtype_text(dtype: np.dtype[Any] | None, length: int = _DTYPE_LENGTH) -> str:
     """Show a dtype, cut to a length."""
     if dtype is None:

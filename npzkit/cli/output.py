@@ -147,7 +147,10 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 def _fit(rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the width of each column, the widest narrowed to what the terminal has."""
-    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    widths = [
+        max(map(len if "".join(column).isascii() else _width, column))
+        for column in zip(*rows, strict=True)
+    ]
     limit = terminal_width()
     if limit is None:
         return [min(width, _CELL_WIDTH) for width in widths]
@@ -163,12 +166,12 @@ def _fit(rows: Sequence[Sequence[str]]) -> list[int]:
 
 def _lay_out(row: Sequence[str], widths: Sequence[int], sides: Sequence[str]) -> list[str]:
     """Return the lines of one row."""
-    if all(len(cell) <= width and cell.isascii() for cell, width in zip(row, widths, strict=True)):
-        cells = [
-            cell.rjust(width) if side == "right" else cell.ljust(width)
-            for cell, width, side in zip(row, widths, sides, strict=True)
-        ]
-        return [_GAP.join(cells).rstrip()]
+    line = _GAP.join([
+        cell.rjust(width) if side == "right" else cell.ljust(width)
+        for cell, width, side in zip(row, widths, sides, strict=True)
+    ])  # fmt: skip
+    if line.isascii() and len(line) == sum(widths) + len(_GAP) * (len(widths) - 1):
+        return [line.rstrip()]
     is_bound = terminal_width() is not None
     folded = [
         _fold(cell, width) if is_bound else [cell] for cell, width in zip(row, widths, strict=True)

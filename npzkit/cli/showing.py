@@ -83,12 +83,8 @@ def show(
         if stats or plot:
             _check_numbers(part, info)
             _show_numbers(part, info, stats, plot, as_json)
-        elif as_json:
-            values = part.read()
-            facts = {"key": info.key, "shape": np.shape(values), "dtype": str(part.dtype)}
-            print_json(facts | {"values": _plain(values)})
         else:
-            click.echo("\n".join(map(printable, _text(part).split("\n"))))
+            _show_values(part, info, as_json)
 
 
 def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool) -> Part:
@@ -106,6 +102,25 @@ def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickl
     except IndexError as error:
         told = f"{error}; the array's shape is {shape_text(info.shape)}"
         raise click.UsageError(f"SLICE: {told}.") from error
+
+
+def _show_values(part: Part, info: npzkit.ArrayInfo, as_json: bool) -> None:
+    try:
+        if as_json:
+            values = part.read()
+            facts = {"key": info.key, "shape": np.shape(values), "dtype": str(part.dtype)}
+            facts["values"] = _plain(values)
+        else:
+            text = _text(part)
+    except (SystemError, ValueError) as error:
+        if isinstance(error, npzkit.NpzkitError):
+            raise
+        # Text of a forged file, of which NumPy can make no str.
+        raise click.ClickException(f"{printable(info.key)} cannot be shown: {error}") from error
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo("\n".join(map(printable, text.split("\n"))))
 
 
 def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> None:

@@ -184,6 +184,18 @@ def test_values_do_not_control_the_terminal(cli, tmp_path):
     assert cli("show", path, "one").out == "a\\x1b[31m\n"
 
 
+def test_text_that_is_no_unicode(cli, tmp_path):
+    """What NumPy can make no text of is said in a line, wherever it would be shown."""
+    path = tmp_path / "a.npz"
+    text = np.full(2000, 0x110000, "u4").view("U1")
+    npzkit.save(path, {"x": text, "one": text[0:1].reshape(())})
+    for arguments in (["x"], ["x", ":5"], ["x", "0"], ["x", "--json"], ["one"]):
+        result = cli("show", path, *arguments)
+        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    npzkit.save(tmp_path / "b.npz", {"x": np.full(2000, "a"), "one": np.array("a")})
+    assert "no Unicode" in cli("diff", path, tmp_path / "b.npz").out
+
+
 def test_bfloat16(cli, tmp_path):
     """Numbers that NPY cannot name are shown and measured as numbers."""
     ml_dtypes = pytest.importorskip("ml_dtypes")
@@ -355,3 +367,12 @@ def test_standard_input(process):
     stream = io.BytesIO()
     npzkit.save(stream, {"top": np.arange(3)})
     assert process("show", "-", "top", input=stream.getvalue()).out == "[0 1 2]\n"
+
+
+def test_a_narrow_terminal(cli, tmp_path, monkeypatch):
+    """Lines are broken where NumPy would break them for so few columns."""
+    npzkit.save(tmp_path / "a.npz", {"x": RNG.random(100), "y": RNG.random((50, 50))})
+    monkeypatch.setenv("COLUMNS", "40")
+    for key in ("x", "y"):
+        out = cli("show", tmp_path / "a.npz", key).out
+        assert max(map(len, out.splitlines())) <= 40

@@ -72,7 +72,7 @@ def run(arguments: list[str] | None = None) -> int:
     is_debugging = _take_debug(arguments)
     _prepare_streams()
     try:
-        code = npzkit_command.main(arguments, "npzkit", standalone_mode=False)
+        code = npzkit_command.main(arguments or ["--help"], "npzkit", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output, such as head, has enough of it.
@@ -87,6 +87,9 @@ def run(arguments: list[str] | None = None) -> int:
             raise
         click.echo("npzkit: interrupted", err=True)
         return 130
+    if not arguments:
+        # Without a command there is only help to give.
+        return 2
     return code if isinstance(code, int) else 0
 
 

@@ -55,10 +55,11 @@ class _Difference(NamedTuple):
 def diff(
     a: str, b: str, atol: float, rtol: float, reads_all: bool, metadata: bool, as_json: bool
 ) -> None:
-    """Tell where the arrays of A and B differ: keys, shapes, dtypes, values.
+    """Tell where the arrays of A and B differ.
 
-    Two NaNs in one place are equal. Arrays whose CRC-32s agree are taken for
-    equal without reading them. Exits with 1 where there is a difference.
+    Compared are keys, shapes, dtypes and values. Two NaNs in one place are
+    equal. Arrays whose CRC-32s agree are taken for equal without reading them.
+    Exits with 1 where there is a difference.
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """

@@ -14,7 +14,7 @@ _VARIABLE = "_NPZKIT_COMPLETE"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that makes SHELL complete commands, options, files and keys.
+    """Print what makes a SHELL complete commands and keys.
 
     For bash, eval "$(npzkit completion bash)" goes into ~/.bashrc, for zsh the
     same with zsh into ~/.zshrc. For fish the output goes into

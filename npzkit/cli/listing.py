@@ -81,7 +81,7 @@ def ls(
     patterns: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List the arrays of each FILE, reading their headers only.
+    """List the arrays of FILEs, reading headers only.
 
     Under "asm" stands which arrays are (a)ligned, (s)eekable, which means that
     parts are read without what comes before them, and (m)appable. FILE may be
@@ -216,7 +216,9 @@ class _Folder:
 @click.option("--depth", type=click.IntRange(1), help="Folders are shown this deep.")
 @json_option
 def tree(file: str, depth: int | None, as_json: bool) -> None:
-    """Show the keys of FILE as a tree, with sizes; slashes part folders.
+    """Show the keys of FILE as a tree, with sizes.
+
+    Slashes in keys part folders.
 
     Example: npzkit tree model.npz
     """
@@ -320,7 +322,9 @@ def _as_dict(root: _Folder) -> dict[str, Any]:
 @key_argument(required=False)
 @json_option
 def info(file: str, key: str | None, as_json: bool) -> None:
-    """Tell everything that is known of FILE, or of its array KEY, without reading it.
+    """Tell all that is known of FILE, or of its array KEY.
+
+    Only headers are read.
 
     Example: npzkit info model.npz weights
     """

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
+import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -48,22 +50,29 @@ pickle_option = click.option(
 
 @contextlib.contextmanager
 def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
-    """Open FILE, or for ``-`` the standard input, which is kept on disk where it is a pipe."""
-    if file != "-":
+    """Open FILE, or for ``-`` the standard input; what a pipe brings is kept on disk."""
+    if file != "-" and not _is_pipe(file):
         with npzkit.open(file, allow_pickle=allow_pickle) as npz:
             yield npz
         return
     import shutil
     import tempfile
 
-    with tempfile.TemporaryFile() as kept:
-        stream: Any = sys.stdin.buffer
+    with contextlib.ExitStack() as stack:
+        stream: Any = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
         if not stream.seekable():
+            kept = stack.enter_context(tempfile.TemporaryFile())
             shutil.copyfileobj(stream, kept, 1 << 20)
             kept.seek(0)
             stream = kept
-        with npzkit.open(stream, allow_pickle=allow_pickle) as npz:
-            yield npz
+        yield stack.enter_context(npzkit.open(stream, allow_pickle=allow_pickle))
+
+
+def _is_pipe(file: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(file).st_mode)
+    except OSError:
+        return False
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -63,10 +63,11 @@ def show(
     allow_pickle: bool,
     as_json: bool,
 ) -> None:
-    """Show the values of the array KEY, or of a SLICE of it, as NumPy prints them.
+    """Show the values of the array KEY, or a SLICE of it.
 
-    SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. Only
-    what is shown is read. --plot draws a line, an image or a histogram.
+    They look as NumPy prints them, and only what is shown is read. SLICE is
+    NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. --plot draws a
+    line, an image or a histogram.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """

@@ -39,10 +39,10 @@ class _Work(NamedTuple):
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @json_option
 def bench(file: str, rounds: int, as_json: bool) -> None:
-    """Measure how fast FILE is read here: np.load against npzkit, turn and turn about.
+    """Measure how fast FILE is read here, by npzkit and by NumPy.
 
-    What is told are medians, of a file that lies in the system's cache. Python
-    objects and members that are no arrays are left out.
+    The two take turns. What is told are medians, of a file that lies in the
+    system's cache. Python objects and members that are no arrays are left out.
 
     Example: npzkit bench model.npz --rounds 3
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,15 @@ def test_the_demo_names_missing_data(tmp_path):
     assert found.returncode == 2
     assert "digits.npz" in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_without_a_command():
+    """npzkit alone shows what it can do, a line for each command, and is wrong usage."""
+    found = run()
+    assert found.returncode == 2
+    for name in ("bench", "diff", "ls", "verify"):
+        (line,) = re.findall(rf"^  {name} .*$", found.stdout, re.MULTILINE)
+        assert not line.endswith("...")
 
 
 def test_version():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import zipfile
 
 import npzkit
@@ -202,6 +203,17 @@ def test_standard_input(process, model):
     with open(model, "rb") as file:
         assert "3 members" in process("ls", "-", stdin=file).out
     assert "3 members" in process("ls", "-", input=model.read_bytes()).out
+
+
+def test_a_pipe_by_its_path(cli, model, tmp_path):
+    """What a shell hands over as <(command) is read as the standard input is."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(model.read_bytes(),))
+    writer.start()
+    assert "3 members" in cli("ls", tmp_path / "pipe").out
+    writer.join()
 
 
 def test_output_that_nobody_reads_on(model, tmp_path):

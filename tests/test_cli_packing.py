@@ -39,10 +39,7 @@ def test_every_kind_of_array_goes_in_and_comes_out(cli, here, arrays):
         path = here / "in" / f"{key}.npy"
         path.parent.mkdir(parents=True, exist_ok=True)
         np.save(path, array)
-    assert (
-        cli("pack", "a.npz", "in").out
-        == f"a.npz: {len(arrays)} arrays, " + (cli("pack", "b.npz", "in").out.split(", ")[1])
-    )
+    assert cli("pack", "a.npz", "in").out.startswith(f"a.npz: {len(arrays)} arrays, ")
     with np.load("a.npz") as found:
         assert set(found) == set(arrays)
         for key, array in arrays.items():
@@ -362,8 +359,7 @@ def test_tables(cli, here, text, expected):
     assert (result.code, result.err) == (0, "")
     found = read("a.npz", "t")
     assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    # Of records, nan is told from nan.
-    assert repr(found.tolist()) == repr(expected.tolist())
+    assert repr(found) == repr(expected)
 
 
 def test_tables_of_other_delimiters(cli, here):

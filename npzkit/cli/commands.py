@@ -17,6 +17,7 @@ from npzkit.cli.output import printable
 __all__ = ["Commands", "npzkit_command", "run"]
 
 _WHERE = {
+    "add": "editing",
     "bench": "timing",
     "completion": "completing",
     "demo": "touring",
@@ -24,9 +25,11 @@ _WHERE = {
     "extract": "packing",
     "info": "listing",
     "ls": "listing",
+    "mv": "editing",
     "pack": "packing",
     "repack": "maintaining",
     "repair": "maintaining",
+    "rm": "editing",
     "show": "showing",
     "tree": "listing",
     "verify": "maintaining",

@@ -1,0 +1,118 @@
+"""The commands that change an archive where it is: all of what they are asked, or nothing."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+import npzkit
+from npzkit.cli.inputs import find_inputs
+from npzkit.cli.output import json_option, print_json, printable, progress
+from npzkit.cli.packing import (
+    add_inputs,
+    check_level,
+    compression_options,
+    input_options,
+    table_options,
+)
+from npzkit.cli.targets import Refusal
+
+__all__ = ["add", "mv", "rm"]
+
+
+def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
+    """Open an archive to be changed; one that is not there is not made."""
+    os.stat(file)
+    return npzkit.NpzWriter(file, mode="a", **options)
+
+
+def _tell(file: str, what: str, keys: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": file, what: keys})
+    else:
+        click.echo(f"{printable(file)}: {what} {', '.join(map(printable, keys))}")
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("inputs", metavar="[KEY=]IN...", nargs=-1, required=True)
+@click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
+@compression_options
+@input_options
+@json_option
+def add(
+    file: str,
+    inputs: tuple[str, ...],
+    overwrite: bool,
+    compression: Any,
+    level: int | None,
+    header: bool | None,
+    delimiter: str | None,
+    allow_pickle: bool,
+    as_json: bool,
+) -> None:
+    """Put more arrays into the archive FILE, where it is.
+
+    IN is an .npy file, a table (.csv, .tsv, .txt), a folder, or - for one .npy
+    from a pipe. A key is the file's name without its suffix, or KEY. Where one
+    cannot be added none is.
+
+    Example: npzkit add model.npz more=bias.npy
+    """
+    check_level(compression, level)
+    options = table_options(delimiter, header)
+    os.stat(file)
+    found = find_inputs(inputs)
+    with (
+        progress("add") as tell,
+        _writer(file, compression=compression, level=level, allow_pickle=allow_pickle) as writer,
+    ):
+        if not overwrite:
+            taken = [item.key for item in found if item.key in writer]
+            if taken:
+                raise Refusal(
+                    f"{taken[0]!r} is in {file!r} already. Pass --overwrite to replace it, "
+                    "or KEY=IN to give the new one another key."
+                )
+        add_inputs(writer, found, options, tell, allow_pickle=allow_pickle, overwrite=overwrite)
+    _tell(file, "added", [item.key for item in found], as_json=as_json)
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@json_option
+def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
+    """Remove the arrays KEYS from the archive FILE, where it is.
+
+    Where one is not there none is removed. Their bytes stay in the file until
+    more than half of it belongs to nothing, or: npzkit repack FILE.
+
+    Example: npzkit rm model.npz bias
+    """
+    removed = list(dict.fromkeys(keys))
+    with _writer(file) as writer:
+        for key in removed:
+            del writer[key]
+    _tell(file, "removed", removed, as_json=as_json)
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("old")
+@click.argument("new")
+@json_option
+def mv(file: str, old: str, new: str, as_json: bool) -> None:
+    """Give the array OLD of the archive FILE the key NEW.
+
+    It keeps its place, its attributes and its bytes as they are.
+
+    Example: npzkit mv model.npz weights layer/weights
+    """
+    with _writer(file) as writer:
+        if new in writer.files and new != old:
+            raise Refusal(f"{new!r} is in {file!r} already. Remove it first: npzkit rm.")
+        writer.rename(old, new)
+    _tell(file, "renamed", [old, new], as_json=as_json)

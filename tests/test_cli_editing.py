@@ -1,0 +1,129 @@
+"""The commands add, rm and mv: an archive is changed where it is, wholly or not at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def archive(tmp_path, monkeypatch):
+    """An archive of two arrays, and a file with a third, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    npzkit.save("a.npz", {"x": np.arange(3), "y": np.ones(1000)}, metadata={"step": 7})
+    np.save("z.npy", np.arange(5.0))
+    return tmp_path / "a.npz"
+
+
+def content(path="a.npz"):
+    with npzkit.open(path) as npz:
+        return {key: npz[key].tolist() for key in npz}
+
+
+def test_arrays_are_added(cli, archive):
+    """What is added is behind what was there, with its compression; the metadata stays."""
+    result = cli("add", "a.npz", "z.npy", "deep/z=z.npy", "-c", "deflated")
+    assert (result.code, result.out, result.err) == (0, "a.npz: added z, deep/z\n", "")
+    with npzkit.open("a.npz") as npz:
+        assert npz.files == ["x", "y", "z", "deep/z"]
+        assert npz["z"].tolist() == [0, 1, 2, 3, 4]
+        assert npz.info("z").method == "deflated"
+        assert npz.metadata["step"] == 7
+    assert list(np.load("a.npz")) == ["x", "y", "z", "deep/z"]
+
+
+def test_adding_is_all_or_nothing(cli, archive):
+    """A key that is taken, and a file that is damaged, leave the archive as it was."""
+    before = archive.read_bytes()
+    np.save("x.npy", np.zeros(2))
+    taken = cli("add", "a.npz", "z.npy", "x.npy")
+    assert taken.code == 2
+    assert "--overwrite" in taken.err
+    (archive.parent / "bad.npy").write_bytes(b"bad")
+    damaged = cli("add", "a.npz", "z.npy", "bad.npy")
+    assert damaged.code == 1
+    assert "bad.npy" in damaged.err
+    assert archive.read_bytes() == before
+    assert cli("add", "a.npz", "z.npy", "x.npy", "--overwrite").code == 0
+    assert content()["x"] == [0, 0]
+
+
+def test_an_array_is_added_from_a_pipe(cli, archive, monkeypatch):
+    """- reads one .npy."""
+    stream = io.BytesIO((archive.parent / "z.npy").read_bytes())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream))
+    assert cli("add", "a.npz", "z=-").code == 0
+    assert content()["z"] == [0, 1, 2, 3, 4]
+
+
+def test_arrays_are_removed(cli, archive):
+    """Those that are named are gone; where one is not there, all stay."""
+    before = archive.read_bytes()
+    missing = cli("rm", "a.npz", "y", "nope")
+    assert missing.code in (1, 2)
+    assert "nope is not a file in the archive" in missing.err
+    assert archive.read_bytes() == before
+    assert cli("rm", "a.npz", "y", "y").out == "a.npz: removed y\n"
+    assert content() == {"x": [0, 1, 2]}
+    assert json.loads(cli("rm", "a.npz", "x", "--json").out) == {"file": "a.npz", "removed": ["x"]}
+    assert content() == {}
+
+
+def test_an_array_is_renamed(cli, archive):
+    """It keeps its place and its values; a key that is taken, or unsafe, is refused."""
+    before = archive.read_bytes()
+    for new, code in (("y", 2), ("../x", 1), ("x.npy", 1), ("", 1)):
+        result = cli("mv", "a.npz", "x", new)
+        assert (result.code, len(result.err.splitlines())) == (code, 1)
+        assert archive.read_bytes() == before
+    assert cli("mv", "a.npz", "nope", "z").code in (1, 2)
+    assert cli("mv", "a.npz", "x", "first/x").out == "a.npz: renamed x, first/x\n"
+    assert content() == {"first/x": [0, 1, 2], "y": [1.0] * 1000}
+
+
+def test_a_dangerous_name_is_mended(cli, archive):
+    """A member that extract refuses is given a safe name."""
+    with zipfile.ZipFile("b.npz", "w") as out:
+        out.write("z.npy", "../z.npy")
+    assert cli("extract", "b.npz", "-d", "out").code == 1
+    assert cli("mv", "b.npz", "../z", "z").code == 0
+    assert cli("extract", "b.npz", "-d", "out").code == 0
+
+
+@pytest.mark.parametrize("command", [["add", "z.npy"], ["rm", "x"], ["mv", "x", "y"]])
+def test_what_is_no_archive(cli, archive, command):
+    """A missing file is not made, an empty one, a folder and another kind are not touched."""
+    name, *arguments = command
+    missing = cli(name, "no.npz", *arguments)
+    assert missing.code == 2
+    assert "No such file" in missing.err
+    assert not (archive.parent / "no.npz").exists()
+    assert cli(name, ".", *arguments).code == 2
+    page = archive.parent / "page.npz"
+    page.write_bytes(b"<html>")
+    result = cli(name, "page.npz", *arguments)
+    assert (result.code, len(result.err.splitlines())) == (1, 1)
+    assert page.read_bytes() == b"<html>"
+
+
+def test_an_archive_that_is_being_written(cli, archive):
+    """While another writer has it, it is not changed."""
+    with npzkit.NpzWriter("a.npz", mode="a") as writer:
+        writer["w"] = [1]
+        result = cli("rm", "a.npz", "x")
+        assert result.code == 1
+        assert "writer" in result.err
+    assert list(content()) == ["x", "y", "w"]
+
+
+def test_keys_do_not_control_the_terminal(cli, archive):
+    """A key with an escape sequence is shown as text, in messages too."""
+    for command in (["rm", "a.npz", "\x1b[2J"], ["mv", "a.npz", "x", "\x1b[2J"]):
+        result = cli(*command)
+        assert result.code in (1, 2)
+        assert "\x1b" not in result.err

@@ -20,6 +20,7 @@ _WHERE = {
     "add": "editing",
     "bench": "timing",
     "completion": "completing",
+    "convert": "converting",
     "demo": "touring",
     "diff": "comparing",
     "extract": "packing",

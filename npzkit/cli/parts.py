@@ -5,17 +5,54 @@ Owns how large a part is, and that what is read of an archive was checked.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import npzkit
 
-__all__ = ["PART_SIZE", "blocks", "checked_array"]
+__all__ = ["PART_SIZE", "block_shape", "blocks", "checked_array"]
 
 PART_SIZE = 1 << 25
 """Bytes that are held of an array at a time, roughly."""
+
+
+def block_shape(
+    shape: tuple[int, ...],
+    itemsize: int,
+    least: tuple[int, ...] | None = None,
+    *,
+    by_columns: bool = False,
+    size: int | None = None,
+) -> tuple[int, ...]:
+    """Return the shape of a part of an array.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    itemsize : int
+    least : tuple of int, optional
+        The shape of a part that is read as one: others are multiples of it,
+        where that is not larger than `size`.
+    by_columns : bool, default False
+        In Fortran's order.
+    size : int, optional
+        Bytes of a part, roughly; `PART_SIZE` by default.
+    """
+    size = PART_SIZE if size is None else size
+    step = [1] * len(shape)
+    if least is not None and math.prod(least) * itemsize <= size:
+        step = [max(min(part, n), 1) for part, n in zip(least, shape, strict=True)]
+    for axis in _inner_first(shape, by_columns=by_columns):
+        room = size // (math.prod(step) * max(itemsize, 1))
+        step[axis] = max(min(step[axis] * max(room, 1), shape[axis]), 1)
+    return tuple(step)
+
+
+def _inner_first(shape: tuple[int, ...], *, by_columns: bool) -> list[int]:
+    """Return the axes, that along which items lie next to each other first."""
+    axes = list(range(len(shape)))
+    return axes if by_columns else axes[::-1]
 
 
 def blocks(
@@ -27,35 +64,30 @@ def blocks(
 ) -> Iterator[tuple[slice, ...]]:
     """Yield indices of parts that together are an array, in its order of storage.
 
-    Parameters
-    ----------
-    shape : tuple of int
-    itemsize : int
-    least : tuple of int, optional
-        The shape of a part that is read as one: others are multiples of it,
-        where that is not larger than `PART_SIZE`.
-    by_columns : bool, default False
-        In Fortran's order.
+    Parameters as of `block_shape`.
     """
     if 0 in shape:
         return
-    order = range(len(shape)) if by_columns else range(len(shape) - 1, -1, -1)
-    step = list(least or (1,) * len(shape))
-    step = [max(min(part, length), 1) for part, length in zip(step, shape, strict=True)]
-    if math.prod(step) * itemsize > PART_SIZE:
-        step = [1] * len(shape)
-    for axis in order:
-        rest = math.prod(step) // step[axis] * max(itemsize, 1)
-        room = max(PART_SIZE // rest // step[axis], 1) * step[axis]
-        step[axis] = min(room, shape[axis])
-    starts = [
-        [slice(start, min(start + part, length)) for start in range(0, length, part)]
-        for part, length in zip(step, shape, strict=True)
-    ]
-    outer_first = list(reversed(order))
-    for chosen in itertools.product(*(starts[axis] for axis in outer_first)):
-        index = dict(zip(outer_first, chosen, strict=True))
-        yield tuple(index[axis] for axis in range(len(shape)))
+    step = block_shape(shape, itemsize, least, by_columns=by_columns)
+    axes = _inner_first(shape, by_columns=by_columns)[::-1]
+    for start in _starts(axes, shape, step):
+        yield tuple(
+            slice(start[axis], min(start[axis] + step[axis], shape[axis]))
+            for axis in range(len(shape))
+        )
+
+
+def _starts(
+    axes: list[int], shape: tuple[int, ...], step: tuple[int, ...]
+) -> Iterator[dict[int, int]]:
+    """Yield where parts begin; one by one, as there may be more than there is memory for."""
+    if not axes:
+        yield {}
+        return
+    first, *rest = axes
+    for start in range(0, shape[first], step[first]):
+        for inner in _starts(rest, shape, step):
+            yield {first: start, **inner}
 
 
 def checked_array(npz: npzkit.NpzFile, key: str) -> Any:

@@ -1,0 +1,163 @@
+"""What all formats have in common: named arrays that are taken part by part.
+
+Owns how an array passes from one format to another without being in memory as
+a whole. Knows no format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.cli.parts import blocks
+from npzkit.extension_dtypes import extension_name
+from npzkit.format import drop_metadata
+
+__all__ = ["Array", "Contents", "Options", "Say", "Strings", "Viewed", "as_void", "plain_dtype",
+           "why_nested"]  # fmt: skip
+
+Say = Callable[[str], None]
+"""Tells the user what is not kept."""
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class Array(NamedTuple):
+    """An array of a file that is open.
+
+    Attributes
+    ----------
+    key : str
+        Its parts separated by ``/``.
+    shape : tuple of int
+    dtype : numpy.dtype
+    open : callable
+        Gives what is indexed by a tuple of slices, one for each axis.
+    attrs : mapping of str to object
+        As JSON has them.
+    least : tuple of int or None
+        The shape of a part that is read as one.
+    fortran_order : bool
+    problem : str
+        Why it cannot be read; empty where it can.
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    open: Callable[[], Any]
+    attrs: Mapping[str, Any] = _NOTHING
+    least: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    problem: str = ""
+
+    @property
+    def nbytes(self) -> int:
+        count = self.dtype.itemsize
+        for length in self.shape:
+            count *= length
+        return count
+
+    def whole(self) -> np.ndarray[Any, Any]:
+        """Return all of it, in its order of storage."""
+        found = self.open()[tuple(slice(0, length) for length in self.shape)]
+        return np.asarray(found, self.dtype, order="F" if self.fortran_order else "C")
+
+    def parts(
+        self, least: tuple[int, ...] | None = None
+    ) -> Iterator[tuple[tuple[slice, ...], np.ndarray[Any, Any]]]:
+        """Yield index and values of parts that together are the array.
+
+        Parameters
+        ----------
+        least : tuple of int, optional
+            Parts are multiples of it; the array's own by default.
+        """
+        found = self.open()
+        indices = blocks(
+            self.shape, self.dtype.itemsize, least or self.least, by_columns=self.fortran_order
+        )
+        for index in indices:
+            yield index, np.asarray(found[index], self.dtype)
+
+
+class Contents(NamedTuple):
+    """What is in a file.
+
+    Attributes
+    ----------
+    metadata : mapping of str to object
+        As JSON has them.
+    arrays : list of Array
+    """
+
+    metadata: Mapping[str, Any]
+    arrays: list[Array]
+
+
+class Options(NamedTuple):
+    """How a file is to be written.
+
+    Attributes
+    ----------
+    is_deflated : bool
+    level : int or None
+    zarr_format : int
+    """
+
+    is_deflated: bool = False
+    level: int | None = None
+    zarr_format: int = 3
+
+
+class Viewed:
+    """An array, its values seen as of another dtype of the same size."""
+
+    def __init__(self, array: Any, dtype: np.dtype[Any]) -> None:
+        self._array, self._dtype = array, dtype
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+        return np.asarray(self._array[index]).view(self._dtype)
+
+
+class Strings:
+    """An array of strings of any length, as one of the length of the longest.
+
+    Parameters
+    ----------
+    array : object
+        Indexed by slices, it gives str objects.
+    shape, least : tuple of int
+    """
+
+    def __init__(self, array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> None:
+        self._array = array
+        longest = 1
+        for index in blocks(shape, 64, least):
+            texts = np.asarray(array[index], object).ravel().tolist()
+            longest = max(longest, *map(len, map(str, texts)))
+        self.dtype = np.dtype(f"U{longest}")
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+        return np.asarray(np.asarray(self._array[index], object), self.dtype)
+
+
+def as_void(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the void in which a dtype of ml_dtypes is kept; None for other dtypes."""
+    return None if extension_name(dtype) is None else np.dtype(f"V{dtype.itemsize}")
+
+
+def plain_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype without what libraries note in it."""
+    found: np.dtype[Any] = drop_metadata(np.dtype(dtype))
+    return found
+
+
+def why_nested(keys: Mapping[str, object], key: str) -> str | None:
+    """Tell whether a key is another's folder too, where groups are no arrays."""
+    parts = key.split("/")
+    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+    other = next((name for name in above if name in keys), None)
+    return None if other is None else f"{other!r} is an array and would have to be a group"

@@ -1,0 +1,87 @@
+"""Attributes from one format to another: as JSON has them.
+
+Owns what becomes of values that one side has no place for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from npzkit.cli.formats.arrays import Say
+from npzkit.cli.output import printable
+
+__all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
+
+JSON_ATTRIBUTE = "npzkit.json"
+"""Holds, as one text, what a format has no kind of attribute for."""
+_OWN = "npzkit."
+
+
+def named(key: str | None) -> str:
+    """Name whose attributes these are."""
+    return "the file" if key is None else f"{printable(key)!r}"
+
+
+def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
+    """Return attributes that a library read as JSON has them; others are said and left."""
+    found: dict[str, Any] = {}
+    for name, value in attrs.items():
+        if name.startswith(_OWN):
+            continue
+        try:
+            found[name] = _plain(value)
+        except (TypeError, ValueError):
+            say(
+                f"the attribute {printable(name)!r} of {named(key)} is not kept: "
+                f"JSON has no {type(value).__name__}"
+            )
+    return {**found, **join_json(attrs.get(JSON_ATTRIBUTE))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError
+
+
+def split_json(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Part attributes into simple ones, and the rest as one text of JSON.
+
+    Simple are strings, numbers and lists of one kind of them.
+    """
+    simple = {name: value for name, value in attrs.items() if _is_simple(value)}
+    rest = {name: value for name, value in attrs.items() if name not in simple}
+    return simple, json.dumps(rest) if rest else None
+
+
+def _is_simple(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and len({type(item) for item in value}) == 1 and _is_simple(value[0])
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, bool | float):
+        return True
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def join_json(text: Any) -> dict[str, Any]:
+    """Return what `split_json` made a text; nothing where the text is another."""
+    try:
+        found = json.loads(text) if isinstance(text, (str, bytes)) else None
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if not name.startswith(_OWN)}

@@ -1,0 +1,158 @@
+"""HDF5, by h5py: a key's slashes are groups, attributes are attributes.
+
+Owns which of HDF5's kinds an array becomes. Nothing outside of the file is
+read: external links, and data in other files, are not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import h5py
+import numpy as np
+
+from npzkit.cli.formats.arrays import (
+    Array,
+    Contents,
+    Options,
+    Say,
+    Strings,
+    Viewed,
+    as_void,
+    plain_dtype,
+)
+from npzkit.cli.formats.attributes import JSON_ATTRIBUTE, from_library, named, split_json
+from npzkit.cli.output import printable
+from npzkit.cli.parts import block_shape
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+
+__all__ = ["NESTED", "read", "why_unfit", "write"]
+
+NESTED = True
+"""A group is no array: no key may be another's folder."""
+_CHUNK_SIZE = 1 << 20
+"""What h5py keeps of an array that is compressed."""
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open a file."""
+    with h5py.File(path, "r") as file:
+        metadata = from_library(dict(file.attrs), None, say)
+        yield Contents(metadata, list(_arrays(file, "", set(), say)))
+
+
+def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array]:
+    seen.add(_identity(group))
+    for name in group:
+        key = prefix + name
+        link = group.get(name, getlink=True)
+        if not isinstance(link, h5py.HardLink):
+            say(f"{printable(key)!r} is a link and not followed")
+            continue
+        item = group[name]
+        if _identity(item) in seen:
+            say(f"{printable(key)!r} is another name of what is kept already")
+        elif isinstance(item, h5py.Group):
+            if len(item.attrs):
+                say(f"the attributes of the group {printable(key)!r} are not kept")
+            yield from _arrays(item, f"{key}/", seen, say)
+        elif isinstance(item, h5py.Dataset) and item.shape is not None:
+            seen.add(_identity(item))
+            yield _array(key, item, say)
+        else:
+            say(f"{printable(key)!r} is no array and not kept")
+
+
+def _identity(item: Any) -> Any:
+    info = h5py.h5o.get_info(item.id)
+    return info.fileno, info.addr
+
+
+def _array(key: str, item: Any, say: Say) -> Array:
+    attrs = dict(item.attrs)
+    shape, least = item.shape, item.chunks
+    found = from_library(attrs, key, say)
+    if item.external or item.is_virtual:
+        problem = "its data is in other files, which are not read"
+        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+    if h5py.check_string_dtype(item.dtype) is not None and item.dtype.kind == "O":
+        strings = Strings(item.asstr(), shape, least)
+        return Array(key, shape, strings.dtype, lambda: strings, found, least)
+    if item.dtype.hasobject:
+        problem = "numpy has no dtype for what it holds"
+        return Array(key, shape, item.dtype, lambda: None, problem=problem)
+    dtype = plain_dtype(item.dtype)
+    restored = restored_dtype(dtype, attrs)
+    if restored is not dtype:
+        return Array(key, shape, restored, lambda: Viewed(item, restored), found, least)
+    return Array(key, shape, dtype, lambda: item, found, least)
+
+
+def why_unfit(array: Array) -> str | None:
+    """Tell which dtypes HDF5 has no type for."""
+    if not array.dtype.itemsize:
+        return "HDF5 has no type of no bytes"
+    try:
+        h5py.h5t.py_create(_stored_dtype(array.dtype), logical=True)
+    except (TypeError, ValueError):
+        return f"h5py has no type for {printable(str(array.dtype))[:60]}"
+    return None
+
+
+def _stored_dtype(dtype: np.dtype[Any]) -> Any:
+    if dtype.kind == "U":
+        return h5py.string_dtype()
+    if dtype.kind in "mM":
+        return h5py.opaque_dtype(dtype)
+    return as_void(dtype) or dtype
+
+
+def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+    """Write a file."""
+    with h5py.File(path, "w-") as file:
+        _write_attrs(file.attrs, contents.metadata, None, say)
+        for array in contents.arrays:
+            _write(file, array, options, say)
+
+
+def _write(file: Any, array: Array, options: Options, say: Say) -> None:
+    coding: dict[str, Any] = {}
+    if options.is_deflated and array.nbytes:
+        level = 6 if options.level is None else options.level
+        chunks = block_shape(array.shape, array.dtype.itemsize, size=_CHUNK_SIZE)
+        coding = {"compression": "gzip", "compression_opts": level, "chunks": chunks or None}
+    if not array.shape:
+        coding = {}
+    dtype = _stored_dtype(array.dtype)
+    data = file.create_dataset(array.key, array.shape, dtype, **coding)
+    _write_attrs(data.attrs, array.attrs, array.key, say)
+    void = as_void(array.dtype)
+    if void is not None:
+        data.attrs[DTYPE_ATTRIBUTE] = array.dtype.name
+        say(
+            f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which HDF5 cannot name; "
+            "npzkit reads it back"
+        )
+    for index, part in array.parts(coding.get("chunks")):
+        if void is not None:
+            part = part.view(void)  # noqa: PLW2901 - the same part
+        elif array.dtype.kind == "U":
+            part = part.astype(object)  # noqa: PLW2901
+        elif array.dtype.kind in "mM":
+            part = part.astype(dtype)  # noqa: PLW2901
+        data[index] = part
+
+
+def _write_attrs(target: Any, attrs: Mapping[str, Any], key: str | None, say: Say) -> None:
+    simple, text = split_json(attrs)
+    if text is not None:
+        simple[JSON_ATTRIBUTE] = text
+    for name, value in simple.items():
+        try:
+            target[name] = value
+        except (TypeError, ValueError, OSError, RuntimeError) as error:
+            reason = printable(str(error))[:80]
+            say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")

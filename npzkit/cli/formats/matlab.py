@@ -1,0 +1,101 @@
+"""MATLAB's files of version 5, by scipy: one variable an array.
+
+Owns what MATLAB changes in an array. Struct and cell arrays are none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import scipy.io
+
+from npzkit.cli.formats.arrays import Array, Contents, Options, Say, plain_dtype
+from npzkit.cli.output import printable
+from npzkit.cli.targets import Refusal
+
+__all__ = ["read", "why_unfit", "write"]
+
+_VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
+_CLASSES = {
+    "double": "f8", "single": "f4", "logical": "?", "int8": "i1", "uint8": "u1", "int16": "i2",
+    "uint16": "u2", "int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8", "char": "U1",
+}  # fmt: skip
+"""MATLAB's classes that are arrays of plain values."""
+_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
+_LEAST_NDIM = 2
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open a file."""
+    try:
+        listed = scipy.io.whosmat(path, appendmat=False)
+    except NotImplementedError as error:
+        raise Refusal(
+            f"{path!r} is MATLAB's version 7.3, which is HDF5. Give it a name that ends in .h5."
+        ) from error
+    yield Contents({}, [_array(path, *row) for row in listed])
+
+
+def _array(path: str, key: str, shape: tuple[int, ...], kind: str) -> Array:
+    if kind not in _CLASSES:
+        problem = f"a {kind} of MATLAB's is no array of plain values"
+        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+    # Only the values tell whether they are complex, and how long strings are.
+    array = _load(path, key, kind)
+    return Array(key, array.shape, array.dtype, partial(_load, path, key, kind),
+                 fortran_order=array.ndim > 1 and array.flags.f_contiguous)  # fmt: skip
+
+
+def _load(path: str, key: str, kind: str) -> np.ndarray[Any, Any]:
+    found = scipy.io.loadmat(path, variable_names=[key], appendmat=False)
+    array: np.ndarray[Any, Any] = found[key]
+    return array.astype(bool) if kind == "logical" else array.astype(plain_dtype(array.dtype))
+
+
+def why_unfit(array: Array) -> str | None:
+    """Tell what MATLAB has no name or no class for."""
+    dtype = array.dtype
+    if not _VARIABLE.fullmatch(array.key):
+        return "MATLAB's names are letters, digits and _, and begin with a letter"
+    if dtype.kind == "U" and len(array.shape) > 1:
+        return "MATLAB's text has one dimension of strings"
+    if dtype.kind == "U" or (dtype.isbuiltin != 2 and dtype.itemsize in _SIZES.get(dtype.kind, ())):
+        return None
+    return f"MATLAB has no class for {printable(str(dtype))[:60]}"
+
+
+class _Variables:
+    """Arrays by their names, each in memory when its turn comes."""
+
+    def __init__(self, arrays: list[Array]) -> None:
+        self._arrays = arrays
+
+    def items(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+        for array in self._arrays:
+            yield array.key, array.whole()
+
+
+def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+    """Write a file."""
+    _tell(contents, say)
+    scipy.io.savemat(
+        path, _Variables(contents.arrays), appendmat=False, do_compression=options.is_deflated,
+        oned_as="row",
+    )  # fmt: skip
+
+
+def _tell(contents: Contents, say: Say) -> None:
+    if contents.metadata or any(array.attrs for array in contents.arrays):
+        say("metadata and attributes are not kept: MATLAB's files have no place for them")
+    for array in contents.arrays:
+        if len(array.shape) < _LEAST_NDIM and array.dtype.kind != "U":
+            shape = (1, *(array.shape or (1,)))
+            say(f"{array.key!r}: shape {array.shape} becomes {shape}, as MATLAB has two axes")
+        if array.dtype == np.float16:
+            say(f"{array.key!r}: float16 becomes float64")

@@ -1,0 +1,82 @@
+"""Folders of .npy files: a key's slashes are folders, and there is no place for attributes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from npzkit.cli.formats.arrays import Array, Contents, Options, Say, as_void
+from npzkit.cli.inputs import Input, arrays_in_folder, read_input
+from npzkit.cli.output import printable
+from npzkit.cli.tables import TableOptions
+from npzkit.cli.targets import check_file_names, path_within
+from npzkit.errors import PickleRefusedError
+from npzkit.format import open_memmap
+from npzkit.keys import SUFFIX
+
+__all__ = ["can_replace", "read", "why_unfit", "write"]
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open a folder."""
+    yield Contents({}, [_array(item) for item in arrays_in_folder(path, (SUFFIX,))])
+
+
+def _array(item: Input) -> Array:
+    read_again = partial(read_input, item, TableOptions())
+    try:
+        array = read_again()
+    except PickleRefusedError:
+        return Array(item.key, (), np.dtype(object), read_again, problem="it holds Python objects")
+    return Array(
+        item.key, array.shape, array.dtype, read_again,
+        fortran_order=array.flags.f_contiguous and not array.flags.c_contiguous,
+    )  # fmt: skip
+
+
+def why_unfit(array: Array) -> str | None:
+    """Every array but those of objects has a place."""
+    return "NPY has no place for its dtype" if array.dtype.hasobject else None
+
+
+def can_replace(path: str) -> bool:
+    """Whether a folder holds nothing but what `write` puts there."""
+    return all(
+        name.endswith(SUFFIX) for _, _, names in os.walk(path, onerror=_raise) for name in names
+    )
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+    """Write a folder."""
+    os.mkdir(path)
+    names = {array.key: array.key + SUFFIX for array in contents.arrays}
+    check_file_names(names.values())
+    if contents.metadata:
+        say("the metadata is not kept: .npy files have no place for it")
+    for array in contents.arrays:
+        if array.attrs:
+            say(f"the attributes of {printable(array.key)!r} are not kept")
+        target = path_within(path, names[array.key])
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        _write(target, array, say)
+
+
+def _write(target: str, array: Array, say: Say) -> None:
+    void = as_void(array.dtype)
+    if void is not None:
+        say(f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which .npy cannot name")
+    mapped = open_memmap(
+        target, "w+", void or array.dtype, array.shape, fortran_order=array.fortran_order
+    )
+    for index, part in array.parts():
+        mapped[index] = part if void is None else part.view(void)
+    mapped.flush()

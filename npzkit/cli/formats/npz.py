@@ -1,0 +1,120 @@
+"""Archives, from and to other formats."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import npzkit
+from npzkit.cli import parts
+from npzkit.cli.formats.arrays import Array, Contents, Options, Say
+from npzkit.cli.formats.attributes import named
+from npzkit.cli.output import printable
+from npzkit.errors import NpzkitError
+from npzkit.metadata import check_attrs, format_attrs, format_metadata
+
+__all__ = ["read", "why_unfit", "write"]
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open an archive."""
+    with npzkit.open(path) as npz:
+        yield Contents(npz.metadata, list(_arrays(npz, say)))
+
+
+def _arrays(npz: npzkit.NpzFile, say: Say) -> Iterator[Array]:
+    for key in npz.files:
+        info = npz.info(key)
+        if info.dtype is None or info.shape is None:
+            say(f"{printable(key)!r} is no array and not kept")
+            continue
+        yield Array(
+            key, info.shape, info.dtype, partial(parts.checked_array, npz, key), info.attrs,
+            fortran_order=bool(info.fortran_order),
+            problem="it holds Python objects" if info.dtype.hasobject else "",
+        )  # fmt: skip
+
+
+def why_unfit(array: Array) -> str | None:
+    """Every array but those of objects has a place."""
+    return "NPY has no place for its dtype" if array.dtype.hasobject else None
+
+
+def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+    """Write an archive."""
+    metadata = _fitting(contents.metadata, None, say)
+    compression: Any = "deflated" if options.is_deflated else "stored"
+    with npzkit.NpzWriter(
+        path, compression=compression, level=options.level, metadata=metadata
+    ) as writer:
+        for array in contents.arrays:
+            attrs = _fitting(array.attrs, array.key, say)
+            _write(writer, array, attrs, path, is_deflated=options.is_deflated)
+
+
+def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:
+    """Return attributes for which there is room; none where there is not for all."""
+    try:
+        if key is None:
+            format_metadata(attrs)
+        else:
+            check_attrs(attrs)
+            format_attrs(attrs)
+    except (NpzkitError, TypeError, ValueError) as error:
+        say(f"the attributes of {named(key)} are not kept: {printable(str(error))}")
+        return {}
+    return attrs
+
+
+def _write(
+    writer: npzkit.NpzWriter, array: Array, attrs: Mapping[str, Any], path: str, *,
+    is_deflated: bool,
+) -> None:  # fmt: skip
+    if array.nbytes <= parts.PART_SIZE:
+        writer.add(array.key, array.whole(), attrs=attrs)
+    elif not is_deflated:
+        with writer.create(
+            array.key, array.shape, array.dtype, attrs=attrs, fortran_order=array.fortran_order
+        ) as out:
+            for index, part in array.parts():
+                out[index] = part
+    elif _has_small_rows(array):
+        with writer.create(array.key, array.shape, array.dtype, attrs=attrs) as out:
+            for _, part in array.parts():
+                out.append(part)
+    else:
+        with _spooled(array, path) as whole:
+            writer.add(array.key, whole, attrs=attrs)
+
+
+def _has_small_rows(array: Array) -> bool:
+    """Whether the array's parts are whole rows, one behind the other."""
+    indices = parts.blocks(array.shape, array.dtype.itemsize, array.least)
+    first = next(indices)
+    lengths = tuple(part.stop - part.start for part in first[1:])
+    return not array.fortran_order and lengths == array.shape[1:]
+
+
+@contextlib.contextmanager
+def _spooled(array: Array, path: str) -> Iterator[np.ndarray[Any, Any]]:
+    """Put an array whose parts are no rows in a file beside the archive, and map that."""
+    parent = os.path.dirname(os.path.abspath(path))
+    spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
+    try:
+        mapped = np.memmap(
+            spool, array.dtype, "w+", shape=array.shape, order="F" if array.fortran_order else "C"
+        )
+        for index, part in array.parts():
+            mapped[index] = part
+        yield mapped
+        del mapped
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(spool)

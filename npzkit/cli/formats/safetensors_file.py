@@ -1,0 +1,154 @@
+"""safetensors: a header of JSON, then the arrays' bytes, each array in C order.
+
+The package safetensors checks a file; the arrays are maps of it. Written is it
+here, as the package takes all arrays at once. Source: the format's description
+in huggingface/safetensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+
+from npzkit.cli.formats.arrays import Array, Contents, Options, Say
+from npzkit.cli.output import printable
+
+__all__ = ["read", "why_unfit", "write"]
+
+_NAMES = {
+    "float64": "F64", "float32": "F32", "float16": "F16", "complex64": "C64", "bool": "BOOL",
+    "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
+    "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8",
+    "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+}  # fmt: skip
+_DTYPES = {name: dtype for dtype, name in _NAMES.items()}
+_METADATA = "__metadata__"
+_OWN = "npzkit"
+"""The name in the metadata, which is strings alone, of what is none."""
+_ALIGNMENT = 8
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open a file."""
+    # Checks that sizes, shapes and places fit the file, and each other.
+    with safe_open(path, framework="numpy"), open(path, "rb") as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        header = json.loads(file.read(size))
+    metadata, attrs = _parse_metadata(header.pop(_METADATA, None) or {})
+    places = sorted(header.items(), key=lambda item: item[1]["data_offsets"])
+    yield Contents(
+        metadata,
+        [_array(path, 8 + size, key, place, attrs.get(key, {})) for key, place in places],
+    )
+
+
+def _array(
+    path: str, start: int, key: str, place: Mapping[str, Any], attrs: Mapping[str, Any]
+) -> Array:
+    name, shape = place["dtype"], tuple(place["shape"])
+    try:
+        dtype = _dtype(name)
+    except (KeyError, AttributeError):
+        problem = f"numpy has no dtype for {name}"
+        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+    offset = start + place["data_offsets"][0]
+    return Array(key, shape, dtype, partial(_map, path, dtype, offset, shape), attrs)
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    dtype = _DTYPES[name]
+    if hasattr(np, dtype):
+        plain: np.dtype[Any] = np.dtype(dtype)
+        return plain.newbyteorder("<")
+    import ml_dtypes
+
+    named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
+    return named
+
+
+def _map(path: str, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> Any:
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", offset, shape)
+
+
+def _parse_metadata(
+    found: Mapping[str, str],
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Return metadata and attributes, both with what `_format_metadata` put aside."""
+    metadata: dict[str, Any] = dict(found)
+    try:
+        own = json.loads(metadata.get(_OWN, "null"))
+    except (ValueError, RecursionError):
+        return metadata, {}
+    if not (isinstance(own, dict) and own.keys() == {"metadata", "attrs"}):
+        return metadata, {}
+    inner, attrs = own["metadata"], own["attrs"]
+    if not (isinstance(inner, dict) and isinstance(attrs, dict)):
+        return metadata, {}
+    del metadata[_OWN]
+    return {**metadata, **inner}, {k: v for k, v in attrs.items() if isinstance(v, dict)}
+
+
+def _format_metadata(contents: Contents) -> dict[str, str]:
+    """Return strings as they are; the rest, and attributes of arrays, as one text of JSON."""
+    metadata = {k: v for k, v in contents.metadata.items() if isinstance(v, str) and k != _OWN}
+    rest = {k: v for k, v in contents.metadata.items() if k not in metadata}
+    attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}
+    if rest or attrs:
+        metadata[_OWN] = json.dumps({"metadata": rest, "attrs": attrs})
+    return metadata
+
+
+def why_unfit(array: Array) -> str | None:
+    """Only arrays of numbers have a place."""
+    if array.key == _METADATA:
+        return "the name is the metadata's"
+    return None if array.dtype.name in _NAMES else f"safetensors has no {_shown(array.dtype)}"
+
+
+def _shown(dtype: np.dtype[Any]) -> str:
+    return printable(str(dtype))[:60]
+
+
+def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+    """Write a file: the widest items first, so that every array is aligned."""
+    if options.is_deflated:
+        say("safetensors is not compressed")
+    arrays = sorted(contents.arrays, key=lambda array: -array.dtype.itemsize)
+    header: dict[str, Any] = {}
+    metadata = _format_metadata(contents)
+    if metadata:
+        header[_METADATA] = metadata
+    end = 0
+    for array in arrays:
+        begin, end = end, end + array.nbytes
+        name = _NAMES[array.dtype.name]
+        header[array.key] = {"dtype": name, "shape": array.shape, "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    with open(path, "xb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)
+    for array in arrays:
+        _write(path, array, 8 + len(text) + header[array.key]["data_offsets"][0])
+
+
+def _write(path: str, array: Array, offset: int) -> None:
+    if not array.nbytes:
+        return
+    dtype = array.dtype if array.dtype.isbuiltin == 2 else array.dtype.newbyteorder("<")
+    mapped = np.memmap(path, dtype, "r+", offset, array.shape)
+    for index, part in array.parts():
+        mapped[index] = part
+    mapped.flush()

@@ -1,0 +1,136 @@
+"""Zarr stores that are folders, versions 2 and 3, by zarr-python.
+
+Owns which of Zarr's kinds an array becomes, and how large its chunks are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import zarr
+import zarr.codecs
+
+from npzkit.cli.formats.arrays import (
+    Array,
+    Contents,
+    Options,
+    Say,
+    Strings,
+    Viewed,
+    as_void,
+    plain_dtype,
+)
+from npzkit.cli.formats.attributes import from_library
+from npzkit.cli.output import printable
+from npzkit.cli.parts import block_shape
+from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+
+__all__ = ["NESTED", "read", "why_unfit", "write"]
+
+NESTED = True
+"""A group is no array: no key may be another's folder."""
+_CHUNK_SIZE = 1 << 22
+_LARGEST_CHUNK = 1 << 30
+"""Bytes of a chunk that is read: room is made for all of it."""
+_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
+
+
+@contextlib.contextmanager
+def read(path: str, say: Say) -> Iterator[Contents]:
+    """Open a store."""
+    root: Any = zarr.open(path, mode="r")
+    if isinstance(root, zarr.Array):
+        name = os.path.basename(os.path.abspath(path)).removesuffix(".zarr")
+        yield Contents({}, [_array(name, root, say)])
+        return
+    metadata = from_library(root.attrs.asdict(), None, say)
+    yield Contents(metadata, list(_arrays(root, say)))
+
+
+def _arrays(root: Any, say: Say) -> Iterator[Array]:
+    for key, item in sorted(root.members(max_depth=None)):
+        if isinstance(item, zarr.Array):
+            yield _array(key, item, say)
+        elif item.attrs.asdict():
+            say(f"the attributes of the group {printable(key)!r} are not kept")
+
+
+def _array(key: str, item: Any, say: Say) -> Array:
+    attrs = item.attrs.asdict()
+    shape, least = item.shape, item.chunks
+    found = from_library(attrs, key, say)
+    dtype: Any = item.dtype
+    if math.prod(least) * dtype.itemsize > _LARGEST_CHUNK:
+        problem = f"its chunks take more than {_LARGEST_CHUNK >> 30} GiB"
+        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+    if dtype.char in "TO":
+        strings = Strings(item, shape, least)
+        return Array(key, shape, strings.dtype, lambda: strings, found, least)
+    dtype = plain_dtype(dtype)
+    restored = restored_dtype(dtype, attrs)
+    if restored is not dtype:
+        return Array(key, shape, restored, lambda: Viewed(item, restored), found, least)
+    return Array(key, shape, dtype, lambda: item, found, least)
+
+
+def why_unfit(array: Array) -> str | None:
+    """Tell which dtypes Zarr has no type for."""
+    dtype = as_void(array.dtype) or array.dtype
+    fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
+    if all(map(_is_scalar, fields)):
+        return None
+    return f"Zarr has no type for {printable(str(array.dtype))[:60]}"
+
+
+def _is_scalar(dtype: np.dtype[Any]) -> bool:
+    if dtype.names or dtype.subdtype or not dtype.itemsize:
+        return False
+    return dtype.kind in "mMUSV" or dtype.itemsize in _SIZES.get(dtype.kind, ())
+
+
+def write(path: str, contents: Contents, options: Options, say: Say) -> None:
+    """Write a store."""
+    version: Any = options.zarr_format
+    root = zarr.open_group(path, mode="w-", zarr_format=version)
+    root.attrs.update(dict(contents.metadata))
+    for array in contents.arrays:
+        _write(root, array, options, say)
+
+
+def _write(root: Any, array: Array, options: Options, say: Say) -> None:
+    void = as_void(array.dtype)
+    attrs = dict(array.attrs)
+    if void is not None:
+        attrs[DTYPE_ATTRIBUTE] = array.dtype.name
+        say(
+            f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which Zarr cannot name; "
+            "npzkit reads it back"
+        )
+    dtype = void or array.dtype
+    chunks = block_shape(array.shape, dtype.itemsize, size=_CHUNK_SIZE)
+    with warnings.catch_warnings():
+        # What has no specification in version 3 yet is read by zarr-python alone.
+        warnings.simplefilter("ignore")
+        data = root.create_array(
+            array.key, shape=array.shape, dtype=dtype, chunks=chunks, attributes=attrs,
+            compressors=_compressor(options),
+        )  # fmt: skip
+        for index, part in array.parts(chunks):
+            data[index] = part if void is None else part.view(void)
+
+
+def _compressor(options: Options) -> Any:
+    if not options.is_deflated:
+        return None
+    level = 6 if options.level is None else options.level
+    if options.zarr_format == 2:
+        import numcodecs
+
+        return numcodecs.GZip(level)
+    return zarr.codecs.GzipCodec(level=level)

@@ -1,0 +1,479 @@
+"""The command convert: archives from and to other formats, with all that these can hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import warnings
+
+import h5py
+import ml_dtypes
+import npzkit
+import numpy as np
+import pytest
+import scipy.io
+import zarr
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+rng = np.random.default_rng(0)
+
+NUMBERS = {
+    **{
+        kind: rng.integers(0, 100, (4, 3)).astype(kind)
+        for kind in ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+    },
+    **{kind: rng.random((4, 3)).astype(kind) for kind in ["f2", "f4", "f8"]},
+    "c8": rng.random(3).astype("c8"),
+    "bool": np.array([True, False]),
+    "scalar": np.array(3.5),
+    "empty": np.zeros((0, 3), "f4"),
+    "fortran": np.asfortranarray(rng.random((5, 4))),
+    "group/deep/x": np.arange(5),
+}
+BFLOAT16 = {"bf16": np.array([[1, 2.5]], ml_dtypes.bfloat16)}
+FLOAT8 = {"f8e4": np.array([1, 2], ml_dtypes.float8_e4m3fn)}
+TEXT = {
+    "text": np.array([["a", "bcé"], ["", "d"]]),
+    "bytes": np.array([b"a", b"bcd"]),
+    "one": np.array("xyz"),
+}
+TIMES = {
+    "when": np.arange("2020-01", "2020-04", dtype="M8[M]"),
+    "span": np.array([1, -5], "m8[ns]"),
+}
+RECORD = {"record": np.array([(1, 2.5, b"ab")], [("id", "<i4"), ("x", "<f8"), ("tag", "S2")])}
+OTHERS = {
+    "c16": np.array([1 + 2j]),
+    "void": np.array([b"abc"], "V3"),
+    "big": np.arange(3, dtype=">i4"),
+}
+
+FORMATS = {
+    "a.safetensors": {**NUMBERS, **BFLOAT16, **FLOAT8, "big": OTHERS["big"]},
+    "a.h5": {**NUMBERS, **BFLOAT16, **FLOAT8, **TEXT, **TIMES, **RECORD, **OTHERS},
+    "a.zarr": {**NUMBERS, **BFLOAT16, **FLOAT8, **TEXT, **TIMES, **RECORD, **OTHERS},
+    "a.mat": {k: v for k, v in NUMBERS.items() if "/" not in k and k != "f2"}
+    | {"c16": OTHERS["c16"]},
+    "folder/": {**NUMBERS, **TEXT, **TIMES, **RECORD, **OTHERS},
+}
+METADATA = {"about": "a test", "step": 7, "nested": {"a": [1, None, "x"]}, "list": [1.5, 2.5]}
+ATTRS = {"unit": "m", "mean": 1.5, "flag": True, "odd": {"a": None}, "names": ["a", "b"]}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(path):
+    with npzkit.open(path) as npz:
+        return npz.load_all()
+
+
+def same(found, expected, *, byte_order=True):
+    if not byte_order:
+        assert found.dtype.newbyteorder("=") == expected.dtype.newbyteorder("=")
+    else:
+        assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("part_size", [1 << 25, 24])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_arrays_go_there_and_back(cli, here, monkeypatch, name, compression, part_size):
+    """Names, shapes, dtypes and values come back, taken whole or in many parts."""
+    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", part_size)
+    arrays = FORMATS[name]
+    npzkit.save("a.npz", arrays)
+    there = cli("convert", "a.npz", name, "-c", compression)
+    assert there.code == 0, there.err
+    back = cli("convert", name, "b.npz", "-c", compression)
+    assert back.code == 0, back.err
+    found = load("b.npz")
+    assert set(found) == set(arrays)
+    for key, array in arrays.items():
+        if name == "a.mat":
+            array = np.atleast_2d(array)
+        same(found[key], array, byte_order=name not in ("a.safetensors", "a.zarr"))
+    if name in ("folder/", "a.h5"):
+        with npzkit.open("b.npz") as npz:
+            assert npz.info("fortran").fortran_order is (name == "folder/")
+            assert npz.info("f8").method == compression
+    assert sorted(os.listdir()) == sorted(["a.npz", "b.npz", name.rstrip("/")])
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
+def test_metadata_and_attributes_go_there_and_back(cli, here, name):
+    """Whatever JSON can express comes back, of the archive and of its arrays."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("x", np.arange(3), attrs=ATTRS)
+        writer["y"] = np.ones(2)
+    assert cli("convert", "a.npz", name).err == ""
+    assert cli("convert", name, "b.npz").err == ""
+    with npzkit.open("b.npz") as npz:
+        assert npz.metadata == METADATA
+        assert npz.info("x").attrs == ATTRS
+        assert npz.info("y").attrs == {}
+
+
+@pytest.mark.parametrize("name", ["a.mat", "folder"])
+def test_what_is_not_kept_is_said(cli, here, name):
+    """Formats without a place for metadata and attributes say so, in lines of their own."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("x", np.ones((2, 2)), attrs=ATTRS)
+    result = cli("convert", "a.npz", name, "--json")
+    assert result.code == 0
+    assert "not kept" in result.err
+    found = json.loads(result.out)
+    assert found["keys"] == ["x"]
+    assert [f"npzkit: {note}" for note in found["notes"]] == result.err.splitlines()
+
+
+def test_safetensors_are_the_librarys(cli, here):
+    """The library reads what is written, and what it wrote is read, metadata being strings."""
+    arrays = {"w": rng.random((3, 2)), "h": np.ones(3, "f2"), "b": np.array([True])}
+    npzkit.save("a.npz", {**arrays, **BFLOAT16}, metadata={"format": "pt"})
+    assert cli("convert", "a.npz", "a.safetensors").code == 0
+    with safe_open("a.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        for key, array in {**arrays, **BFLOAT16}.items():
+            same(file.get_tensor(key), array)
+    save_file(arrays, "b.safetensors", metadata={"step": "1.10", "npzkit": "[]"})
+    assert cli("convert", "b.safetensors", "b.npz").code == 0
+    with npzkit.open("b.npz") as npz:
+        assert npz.metadata == {"step": "1.10", "npzkit": "[]"}
+        for key, array in arrays.items():
+            same(npz[key], array)
+
+
+def test_hdf5_is_h5pys(cli, here):
+    """h5py reads what is written: groups, attributes, text, compression."""
+    with npzkit.NpzWriter("a.npz", metadata={"about": "x"}) as writer:
+        writer.add("g/x", np.zeros(100_000), attrs={"unit": "m", "scale": [1, 2]})
+        writer["text"] = TEXT["text"]
+    assert cli("convert", "a.npz", "a.h5", "-c", "deflated", "--level", "1").code == 0
+    with h5py.File("a.h5") as file:
+        assert file.attrs["about"] == "x"
+        assert file["g"]["x"].compression == "gzip"
+        assert file["g/x"].attrs["unit"] == "m"
+        assert file["g/x"].attrs["scale"].tolist() == [1, 2]
+        assert file["text"].asstr()[0, 1] == "bcé"
+
+
+def test_hdf5_of_others(cli, here):
+    """Chunks, text, enums and hard links are read; groups' attributes and soft links are said."""
+    with h5py.File("a.h5", "w") as file:
+        file["chunked"] = np.zeros(1)
+        file.create_dataset("c", data=np.arange(600).reshape(20, 30), chunks=(7, 8))
+        file.create_dataset("text", data=["a", "bcd"])
+        file.create_dataset("enum", data=[0, 1], dtype=h5py.enum_dtype({"a": 0, "b": 1}, "i2"))
+        file["group/x"] = np.ones(2)
+        file["group"].attrs["lost"] = 1
+        file["soft"] = h5py.SoftLink("/c")
+        file["outside"] = h5py.ExternalLink("/etc/other.h5", "/x")
+        file["again"] = file["c"]
+        file["group/loop"] = file["/"]
+        file["none"] = h5py.Empty("f4")
+        file.attrs["note"] = np.bytes_(b"hello")
+        file.attrs["odd"] = np.array(1 + 2j)
+    result = cli("convert", "a.h5", "a.npz")
+    assert result.code == 0
+    found = load("a.npz")
+    assert set(found) == {"chunked", "again", "text", "enum", "group/x"}
+    same(found["again"], np.arange(600).reshape(20, 30))
+    same(found["text"], np.array(["a", "bcd"]))
+    same(found["enum"], np.array([0, 1], "i2"))
+    with npzkit.open("a.npz") as npz:
+        assert npz.metadata == {"note": "hello"}
+    for text in ("'soft' is a link", "'outside' is a link", "'c' is another name", "'none'",
+                 "group 'group'", "'group/loop' is another name", "'odd' of the file"):  # fmt: skip
+        assert text in result.err
+
+
+def test_hdf5_does_not_read_other_files(cli, here):
+    """Data that a file claims from another one is refused, and left out with --skip."""
+    (here / "secret").write_bytes(b"secret!!")
+    with h5py.File("other.h5", "w") as file:
+        file["x"] = np.arange(4)
+    with h5py.File("a.h5", "w") as file:
+        file.create_dataset("x", (8,), "u1", external=[("secret", 0, 8)])
+        layout = h5py.VirtualLayout((4,), "i8")
+        layout[:] = h5py.VirtualSource("other.h5", "x", (4,))
+        file.create_virtual_dataset("v", layout)
+        file["good"] = np.ones(2)
+    result = cli("convert", "a.h5", "a.npz")
+    assert result.code == 2
+    assert "other files" in result.err
+    assert not os.path.exists("a.npz")
+    result = cli("convert", "a.h5", "a.npz", "--skip")
+    assert result.code == 0
+    assert "left out 'x'" in result.err
+    assert "left out 'v'" in result.err
+    assert list(load("a.npz")) == ["good"]
+
+
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_zarr_is_zarrs(cli, here, version):
+    """zarr-python reads what is written, of both versions, and npzkit reads it back."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("g/x", np.arange(10.0), attrs=ATTRS)
+    arguments = ["-c", "deflated", "--zarr-format", version]
+    assert cli("convert", "a.npz", "a.zarr", *arguments).code == 0
+    root = zarr.open_group("a.zarr", mode="r")
+    assert root.metadata.zarr_format == int(version)
+    assert root["g/x"][:].tolist() == list(range(10))
+    assert root["g/x"].attrs.asdict() == ATTRS
+    assert root.attrs.asdict() == METADATA
+    assert "gzip" in str(root["g/x"].compressors).lower()
+    assert cli("convert", "a.zarr", "b.npz").code == 0
+    same(load("b.npz")["g/x"], np.arange(10.0))
+
+
+def test_zarr_of_others(cli, here):
+    """A store of one array, and strings of any length, are read."""
+    array = zarr.create_array("one.zarr", shape=(5, 5), chunks=(2, 3), dtype="i4")
+    array[...] = np.arange(25).reshape(5, 5)
+    assert cli("convert", "one.zarr", "a.npz").code == 0
+    same(load("a.npz")["one"], np.arange(25, dtype="i4").reshape(5, 5))
+    group = zarr.open_group("b.zarr", mode="w")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = group.create_array("text", shape=(2,), dtype=np.dtypes.StringDType())
+        text[:] = np.array(["a", "bcdé"], np.dtypes.StringDType())
+    group.create_group("g").attrs["lost"] = 1
+    result = cli("convert", "b.zarr", "b.npz")
+    assert result.code == 0
+    assert "group 'g'" in result.err
+    same(load("b.npz")["text"], np.array(["a", "bcdé"]))
+
+
+def test_zarr_makes_no_room_for_a_chunk_that_is_claimed(cli, here):
+    """A store whose chunks would not fit in memory is refused."""
+    zarr.create_array("a.zarr", shape=(2**50,), chunks=(2**40,), dtype="u1")
+    result = cli("convert", "a.zarr", "a.npz")
+    assert result.code == 2
+    assert "chunks" in result.err
+
+
+def test_matlab_is_scipys(cli, here):
+    """scipy reads what is written; text, logical and complex values of others are read."""
+    npzkit.save("a.npz", {"x": np.ones((2, 3)), "v": np.arange(3), "text": np.array(["ab", "cd"])})
+    result = cli("convert", "a.npz", "a.mat", "-c", "deflated")
+    assert "'v': shape (3,) becomes (1, 3)" in result.err
+    found = scipy.io.loadmat("a.mat")
+    assert found["x"].tolist() == [[1, 1, 1]] * 2
+    assert found["text"].tolist() == ["ab", "cd"]
+    scipy.io.savemat("b.mat", {"c": np.array([[1 + 2j]]), "t": "hello", "l": np.array([[True]])})
+    assert cli("convert", "b.mat", "b.npz").code == 0
+    back = load("b.npz")
+    same(back["c"], np.array([[1 + 2j]]))
+    same(back["l"], np.array([[True]]))
+    assert back["t"].tolist() == ["hello"]
+
+
+def test_matlab_structs_are_left_out(cli, here):
+    """What is no array is refused by name, and left out with --skip."""
+    scipy.io.savemat("a.mat", {"s": {"a": 1}, "x": np.ones((1, 2))})
+    result = cli("convert", "a.mat", "a.npz")
+    assert result.code == 2
+    assert "'s'" in result.err
+    assert cli("convert", "a.mat", "a.npz", "--skip").code == 0
+    assert list(load("a.npz")) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("a.safetensors", np.array(["a"])),
+        ("a.safetensors", np.array([1], "M8[s]")),
+        ("a.h5", np.zeros(1, [("a", "U3")])),
+        ("a.zarr", np.zeros(1, np.longdouble)),
+        ("a.zarr", np.zeros(1, [("a", "f8", 2)])),
+        ("a.mat", np.array([1], "M8[s]")),
+        ("a.mat", np.array([1], ml_dtypes.bfloat16)),
+        ("a.mat", np.array([["a"]])),
+    ],
+)
+def test_what_has_no_place_is_refused(cli, here, name, array):
+    """An array that would change is named with the reason, before anything is written."""
+    npzkit.save("a.npz", {"good": np.ones((2, 2)), "bad": array})
+    result = cli("convert", "a.npz", name)
+    assert (result.code, len(result.err.splitlines())) == (2, 1)
+    assert "'bad' cannot be kept" in result.err
+    assert os.listdir() == ["a.npz"]
+    result = cli("convert", "a.npz", name, "--skip")
+    assert result.code == 0
+    assert "left out 'bad'" in result.err
+    assert result.out.startswith(f"{name}: 1 array")
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
+def test_an_array_is_no_group(cli, here, name):
+    """A key that is also the folder of another is refused where arrays cannot hold arrays."""
+    npzkit.save("a.npz", {"a": [1], "a/b": [2]})
+    result = cli("convert", "a.npz", name)
+    assert result.code == 2
+    assert "'a/b' cannot be kept: 'a' is an array" in result.err
+
+
+def test_python_objects_are_never_unpickled(cli, here):
+    """An array of objects is refused, in an archive and in a folder."""
+    np.savez("a.npz", x=np.array([{}]), y=[1])
+    os.mkdir("in")
+    np.save("in/x.npy", np.array([{}]), allow_pickle=True)
+    for src, dst in (("a.npz", "a.h5"), ("in", "b.npz")):
+        result = cli("convert", src, dst)
+        assert result.code == 2
+        assert "Python objects" in result.err
+        assert cli("convert", src, dst, "--skip").code == 0
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr", "folder"])
+def test_hostile_names(cli, here, name):
+    """A name that would lead elsewhere is refused by every format."""
+    import zipfile
+
+    np.save("x.npy", np.ones(2))
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.write("x.npy", "../../x.npy")
+    result = cli("convert", "a.npz", name)
+    assert result.code == 2
+    assert "cannot be kept" in result.err
+    assert sorted(os.listdir()) == ["a.npz", "x.npy"]
+
+
+def test_names_do_not_control_the_terminal(cli, here):
+    """Names and attributes of strangers are shown as text."""
+    save_file({"a\x1b[2Jb": np.ones(2)}, "a.safetensors")
+    with h5py.File("a.h5", "w") as file:
+        file["x\x1b[2J"] = h5py.SoftLink("/nowhere")
+        file.attrs["\x1b[2J"] = np.array(1j)
+    for name in ("a.safetensors", "a.h5"):
+        result = cli("convert", name, "a.npz")
+        assert "\\x1b" in result.err
+        assert "\x1b" not in result.err
+
+
+def test_a_file_appears_whole(cli, here):
+    """DST is replaced with --force alone, and only once the new one is complete."""
+    npzkit.save("a.npz", {"x": np.arange(1000), "y": np.ones(3)})
+    data = bytearray((here / "a.npz").read_bytes())
+    data[4000] ^= 1
+    (here / "bad.npz").write_bytes(data)
+    for name in ("a.safetensors", "a.h5", "a.mat", "a.zarr", "folder"):
+        assert cli("convert", "a.npz", name).code == 0
+        before = sorted(os.listdir())
+        there = cli("convert", "a.npz", name)
+        assert there.code == 2
+        assert "--force" in there.err
+        damaged = cli("convert", "bad.npz", name, "--force")
+        assert damaged.code == 1
+        assert "'x'" in damaged.err
+        assert sorted(os.listdir()) == before
+        assert cli("convert", name, "b.npz", "--force").code == 0
+        assert load("b.npz")["x"].reshape(-1).tolist() == list(range(1000))
+        assert cli("convert", "a.npz", name, "--force").code == 0
+        assert set(os.listdir()) == {*before, "b.npz"}
+
+
+@pytest.mark.parametrize("name", ["out", "out.zarr"])
+def test_a_folder_of_other_things_is_not_replaced(cli, here, name):
+    """--force replaces what is a store, or a folder of arrays; others stay; an empty one is used."""
+    npzkit.save("a.npz", {"x": [1]})
+    os.mkdir(name)
+    assert cli("convert", "a.npz", name).code == 0
+    (here / "precious").mkdir()
+    (here / "precious/thesis.txt").write_text("!")
+    os.rename("precious", "p.zarr" if name.endswith("zarr") else "p")
+    target = "p.zarr" if name.endswith("zarr") else "p"
+    result = cli("convert", "a.npz", target, "--force")
+    assert result.code == 2
+    assert "other files" in result.err
+    assert os.listdir(target) == ["thesis.txt"]
+
+
+def test_archives_to_archives(cli, here):
+    """From .npz to .npz everything stays but the compression that is asked for."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("x", np.zeros(1000), attrs=ATTRS)
+        writer.add("bf", BFLOAT16["bf16"], compression="deflated")
+    assert cli("convert", "a.npz", "b.npz").code == 0
+    assert cli("convert", "a.npz", "c.npz", "-c", "deflated").code == 0
+    for name, method in (("b.npz", "stored"), ("c.npz", "deflated")):
+        with npzkit.open(name) as npz:
+            assert npz.metadata == METADATA
+            assert npz.info("x").attrs == ATTRS
+            assert npz.info("x").method == method
+            assert npz.info("bf").method == "deflated"
+            assert npz["bf"].dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors", "h5", "mat"])
+@pytest.mark.parametrize("content", [b"", b"<html>", b"\x89HDF\r\n\x1a\n" + b"\xff" * 200])
+def test_files_that_are_something_else(cli, here, suffix, content):
+    """An empty file and one of another kind are one line that names it, and make nothing."""
+    (here / f"a.{suffix}").write_bytes(content)
+    result = cli("convert", f"a.{suffix}", "b.h5" if suffix == "npz" else "b.npz")
+    assert (result.code, len(result.err.splitlines())) == (1, 1)
+    assert f"a.{suffix}" in result.err
+    assert os.listdir() == [f"a.{suffix}"]
+
+
+def test_safetensors_that_lie(cli, here):
+    """Places beyond the file, and headers that claim gigabytes, are refused."""
+    for header in (
+        {"x": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]}},
+        {"x": {"dtype": "F64", "shape": [1], "data_offsets": [0, 80]}},
+    ):
+        text = json.dumps(header).encode()
+        (here / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+        assert cli("convert", "a.safetensors", "a.npz").code == 1
+    (here / "a.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    assert cli("convert", "a.safetensors", "a.npz").code == 1
+    assert os.listdir() == ["a.safetensors"]
+
+
+def test_wrong_usage(cli, here):
+    """A missing file, an unknown kind, a level of nothing, a folder for a file: code 2."""
+    npzkit.save("a.npz", {"x": [1]})
+    (here / "a.docx").write_bytes(b"")
+    os.mkdir("folder.h5")
+    for arguments, what in (
+        (["no.h5", "b.npz"], "No such file"),
+        (["a.docx", "b.npz"], ".safetensors"),
+        (["a.npz", "b.docx"], ".safetensors"),
+        (["a.npz", "b.h5", "--level", "3"], "--compression deflated"),
+        (["a.npz", "folder.h5"], "is a folder"),
+        (["a.npz"], "Missing argument"),
+    ):
+        result = cli("convert", *arguments)
+        assert (result.code, len(result.err.splitlines())) == (2, 1), arguments
+        assert what in result.err
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [("b.h5", "h5py", "h5"), ("b.zarr", "zarr", "zarr"), ("b.mat", "scipy", "mat"),
+     ("b.safetensors", "safetensors", "safetensors")],
+)  # fmt: skip
+def test_a_missing_library(here, name, library, extra):
+    """Where a format's library is missing, the command that installs it is said."""
+    npzkit.save("a.npz", {"x": np.ones((2, 2))})
+    code = f"import sys; sys.modules[{library!r}] = None; from npzkit.__main__ import main; main()"
+    source, target = ("a.npz", name) if library != "safetensors" else (name, "c.npz")
+    (here / "b.safetensors").write_bytes(b"")
+    result = subprocess.run(
+        [sys.executable, "-c", code, "convert", source, target],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 1
+    assert f"python -m pip install 'npzkit[{extra}]'" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -113,7 +113,7 @@ def test_folders(cli, here):
     (here / "in/README.txt").write_text("not a table\n")
     result = cli("pack", "a.npz", "pre=in")
     assert result.code == 0
-    assert "passed over 1 entry that are no arrays in it: README.txt" in result.err
+    assert "passed over 1 entry that are no arrays: README.txt" in result.err
     with npzkit.open("a.npz") as npz:
         assert npz.files == ["pre/b", "pre/t", "pre/deep/a"]
     (here / "empty").mkdir()

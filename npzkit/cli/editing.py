@@ -76,7 +76,10 @@ def add(
                     f"{taken[0]!r} is in {file!r} already. Pass --overwrite to replace it, "
                     "or KEY=IN to give the new one another key."
                 )
-        add_inputs(writer, found, options, tell, allow_pickle=allow_pickle, overwrite=overwrite)
+        add_inputs(
+            writer, file, found, options, tell,
+            is_deflated=compression == "deflated", allow_pickle=allow_pickle,
+        )  # fmt: skip
     _tell(file, "added", [item.key for item in found], as_json=as_json)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -83,7 +83,7 @@ def _find(text: str) -> Iterator[Input]:
     mode = os.stat(path).st_mode
     if stat.S_ISDIR(mode):
         prefix = "" if key is None else f"{key}/"
-        items = [Input(prefix + item.key, item.path) for item in arrays_in_folder(path)]
+        items = [Input(prefix + item.key, item.path) for item in arrays_in_folder(path, _say)]
         if not items:
             raise Refusal(f"no array in the folder {path!r}: none of {' '.join(_IN_FOLDERS)}.")
         yield from items
@@ -98,13 +98,19 @@ def _find(text: str) -> Iterator[Input]:
     yield item
 
 
+def _say(text: str) -> None:
+    click.echo(f"npzkit: {text}", err=True)
+
+
 def _split(text: str) -> tuple[str | None, str]:
     """Split ``KEY=PATH``; a file of that whole name is a file."""
     key, equals, path = text.partition("=")
     return (None, text) if not equals or os.path.lexists(text) else (key, path)
 
 
-def arrays_in_folder(folder: str, suffixes: Sequence[str] = _IN_FOLDERS) -> Iterator[Input]:
+def arrays_in_folder(
+    folder: str, say: Callable[[str], None], suffixes: Sequence[str] = _IN_FOLDERS
+) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
     What is hidden is passed over; what is of no known kind, or a symbolic link
@@ -128,10 +134,7 @@ def arrays_in_folder(folder: str, suffixes: Sequence[str] = _IN_FOLDERS) -> Iter
     if passed:
         shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
         noun = "entry" if len(passed) == 1 else "entries"
-        click.echo(
-            f"npzkit: {folder}: passed over {len(passed)} {noun} that are no arrays in it: {shown}",
-            err=True,
-        )
+        say(f"{printable(folder)}: passed over {len(passed)} {noun} that are no arrays: {shown}")
 
 
 def _raise(error: OSError) -> None:

@@ -8,8 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, TextIO
 
 import click
+import numpy as np
 
 import npzkit
+from npzkit.cli import parts
+from npzkit.cli.formats.arrays import array_of
+from npzkit.cli.formats.npz import write_array
 from npzkit.cli.inputs import PIPE, SUFFIXES, Input, find_inputs, read_input
 from npzkit.cli.output import format_size, json_option, print_json, printable, progress
 from npzkit.cli.parts import blocks, checked_array
@@ -71,19 +75,26 @@ def check_level(compression: str, level: int | None) -> None:
 
 def add_inputs(
     writer: npzkit.NpzWriter,
+    path: str,
     inputs: Sequence[Input],
     options: TableOptions,
     tell: Callable[[int, int], None],
     *,
+    is_deflated: bool,
     allow_pickle: bool = False,
-    overwrite: bool = False,
 ) -> None:
-    """Write arrays one after the other, each read when its turn comes."""
+    """Write arrays to the archive at a path one after the other, each read when its turn comes."""
     total = sum(item.size for item in inputs)
     done = 0
     for item in inputs:
         array = read_input(item, options, allow_pickle=allow_pickle)
-        writer.add(item.key, array, overwrite=overwrite)
+        is_large = isinstance(array, np.memmap) and array.nbytes > parts.PART_SIZE
+        if is_large and path != PIPE:
+            if item.key in writer:
+                del writer[item.key]
+            write_array(writer, array_of(item.key, array), path, is_deflated=is_deflated)
+        else:
+            writer.add(item.key, array, overwrite=True)
         done += item.size
         tell(done, total)
 
@@ -129,7 +140,10 @@ def pack(
             target, compression=compression, level=level, allow_pickle=allow_pickle
         )
         with writer:
-            add_inputs(writer, found, options, tell, allow_pickle=allow_pickle)
+            add_inputs(
+                writer, out, found, options, tell,
+                is_deflated=compression == "deflated", allow_pickle=allow_pickle,
+            )  # fmt: skip
     if out == PIPE:
         target.flush()
         return

@@ -6,12 +6,15 @@ Owns how large a part is, and that what is read of an archive was checked.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 import npzkit
 
-__all__ = ["PART_SIZE", "block_shape", "blocks", "checked_array"]
+__all__ = ["PART_SIZE", "InFile", "block_shape", "blocks", "checked_array"]
 
 PART_SIZE = 1 << 25
 """Bytes that are held of an array at a time, roughly."""
@@ -88,6 +91,48 @@ def _starts(
     for start in range(0, shape[first], step[first]):
         for inner in _starts(rest, shape, step):
             yield {first: start, **inner}
+
+
+class InFile:
+    """An array in a file, mapped for as long as a part of it is read or written.
+
+    What a map has shown stays in memory until it is closed.
+
+    Parameters
+    ----------
+    path : str
+    dtype : numpy.dtype
+    offset : int
+        Of its first byte.
+    shape : tuple of int
+    fortran_order : bool, default False
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], dtype: np.dtype[Any], offset: int,
+        shape: tuple[int, ...], *, fortran_order: bool = False,
+    ) -> None:  # fmt: skip
+        self._path, self._dtype, self._offset = path, dtype, offset
+        self._shape, self._fortran_order = shape, fortran_order
+
+    @classmethod
+    def of_map(cls, array: np.memmap[Any, Any]) -> InFile:
+        """Return the array that a map of a whole array shows."""
+        path: Any = array.filename
+        by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+        return cls(path, array.dtype, array.offset, array.shape, fortran_order=by_columns)
+
+    def _map(self, mode: Any) -> np.ndarray[Any, Any]:
+        if 0 in self._shape:
+            return np.empty(self._shape, self._dtype)
+        order: Any = "F" if self._fortran_order else "C"
+        return np.memmap(self._path, self._dtype, mode, self._offset, self._shape, order)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+        return np.array(self._map("r")[index], order="K", subok=False)
+
+    def __setitem__(self, index: tuple[slice, ...], values: np.ndarray[Any, Any]) -> None:
+        self._map("r+")[index] = values
 
 
 def checked_array(npz: npzkit.NpzFile, key: str) -> Any:

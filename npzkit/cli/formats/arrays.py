@@ -11,15 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.cli.parts import blocks
+from npzkit.cli.parts import InFile, blocks
 from npzkit.extension_dtypes import extension_name
 from npzkit.format import drop_metadata
 
-__all__ = ["Array", "Contents", "Options", "Say", "Strings", "Viewed", "as_void", "plain_dtype",
-           "why_nested"]  # fmt: skip
+__all__ = ["LARGEST_CHUNK", "Array", "Contents", "Options", "Say", "Strings", "Viewed", "array_of",
+           "as_void", "plain_dtype", "why_nested"]  # fmt: skip
 
 Say = Callable[[str], None]
 """Tells the user what is not kept."""
+
+LARGEST_CHUNK = 1 << 30
+"""Bytes of a chunk that is read: libraries make room for all of it."""
 
 _NOTHING: Mapping[str, Any] = {}
 
@@ -142,6 +145,13 @@ class Strings:
 
     def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
         return np.asarray(np.asarray(self._array[index], object), self.dtype)
+
+
+def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
+    """Return an array that is in memory, or a map of a file, as one to be taken by parts."""
+    found = InFile.of_map(array) if isinstance(array, np.memmap) else array
+    by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+    return Array(key, array.shape, array.dtype, lambda: found, fortran_order=by_columns)
 
 
 def as_void(dtype: np.dtype[Any]) -> np.dtype[Any] | None:

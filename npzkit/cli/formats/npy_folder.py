@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
-from npzkit.cli.formats.arrays import Array, Contents, Options, Say, as_void
+from npzkit.cli.formats.arrays import Array, Contents, Options, Say, array_of, as_void
 from npzkit.cli.inputs import Input, arrays_in_folder, read_input
 from npzkit.cli.output import printable
+from npzkit.cli.parts import InFile
 from npzkit.cli.tables import TableOptions
 from npzkit.cli.targets import check_file_names, path_within
 from npzkit.errors import PickleRefusedError
@@ -24,19 +24,15 @@ __all__ = ["can_replace", "read", "why_unfit", "write"]
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a folder."""
-    yield Contents({}, [_array(item) for item in arrays_in_folder(path, (SUFFIX,))])
+    yield Contents({}, [_array(item) for item in arrays_in_folder(path, say, (SUFFIX,))])
 
 
 def _array(item: Input) -> Array:
-    read_again = partial(read_input, item, TableOptions())
     try:
-        array = read_again()
+        return array_of(item.key, read_input(item, TableOptions()))
     except PickleRefusedError:
-        return Array(item.key, (), np.dtype(object), read_again, problem="it holds Python objects")
-    return Array(
-        item.key, array.shape, array.dtype, read_again,
-        fortran_order=array.flags.f_contiguous and not array.flags.c_contiguous,
-    )  # fmt: skip
+        problem = "it holds Python objects"
+        return Array(item.key, (), np.dtype(object), lambda: None, problem=problem)
 
 
 def why_unfit(array: Array) -> str | None:
@@ -77,6 +73,7 @@ def _write(target: str, array: Array, say: Say) -> None:
     mapped = open_memmap(
         target, "w+", void or array.dtype, array.shape, fortran_order=array.fortran_order
     )
+    data = InFile.of_map(mapped)
+    del mapped
     for index, part in array.parts():
-        mapped[index] = part if void is None else part.view(void)
-    mapped.flush()
+        data[index] = part if void is None else part.view(void)

@@ -16,10 +16,11 @@ from npzkit.cli import parts
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.formats.attributes import named
 from npzkit.cli.output import printable
+from npzkit.cli.parts import InFile
 from npzkit.errors import NpzkitError
 from npzkit.metadata import check_attrs, format_attrs, format_metadata
 
-__all__ = ["read", "why_unfit", "write"]
+__all__ = ["read", "why_unfit", "write", "write_array"]
 
 
 @contextlib.contextmanager
@@ -56,7 +57,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     ) as writer:
         for array in contents.arrays:
             attrs = _fitting(array.attrs, array.key, say)
-            _write(writer, array, attrs, path, is_deflated=options.is_deflated)
+            write_array(writer, array, path, attrs, is_deflated=options.is_deflated)
 
 
 def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:
@@ -73,10 +74,15 @@ def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str
     return attrs
 
 
-def _write(
-    writer: npzkit.NpzWriter, array: Array, attrs: Mapping[str, Any], path: str, *,
+def write_array(
+    writer: npzkit.NpzWriter,
+    array: Array,
+    path: str,
+    attrs: Mapping[str, Any] | None = None,
+    *,
     is_deflated: bool,
-) -> None:  # fmt: skip
+) -> None:
+    """Write an array to an archive at `path`, part by part where it is large."""
     if array.nbytes <= parts.PART_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)
     elif not is_deflated:
@@ -108,13 +114,14 @@ def _spooled(array: Array, path: str) -> Iterator[np.ndarray[Any, Any]]:
     parent = os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
-        mapped = np.memmap(
-            spool, array.dtype, "w+", shape=array.shape, order="F" if array.fortran_order else "C"
-        )
+        with open(spool, "xb") as file:
+            file.truncate(array.nbytes)
+        target = InFile(spool, array.dtype, 0, array.shape, fortran_order=array.fortran_order)
         for index, part in array.parts():
-            mapped[index] = part
-        yield mapped
-        del mapped
+            target[index] = part
+        yield np.memmap(
+            spool, array.dtype, "r", shape=array.shape, order="F" if array.fortran_order else "C"
+        )
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(spool)

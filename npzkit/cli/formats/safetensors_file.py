@@ -1,6 +1,6 @@
 """safetensors: a header of JSON, then the arrays' bytes, each array in C order.
 
-The package safetensors checks a file; the arrays are maps of it. Written is it
+The package safetensors checks a file; its arrays are read where they lie. Written is it
 here, as the package takes all arrays at once. Source: the format's description
 in huggingface/safetensors.
 """
@@ -19,6 +19,7 @@ from safetensors import safe_open
 
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.output import printable
+from npzkit.cli.parts import InFile
 
 __all__ = ["read", "why_unfit", "write"]
 
@@ -62,7 +63,7 @@ def _array(
         problem = f"numpy has no dtype for {name}"
         return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
     offset = start + place["data_offsets"][0]
-    return Array(key, shape, dtype, partial(_map, path, dtype, offset, shape), attrs)
+    return Array(key, shape, dtype, partial(InFile, path, dtype, offset, shape), attrs)
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -74,12 +75,6 @@ def _dtype(name: str) -> np.dtype[Any]:
 
     named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
     return named
-
-
-def _map(path: str, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...]) -> Any:
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", offset, shape)
 
 
 def _parse_metadata(
@@ -145,10 +140,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
 
 
 def _write(path: str, array: Array, offset: int) -> None:
-    if not array.nbytes:
-        return
     dtype = array.dtype if array.dtype.isbuiltin == 2 else array.dtype.newbyteorder("<")
-    mapped = np.memmap(path, dtype, "r+", offset, array.shape)
+    target = InFile(path, dtype, offset, array.shape)
     for index, part in array.parts():
-        mapped[index] = part
-    mapped.flush()
+        target[index] = part

@@ -17,6 +17,7 @@ import zarr
 import zarr.codecs
 
 from npzkit.cli.formats.arrays import (
+    LARGEST_CHUNK,
     Array,
     Contents,
     Options,
@@ -36,8 +37,6 @@ __all__ = ["NESTED", "read", "why_unfit", "write"]
 NESTED = True
 """A group is no array: no key may be another's folder."""
 _CHUNK_SIZE = 1 << 22
-_LARGEST_CHUNK = 1 << 30
-"""Bytes of a chunk that is read: room is made for all of it."""
 _SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 
@@ -66,8 +65,8 @@ def _array(key: str, item: Any, say: Say) -> Array:
     shape, least = item.shape, item.chunks
     found = from_library(attrs, key, say)
     dtype: Any = item.dtype
-    if math.prod(least) * dtype.itemsize > _LARGEST_CHUNK:
-        problem = f"its chunks take more than {_LARGEST_CHUNK >> 30} GiB"
+    if math.prod(least) * dtype.itemsize > LARGEST_CHUNK:
+        problem = f"its chunks take more than {LARGEST_CHUNK >> 30} GiB"
         return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
     if dtype.char in "TO":
         strings = Strings(item, shape, least)

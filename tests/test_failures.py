@@ -578,7 +578,8 @@ def write_until_interrupted(path, mode, seed, pipe):
         with npzkit.NpzWriter(path, mode, threads=2, durable=draw.random() < 0.2) as w:
             number = w.metadata.get("step", 0)
             tell(number)
-            while True:
+            # Python drops an interrupt that comes in a destructor, or in the collector's callback.
+            while number < 300:
                 array = LARGE[: draw.choice([10, 10_000, 300_000])] + number
                 compression = draw.choice(["stored", "deflated"])
                 w.add(draw.choice("abc"), array, compression=compression, overwrite=True)
@@ -608,7 +609,7 @@ def test_an_interrupt_at_any_moment(mode, tmp_path):
     path = tmp_path / "a.npz"
     draw = random.Random(mode)
     interrupted = 0
-    for seed in range(int(os.environ.get("NI", 40))):
+    for seed in range(40):
         if mode != "a" and path.exists():
             path.unlink()
         if mode == "w":

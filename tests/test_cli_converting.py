@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import struct
@@ -263,11 +264,56 @@ def test_zarr_makes_no_room_for_a_chunk_that_is_claimed(cli, here):
     assert "chunks" in result.err
 
 
+def test_zarr_does_not_unpickle(cli, here):
+    """A store that asks for pickle is refused: nothing of it is run."""
+    import pickle
+
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, ("owned",)
+
+    os.makedirs("a.zarr/x")
+    (here / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    meta = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "compressor": None,
+        "fill_value": None, "order": "C", "filters": [{"id": "pickle", "protocol": 5}],
+    }  # fmt: skip
+    (here / "a.zarr/x/.zarray").write_text(json.dumps(meta))
+    (here / "a.zarr/x/0").write_bytes(pickle.dumps(np.array([Evil()], object)))
+    result = cli("convert", "a.zarr", "a.npz")
+    assert result.code in (1, 2)
+    assert len(result.err.splitlines()) == 1
+    assert os.listdir() == ["a.zarr"]
+
+
+def test_a_zarr_store_is_not_left_by_its_links(cli, here):
+    """A link in a store to another file, or to a folder, is refused."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    assert cli("convert", "a.npz", "a.zarr").code == 0
+    (here / "secret").write_bytes(bytes(24))
+    os.unlink("a.zarr/x/c/0")
+    os.symlink(here / "secret", "a.zarr/x/c/0")
+    result = cli("convert", "a.zarr", "b.npz")
+    assert result.code == 2
+    assert "symbolic link" in result.err
+    os.unlink("a.zarr/x/c/0")
+    os.symlink(".", "a.zarr/loop")
+    assert cli("convert", "a.zarr", "b.npz").code == 2
+
+
+def test_zarr_says_what_is_not_specified(cli, here):
+    """A dtype that version 3 has no specification of is said; version 2 has one."""
+    npzkit.save("a.npz", {"text": TEXT["text"]})
+    assert "no specification" in cli("convert", "a.npz", "a.zarr").err
+    assert cli("convert", "a.npz", "b.zarr/", "--zarr-format", "2").err == ""
+
+
 def test_matlab_is_scipys(cli, here):
     """scipy reads what is written; text, logical and complex values of others are read."""
     npzkit.save("a.npz", {"x": np.ones((2, 3)), "v": np.arange(3), "text": np.array(["ab", "cd"])})
     result = cli("convert", "a.npz", "a.mat", "-c", "deflated")
     assert "'v': shape (3,) becomes (1, 3)" in result.err
+    assert "'text': text becomes rows of one length" in result.err
     found = scipy.io.loadmat("a.mat")
     assert found["x"].tolist() == [[1, 1, 1]] * 2
     assert found["text"].tolist() == ["ab", "cd"]
@@ -452,11 +498,70 @@ def test_wrong_usage(cli, here):
         (["a.npz", "b.docx"], ".safetensors"),
         (["a.npz", "b.h5", "--level", "3"], "--compression deflated"),
         (["a.npz", "folder.h5"], "is a folder"),
+        (["a.npz", "b.h5/"], "slash"),
+        (["a.npz", "no/b.h5"], "No such file"),
         (["a.npz"], "Missing argument"),
     ):
         result = cli("convert", *arguments)
         assert (result.code, len(result.err.splitlines())) == (2, 1), arguments
         assert what in result.err
+
+
+PEAK = """
+import sys
+from npzkit.cli.commands import run
+code = run(sys.argv[1:])
+(line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print("peak", int(line.split()[1]) >> 10, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the peak is read there")
+def test_large_arrays_take_little_memory(here):
+    """An array of 256 MiB is packed, converted and extracted by little more than half of it."""
+    array = np.lib.format.open_memmap("x.npy", "w+", "f8", (32 << 10, 1024))
+    array[::5000] = np.arange(1024)
+    del array
+    for arguments in (
+        ["pack", "a.npz", "x.npy", "-c", "deflated"],
+        ["convert", "a.npz", "a.h5", "-c", "deflated", "--level", "1"],
+        ["convert", "a.npz", "a.safetensors"],
+        ["convert", "a.safetensors", "b.npz", "-c", "deflated"],
+        ["extract", "b.npz", "-d", "out"],
+    ):
+        command = [sys.executable, "-c", PEAK, *arguments]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert result.returncode == 0, result.stderr
+        peak = int(result.stderr.split("peak ")[1])
+        assert peak < 192, arguments
+        if arguments[1] == "a.safetensors":
+            os.unlink("a.safetensors")
+    expected, found = (np.load(name, mmap_mode="r") for name in ("x.npy", "out/x.npy"))
+    assert np.array_equal(found[::5000], expected[::5000])
+    assert found.shape == expected.shape
+    os.unlink("out/x.npy")
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room is not reserved here")
+@pytest.mark.parametrize("name", ["b.safetensors", "b/", "b.npz"])
+def test_a_full_disk_is_an_error(cli, here, monkeypatch, name):
+    """Where there is no room it is said, and nothing is left behind."""
+    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 100)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    npzkit.save("a.npz", {"x": np.asfortranarray(np.ones((20, 20)))})
+    monkeypatch.setattr("os.posix_fallocate", full)
+    result = cli("convert", "a.npz", "a.h5")
+    assert result.code == 0
+    source = "a.h5" if name == "b.npz" else "a.npz"
+    monkeypatch.setattr("npzkit.cli.formats.npz._has_small_rows", lambda array: False)
+    result = cli("convert", source, name, "-c", "deflated")
+    assert result.code == 1
+    assert "No space left" in result.err
+    assert sorted(os.listdir()) == ["a.h5", "a.npz"]
 
 
 @pytest.mark.parametrize(

@@ -133,14 +133,17 @@ def _is_store(path: str) -> bool:
 
 
 def _target_format(path: str) -> _Format:
-    suffix = os.path.splitext(path)[1].lower()
-    if suffix in _SUFFIXES and not path.endswith(("/", os.sep)):
-        return _SUFFIXES[suffix]
-    if suffix and not path.endswith(("/", os.sep)):
+    name = path.rstrip("/" + os.sep)
+    is_folder = name != path
+    suffix = os.path.splitext(name)[1].lower()
+    found = _SUFFIXES.get(suffix, _FOLDER)
+    if found not in (_ZARR, _FOLDER) and is_folder:
+        raise Refusal(f"{path!r} would be a file, and ends in a slash.")
+    if found is _FOLDER and suffix and not is_folder:
         raise Refusal(
             f"{path!r} ends in none of {' '.join(_SUFFIXES)}. A folder of .npy files ends in /."
         )
-    return _ZARR if suffix == ".zarr" else _FOLDER
+    return found
 
 
 def _check_target(path: str, target: _Format, *, force: bool) -> None:

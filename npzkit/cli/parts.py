@@ -5,6 +5,7 @@ Owns how large a part is, and that what is read of an archive was checked.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import numpy as np
 
 import npzkit
 
-__all__ = ["PART_SIZE", "InFile", "block_shape", "blocks", "checked_array"]
+__all__ = ["PART_SIZE", "InFile", "block_shape", "blocks", "checked_array", "make_file"]
 
 PART_SIZE = 1 << 25
 """Bytes that are held of an array at a time, roughly."""
@@ -93,6 +94,10 @@ def _starts(
             yield {first: start, **inner}
 
 
+_NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
+"""From systems that cannot reserve room in a file."""
+
+
 class InFile:
     """An array in a file, mapped for as long as a part of it is read or written.
 
@@ -133,6 +138,28 @@ class InFile:
 
     def __setitem__(self, index: tuple[slice, ...], values: np.ndarray[Any, Any]) -> None:
         self._map("r+")[index] = values
+
+
+def make_file(path: str, head: bytes, size: int) -> None:
+    """Make a file of some bytes and `size` zeros.
+
+    Raises
+    ------
+    OSError
+        There is no room: a map of a file that has none ends the process.
+    """
+    with open(path, "xb") as file:
+        file.write(head)
+        file.flush()
+        if not size:
+            return
+        try:
+            os.posix_fallocate(file.fileno(), len(head), size)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_RESERVATION:
+                raise
+            for start in range(0, size, PART_SIZE):
+                file.write(bytes(min(PART_SIZE, size - start)))
 
 
 def checked_array(npz: npzkit.NpzFile, key: str) -> Any:

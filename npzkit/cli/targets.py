@@ -39,6 +39,7 @@ def replacing(path: str) -> Iterator[str]:
     A file or a folder. An exception removes it, and what was at `path` stays.
     """
     parent = os.path.dirname(os.path.abspath(path))
+    os.stat(parent)
     temporary = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
         yield temporary

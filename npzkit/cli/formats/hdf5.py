@@ -7,6 +7,7 @@ read: external links, and data in other files, are not followed.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ import h5py
 import numpy as np
 
 from npzkit.cli.formats.arrays import (
+    LARGEST_CHUNK,
     Array,
     Contents,
     Options,
@@ -40,7 +42,7 @@ _CHUNK_SIZE = 1 << 20
 def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a file."""
     with h5py.File(path, "r") as file:
-        metadata = from_library(dict(file.attrs), None, say)
+        metadata = from_library(_attrs_of(file, None, say), None, say)
         yield Contents(metadata, list(_arrays(file, "", set(), say)))
 
 
@@ -72,11 +74,15 @@ def _identity(item: Any) -> Any:
 
 
 def _array(key: str, item: Any, say: Say) -> Array:
-    attrs = dict(item.attrs)
+    attrs = _attrs_of(item, key, say)
     shape, least = item.shape, item.chunks
     found = from_library(attrs, key, say)
+    problem = ""
     if item.external or item.is_virtual:
         problem = "its data is in other files, which are not read"
+    elif least and math.prod(least) * item.dtype.itemsize > LARGEST_CHUNK:
+        problem = f"its chunks take more than {LARGEST_CHUNK >> 30} GiB"
+    if problem:
         return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
     if h5py.check_string_dtype(item.dtype) is not None and item.dtype.kind == "O":
         strings = Strings(item.asstr(), shape, least)
@@ -89,6 +95,18 @@ def _array(key: str, item: Any, say: Say) -> Array:
     if restored is not dtype:
         return Array(key, shape, restored, lambda: Viewed(item, restored), found, least)
     return Array(key, shape, dtype, lambda: item, found, least)
+
+
+def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:
+    """Read attributes; those that h5py cannot read are said and left."""
+    found = {}
+    for name in item.attrs:
+        try:
+            found[name] = item.attrs[name]
+        except (OSError, TypeError, ValueError, KeyError, RuntimeError) as error:
+            reason = printable(str(error))[:80]
+            say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")
+    return found
 
 
 def why_unfit(array: Array) -> str | None:

@@ -97,5 +97,7 @@ def _tell(contents: Contents, say: Say) -> None:
         if len(array.shape) < _LEAST_NDIM and array.dtype.kind != "U":
             shape = (1, *(array.shape or (1,)))
             say(f"{array.key!r}: shape {array.shape} becomes {shape}, as MATLAB has two axes")
+        if array.dtype.kind == "U":
+            say(f"{array.key!r}: text becomes rows of one length, filled up with spaces")
         if array.dtype == np.float16:
             say(f"{array.key!r}: float16 becomes float64")

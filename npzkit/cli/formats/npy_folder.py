@@ -11,11 +11,11 @@ import numpy as np
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say, array_of, as_void
 from npzkit.cli.inputs import Input, arrays_in_folder, read_input
 from npzkit.cli.output import printable
-from npzkit.cli.parts import InFile
+from npzkit.cli.parts import InFile, make_file
 from npzkit.cli.tables import TableOptions
 from npzkit.cli.targets import check_file_names, path_within
 from npzkit.errors import PickleRefusedError
-from npzkit.format import open_memmap
+from npzkit.format.array import npy_header
 from npzkit.keys import SUFFIX
 
 __all__ = ["can_replace", "read", "why_unfit", "write"]
@@ -70,10 +70,9 @@ def _write(target: str, array: Array, say: Say) -> None:
     void = as_void(array.dtype)
     if void is not None:
         say(f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which .npy cannot name")
-    mapped = open_memmap(
-        target, "w+", void or array.dtype, array.shape, fortran_order=array.fortran_order
-    )
-    data = InFile.of_map(mapped)
-    del mapped
+    dtype = void or array.dtype
+    head = npy_header(dtype, array.shape, fortran_order=array.fortran_order)
+    make_file(target, head, array.nbytes)
+    data = InFile(target, dtype, len(head), array.shape, fortran_order=array.fortran_order)
     for index, part in array.parts():
         data[index] = part if void is None else part.view(void)

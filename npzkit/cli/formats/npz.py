@@ -16,7 +16,7 @@ from npzkit.cli import parts
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.formats.attributes import named
 from npzkit.cli.output import printable
-from npzkit.cli.parts import InFile
+from npzkit.cli.parts import InFile, make_file
 from npzkit.errors import NpzkitError
 from npzkit.metadata import check_attrs, format_attrs, format_metadata
 
@@ -114,8 +114,7 @@ def _spooled(array: Array, path: str) -> Iterator[np.ndarray[Any, Any]]:
     parent = os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
-        with open(spool, "xb") as file:
-            file.truncate(array.nbytes)
+        make_file(spool, b"", array.nbytes)
         target = InFile(spool, array.dtype, 0, array.shape, fortran_order=array.fortran_order)
         for index, part in array.parts():
             target[index] = part

@@ -19,7 +19,7 @@ from safetensors import safe_open
 
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.output import printable
-from npzkit.cli.parts import InFile
+from npzkit.cli.parts import InFile, make_file
 
 __all__ = ["read", "why_unfit", "write"]
 
@@ -132,9 +132,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
         header[array.key] = {"dtype": name, "shape": array.shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    with open(path, "xb") as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        file.truncate(8 + len(text) + end)
+    make_file(path, struct.pack("<Q", len(text)) + text, end)
     for array in arrays:
         _write(path, array, 8 + len(text) + header[array.key]["data_offsets"][0])
 

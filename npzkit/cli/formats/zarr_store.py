@@ -30,6 +30,7 @@ from npzkit.cli.formats.arrays import (
 from npzkit.cli.formats.attributes import from_library
 from npzkit.cli.output import printable
 from npzkit.cli.parts import block_shape
+from npzkit.cli.targets import Refusal
 from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 
 __all__ = ["NESTED", "read", "why_unfit", "write"]
@@ -43,6 +44,7 @@ _SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a store."""
+    _check_links(path)
     root: Any = zarr.open(path, mode="r")
     if isinstance(root, zarr.Array):
         name = os.path.basename(os.path.abspath(path)).removesuffix(".zarr")
@@ -50,6 +52,22 @@ def read(path: str, say: Say) -> Iterator[Contents]:
         return
     metadata = from_library(root.attrs.asdict(), None, say)
     yield Contents(metadata, list(_arrays(root, say)))
+
+
+def _check_links(path: str) -> None:
+    """Raise where a store has a link to what lies outside of it, or to a folder."""
+    root = os.path.realpath(path)
+    for place, folders, names in os.walk(path):
+        for name in (*folders, *names):
+            inner = os.path.join(place, name)
+            is_outside = os.path.islink(inner) and (
+                name in folders or os.path.commonpath([root, os.path.realpath(inner)]) != root
+            )
+            if is_outside:
+                raise Refusal(
+                    f"{inner!r} is a symbolic link, which is not followed. Put what it leads to "
+                    "in its place."
+                )
 
 
 def _arrays(root: Any, say: Say) -> Iterator[Array]:
@@ -65,8 +83,12 @@ def _array(key: str, item: Any, say: Say) -> Array:
     shape, least = item.shape, item.chunks
     found = from_library(attrs, key, say)
     dtype: Any = item.dtype
+    problem = ""
     if math.prod(least) * dtype.itemsize > LARGEST_CHUNK:
         problem = f"its chunks take more than {LARGEST_CHUNK >> 30} GiB"
+    elif any(getattr(codec, "codec_id", "") == "pickle" for codec in _codecs(item)):
+        problem = "it holds Python objects"
+    if problem:
         return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
     if dtype.char in "TO":
         strings = Strings(item, shape, least)
@@ -76,6 +98,10 @@ def _array(key: str, item: Any, say: Say) -> Array:
     if restored is not dtype:
         return Array(key, shape, restored, lambda: Viewed(item, restored), found, least)
     return Array(key, shape, dtype, lambda: item, found, least)
+
+
+def _codecs(item: Any) -> tuple[Any, ...]:
+    return (*item.filters, *item.compressors)
 
 
 def why_unfit(array: Array) -> str | None:
@@ -113,15 +139,19 @@ def _write(root: Any, array: Array, options: Options, say: Say) -> None:
         )
     dtype = void or array.dtype
     chunks = block_shape(array.shape, dtype.itemsize, size=_CHUNK_SIZE)
-    with warnings.catch_warnings():
-        # What has no specification in version 3 yet is read by zarr-python alone.
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         data = root.create_array(
             array.key, shape=array.shape, dtype=dtype, chunks=chunks, attributes=attrs,
             compressors=_compressor(options),
         )  # fmt: skip
         for index, part in array.parts(chunks):
             data[index] = part if void is None else part.view(void)
+    if any("specification" in str(warning.message) for warning in caught):
+        say(
+            f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "
+            "zarr-python reads it back. Version 2 has one: --zarr-format 2"
+        )
 
 
 def _compressor(options: Options) -> Any:

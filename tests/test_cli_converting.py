@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -264,19 +265,29 @@ def test_zarr_makes_no_room_for_a_chunk_that_is_claimed(cli, here):
     assert "chunks" in result.err
 
 
-def test_zarr_does_not_unpickle(cli, here):
-    """A store that asks for pickle is refused: nothing of it is run."""
-    import pickle
+PICKLE = {"id": "pickle", "protocol": 5}
 
-    class Evil:
-        def __reduce__(self):
-            return os.mkdir, ("owned",)
 
+class Evil:
+    """Unpickled, it makes a folder."""
+
+    def __reduce__(self):
+        return os.mkdir, ("owned",)
+
+
+@pytest.mark.parametrize("dtype", ["|O", "<i8"])
+@pytest.mark.parametrize(
+    ("filters", "compressor"),
+    [([PICKLE], None), ([{"id": "vlen-utf8"}, PICKLE], None), ([{"id": "vlen-utf8"}], PICKLE)],
+)
+def test_zarr_does_not_unpickle(cli, here, monkeypatch, dtype, filters, compressor):
+    """A store that asks for pickle is refused: nothing of it is run, whatever numcodecs allows."""
+    monkeypatch.setattr("numcodecs.pickles.Pickle.decode", lambda self, data: pickle.loads(data))
     os.makedirs("a.zarr/x")
     (here / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')
     meta = {
-        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "|O", "compressor": None,
-        "fill_value": None, "order": "C", "filters": [{"id": "pickle", "protocol": 5}],
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": dtype, "compressor": compressor,
+        "fill_value": None, "order": "C", "filters": filters,
     }  # fmt: skip
     (here / "a.zarr/x/.zarray").write_text(json.dumps(meta))
     (here / "a.zarr/x/0").write_bytes(pickle.dumps(np.array([Evil()], object)))

@@ -285,8 +285,10 @@ def test_no_file_is_replaced_unasked(cli, here):
     assert np.load("y.npy") == [2]
 
 
-def test_damage_leaves_no_file(cli, here):
+@pytest.mark.parametrize("part_size", [1 << 25, 100])
+def test_damage_leaves_no_file(cli, here, monkeypatch, part_size):
     """An array whose checksum differs is no file, and what was there stays."""
+    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", part_size)
     npzkit.save("a.npz", {"x": np.arange(1000)})
     data = bytearray((here / "a.npz").read_bytes())
     data[4000] ^= 1

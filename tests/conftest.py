@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -20,28 +19,6 @@ settings.load_profile("npzkit")
 def fixtures() -> Path:
     """The folder of files that other programs made."""
     return Path(__file__).parent.parent / "fixtures"
-
-
-class Result(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch):
-    """Call with a command's arguments; runs here, without a terminal."""
-    from npzkit.cli.commands import run
-
-    monkeypatch.delenv("COLUMNS", raising=False)
-
-    def call(*arguments):
-        code = run([str(argument) for argument in arguments])
-        return Result(code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

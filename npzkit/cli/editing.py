@@ -9,6 +9,7 @@ import click
 
 import npzkit
 from npzkit.cli.inputs import find_inputs
+from npzkit.cli.opening import complete_key
 from npzkit.cli.output import json_option, print_json, printable, progress
 from npzkit.cli.packing import (
     add_inputs,
@@ -85,7 +86,7 @@ def add(
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.argument("keys", metavar="KEY...", nargs=-1, required=True)
+@click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
 @json_option
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove the arrays KEYS from the archive FILE, where it is.
@@ -104,7 +105,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
 @click.command()
 @click.argument("file", type=click.Path())
-@click.argument("old")
+@click.argument("old", shell_complete=complete_key)
 @click.argument("new")
 @json_option
 def mv(file: str, old: str, new: str, as_json: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ from npzkit.cli import parts
 from npzkit.cli.formats.arrays import array_of
 from npzkit.cli.formats.npz import write_array
 from npzkit.cli.inputs import PIPE, SUFFIXES, Input, find_inputs, read_input
+from npzkit.cli.opening import archive_argument, complete_key, opened
 from npzkit.cli.output import format_size, json_option, print_json, printable, progress
 from npzkit.cli.parts import blocks, checked_array
 from npzkit.cli.tables import TableOptions, check_writable, write_table
@@ -162,9 +165,24 @@ def binary_stdout() -> BinaryIO:
     return sys.stdout.buffer
 
 
+@contextlib.contextmanager
+def _text_stdout() -> Iterator[TextIO]:
+    """Yield the standard output stream; UTF-8 where it is no terminal, as in files."""
+    if sys.stdout.isatty():
+        yield sys.stdout
+        return
+    sys.stdout.flush()
+    text = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
+    try:
+        yield text
+        text.flush()
+    finally:
+        text.detach()
+
+
 @click.command()
-@click.argument("file", type=click.Path())
-@click.argument("keys", nargs=-1)
+@archive_argument
+@click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option(
     "-d", "--dir", "folder", type=click.Path(allow_dash=True), default=".", show_default=True,
     help="The folder to write to, made if need be; - writes one array to a pipe.",
@@ -193,7 +211,7 @@ def extract(
     Example: npzkit extract model.npz weights -d arrays
     """
     delimiter = table_options(delimiter, None).delimiter or ","
-    with npzkit.open(file) as npz:
+    with opened(file) as npz:
         wanted = list(dict.fromkeys(keys or npz.files))
         if folder == PIPE:
             _extract_to_pipe(npz, wanted, kind, delimiter)
@@ -280,7 +298,8 @@ def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: str, delimi
     info = npz.info(keys[0])
     if kind == "csv" and info.dtype is not None and info.shape is not None:
         check_writable(info.shape, info.dtype, keys[0])
-        _write_table(npz, keys[0], sys.stdout, delimiter)
+        with _text_stdout() as text:
+            _write_table(npz, keys[0], text, delimiter)
         return
     out = binary_stdout()
     for piece in _pieces(npz, keys[0]):

@@ -201,11 +201,21 @@ def test_pipes(here):
     assert npzkit.verify("a.npz").ok
     out = run("extract", "a.npz", "arr_0", "-d", "-")
     assert (out.returncode, out.stdout) == (0, npy(array))
-    table = run("extract", "a.npz", "-d", "-", "--format", "csv")
+    table = run("extract", "-", "-d", "-", "--format", "csv", data=packed.stdout)
     assert table.stdout.splitlines()[:2] == [b"0.0", b"1.0"]
     short = run("pack", "b.npz", "x=-", data=npy(array)[:-1])
     assert short.returncode == 1
     assert not os.path.exists("b.npz")
+
+
+def test_a_table_through_a_pipe_is_utf8(here):
+    """Text is written as in files, whatever the terminal's encoding is."""
+    npzkit.save("a.npz", {"x": np.array(["ü", "x\ny"])})
+    command = [sys.executable, "-m", "npzkit", "extract", "a.npz", "-d", "-", "--format", "csv"]
+    result = subprocess.run(
+        command, capture_output=True, timeout=120, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert result.stdout == 'ü\n"x\ny"\n'.encode()
 
 
 def test_a_pipe_takes_one_array(cli, here):

@@ -51,6 +51,13 @@ class Commands(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # click would make it an error.
+            return _end_output()
+
 
 @click.command(
     cls=Commands, name="npzkit", context_settings={"help_option_names": ["-h", "--help"]}
@@ -79,9 +86,7 @@ def run(arguments: list[str] | None = None) -> int:
         code = npzkit_command.main(arguments or ["--help"], "npzkit", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output, such as head, has enough of it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _end_output()
     except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError) as error:
         if is_debugging:
             raise
@@ -95,6 +100,12 @@ def run(arguments: list[str] | None = None) -> int:
         # Without a command there is only help to give.
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _end_output() -> int:
+    """Whoever read the output, such as head, has enough of it: write no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def _prepare_streams() -> None:

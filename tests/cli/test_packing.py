@@ -208,6 +208,18 @@ def test_pipes(here):
     assert not os.path.exists("b.npz")
 
 
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+def test_a_reader_that_has_enough(here, kind):
+    """What ends before the output does ends the command, without a word and without an error."""
+    npzkit.save("a.npz", {"x": np.zeros(1_000_000)})
+    command = [sys.executable, "-m", "npzkit", "extract", "a.npz", "-d", "-", "--format", kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
 def test_a_table_through_a_pipe_is_utf8(here):
     """Text is written as in files, whatever the terminal's encoding is."""
     npzkit.save("a.npz", {"x": np.array(["ü", "x\ny"])})

@@ -139,6 +139,21 @@ def test_what_is_not_kept_is_said(cli, here, name):
     assert [f"npzkit: {note}" for note in found["notes"]] == result.err.splitlines()
 
 
+def test_arrays_in_parts(cli, here):
+    """What joins masked arrays and strings again is not kept, which is said; the parts are."""
+    arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "s": np.array(["ab"], np.dtypes.StringDType())}
+    npzkit.save("a.npz", {**arrays, "x": [1], "x.mask": [2]}, masked="split", strings="split")
+    result = cli("convert", "a.npz", "a.h5")
+    assert [line.split(",")[0] for line in result.err.splitlines()] == [
+        "npzkit: 'm' was saved in parts", "npzkit: 's' was saved in parts"
+    ]  # fmt: skip
+    assert cli("convert", "a.h5", "b.npz").code == 0
+    assert set(load("b.npz")) == {"m", "m.mask", "s", "s.offsets", "x", "x.mask"}
+    assert cli("convert", "a.npz", "c.npz").err == ""
+    with npzkit.open("c.npz") as npz:
+        assert npz.join("m").mask.tolist() == [False, True]
+
+
 def test_safetensors_are_the_librarys(cli, here):
     """The library reads what is written, and what it wrote is read, metadata being strings."""
     arrays = {"w": rng.random((3, 2)), "h": np.ones(3, "f2"), "b": np.array([True])}
@@ -439,6 +454,32 @@ def test_a_file_appears_whole(cli, here):
         assert load("b.npz")["x"].reshape(-1).tolist() == list(range(1000))
         assert cli("convert", "a.npz", name, "--force").code == 0
         assert set(os.listdir()) == {*before, "b.npz"}
+
+
+@pytest.mark.parametrize("name", ["b.npz", "a.safetensors", "a.h5", "a.mat", "a.zarr", "folder"])
+def test_an_interrupt_leaves_what_was_there(cli, here, monkeypatch, name):
+    """Ctrl-C in the middle leaves no file behind, and the old one as it was."""
+    npzkit.save("a.npz", {"x": np.ones((2, 2))})
+    np.save("y.npy", np.zeros((3, 3)))
+    assert cli("pack", "y.npz", "y.npy").code == 0
+    assert cli("convert", "a.npz", name).code == 0
+    before = sorted(os.listdir())
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    source = "y.npz"
+    if name == "b.npz":
+        assert cli("convert", "y.npz", "y/").code == 0
+        source, before = "y", sorted([*before, "y"])
+    with monkeypatch.context() as patch:
+        patch.setattr("npzkit.cli.parts.InFile.__getitem__", interrupted)
+        patch.setattr("npzkit.cli.parts.checked_array", interrupted)
+        result = cli("convert", source, name, "--force")
+    assert result.code == 130
+    assert sorted(os.listdir()) == before
+    assert cli("convert", name, "c.npz").code == 0
+    assert load("c.npz")["x"].tolist() == [[1, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("name", ["out", "out.zarr"])

@@ -18,7 +18,8 @@ from npzkit.cli.formats.attributes import named
 from npzkit.cli.output import printable
 from npzkit.cli.parts import InFile, make_file
 from npzkit.errors import NpzkitError
-from npzkit.metadata import check_attrs, format_attrs, format_metadata
+from npzkit.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
+from npzkit.parts import PARTS_ATTRIBUTE
 
 __all__ = ["read", "why_unfit", "write", "write_array"]
 
@@ -33,6 +34,9 @@ def read(path: str, say: Say) -> Iterator[Contents]:
 def _arrays(npz: npzkit.NpzFile, say: Say) -> Iterator[Array]:
     for key in npz.files:
         info = npz.info(key)
+        kind = _kind_of_parts(npz, key, info.member)
+        if kind:
+            say(f"{printable(key)!r} was saved in parts, as {kind}; they are kept as plain arrays")
         if info.dtype is None or info.shape is None:
             say(f"{printable(key)!r} is no array and not kept")
             continue
@@ -41,6 +45,15 @@ def _arrays(npz: npzkit.NpzFile, say: Say) -> Iterator[Array]:
             fortran_order=bool(info.fortran_order),
             problem="it holds Python objects" if info.dtype.hasobject else "",
         )  # fmt: skip
+
+
+def _kind_of_parts(npz: npzkit.NpzFile, key: str, member: str) -> str:
+    """Tell what an array was before it was saved in parts; empty for others."""
+    if f"{key}.mask" not in npz and f"{key}.offsets" not in npz:
+        return ""
+    noted = parse_attrs(npz.zip.getinfo(member).extra).get(PARTS_ATTRIBUTE)
+    kind = noted.get("kind") if isinstance(noted, dict) else None
+    return {"masked": "a masked array", "strings": "strings of any length"}.get(str(kind), "")
 
 
 def why_unfit(array: Array) -> str | None:
@@ -122,5 +135,6 @@ def _spooled(array: Array, path: str) -> Iterator[np.ndarray[Any, Any]]:
             spool, array.dtype, "r", shape=array.shape, order="F" if array.fortran_order else "C"
         )
     finally:
-        with contextlib.suppress(FileNotFoundError):
+        # Windows removes no file that is mapped.
+        with contextlib.suppress(OSError):
             os.unlink(spool)

@@ -112,21 +112,13 @@ class NpzWriter:
     masked : {"refuse", "split"}, default "refuse"
         What becomes of a masked array, whose mask NPY has no place for: an
         error, or two arrays, ``key`` and ``key.mask``. `NpzFile.join` gives
-        the masked array back, its fill value where JSON can express that.
-    strings : {"refuse", "split"}, default "refuse"
-        What becomes of an array of `numpy.dtypes.StringDType`: an error, or
-        ``key`` with the UTF-8 bytes, ``key.offsets`` with where each string
-        begins and the last ends, and ``key.missing`` where strings may be
-        missing. `NpzFile.join` gives it back.
-    masked : {"refuse", "split"}, default "refuse"
-        What becomes of a masked array, whose mask NPY has no place for: an
-        error, or two arrays, ``key`` and ``key.mask``. `NpzFile.join` gives
         the masked array back, with its fill value where JSON can express that.
     strings : {"refuse", "split"}, default "refuse"
         What becomes of an array of `numpy.dtypes.StringDType`: an error, or
         ``key`` with the UTF-8 bytes, ``key.offsets`` with where each string
         begins and the last one ends, and ``key.missing`` where strings may be
-        missing. `NpzFile.join` gives it back.
+        missing. `NpzFile.join` gives it back. All of these are arrays of
+        their own: `rename` and ``del`` take each.
     auto_repack : bool, default True
         Whether `close` writes a file anew, as `npzkit.repack` does, of which
         more than half belongs to nothing any more, or whose first member was

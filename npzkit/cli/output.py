@@ -19,6 +19,8 @@ from typing import Any
 
 import click
 
+from npzkit.info import format_size
+
 __all__ = [
     "can_print",
     "colour",
@@ -232,16 +234,6 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
-
-
-def format_size(size: int) -> str:
-    """Format bytes with three digits: ``64.0 MiB``."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"
 
 
 def format_ratio(compressed_size: int, size: int) -> str:

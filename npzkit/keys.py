@@ -28,9 +28,9 @@ _UNSAFE = (
     (r".*/(/|\Z)", "it has an empty part"),
     (r".*\.npy\Z", "it ends in '.npy', which is the member's name"),
 )
-_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*", re.ASCII)
+_SAFE = r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*"
 """Most keys there are. Without a dot or a colon nothing above can apply."""
-_ALL_SAFE = re.compile(rf"{_SAFE.pattern}(\n{_SAFE.pattern})*", re.ASCII)
+_ALL_SAFE = rf"{_SAFE}(\n{_SAFE})*"
 """Several of them, a line each."""
 
 
@@ -52,7 +52,8 @@ def check_key(key: str) -> str:
     """
     if not isinstance(key, str):
         raise TypeError(f"a key must be a string, not {type(key).__name__}")
-    if not _SAFE.fullmatch(key):
+    # Patterns are compiled when they are used first: importing npzkit is to be fast.
+    if not re.fullmatch(_SAFE, key, re.ASCII):
         for pattern, reason in _UNSAFE:
             if re.match(pattern, key, re.DOTALL):
                 raise UnsafeNameError(
@@ -75,7 +76,8 @@ def check_keys(keys: list[str]) -> list[str]:
         text = "\n".join(keys)
         longest = max(map(len, keys))
         is_split_as_joined = text.count("\n") == len(keys) - 1
-        if is_split_as_joined and longest < _NAME_MAX_SIZE // 4 and _ALL_SAFE.fullmatch(text):
+        is_short = longest < _NAME_MAX_SIZE // 4
+        if is_split_as_joined and is_short and re.fullmatch(_ALL_SAFE, text, re.ASCII):
             return [key + SUFFIX for key in keys]
     return [check_key(key) for key in keys]
 

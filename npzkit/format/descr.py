@@ -23,8 +23,6 @@ _TYPE_STRING = re.compile(r"[<>|=]?[A-Za-z_]+[0-9]{0,18}(?:\[([0-9]{0,10})[A-Za-
 """``<f8``, ``|S12``, ``<M8[25s]``, ``float64``: never ``(2,)i4,f8``, and never a
 divided unit (``<M8[s/2]``), which numpy does not write and crashes on."""
 
-_OLD_BYTES = re.compile(r"\A([<>|=]?)a(?=[0-9]*\Z)")
-
 _DTYPE_ERRORS = (
     TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError,
     SyntaxError, MemoryError, RecursionError, RuntimeError, SystemError,
@@ -134,7 +132,7 @@ def _dtype(descr: Any) -> np.dtype[Any]:
         if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
             raise _invalid(descr, "no dtype's name looks like this")
         # numpy's old name for S, which it warns of.
-        dtype = np.dtype(_OLD_BYTES.sub(r"\1S", descr))
+        dtype = np.dtype(descr.replace("a", "S") if descr.strip("<>|=0123456789") == "a" else descr)
         if not is_legacy(dtype):
             raise _invalid(descr, "its elements are not plain bytes")
         if dtype.itemsize < 0:

@@ -31,7 +31,7 @@ from npzkit.zip.records import (
 
 __all__ = ["UNICODE_PATH", "Entry", "decode_name", "parse_entries", "resolve_zip64", "walk_entries"]
 
-_CONTROL = re.compile("[\x00-\x1f\x7f]")
+_CONTROL = "[\x00-\x1f\x7f]"
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
 """What an extra field with a Unicode path holds somewhere: quicker found than walked to."""
 
@@ -192,7 +192,7 @@ def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
                 remedy="Programs would read different names from this file; make it again.",
             )
         name = path
-    if not name.isprintable() and _CONTROL.search(name):
+    if not name.isprintable() and re.search(_CONTROL, name):
         raise ZipFormatError("a member's name holds a control character", offset=offset, found=name)
     return name
 

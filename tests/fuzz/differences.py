@@ -213,7 +213,7 @@ def _end(data: bytes) -> _End:
     at = data.rfind(b"PK\5\6")
     if data[at - 20 : at - 16] == b"PK\6\7" and at >= 76:
         return _End(*struct.unpack_from("<LLQQQQ", data, at - 76 + 16), True)
-    return _End(*struct.unpack_from("<HHHHLL", data, at + 4), False)
+    return _End(*struct.unpack_from("<HHHHLL", data[at:].ljust(22, b"\0"), 4), False)
 
 
 def _is_miscounted(case: Case) -> bool:

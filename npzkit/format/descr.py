@@ -131,8 +131,9 @@ def _dtype(descr: Any) -> np.dtype[Any]:
         match = _TYPE_STRING.fullmatch(descr)
         if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
             raise _invalid(descr, "no dtype's name looks like this")
-        # numpy's old name for S, which it warns of.
-        dtype = np.dtype(descr.replace("a", "S") if descr.strip("<>|=0123456789") == "a" else descr)
+        # numpy's old name for S, which it warns of; an order before it needs a size behind it.
+        is_old = descr.strip("<>|=0123456789") == "a" and (descr == "a" or descr[-1] != "a")
+        dtype = np.dtype(descr.replace("a", "S") if is_old else descr)
         if not is_legacy(dtype):
             raise _invalid(descr, "its elements are not plain bytes")
         if dtype.itemsize < 0:

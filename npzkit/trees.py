@@ -183,8 +183,9 @@ def unflatten(arrays: Mapping[str, Any], note: Any) -> dict[str, Any]:
     {'a': {'b': 1, 'c': (2, 'x')}}
     """
     tree = _Branch()
+    ends = _ends_of(arrays)
     for key, array in arrays.items():
-        _place(tree, key, array)
+        _place(tree, key, array, ends)
     try:
         restored = _restore(tree, note)
     except RecursionError:
@@ -272,30 +273,36 @@ class _Branch(dict[str, Any]):
     """A mapping that keys made, rather than one that is a leaf."""
 
 
-def _place(tree: dict[str, Any], key: str, array: Any) -> None:
-    """Put an array under its key's parts; under the rest of them where one is an array."""
-    *parts, last = key.split("/")
-    if len(parts) >= _MAX_DEPTH:
-        raise LimitExceededError(
-            "the key has too many parts for a tree",
-            key=key,
-            found=str(len(parts) + 1),
-            expected=f"at most {_MAX_DEPTH}",
-            remedy="Read it with npzkit.open.",
-        )
+def _ends_of(keys: Iterable[str]) -> dict[Any, Any]:
+    """Return keys as nested dicts by their parts; where one ends, None is in the dict."""
+    ends: dict[Any, Any] = {}
+    for key in keys:
+        parts = key.split("/")
+        if len(parts) > _MAX_DEPTH:
+            raise LimitExceededError(
+                "the key has too many parts for a tree",
+                key=key,
+                found=str(len(parts)),
+                expected=f"at most {_MAX_DEPTH}",
+                remedy="Read it with npzkit.open.",
+            )
+        inner = ends
+        for part in parts:
+            inner = inner.setdefault(part, {})
+        inner[None] = True
+    return ends
+
+
+def _place(tree: dict[str, Any], key: str, array: Any, ends: dict[Any, Any]) -> None:
+    """Put an array under its key's parts; beside an array whose key is the beginning of its."""
+    *parts, name = key.split("/")
     for index, part in enumerate(parts):
-        branch = tree.setdefault(part, _Branch())
-        if not isinstance(branch, _Branch):
-            last = "/".join([*parts[index:], last])
+        ends = ends[part]
+        if None in ends:
+            name = "/".join([*parts[index:], name])
             break
-        tree = branch
-    if last in tree:
-        # It is a branch already: both are kept.
-        branch = tree.pop(last)
-        tree[last] = array
-        tree.update({f"{last}/{name}": value for name, value in branch.items()})
-    else:
-        tree[last] = array
+        tree = tree.setdefault(part, _Branch())
+    tree[name] = array
 
 
 def _restore(found: Any, note: Any) -> Any:

@@ -8,7 +8,7 @@ import json
 import npzkit
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, PickleRefusedError, ZipFormatError
 
@@ -105,6 +105,36 @@ def test_any_archive_is_a_tree(fixtures):
     stream = io.BytesIO()
     np.savez(stream, **{"a/b/c": np.array(3), "a/b": np.array(2), "a": np.array(1)})
     assert npzkit.load_tree(stream) == {"a": 1, "a/b": 2, "a/b/c": 3}
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from("ab"), min_size=1, max_size=4).map("/".join),
+        unique=True,
+        max_size=12,
+    )
+)
+@example(["a/b/c/x", "a", "a/b/c", "a/b"])
+def test_no_array_of_a_tree_hides_another(keys):
+    """Whichever keys begin like others, and in any order, each array is in the tree once."""
+    arrays = {key: np.array(number) for number, key in enumerate(keys)}
+
+    def leaves(tree, prefix=""):
+        for name, value in tree.items():
+            if isinstance(value, dict):
+                yield from leaves(value, f"{prefix}{name}/")
+            else:
+                yield prefix + name, value
+
+    tree = npzkit.load_tree(saved(arrays))
+    assert sorted(leaves(tree)) == sorted(arrays.items())
+    for key in keys:
+        above = [other for other in keys if key.startswith(f"{other}/")]
+        beside = min(above, key=len, default=key).rpartition("/")[0]
+        branch = tree
+        for part in beside.split("/") if beside else []:
+            branch = branch[part]
+        assert key.removeprefix(f"{beside}/") in branch
 
 
 def test_an_open_archive_is_read_and_left_open():

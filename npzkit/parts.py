@@ -74,7 +74,7 @@ def check_splitting(masked: OnParts, strings: OnParts) -> Splitting | None:
 def _split_masked(array: Any) -> list[Part]:
     attrs: dict[str, Any] = {"kind": "masked"}
     fill_value = array._fill_value
-    if fill_value is not None and fill_value.dtype == array.dtype and array.dtype.kind in "biufSU":
+    if fill_value is not None and fill_value.dtype == array.dtype and _has_fill_value(array.dtype):
         value = fill_value.item()
         attrs["fill_value"] = value.decode("latin-1") if isinstance(value, bytes) else value
     data = np.asarray(array.data)
@@ -82,6 +82,11 @@ def _split_masked(array: Any) -> list[Part]:
         Part("", data, {PARTS_ATTRIBUTE: attrs}),
         Part(_MASK, np.ma.getmaskarray(array), {}),
     ]
+
+
+def _has_fill_value(dtype: np.dtype[Any]) -> bool:
+    """Whether JSON has the values of a dtype, so that a fill value is kept."""
+    return dtype.kind in "biufSU" and dtype.char != "g"
 
 
 def _split_strings(array: np.ndarray[Any, Any]) -> list[Part]:
@@ -154,12 +159,15 @@ def _join_masked(data: Any, mask: Any, key: str, parts: dict[str, Any]) -> Any:
     array = np.ma.MaskedArray(data, mask=mask)
     if "fill_value" in parts:
         value = parts["fill_value"]
+        expected = f"one of dtype {data.dtype}"
+        is_plain = isinstance(value, (bool, int, float, str)) and _has_fill_value(data.dtype)
+        _check(is_plain, key, f"the fill value {value!r}"[:80], expected)
         try:
-            if data.dtype.kind == "S":
-                value = value.encode("latin-1")
-            array.fill_value = value
-        except (TypeError, ValueError, OverflowError, AttributeError):
-            _check(False, key, f"the fill value {value!r}"[:80], f"one of dtype {data.dtype}")
+            # NumPy would only warn of a number that is too large.
+            with np.errstate(all="raise"):
+                array.fill_value = value.encode("latin-1") if data.dtype.kind == "S" else value
+        except (TypeError, ValueError, ArithmeticError, AttributeError):
+            _check(False, key, f"the fill value {value!r}"[:80], expected)
     return array
 
 
@@ -191,7 +199,12 @@ def _join_strings(
         for index in np.flatnonzero(missing).tolist():
             items[index] = options["na_object"]
     dtype: Any = np.dtypes.StringDType(**options)
-    return np.array(items, dtype).reshape(shape)
+    try:
+        return np.array(items, dtype).reshape(shape)
+    except ValueError:
+        # No items, and other axes longer than NumPy's can be.
+        _check(False, key, f"the shape {shape!r}"[:80], "sizes")
+        raise
 
 
 def _check_array(array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any, key: str) -> None:

@@ -95,7 +95,8 @@ class RepairReport(NamedTuple):
         return json.dumps(self.as_dict(), **options)
 
     def __str__(self) -> str:
-        lines = [f"{self.output}: {len(self.kept)} member{'' if len(self.kept) == 1 else 's'} kept"]
+        noun = "member" if len(self.kept) == 1 else "members"
+        lines = [f"{printable(self.output)}: {len(self.kept)} {noun} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
         if self.cut_size:

@@ -9,6 +9,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import MemberNotFoundError, NpyFormatError, UnsupportedError
+from npzkit.parts import join
 
 StringDType = np.dtypes.StringDType
 
@@ -19,6 +20,7 @@ MASKED = {
     "0-d": np.ma.array(7, mask=True),
     "texts": np.ma.array(["ab", "c"], mask=[1, 0], fill_value="no"),
     "bytes": np.ma.array([b"ab", b"c"], mask=[1, 0], fill_value=b"\xff"),
+    "long": np.ma.array(np.zeros(2, "g"), mask=[1, 0], fill_value=7),
     "records": np.ma.array([(1, 2.5)], [("a", "i4"), ("b", "f8")], mask=[(0, 1)]),
     "times": np.ma.array(np.array(["2020-01-01"], "M8[D]"), mask=[True]),
     "fortran": np.ma.array(np.asfortranarray(np.eye(3)), mask=np.eye(3)),
@@ -44,13 +46,13 @@ def saved(arrays, **options):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("array", MASKED.values(), ids=MASKED)
 def test_a_masked_array_comes_back(array, compression):
-    """Data, also under the mask, mask, dtype and fill value are what was saved."""
+    """Data, also under the mask, mask, dtype and a fill value JSON has are what was saved."""
     found = npzkit.open(saved({"x": array}, compression=compression)).join("x")
     assert isinstance(found, np.ma.MaskedArray)
     assert found.dtype == array.dtype
     assert found.data.tobytes() == np.asarray(array.data).tobytes()
     assert np.array_equal(np.ma.getmaskarray(found), np.ma.getmaskarray(array))
-    if array.dtype.kind in "fSU":
+    if array.dtype.char in "dSU":
         assert found.fill_value == array.fill_value
 
 
@@ -168,6 +170,40 @@ def test_parts_that_do_not_fit(array, changes):
     with pytest.raises(NpyFormatError, match="parts of the array do not fit") as caught:
         edited(array, **changes).join("x")
     assert caught.value.key
+
+
+FILL_VALUES = [
+    None, True, -1, 10**30, 1e300, float("nan"), "é", "€", "1" * 5000,
+    [], [1], [[1], [1, 2]], {}, {"a": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "dtype", ["i4", "u1", "f2", "f8", "g", "c16", "?", "U1", "S1", "M8[s]", "V3", "i1,f4"]
+)
+def test_a_fill_value_of_another_make(dtype):
+    """Whatever a file says is the fill value, it is one of the dtype or one error."""
+    data = np.zeros(2, dtype)
+    arrays = {"x": data, "x.mask": np.ma.getmaskarray(np.ma.array(data))}
+    for value in FILL_VALUES:
+        attrs = {"npzkit.parts": {"kind": "masked", "fill_value": value}}
+        try:
+            found = join(arrays.__getitem__, "x", attrs)
+        except NpyFormatError as error:
+            assert error.key == "x"  # noqa: PT017 - either is right
+        else:
+            assert found.fill_value.dtype == data.dtype
+            assert not isinstance(value, (list, dict))
+
+
+@pytest.mark.parametrize("shape", [[2**63, 0], [0, 10**30], [0, 2**62, 2**62]])
+def test_axes_that_no_array_has(shape):
+    """Strings of no items and of endless axes are an error too."""
+    arrays = {"x": np.zeros(0, np.uint8), "x.offsets": np.zeros(1, "i8")}
+    attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
+    with pytest.raises(NpyFormatError, match="parts of the array do not fit") as caught:
+        join(arrays.__getitem__, "x", attrs)
+    assert caught.value.key == "x"
 
 
 def test_a_part_that_is_gone_is_named():

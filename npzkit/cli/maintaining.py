@@ -8,7 +8,7 @@ import click
 
 import npzkit
 from npzkit.cli.opening import complete_key
-from npzkit.cli.output import format_size, json_option, print_json, progress
+from npzkit.cli.output import format_size, json_option, print_json, printable, progress
 
 __all__ = ["repack", "repair", "verify"]
 
@@ -103,4 +103,4 @@ def repack(
     if as_json:
         print_json({"output": output or file, "size_before": before, "size": after})
     else:
-        click.echo(f"{output or file}: {format_size(before)} -> {format_size(after)}")
+        click.echo(f"{printable(output or file)}: {format_size(before)} -> {format_size(after)}")

@@ -229,7 +229,7 @@ def _show_numbers(
 
         draw(part, histogram, info.key, plot)
         if not stats:
-            click.echo(plot)
+            click.echo(printable(plot))
     if stats and as_json:
         print_json(_facts(part, info, found, histogram))
     elif stats:

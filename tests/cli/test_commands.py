@@ -103,6 +103,19 @@ def test_repair_and_repack(tmp_path):
         assert npz.info("x").method == "deflated"
 
 
+def test_paths_do_not_control_the_terminal(tmp_path):
+    """A file of any name, which a shell may have completed, is named on one plain line."""
+    path, other = str(tmp_path / "a\x1b[31m.npz"), str(tmp_path / "b\x1b[2J\n.npz")
+    npzkit.save(path, {"x": np.arange(3)})
+    for arguments in (
+        ["verify", path], ["repair", path], ["repair", path, "-o", other], ["repack", path],
+        ["repack", path, "-o", other],
+    ):  # fmt: skip
+        found = run(*arguments)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert found.stdout.replace("\n", "").isprintable()
+
+
 def test_wrong_usage_is_one_line_and_debug_a_trace(tmp_path):
     """A wrong option names the help; --debug shows where an error came from."""
     wrong = run("repack", "--align", "x", "a.npz")

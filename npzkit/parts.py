@@ -159,15 +159,15 @@ def _join_masked(data: Any, mask: Any, key: str, parts: dict[str, Any]) -> Any:
     array = np.ma.MaskedArray(data, mask=mask)
     if "fill_value" in parts:
         value = parts["fill_value"]
-        expected = f"one of dtype {data.dtype}"
+        wanted = f"one of dtype {data.dtype}"
         is_plain = isinstance(value, (bool, int, float, str)) and _has_fill_value(data.dtype)
-        _check(is_plain, key, f"the fill value {value!r}"[:80], expected)
+        _check(is_plain, key, f"the fill value {value!r}"[:80], wanted)
         try:
             # NumPy would only warn of a number that is too large.
             with np.errstate(all="raise"):
                 array.fill_value = value.encode("latin-1") if data.dtype.kind == "S" else value
         except (TypeError, ValueError, ArithmeticError, AttributeError):
-            _check(False, key, f"the fill value {value!r}"[:80], expected)
+            _check(False, key, f"the fill value {value!r}"[:80], wanted)
     return array
 
 

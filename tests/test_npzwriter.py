@@ -1259,3 +1259,13 @@ def test_saving_from_another_archive(tmp_path, arrays):
     assert files_in(tmp_path) == ["a.npz"]
     with npzkit.open(path) as npz:
         assert "weights" in npz
+
+
+@pytest.mark.parametrize("title", [1.5, b"x", (1, 2.5)])
+def test_titles_that_no_header_could_be_read_with(tmp_path, title):
+    """A title that is no plain literal is refused before anything is written, nested or not."""
+    inner = np.dtype({"names": ["a"], "formats": ["i4"], "titles": [title]})
+    for dtype in (inner, np.dtype([("b", inner, (2,))])):
+        with pytest.raises(UnsupportedError, match="a field's title"):
+            npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, dtype)})
+    assert not list(tmp_path.iterdir())

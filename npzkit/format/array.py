@@ -31,6 +31,7 @@ from npzkit.format.header import (
     parse_header,
     warn_python2,
 )
+from npzkit.format.literal import parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.sink import write_all
 
@@ -114,6 +115,24 @@ def _check_describable(dtype: np.dtype[Any]) -> None:
             f"NPY cannot describe this structure ({error})",
             found=str(dtype),
             remedy="Save numpy.lib.recfunctions.repack_fields(array), or each field by itself.",
+        ) from error
+    for name in dtype.names or ():
+        for title in dtype.fields[name][2:]:  # type: ignore[index]
+            _check_title(title)
+        if dtype[name].base.names is not None:
+            _check_describable(dtype[name].base)
+
+
+def _check_title(title: Any) -> None:
+    """Raise UnsupportedError for a title that no header could be read with."""
+    try:
+        parse_literal(repr(title))
+    except NpyFormatError as error:
+        raise UnsupportedError(
+            "a field's title would make the header unreadable",
+            found=repr(title)[:80],
+            expected="a string",
+            remedy="Rename it.",
         ) from error
 
 

@@ -111,7 +111,10 @@ class FaultyOS:
 
 
 def descriptor_count() -> int:
-    """Return how many descriptors are open; 0 where that cannot be told."""
+    """Return how many descriptors are open; 0 where that cannot be told.
+
+    It may fall while a test runs: what others left is collected.
+    """
     try:
         return len(os.listdir("/proc/self/fd"))
     except FileNotFoundError:

@@ -96,11 +96,11 @@ class RepairReport(NamedTuple):
 
     def __str__(self) -> str:
         noun = "member" if len(self.kept) == 1 else "members"
-        lines = [f"{printable(self.output)}: {len(self.kept)} {noun} kept"]
+        lines = [f"{printable(self.output)}: {len(self.kept):,} {noun} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
         if self.cut_size:
-            lines.append(f"{self.cut_size} bytes of an unfinished append left out")
+            lines.append(f"{self.cut_size:,} bytes of an unfinished append left out")
         lines += [
             f"lost: {printable(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
         ]
@@ -204,7 +204,11 @@ def _cut(path: str, source: Source) -> RepairReport:
     try:
         directory = read_directory(source, silent=True, limits=Limits())
     except ZipFormatError as error:
-        error.remedy = "npzkit.repair(path, output=other) saves what can be read."
+        if source.size:
+            error.remedy = (
+                "What can be read is saved by npzkit.repair(path, output=other), "
+                "at a prompt npzkit repair FILE -o OTHER."
+            )
         raise
     cut_size = source.size - directory.end_offset
     if cut_size:

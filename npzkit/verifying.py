@@ -143,7 +143,7 @@ _SEVERITIES = ("error", "warning", "note")
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def verify(

@@ -493,7 +493,7 @@ def test_an_open_archive_says_the_same(kind, tmp_path):
         ("x", "error"),
     ]
     assert faults(report)[0].where == len(data) - 4 + shift
-    assert [row.what for row in report.rows if row.key is None][1].startswith(f"{lost} bytes")
+    assert [row.what for row in report.rows if row.key is None][1].startswith(f"{lost:,} bytes")
 
 
 def test_errors_of_the_system_pass_through(tmp_path):

@@ -45,8 +45,8 @@ class _Difference(NamedTuple):
 
 
 @click.command()
-@click.argument("a", type=click.Path())
-@click.argument("b", type=click.Path())
+@click.argument("a", type=click.Path(readable=False, allow_dash=True))
+@click.argument("b", type=click.Path(readable=False, allow_dash=True))
 @click.option("--atol", type=float, default=0.0, help="How far values may differ.")
 @click.option("--rtol", type=float, default=0.0, help="The same, as a share of B's value.")
 @click.option("--read", "reads_all", is_flag=True, help="Compare values where CRC-32s agree too.")

@@ -16,6 +16,7 @@ import click
 import npzkit
 from npzkit.cli.formats import npy_folder
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say, why_nested
+from npzkit.cli.opening import named_file
 from npzkit.cli.output import format_size, json_option, print_json, printable, progress
 from npzkit.cli.packing import check_level
 from npzkit.cli.targets import Refusal, check_absent, replacing
@@ -56,8 +57,8 @@ _STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
 
 
 @click.command()
-@click.argument("src", type=click.Path())
-@click.argument("dst", type=click.Path())
+@click.argument("src", type=named_file)
+@click.argument("dst", type=named_file)
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
     help="Of DST; stored by default. From .npz to .npz each array keeps its own.",
@@ -115,7 +116,7 @@ def convert(
     else:
         noun = "array" if len(keys) == 1 else "arrays"
         size = "" if os.path.isdir(dst) else f", {format_size(os.path.getsize(dst))}"
-        click.echo(f"{printable(dst)}: {len(keys)} {noun}{size}")
+        click.echo(f"{printable(dst)}: {len(keys):,} {noun}{size}")
 
 
 def _source_format(path: str) -> _Format:

@@ -9,7 +9,7 @@ import click
 
 import npzkit
 from npzkit.cli.inputs import find_inputs
-from npzkit.cli.opening import complete_key
+from npzkit.cli.opening import complete_key, named_file
 from npzkit.cli.output import json_option, print_json, printable, progress
 from npzkit.cli.packing import (
     add_inputs,
@@ -18,7 +18,7 @@ from npzkit.cli.packing import (
     input_options,
     table_options,
 )
-from npzkit.cli.targets import Refusal
+from npzkit.cli.targets import Refusal, check_new_key
 
 __all__ = ["add", "mv", "rm"]
 
@@ -37,7 +37,7 @@ def _tell(file: str, what: str, keys: list[str], *, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", type=named_file)
 @click.argument("inputs", metavar="[KEY=]IN...", nargs=-1, required=True)
 @click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
 @compression_options
@@ -85,7 +85,7 @@ def add(
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", type=named_file)
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
 @json_option
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
@@ -104,7 +104,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", type=named_file)
 @click.argument("old", shell_complete=complete_key)
 @click.argument("new")
 @json_option
@@ -115,8 +115,12 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
+    check_new_key(new)
     with _writer(file) as writer:
         if new in writer.files and new != old:
             raise Refusal(f"{new!r} is in {file!r} already. Remove it first: npzkit rm.")
         writer.rename(old, new)
-    _tell(file, "renamed", [old, new], as_json=as_json)
+    if as_json:
+        print_json({"file": file, "renamed": [old, new]})
+    else:
+        click.echo(f"{printable(file)}: renamed {printable(old)} to {printable(new)}")

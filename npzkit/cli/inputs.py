@@ -17,9 +17,9 @@ import numpy as np
 from npzkit import format as npy
 from npzkit.cli.output import printable
 from npzkit.cli.tables import DELIMITERS, TableOptions, read_table
-from npzkit.cli.targets import Refusal
+from npzkit.cli.targets import Refusal, check_new_key
 from npzkit.errors import NpzkitError, PickleRefusedError
-from npzkit.keys import SUFFIX, check_key
+from npzkit.keys import SUFFIX
 
 __all__ = ["PIPE", "SUFFIXES", "Input", "arrays_in_folder", "find_inputs", "read_input"]
 
@@ -59,13 +59,13 @@ def find_inputs(given: Sequence[str]) -> list[Input]:
     ------
     OSError
         A path is not there.
-    Refusal, UnsafeNameError
+    Refusal
         A file that is no array, two of the same key, or one that cannot be a key.
     """
     found: dict[str, Input] = {}
     for text in given:
         for item in _find(text):
-            check_key(item.key)
+            check_new_key(item.key)
             other = found.setdefault(item.key, item)
             if other is not item:
                 raise Refusal(

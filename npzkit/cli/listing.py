@@ -69,7 +69,10 @@ _ORDERS: Mapping[str, Callable[[_Member], Any]] = {
 
 
 @click.command()
-@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True,
+    type=click.Path(readable=False, allow_dash=True),
+)  # fmt: skip
 @click.option("-l", "--long", "is_long", is_flag=True, help="Also offsets, CRCs and attributes.")
 @click.option("--sort", type=click.Choice(list(_ORDERS)), help="By size: largest first.")
 @click.option("--glob", "patterns", multiple=True, help="Only keys like this: 'layer*/bias'.")

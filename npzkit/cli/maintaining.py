@@ -7,14 +7,15 @@ import os
 import click
 
 import npzkit
-from npzkit.cli.opening import complete_key
+from npzkit.cli.opening import archive_argument, complete_key, named_file, seekable_input
 from npzkit.cli.output import format_size, json_option, print_json, printable, progress
+from npzkit.cli.targets import check_absent
 
 __all__ = ["repack", "repair", "verify"]
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@archive_argument
 @click.argument("keys", nargs=-1, shell_complete=complete_key)
 @json_option
 def verify(file: str, keys: tuple[str, ...], as_json: bool) -> None:
@@ -24,8 +25,8 @@ def verify(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
     Example: npzkit verify model.npz
     """
-    with progress("verify") as tell:
-        report = npzkit.verify(file, keys or None, tell)
+    with seekable_input(file) as source, progress("verify") as tell:
+        report = npzkit.verify(source, keys or None, tell)
     if as_json:
         print_json(report.as_dict())
     else:
@@ -34,14 +35,17 @@ def verify(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="Where to write what is sound.")
+@click.argument("file", type=named_file)
+@click.option("-o", "--output", type=named_file, help="Where to write what is sound.")
 @click.option("--partial", is_flag=True, help="Keep the whole rows of arrays that were cut short.")
 @click.option(
     "--uncommitted", is_flag=True, help="Keep sound arrays of an append that was never completed."
 )
+@click.option("--force", is_flag=True, help="Replace what is at OUTPUT.")
 @json_option
-def repair(file: str, output: str | None, partial: bool, uncommitted: bool, as_json: bool) -> None:
+def repair(
+    file: str, output: str | None, partial: bool, uncommitted: bool, force: bool, as_json: bool
+) -> None:
     """Save what is sound of a damaged FILE.
 
     Without --output only what an interrupted append left behind is cut off.
@@ -49,6 +53,7 @@ def repair(file: str, output: str | None, partial: bool, uncommitted: bool, as_j
 
     Example: npzkit repair broken.npz -o saved.npz
     """
+    _check_output(file, output, force=force)
     with progress("repair") as tell:
         report = npzkit.repair(
             file, output, partial=partial, uncommitted=uncommitted, progress=tell
@@ -61,8 +66,8 @@ def repair(file: str, output: str | None, partial: bool, uncommitted: bool, as_j
 
 
 @click.command()
-@click.argument("file", type=click.Path())
-@click.option("-o", "--output", type=click.Path(), help="Where to write it; FILE by default.")
+@click.argument("file", type=named_file)
+@click.option("-o", "--output", type=named_file, help="Where to write it; FILE by default.")
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
     help="For all arrays; each keeps its own by default.",
@@ -73,6 +78,7 @@ def repair(file: str, output: str | None, partial: bool, uncommitted: bool, as_j
     "--seekable/--no-seekable", default=True, help="Deflate anew what lacks a seek index."
 )
 @click.option("--durable", is_flag=True, help="Wait until it is on disk.")
+@click.option("--force", is_flag=True, help="Replace what is at OUTPUT.")
 @json_option
 def repack(
     file: str,
@@ -82,6 +88,7 @@ def repack(
     align: int,
     seekable: bool,
     durable: bool,
+    force: bool,
     as_json: bool,
 ) -> None:
     """Write FILE anew: aligned, seekable, without dead space.
@@ -89,6 +96,7 @@ def repack(
     Example: npzkit repack model.npz
     """
     before = os.path.getsize(file)
+    _check_output(file, output, force=force)
     try:
         with progress("repack") as tell:
             npzkit.repack(
@@ -104,3 +112,9 @@ def repack(
         print_json({"output": output or file, "size_before": before, "size": after})
     else:
         click.echo(f"{printable(output or file)}: {format_size(before)} -> {format_size(after)}")
+
+
+def _check_output(file: str, output: str | None, *, force: bool) -> None:
+    """Raise where something other than FILE is at OUTPUT; FILE itself is asked for by its name."""
+    if output is not None and os.path.realpath(output) != os.path.realpath(file):
+        check_absent(output, force=force)

@@ -28,8 +28,10 @@ __all__ = [
     "dtype_text",
     "info_dict",
     "key_argument",
+    "named_file",
     "opened",
     "pickle_option",
+    "seekable_input",
     "shape_text",
 ]
 
@@ -41,7 +43,18 @@ _DTYPE_LENGTH = 40
 """Characters of a dtype in a table."""
 
 
-archive_argument = click.argument("file", type=click.Path(allow_dash=True))
+class _NamedFile(click.Path):
+    """A path, of which no more than its name is looked at; ``-`` is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "-" and not os.path.lexists(value):
+            self.fail("it needs a file with a name, not the standard streams.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+# readable=False: the system says better than click what keeps a file from being read.
+named_file = _NamedFile(readable=False)
+archive_argument = click.argument("file", type=click.Path(readable=False, allow_dash=True))
 
 pickle_option = click.option(
     "--allow-pickle", is_flag=True, help="Unpickle Python objects, which runs code from FILE."
@@ -50,10 +63,19 @@ pickle_option = click.option(
 
 @contextlib.contextmanager
 def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
-    """Open FILE, or for ``-`` the standard input; what a pipe brings is kept on disk."""
+    """Open FILE, or for ``-`` the standard input."""
+    with (
+        seekable_input(file) as source,
+        npzkit.open(source, allow_pickle=allow_pickle) as npz,
+    ):
+        yield npz
+
+
+@contextlib.contextmanager
+def seekable_input(file: str) -> Iterator[Any]:
+    """Yield FILE as it is, or what ``-`` or a pipe brings, which is kept on disk."""
     if file != "-" and not _is_pipe(file):
-        with npzkit.open(file, allow_pickle=allow_pickle) as npz:
-            yield npz
+        yield file
         return
     import shutil
     import tempfile
@@ -65,7 +87,7 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
             shutil.copyfileobj(stream, kept, 1 << 20)
             kept.seek(0)
             stream = kept
-        yield stack.enter_context(npzkit.open(stream, allow_pickle=allow_pickle))
+        yield stream
 
 
 def _is_pipe(file: str) -> bool:

@@ -103,7 +103,7 @@ def add_inputs(
 
 
 @click.command()
-@click.argument("out", type=click.Path(allow_dash=True))
+@click.argument("out", type=click.Path(readable=False, allow_dash=True))
 @click.argument("inputs", metavar="[KEY=]IN...", nargs=-1, required=True)
 @compression_options
 @input_options
@@ -155,7 +155,7 @@ def pack(
         print_json({"output": out, "keys": [item.key for item in found], "size": size})
     else:
         noun = "array" if len(found) == 1 else "arrays"
-        click.echo(f"{printable(out)}: {len(found)} {noun}, {format_size(size)}")
+        click.echo(f"{printable(out)}: {len(found):,} {noun}, {format_size(size)}")
 
 
 def binary_stdout() -> BinaryIO:
@@ -184,7 +184,8 @@ def _text_stdout() -> Iterator[TextIO]:
 @archive_argument
 @click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option(
-    "-d", "--dir", "folder", type=click.Path(allow_dash=True), default=".", show_default=True,
+    "-d", "--dir", "folder", type=click.Path(readable=False, allow_dash=True), default=".",
+    show_default=True,
     help="The folder to write to, made if need be; - writes one array to a pipe.",
 )  # fmt: skip
 @click.option(
@@ -202,7 +203,7 @@ def extract(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Write the arrays of FILE, or those of KEYS, to files of their own.
+    """Write the arrays of FILE, or KEYS of them, to files.
 
     A key's slashes are folders. No key leads out of the folder, and no file is
     replaced without --force. Members that are no arrays are written as they
@@ -223,7 +224,7 @@ def extract(
         print_json({"files": targets})
     else:
         noun = "file" if len(targets) == 1 else "files"
-        click.echo(f"{printable(folder)}: {len(targets)} {noun}")
+        click.echo(f"{printable(folder)}: {len(targets):,} {noun}")
 
 
 def _targets(

@@ -17,7 +17,8 @@ import click
 from npzkit.errors import NpzkitError, UnsafeNameError
 from npzkit.keys import SUFFIX, check_key
 
-__all__ = ["Refusal", "check_absent", "check_file_names", "path_within", "replacing"]
+__all__ = ["Refusal", "check_absent", "check_file_names", "check_new_key", "path_within",
+           "replacing"]  # fmt: skip
 
 
 class Refusal(click.ClickException):
@@ -30,6 +31,14 @@ def check_absent(path: str, *, force: bool) -> None:
     """Raise where something is at `path`, unless it is to be replaced."""
     if not force and os.path.lexists(path):
         raise Refusal(f"{path!r} is there already. Pass --force to replace it.")
+
+
+def check_new_key(key: str) -> None:
+    """Raise where no array can be saved under a key that was asked for."""
+    try:
+        check_key(key)
+    except UnsafeNameError as error:
+        raise Refusal(str(error)) from error
 
 
 @contextlib.contextmanager
@@ -47,6 +56,11 @@ def replacing(path: str) -> Iterator[str]:
             _replace_folder(temporary, path)
         else:
             os.replace(temporary, path)
+    except OSError as error:
+        if error.errno and temporary in str(error):
+            # Nobody knows that name.
+            raise OSError(error.errno, os.strerror(error.errno), path) from error
+        raise
     finally:
         _remove(temporary)
 

@@ -15,6 +15,7 @@ import click
 import numpy as np
 
 import npzkit
+from npzkit.cli.opening import named_file
 from npzkit.cli.output import format_size, json_option, print_json, print_table, progress
 
 __all__ = ["bench"]
@@ -35,7 +36,7 @@ class _Work(NamedTuple):
 
 
 @click.command()
-@click.argument("file", type=click.Path())
+@click.argument("file", type=named_file)
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
 @json_option
 def bench(file: str, rounds: int, as_json: bool) -> None:

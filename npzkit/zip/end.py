@@ -238,7 +238,11 @@ def _is_plausible(source: Source, data: bytes, position: int, offset: int) -> bo
 
 
 _KNOWN_BEGINNINGS = (
-    (b"PK\x03\x04", "its end is missing; the file was cut short, as by a broken download"),
+    (
+        b"PK\x03\x04",
+        "its end is missing; the file was cut short, as by a broken download: fetch it again, or "
+        "save what is there with npzkit.repair",
+    ),
     (b"\x93NUMPY", "it is a bare .npy file; read it with npzkit.load or np.load"),
     (b"version https://git-lfs", "it is a git-lfs pointer; fetch the real file: git lfs pull"),
     (b"\x1f\x8b", "it is gzip; decompress it first"),
@@ -254,7 +258,7 @@ _KNOWN_BEGINNINGS = (
 def describe(source: Source) -> str:
     """Name what a file that is no archive seems to be."""
     if source.size == 0:
-        return "the file is empty"
+        return "the file is empty; fetch or write it again"
     head = source.read_at(0, min(source.size, 512))
     for beginning, meaning in _KNOWN_BEGINNINGS:
         if head.startswith(beginning):

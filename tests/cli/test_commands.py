@@ -109,7 +109,7 @@ def test_paths_do_not_control_the_terminal(tmp_path):
     npzkit.save(path, {"x": np.arange(3)})
     for arguments in (
         ["verify", path], ["repair", path], ["repair", path, "-o", other], ["repack", path],
-        ["repack", path, "-o", other],
+        ["repack", path, "-o", other, "--force"],
     ):  # fmt: skip
         found = run(*arguments)
         assert (found.returncode, found.stderr) == (0, "")
@@ -125,3 +125,93 @@ def test_wrong_usage_is_one_line_and_debug_a_trace(tmp_path):
     short = run("repack", str(tmp_path / "a.npz"))
     assert (short.returncode, short.stderr.count("\n")) == (1, 1)
     assert "Traceback" in run("repack", str(tmp_path / "a.npz"), "--debug").stderr
+
+
+@pytest.mark.parametrize("command", ["repair", "repack"])
+def test_no_output_is_replaced_unasked(cli, tmp_path, command):
+    """repair and repack write over another file only with --force; over FILE where it is named."""
+    path, other = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    other.write_bytes(b"precious")
+    refused = cli(command, path, "-o", other)
+    assert (refused.code, len(refused.err.splitlines())) == (2, 1)
+    assert "--force" in refused.err
+    assert other.read_bytes() == b"precious"
+    assert cli(command, path, "-o", other, "--force").code == 0
+    assert np.load(other)["x"].tolist() == [0, 1, 2]
+    assert cli(command, path, "-o", path).code == 0
+
+
+def test_verify_reads_a_pipe(process, tmp_path):
+    """- is the standard input: a file, or what another program writes."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    data = (tmp_path / "a.npz").read_bytes()
+    sound = process("verify", "-", input=data)
+    assert (sound.code, sound.err) == (0, "")
+    assert "sound, 1 member" in sound.out
+    damaged = process("verify", "-", input=data[:-60])
+    assert damaged.code == 1
+    assert "NOT sound" in damaged.out
+    with open(tmp_path / "a.npz", "rb") as file:
+        assert process("verify", "-", stdin=file).code == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["add", "-", "x=a.npy"], ["bench", "-"], ["convert", "-", "a.h5"],
+        ["convert", "a.npz", "-"], ["mv", "-", "x", "y"], ["repack", "-"],
+        ["repack", "a.npz", "-o", "-"], ["repair", "-"], ["rm", "-", "x"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_commands_that_need_a_file(cli, tmp_path, monkeypatch, arguments):
+    """What changes a file, or writes one of any format, says that - is none."""
+    monkeypatch.chdir(tmp_path)
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    found = cli(*arguments)
+    assert (found.code, len(found.err.splitlines())) == (2, 1)
+    assert "a file with a name" in found.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_counts_have_their_thousands_parted(cli, tmp_path):
+    """Numbers of members and arrays are read as easily as sizes are."""
+    npzkit.save(tmp_path / "a.npz", dict.fromkeys(map(str, range(1234)), np.int8(1)))
+    assert "1,234 members" in cli("verify", tmp_path / "a.npz").out
+    assert "1,234 members kept" in cli("repair", tmp_path / "a.npz").out
+    assert "1,234 files" in cli("extract", tmp_path / "a.npz", "-d", tmp_path / "out").out
+    assert "1,234 arrays" in cli("pack", tmp_path / "b.npz", tmp_path / "out").out
+
+
+def test_every_command_has_a_whole_sentence(cli):
+    """In the list of commands no sentence is cut short."""
+    assert "..." not in cli("--help").out.replace("[ARGS]...", "")
+
+
+def test_reading_shows_what_can_be_read(cli, tmp_path, monkeypatch):
+    """Files are opened, not asked for permissions: the system then says why one cannot be read."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    monkeypatch.setattr("os.access", lambda *args, **options: False)
+    for arguments in (["ls"], ["tree"], ["info"], ["verify"], ["show", "x"], ["mv", "x", "y"]):
+        name, *others = arguments
+        assert cli(name, path, *others).code == 0
+    assert cli("diff", path, path).code == 0
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.h5", "a.safetensors", "a.mat", "a.zarr", "a/"])
+def test_errors_name_no_temporary_file(cli, tmp_path, monkeypatch, name):
+    """Where a file cannot take its place, the path that was asked for is named."""
+    monkeypatch.chdir(tmp_path)
+    long = "n" * 300
+    if name == "a.npy":
+        npzkit.save("a.npz", {long: np.arange(3)})
+        found = cli("extract", "a.npz")
+    else:
+        npzkit.save("a.npz", {"x": np.ones((3, 3))})
+        found = cli("convert", "a.npz", long + name)
+    assert (found.code, len(found.err.splitlines())) == (1, 1)
+    assert long in found.err
+    assert ".tmp" not in found.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

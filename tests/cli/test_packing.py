@@ -97,7 +97,7 @@ def test_keys_that_no_archive_may_have(cli, here, key):
     """A key that would be dangerous is refused before anything is written."""
     np.save("x.npy", np.ones(2))
     result = cli("pack", "a.npz", f"{key}=x.npy")
-    assert result.code == 1
+    assert result.code == 2
     assert len(result.err.splitlines()) == 1
     assert os.listdir() == ["x.npy"]
 

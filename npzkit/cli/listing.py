@@ -111,13 +111,13 @@ def ls(
                 _print_members(npz, members, is_long)
             if bad_count:
                 code = 1
-                _tell_unreadable(file, bad_count, members)
+                _tell_unreadable(bad_count, members)
     if as_json:
         print_json(archives)
     click.get_current_context().exit(code)
 
 
-def _tell_unreadable(file: str, count: int, members: Sequence[_Member]) -> None:
+def _tell_unreadable(count: int, members: Sequence[_Member]) -> None:
     """Say what is wrong with one member, or how to find out about many."""
     first = next(member.error for member in members if member.info is None)
     text = first if count == 1 else f"{count} members cannot be read, the first: {first}"
@@ -238,7 +238,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
             click.echo("\n".join(lines))
     bad_count = sum(member.info is None for member in members)
     if bad_count:
-        _tell_unreadable(file, bad_count, members)
+        _tell_unreadable(bad_count, members)
     click.get_current_context().exit(1 if bad_count else 0)
 
 
@@ -288,7 +288,9 @@ def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
 
 def _children(folder: _Folder) -> list[tuple[str, _Folder | _Member, bool]]:
     """Return names and what they are, and whether each is the last one."""
-    things: list[tuple[str, _Folder | _Member]] = [*folder.folders.items(), *folder.members]
+    # A name that is empty is the entry of the folder itself.
+    named = [(name, member) for name, member in folder.members if name or member.info is None]
+    things: list[tuple[str, _Folder | _Member]] = [*folder.folders.items(), *named]
     return [(name, thing, place == len(things)) for place, (name, thing) in enumerate(things, 1)]
 
 
@@ -331,9 +333,12 @@ def info(file: str, key: str | None, as_json: bool) -> None:
 
     Example: npzkit info model.npz weights
     """
+    bad: list[_Member] = []
     with opened(file) as npz:
         if key is None:
-            found = _archive_facts(npz)
+            members = list(_members(npz, npz))
+            bad = [member for member in members if member.info is None]
+            found = _archive_facts(npz, members)
             fields = _archive_fields(found)
         else:
             found = _member_facts(npz, key)
@@ -342,6 +347,9 @@ def info(file: str, key: str | None, as_json: bool) -> None:
         print_json(found)
     else:
         print_fields([(f"{name}:", text) for name, text in fields if text])
+    if bad:
+        _tell_unreadable(len(bad), bad)
+    click.get_current_context().exit(1 if bad else 0)
 
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {
@@ -353,9 +361,8 @@ _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {
 }
 
 
-def _archive_facts(npz: npzkit.NpzFile) -> dict[str, Any]:
+def _archive_facts(npz: npzkit.NpzFile, members: Sequence[_Member]) -> dict[str, Any]:
     archive = npz.archive_info()
-    members = list(_members(npz, npz))
     infos = [member.info for member in members if member.info]
     return {
         **archive._asdict(),

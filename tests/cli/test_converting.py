@@ -638,3 +638,13 @@ def test_a_missing_library(here, name, library, extra):
     assert result.returncode == 1
     assert f"python -m pip install 'npzkit[{extra}]'" in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_folder_without_arrays(cli, here):
+    """A folder in which no array is was named by mistake: nothing is made of it."""
+    (here / "in").mkdir()
+    (here / "in/notes.rst").write_text("none")
+    result = cli("convert", "in", "a.npz")
+    assert result.code == 2
+    assert "no array in the folder 'in'" in result.err
+    assert os.listdir() == ["in"]

@@ -257,3 +257,18 @@ def test_rich_is_not_imported_for_tables(process, model):
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert found.returncode == 0, found.stderr
+
+
+def test_the_entry_of_a_folder_is_the_folder(cli, fixtures):
+    """Zip programs list folders too: tree shows one as a folder, with nothing nameless in it."""
+    lines = cli("tree", fixtures / "zipfile_names.npz").out.splitlines()
+    assert lines[-2:] == ["├── folder/  1, 0 B", "└── readme.txt  no array  6 B"]
+
+
+def test_info_tells_of_what_cannot_be_read(cli, fixtures):
+    """As ls and tree, info of an archive says what is wrong with a member, and ends with 1."""
+    result = cli("info", fixtures / "infozip_encrypted.npz")
+    assert result.code == 1
+    assert "unreadable:" in result.out
+    assert "encrypted" in result.err
+    assert result.err.count("\n") == 1

@@ -13,7 +13,7 @@ from npzkit.cli.inputs import Input, arrays_in_folder, read_input
 from npzkit.cli.output import printable
 from npzkit.cli.parts import InFile, make_file
 from npzkit.cli.tables import TableOptions
-from npzkit.cli.targets import check_file_names, path_within
+from npzkit.cli.targets import Refusal, check_file_names, path_within
 from npzkit.errors import PickleRefusedError
 from npzkit.format.array import npy_header
 from npzkit.keys import SUFFIX
@@ -23,8 +23,11 @@ __all__ = ["can_replace", "read", "why_unfit", "write"]
 
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
-    """Open a folder."""
-    yield Contents({}, [_array(item) for item in arrays_in_folder(path, say, (SUFFIX,))])
+    """Open a folder; one without an array is taken for a mistake."""
+    items = list(arrays_in_folder(path, say, (SUFFIX,)))
+    if not items:
+        raise Refusal(f"no array in the folder {path!r}: no {SUFFIX} file.")
+    yield Contents({}, [_array(item) for item in items])
 
 
 def _array(item: Input) -> Array:

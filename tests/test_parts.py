@@ -8,7 +8,12 @@ import math
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import MemberNotFoundError, NpyFormatError, UnsupportedError
+from npzkit.errors import (
+    MemberNotFoundError,
+    NpyFormatError,
+    PickleRefusedError,
+    UnsupportedError,
+)
 from npzkit.parts import join
 
 StringDType = np.dtypes.StringDType
@@ -162,6 +167,8 @@ def edited(array, **changes):
         (STRINGS["some"], {"offsets": np.array([-1, 0, 0, 0, 0, 1011])}),
         (STRINGS["some"], {"offsets": np.array([0, 0, 0, 0, 0, 10**9])}),
         (STRINGS["some"], {"offsets": np.array([0, 1, 2, 5, 1005, 1010])}),
+        (STRINGS["some"], {"offsets": np.array([0, 1007, 1, 6, 1006, 1010])}),
+        (STRINGS["some"], {"offsets": np.array([1, 1, 1, 6, 1006, 1010])}),
         (STRINGS["None"], {"missing": np.zeros(3)}),
     ],
 )
@@ -194,6 +201,39 @@ def test_a_fill_value_of_another_make(dtype):
         else:
             assert found.fill_value.dtype == data.dtype
             assert not isinstance(value, (list, dict))
+
+
+def test_each_kind_is_split_where_asked(tmp_path):
+    """masked= and strings= go each for its own kind."""
+    path = tmp_path / "a.npz"
+    with pytest.raises(PickleRefusedError):
+        npzkit.save(path, {"s": STRINGS["some"]}, masked="split")
+    with pytest.raises(UnsupportedError):
+        npzkit.save(path, {"m": MASKED["some"]}, strings="split")
+
+
+STRING_PARTS = {"x": np.frombuffer(b"a", np.uint8), "x.offsets": np.array([0, 1])}
+
+
+@pytest.mark.parametrize("shape", [[True], [1.0], ["1"], [-1, -1], None, {}, 1, [1] * 65])
+def test_shapes_that_are_none(shape):
+    """A shape of strings is a list of sizes, no more than NumPy has axes."""
+    attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
+    with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'sizes'"):
+        join(STRING_PARTS.__getitem__, "x", attrs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"x": np.zeros(1, "i4")}, {"x": np.zeros((1, 1), "u1")}, {"x": b"a"}, {"x.offsets": b"a"}],
+)
+def test_parts_of_another_make(change):
+    """Text that is no plain bytes, or a part that is no array, is an error that names it."""
+    attrs = {"npzkit.parts": {"kind": "strings", "shape": [1]}}
+    assert join(STRING_PARTS.__getitem__, "x", attrs).tolist() == ["a"]
+    with pytest.raises(NpyFormatError, match="do not fit") as caught:
+        join((STRING_PARTS | change).__getitem__, "x", attrs)
+    assert caught.value.key == next(iter(change))
 
 
 @pytest.mark.parametrize("shape", [[2**63, 0], [0, 10**30], [0, 2**62, 2**62]])

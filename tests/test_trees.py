@@ -81,6 +81,46 @@ def test_a_flat_mapping_is_saved_as_by_numpy():
     )
 
 
+def test_none_alone_makes_a_tree():
+    """None has no array: a mapping that holds it is a tree, and it comes back."""
+    assert npzkit.load_tree(saved({"x": np.array(1), "n": None})) == {"x": 1, "n": None}
+
+
+def test_a_list_of_numpys_numbers_is_an_array():
+    """NumPy's scalars in a list make it no tree."""
+    stream = saved({"x": [np.float32(1), 2, b"3"[0], 1j]})
+    assert npzkit.open(stream).files == ["x"]
+    assert npzkit.open(stream).metadata == {}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        2**70,
+        [2**64, 1],
+        [10**400, 1.5],
+        "nul\0",
+        ["a", "b\0"],
+        [True, 1],
+        [1, 2.5],
+        (1, (2, 3)),
+        -0.0,
+    ],
+)
+def test_what_numpy_would_change_is_kept_as_it_is(value):
+    """Numbers and text beside nested data come back exactly, also where an array has no room."""
+    assert is_same(npzkit.load_tree(saved({"n": {}, "x": value})), {"n": {}, "x": value})
+
+
+def test_numbers_at_the_top_are_arrays():
+    """Python's numbers beside nested data are in the archive as arrays, NaN among them."""
+    stream = saved({"n": {"w": np.float64(2)}, "x": float("nan"), "y": [1.5, float("nan")]})
+    assert npzkit.open(stream).files == ["n/w", "x", "y"]
+    tree = npzkit.load_tree(stream)
+    assert isinstance(tree["n"]["w"], np.ndarray)
+    assert (repr(tree["x"]), repr(tree["y"])) == ("nan", "[1.5, nan]")
+
+
 def test_a_mapping_of_mappings_needs_no_note():
     """Where keys say all, the metadata is what was given."""
     stream = saved({"layer": {"w": np.eye(2)}}, metadata={"step": 1})
@@ -157,10 +197,47 @@ def test_what_was_edited_since_is_read_as_it_is():
     assert npzkit.load_tree(stream) == {"a": {"1": 2}, "b": {"1": 3, "x": 4}, "n": 9, "s": {"t": 6}}
 
 
+def test_arrays_that_took_the_place_of_others():
+    """An array under the key of what was a number, a list or a dict is in the tree as it is."""
+    stream = saved({"n": 1, "a": [np.eye(2), None], "s": {"t": 5}, "w": {"x": np.eye(1)}, "y": [1]})
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.add("n", np.arange(2), overwrite=True)
+        w.add("y", np.array(3), overwrite=True)
+        del w["a/0"]
+        w["a"], w["s"] = np.arange(3), np.arange(4)
+    tree = npzkit.load_tree(stream)
+    assert {key: type(tree[key]) for key in "nasy"} == dict.fromkeys("nasy", np.ndarray)
+    assert [tree[key].tolist() for key in "nasy"] == [[0, 1], [0, 1, 2], [0, 1, 2, 3], 3]
+
+
+def test_options_and_errors_are_opens(tmp_path):
+    """Pickles and limits are as in npzkit.open, and a damaged note is told with its path."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.array([None])}, allow_pickle=True)
+    with pytest.raises(PickleRefusedError):
+        npzkit.load_tree(path)
+    assert npzkit.load_tree(path, allow_pickle=True)["x"].tolist() == [None]
+    with pytest.raises(LimitExceededError):
+        npzkit.load_tree(path, allow_pickle=True, limits=npzkit.Limits(member_count=0))
+    npzkit.save(path, {}, metadata={"npzkit.tree": ["list"]})
+    with pytest.raises(ZipFormatError, match="damaged") as caught:
+        npzkit.load_tree(path)
+    assert caught.value.path == str(path)
+    npzkit.save(path, {"a": np.eye(2)}, metadata={"npzkit.tree": {"a": "x" * 10_000}})
+    with pytest.raises(ZipFormatError, match=r"xxx\.\.\."):
+        npzkit.load_tree(path)
+
+
 def circular():
     tree = {"a": {}}
     tree["a"]["b"] = [tree["a"]]
     return tree
+
+
+def circular_list():
+    items = [1]
+    items.append(items)
+    return {"a": items}
 
 
 def deep():
@@ -176,6 +253,7 @@ def deep():
         ({"a": {1: np.eye(2)}}, TypeError, "a key must be a string, not int, in 'a'"),
         ({"a": {"b": 1, "c": np.eye(1)}, "a/c": np.eye(2)}, ValueError, "two arrays .* 'a/c'"),
         (circular(), ValueError, "contains itself"),
+        (circular_list(), ValueError, "contains itself"),
         (deep(), ValueError, "nested more than 200 deep"),
         ({"a": {"": np.eye(2)}}, npzkit.errors.UnsafeNameError, "empty part"),
         ({"a": [np.eye(2), {1, 2}]}, PickleRefusedError, "'a/1'|a/1"),

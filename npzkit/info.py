@@ -24,8 +24,8 @@ __all__ = [
     "describe",
     "format_size",
     "format_summary",
-    "printable",
     "short_dtype",
+    "shown_key",
 ]
 
 
@@ -179,7 +179,7 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     for info in infos:
         shape = "-" if info.shape is None else str(info.shape)
         dtype = "-" if info.dtype is None else short_dtype(info.dtype)
-        rows.append((printable(info.key), shape, dtype, format_size(info.nbytes), info.method))
+        rows.append((shown_key(info.key), shape, dtype, format_size(info.nbytes), info.method))
         size += info.nbytes
         compressed_size += info.compressed_size
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -204,7 +204,7 @@ def short_dtype(dtype: np.dtype[Any]) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def printable(key: str) -> str:
+def shown_key(key: str) -> str:
     """Show a key from a file, without letting it control or flood the terminal."""
     if len(key) > _KEY_LENGTH:
         key = key[: _KEY_LENGTH - 3] + "..."

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from npzkit.info import ArrayInfo, format_size, printable, short_dtype
+from npzkit.info import ArrayInfo, format_size, short_dtype, shown_key
 
 __all__ = ["SHOWN_COUNT", "archive_html", "array_html"]
 
@@ -39,7 +39,7 @@ def archive_html(
     """
     rows = [
         (
-            printable(info.key),
+            shown_key(info.key),
             "-" if info.shape is None else str(info.shape),
             "-" if info.dtype is None else short_dtype(info.dtype),
             format_size(info.nbytes),
@@ -66,7 +66,7 @@ def array_html(key: str, facts: Sequence[tuple[str, str]], attrs: Mapping[str, A
     attrs : mapping
     """
     rows = [*facts, *_texts(attrs)]
-    return f"<div>{_line(f'LazyArray {printable(key)}')}{_table((), rows)}</div>"
+    return f"<div>{_line(f'LazyArray {shown_key(key)}')}{_table((), rows)}</div>"
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
         text = value if isinstance(value, str) and value.isprintable() else repr(value)
         if len(text) > _VALUE_LENGTH:
             text = text[: _VALUE_LENGTH - 3] + "..."
-        texts.append((printable(key), text))
+        texts.append((shown_key(key), text))
     return texts
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from npzkit.copying import copy_member
 from npzkit.disk import File
 from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.info import printable
+from npzkit.info import shown_key
 from npzkit.keys import keys_of
 from npzkit.limits import Limits
 from npzkit.locking import check_timeout, lock_path
@@ -96,13 +96,14 @@ class RepairReport(NamedTuple):
 
     def __str__(self) -> str:
         noun = "member" if len(self.kept) == 1 else "members"
-        lines = [f"{printable(self.output)}: {len(self.kept):,} {noun} kept"]
+        output = self.output if self.output.isprintable() else repr(self.output)
+        lines = [f"{output}: {len(self.kept):,} {noun} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
         if self.cut_size:
             lines.append(f"{self.cut_size:,} bytes of an unfinished append left out")
         lines += [
-            f"lost: {printable(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
+            f"lost: {shown_key(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
         ]
         return "\n".join(lines)
 

@@ -19,7 +19,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsafeNameError,
 )
-from npzkit.info import printable
+from npzkit.info import shown_key
 from npzkit.keys import SUFFIX, check_key, keys_of, member_of, missing
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
@@ -117,7 +117,7 @@ class VerifyReport(NamedTuple):
         table = [
             (
                 row.severity,
-                "-" if row.key is None else printable(row.key),
+                "-" if row.key is None else shown_key(row.key),
                 "" if row.where is None else str(row.where),
                 row.what,
             )
@@ -326,7 +326,7 @@ def _name_findings(key: str, entry: Entry, folded: dict[str, str]) -> Iterator[F
         yield Finding(key, "warning", what, entry.header_offset)
     other = folded.setdefault(entry.name.casefold(), key)
     if other is not key:
-        what = f"its name is that of {printable(other)} where upper and lower case are one"
+        what = f"its name is that of {shown_key(other)} where upper and lower case are one"
         yield Finding(key, "warning", what, entry.header_offset)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.output import printable
+from npzkit.cli.output import in_a_line
 
 __all__ = ["Commands", "npzkit_command", "run"]
 
@@ -117,12 +117,7 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
-    click.echo(f"npzkit: warning: {_in_a_line(str(message))}", err=True)
-
-
-def _in_a_line(text: str) -> str:
-    """Return a message so that it takes one line and cannot control the terminal."""
-    return printable(" ".join(text.split()))
+    click.echo(f"npzkit: warning: {in_a_line(str(message))}", err=True)
 
 
 def _take_debug(arguments: list[str]) -> bool:
@@ -152,7 +147,7 @@ def _report(error: Exception) -> int:
         text = _os_text(error)
     else:
         text = str(error)
-    click.echo(f"npzkit: {_in_a_line(text)}", err=True)
+    click.echo(f"npzkit: {in_a_line(text)}", err=True)
     return code
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import npzkit
 from npzkit.cli.measuring import is_numeric
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
-from npzkit.cli.output import json_option, print_json, print_table, printable, progress
+from npzkit.cli.output import in_a_line, json_option, print_json, print_table, printable, progress
 
 __all__ = ["diff"]
 
@@ -204,7 +204,7 @@ class _Comparison:
 
 
 def _unreadable(key: str, error: npzkit.NpzkitError) -> _Difference:
-    return _Difference(key, f"unreadable: {printable(' '.join(str(error).split()))}")
+    return _Difference(key, f"unreadable: {in_a_line(str(error))}")
 
 
 def _kind_text(info: npzkit.ArrayInfo) -> str:

@@ -17,7 +17,14 @@ import npzkit
 from npzkit.cli.formats import npy_folder
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say, why_nested
 from npzkit.cli.opening import named_file
-from npzkit.cli.output import format_size, json_option, print_json, printable, progress
+from npzkit.cli.output import (
+    format_size,
+    in_a_line,
+    json_option,
+    print_json,
+    printable,
+    progress,
+)
 from npzkit.cli.packing import check_level
 from npzkit.cli.targets import Refusal, check_absent, replacing
 from npzkit.errors import NpzkitError
@@ -261,5 +268,5 @@ def _explaining(src: str, dst: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.filename is not None:
             raise
-        text = printable(" ".join(str(error).split()))[:200] or type(error).__name__
+        text = in_a_line(str(error))[:200] or type(error).__name__
         raise click.ClickException(f"{src!r} cannot be converted to {dst!r}: {text}") from error

@@ -25,6 +25,7 @@ from npzkit.cli.output import (
     colour,
     format_ratio,
     format_size,
+    in_a_line,
     json_option,
     print_fields,
     print_json,
@@ -53,7 +54,7 @@ def _members(npz: npzkit.NpzFile, keys: Iterable[str]) -> Iterator[_Member]:
         except npzkit.errors.StaleArchiveError:
             raise
         except npzkit.NpzkitError as error:
-            yield _Member(key, None, printable(" ".join(str(error).split())))
+            yield _Member(key, None, in_a_line(str(error)))
 
 
 # -- ls -----------------------------------------------------------------------

@@ -27,6 +27,7 @@ __all__ = [
     "console",
     "format_ratio",
     "format_size",
+    "in_a_line",
     "json_option",
     "print_fields",
     "print_json",
@@ -234,6 +235,11 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
+
+
+def in_a_line(text: str) -> str:
+    """Return a message so that it takes one line and cannot control the terminal."""
+    return printable(" ".join(text.split()))
 
 
 def format_ratio(compressed_size: int, size: int) -> str:

@@ -9,6 +9,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 import unicodedata
 from collections.abc import Iterable, Iterator
 
@@ -46,6 +47,7 @@ def replacing(path: str) -> Iterator[str]:
     """Yield a path beside `path`; what the block makes there takes its place at the end.
 
     A file or a folder. An exception removes it, and what was at `path` stays.
+    A new file has the permissions of the one it replaces.
     """
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
@@ -55,6 +57,7 @@ def replacing(path: str) -> Iterator[str]:
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
+            _take_mode(temporary, path)
             os.replace(temporary, path)
     except OSError as error:
         if error.errno and temporary in str(error):
@@ -63,6 +66,14 @@ def replacing(path: str) -> Iterator[str]:
         raise
     finally:
         _remove(temporary)
+
+
+def _take_mode(temporary: str, path: str) -> None:
+    """Keep what was private so; a link, which is not followed, has no permissions of its own."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if stat.S_ISREG(mode):
+            os.chmod(temporary, stat.S_IMODE(mode))
 
 
 def _replace_folder(temporary: str, path: str) -> None:

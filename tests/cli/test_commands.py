@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import npzkit
+import npzkit.disk
 import numpy as np
 import pytest
+from npzkit.cli import commands
 
 
 def run(*args, code=None):
     command = [sys.executable, "-m", "npzkit"] if code is None else [sys.executable, "-c", code]
     return subprocess.run([*command, *args], capture_output=True, text=True, timeout=120)
+
+
+def keys_of(path):
+    with npzkit.open(path) as npz:
+        return npz.files
 
 
 def test_the_demo_runs_on_real_data(fixtures):
@@ -101,6 +109,43 @@ def test_repair_and_repack(tmp_path):
     assert "->" in run("repack", str(tmp_path / "b.npz"), "-c", "deflated").stdout
     with npzkit.open(tmp_path / "b.npz") as npz:
         assert npz.info("x").method == "deflated"
+
+
+def test_repair_keeps_what_was_not_committed(tmp_path):
+    """With --uncommitted an append that was never completed is saved too."""
+    path, other = str(tmp_path / "a.npz"), str(tmp_path / "b.npz")
+    npzkit.save(path, {"x": np.arange(3)})
+    with npzkit.NpzWriter(path, "a") as writer:
+        writer["y"] = np.arange(4)
+    # The end record, and with it the directory, that came last.
+    os.truncate(path, os.path.getsize(path) - 10)
+    assert run("repair", path, "-o", other).returncode == 1
+    assert keys_of(other) == ["x"]
+    assert run("repair", path, "-o", other, "--uncommitted").returncode == 0
+    assert keys_of(other) == ["x", "y"]
+
+
+def test_repack_takes_options(tmp_path, monkeypatch):
+    """--level, --no-seekable and --durable are repack's own."""
+    path = str(tmp_path / "a.npz")
+    npzkit.save(path, {"x": np.arange(300_000) % 1000})
+    sizes = {}
+    for level in ("1", "9"):
+        assert run("repack", path, "-c", "deflated", "--level", level).returncode == 0
+        sizes[level] = os.path.getsize(path)
+        npzkit.save(path, npzkit.load_tree(path))
+    assert sizes["9"] < sizes["1"]
+    for option, seekable in (("--seekable", True), ("--no-seekable", False)):
+        assert run("repack", path, "-c", "deflated", option).returncode == 0
+        with npzkit.open(path) as npz:
+            assert npz.info("x").seekable is seekable
+        npzkit.save(path, npzkit.load_tree(path))
+    synced = []
+    monkeypatch.setattr(npzkit.disk, "sync_directory", synced.append)
+    assert commands.run(["repack", path]) == 0
+    assert synced == []
+    assert commands.run(["repack", path, "--durable"]) == 0
+    assert synced == [str(tmp_path)]
 
 
 def test_paths_do_not_control_the_terminal(tmp_path):

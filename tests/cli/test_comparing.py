@@ -199,3 +199,28 @@ def test_comparing_takes_little_memory(tmp_path):
     )
     assert found.returncode == 0, found.stderr
     assert "131,072" in found.stdout
+
+
+def test_damage_that_no_crc_tells_is_found_by_reading(differences, cli, tmp_path):
+    """CRC-32s that agree, as a file says, are believed unless --read is passed."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(1000)})
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        data[npz.info("x").data_offset] ^= 1
+    (tmp_path / "b.npz").write_bytes(data)
+    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").code == 0
+    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz", "--read").code == 1
+
+
+def test_zeros_of_either_sign_are_equal_in_fields_too(differences):
+    """Rows are compared by their values, where their bytes differ."""
+    a, b = (np.array([(1, zero)], [("id", "i4"), ("x", "f8")]) for zero in (0.0, -0.0))
+    assert differences({"x": a}, {"x": b}) == []
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long doubles hold no 64 bits here")
+def test_large_integers_are_told_apart(differences):
+    """A tolerance counts to the last digit of 64 bits."""
+    a, b = {"x": np.array([2**62])}, {"x": np.array([2**62 + 2])}
+    assert len(differences(a, b, "--atol", "1")) == 1
+    assert differences(a, b, "--atol", "2") == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import zipfile
 
 import npzkit
 import numpy as np
@@ -45,6 +46,15 @@ def test_commands_options_and_keys_are_completed(process, tmp_path):
     (tmp_path / "b.npz").write_bytes(b"no archive")
     assert completed(process, "show", str(tmp_path / "b.npz"), "l") == []
     assert completed(process, "show", str(tmp_path / "no.npz"), "l") == []
+
+
+def test_no_key_that_could_control_the_terminal_is_offered(process, tmp_path):
+    """A key of a forged file that turns text around, or breaks the line, is left out."""
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for key in ("good", "g\u202eood", "g\u2028x"):
+            archive.writestr(f"{key}.npy", b"")
+    assert completed(process, "show", str(path), "g") == ["good"]
 
 
 def test_an_unknown_shell(cli):

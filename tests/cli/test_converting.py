@@ -486,6 +486,36 @@ def test_an_interrupt_leaves_what_was_there(cli, here, monkeypatch, name):
     assert load("c.npz")["x"].tolist() == [[1, 1], [1, 1]]
 
 
+def test_a_folder_that_cannot_take_its_place_is_no_loss(cli, here, monkeypatch):
+    """Where the new folder cannot be renamed the old one is put back."""
+    npzkit.save("a.npz", {"x": [1]})
+    npzkit.save("b.npz", {"y": [2]})
+    assert cli("convert", "a.npz", "out").code == 0
+    rename, before = os.rename, sorted(os.listdir())
+
+    def failing(source, target):
+        if str(target) == "out" and ".old" not in str(source):
+            raise PermissionError(errno.EACCES, "no", str(target))
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rename", failing)
+        assert cli("convert", "b.npz", "out", "--force").code == 1
+    assert sorted(os.listdir()) == before
+    assert os.listdir("out") == ["x.npy"]
+
+
+def test_a_link_to_a_folder_is_replaced_and_not_followed(cli, here):
+    """What a link leads to stays as it was."""
+    npzkit.save("a.npz", {"x": [1]})
+    npzkit.save("b.npz", {"y": [2]})
+    assert cli("convert", "a.npz", "real").code == 0
+    os.symlink("real", "out")
+    assert cli("convert", "b.npz", "out", "--force").code == 0
+    assert (os.listdir("real"), os.listdir("out")) == (["x.npy"], ["y.npy"])
+    assert sorted(os.listdir()) == ["a.npz", "b.npz", "out", "real"]
+
+
 @pytest.mark.parametrize("name", ["out", "out.zarr"])
 def test_a_folder_of_other_things_is_not_replaced(cli, here, name):
     """--force replaces what is a store, or a folder of arrays; others stay; an empty one is used."""

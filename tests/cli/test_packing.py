@@ -307,6 +307,34 @@ def test_no_file_is_replaced_unasked(cli, here):
     assert np.load("y.npy") == [2]
 
 
+def test_a_link_is_replaced_and_not_followed(cli, here):
+    """A link in the place of a file, also one to nothing, stays unless --force puts a file there."""
+    npzkit.save("a.npz", {"x": [1], "y": [2]})
+    (here / "precious").write_bytes(b"old")
+    os.symlink("precious", "x.npy")
+    os.symlink("nothing", "y.npy")
+    for key in "xy":
+        assert cli("extract", "a.npz", key).code == 2
+        assert cli("extract", "a.npz", key, "--force").code == 0
+        assert not os.path.islink(f"{key}.npy")
+    assert (here / "precious").read_bytes() == b"old"
+    assert not os.path.exists("nothing")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_a_private_file_stays_private(cli, here):
+    """What takes a file's place has its permissions; a link's are no file's."""
+    npzkit.save("a.npz", {"x": [1]})
+    (here / "x.npy").write_bytes(b"old")
+    os.chmod("x.npy", 0o600)
+    assert cli("extract", "a.npz", "--force").code == 0
+    assert os.stat("x.npy").st_mode & 0o777 == 0o600
+    os.unlink("x.npy")
+    os.symlink("a.npz", "x.npy")
+    assert cli("extract", "a.npz", "--force").code == 0
+    assert os.stat("x.npy").st_mode & 0o111 == 0
+
+
 @pytest.mark.parametrize("part_size", [1 << 25, 100])
 def test_damage_leaves_no_file(cli, here, monkeypatch, part_size):
     """An array whose checksum differs is no file, and what was there stays."""

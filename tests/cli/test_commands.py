@@ -121,7 +121,7 @@ def test_repair_keeps_what_was_not_committed(tmp_path):
     os.truncate(path, os.path.getsize(path) - 10)
     assert run("repair", path, "-o", other).returncode == 1
     assert keys_of(other) == ["x"]
-    assert run("repair", path, "-o", other, "--uncommitted").returncode == 0
+    assert run("repair", path, "-o", other, "--uncommitted", "--force").returncode == 0
     assert keys_of(other) == ["x", "y"]
 
 

@@ -330,8 +330,8 @@ class _Salvage:
             raise ZipFormatError(
                 "nothing can be saved: no member is whole",
                 found=f"{len(self._lost)} that are damaged",
-                remedy="Fetch the file again; partial=True keeps the rows of arrays that were "
-                "cut short.",
+                remedy="Fetch the file again; partial=True (--partial) keeps the rows of arrays "
+                "that were cut short.",
             )
 
     def _sort(self, entry: Entry) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.output import in_a_line
+from npzkit.cli.output import in_a_line, report_error
 
 __all__ = ["Commands", "npzkit_command", "run"]
 
@@ -83,14 +83,16 @@ def run(arguments: list[str] | None = None) -> int:
     is_debugging = _take_debug(arguments)
     _prepare_streams()
     try:
-        code = npzkit_command.main(arguments or ["--help"], "npzkit", standalone_mode=False)
+        code = npzkit_command.main(
+            arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging
+        )
         sys.stdout.flush()
     except BrokenPipeError:
         return _end_output()
     except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError) as error:
         if is_debugging:
             raise
-        return _report(error)
+        return report_error(error)
     except KeyboardInterrupt:
         if is_debugging:
             raise
@@ -127,31 +129,3 @@ def _take_debug(arguments: list[str]) -> bool:
         return False
     arguments.remove("--debug")
     return True
-
-
-def _report(error: Exception) -> int:
-    """Say in one line what is wrong, and return the exit code."""
-    code = 1
-    if isinstance(error, click.Abort):
-        text, code = "interrupted", 130
-    elif isinstance(error, click.UsageError):
-        where = error.ctx.command_path if error.ctx else "npzkit"
-        text, code = f"{error.format_message()} Try: {where} --help", 2
-    elif isinstance(error, click.ClickException):
-        text, code = error.format_message(), error.exit_code
-    elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        text, code = _os_text(error), 2
-    elif isinstance(error, npzkit.errors.MemberNotFoundError):
-        text, code = str(error), 2
-    elif isinstance(error, OSError) and not isinstance(error, npzkit.NpzkitError):
-        text = _os_text(error)
-    else:
-        text = str(error)
-    click.echo(f"npzkit: {in_a_line(text)}", err=True)
-    return code
-
-
-def _os_text(error: OSError) -> str:
-    name: Any = error.filename
-    reason = error.strerror or str(error)
-    return f"{os.fsdecode(name)}: {reason}" if isinstance(name, (str, bytes)) else reason

@@ -31,6 +31,7 @@ from npzkit.cli.output import (
     print_json,
     print_table,
     printable,
+    report_error,
 )
 
 __all__ = ["info", "ls", "tree"]
@@ -93,29 +94,44 @@ def ls(
 
     Example: npzkit ls -l model.npz
     """
-    archives, code = [], 0
-    for number, file in enumerate(files):
-        with opened(file) as npz:
-            keys = [
-                key for key in npz
-                if not patterns or any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
-            ]  # fmt: skip
-            members = list(_members(npz, keys))
-            if sort is not None:
-                members.sort(key=_ORDERS[sort])
-            bad_count = sum(member.info is None for member in members)
-            if as_json:
-                archives.append(_archive_dict(file, npz, members))
-            else:
-                if len(files) > 1:
-                    click.echo(("\n" if number else "") + f"{printable(file)}:")
-                _print_members(npz, members, is_long)
-            if bad_count:
-                code = 1
-                _tell_unreadable(bad_count, members)
+    context = click.get_current_context()
+    archives, code, is_first = [], 0, True
+    for file in files:
+        try:
+            with opened(file) as npz:
+                members = _chosen(npz, patterns, sort)
+                bad_count = sum(member.info is None for member in members)
+                if as_json:
+                    archives.append(_archive_dict(file, npz, members))
+                else:
+                    if len(files) > 1:
+                        click.echo(("" if is_first else "\n") + f"{printable(file)}:")
+                    _print_members(npz, members, is_long)
+        except (npzkit.NpzkitError, OSError) as error:
+            if len(files) == 1 or isinstance(error, BrokenPipeError) or context.obj:
+                raise
+            # The others are listed all the same.
+            code = max(code, report_error(error))
+            continue
+        is_first = False
+        if bad_count:
+            code = max(code, 1)
+            _tell_unreadable(bad_count, members)
     if as_json:
         print_json(archives)
-    click.get_current_context().exit(code)
+    context.exit(code)
+
+
+def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[_Member]:
+    """Return the members that --glob asks for, in the order of --sort."""
+    keys = [
+        key for key in npz
+        if not patterns or any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
+    ]  # fmt: skip
+    members = list(_members(npz, keys))
+    if sort is not None:
+        members.sort(key=_ORDERS[sort])
+    return members
 
 
 def _tell_unreadable(count: int, members: Sequence[_Member]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from npzkit.errors import MemberNotFoundError, NpzkitError
 from npzkit.info import format_size
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "print_table",
     "printable",
     "progress",
+    "report_error",
     "terminal_width",
 ]
 
@@ -240,6 +242,36 @@ def printable(text: str) -> str:
 def in_a_line(text: str) -> str:
     """Return a message so that it takes one line and cannot control the terminal."""
     return printable(" ".join(text.split()))
+
+
+def report_error(error: Exception) -> int:
+    """Say in one line what is wrong, and return the exit code."""
+    code = 1
+    if isinstance(error, click.Abort):
+        text, code = "interrupted", 130
+    elif isinstance(error, click.UsageError):
+        where = error.ctx.command_path if error.ctx else "npzkit"
+        message = error.format_message().rstrip()
+        end = "" if message.endswith((".", "?", "!")) else "."
+        text, code = f"{message}{end} Try: {where} --help", 2
+    elif isinstance(error, click.ClickException):
+        text, code = error.format_message(), error.exit_code
+    elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
+        text, code = _os_text(error), 2
+    elif isinstance(error, MemberNotFoundError):
+        text, code = str(error), 2
+    elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
+        text = _os_text(error)
+    else:
+        text = str(error)
+    click.echo(f"npzkit: {in_a_line(text)}", err=True)
+    return code
+
+
+def _os_text(error: OSError) -> str:
+    name: Any = error.filename
+    reason = error.strerror or str(error)
+    return f"{os.fsdecode(name)}: {reason}" if isinstance(name, (str, bytes)) else reason
 
 
 def format_ratio(compressed_size: int, size: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from npzkit.cli.output import (
     progress,
     terminal_width,
 )
+from npzkit.cli.parts import checked_array
 from npzkit.cli.slicing import Index, Part, parse_index
 
 __all__ = ["show"]
@@ -65,7 +67,8 @@ def show(
 ) -> None:
     """Show the values of the array KEY, or a SLICE of it.
 
-    They look as NumPy prints them, and only what is shown is read. SLICE is
+    They look as NumPy prints them, and only what is shown is read; where that
+    is the whole array, its CRC-32 is compared. SLICE is
     NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. --plot draws a
     line, an image or a histogram.
 
@@ -80,7 +83,8 @@ def show(
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
             return
-        part = _part(npz, info, index, allow_pickle)
+        reads_all = stats or as_json or math.prod(info.shape or ()) <= _SUMMARISED
+        part = _part(npz, info, index, allow_pickle, check=reads_all and not index.items)
         if stats or plot:
             _check_numbers(part, info)
             _show_numbers(part, info, stats, plot, as_json)
@@ -88,12 +92,17 @@ def show(
             _show_values(part, info, as_json)
 
 
-def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool) -> Part:
-    """Return what SLICE chooses; Python objects are read whole, where that is allowed."""
+def _part(
+    npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool, *, check: bool
+) -> Part:
+    """Return what SLICE chooses; Python objects are read whole, where that is allowed.
+
+    With `check` the CRC-32 is compared, of all of the array.
+    """
     try:
         if info.dtype is None or not info.dtype.hasobject:
-            lazy = npz.lazy(info.key)
-            return Part(lazy, index, fortran_order=bool(info.fortran_order))
+            source = checked_array(npz, info.key) if check else npz.lazy(info.key)
+            return Part(source, index, fortran_order=bool(info.fortran_order))
         if not allow_pickle:
             raise click.ClickException(
                 f"{printable(info.key)} holds Python objects, and unpickling them runs code from "

@@ -272,3 +272,19 @@ def test_info_tells_of_what_cannot_be_read(cli, fixtures):
     assert "unreadable:" in result.out
     assert "encrypted" in result.err
     assert result.err.count("\n") == 1
+
+
+def test_one_bad_file_among_many(cli, model, tmp_path):
+    """Files that cannot be read are told in a line each, and the others are listed."""
+    (tmp_path / "empty.npz").touch()
+    result = cli("ls", tmp_path / "none.npz", model, tmp_path / "empty.npz", model)
+    assert result.code == 2
+    assert result.out.count("3 members") == 2
+    assert not result.out.startswith("\n")
+    assert result.err.count("\n") == 2
+    assert "none.npz" in result.err
+    assert "the file is empty" in result.err
+    result = cli("ls", "--json", tmp_path / "empty.npz", model)
+    assert (result.code, len(result.json())) == (1, 1)
+    with pytest.raises(npzkit.NpzkitError):
+        cli("ls", "--debug", tmp_path / "empty.npz", model)

@@ -376,3 +376,29 @@ def test_a_narrow_terminal(cli, tmp_path, monkeypatch):
     for key in ("x", "y"):
         out = cli("show", tmp_path / "a.npz", key).out
         assert max(map(len, out.splitlines())) <= 40
+
+
+@pytest.mark.parametrize(
+    ("shape", "option"),
+    [
+        ((), None),
+        ((5, 6), None),
+        ((5, 6), "--json"),
+        ((5, 6), "--stats"),
+        ((3000, 1000), "--stats"),
+    ],
+    ids=str,
+)
+def test_a_whole_array_is_held_against_its_crc(cli, tmp_path, shape, option):
+    """Damage is an error where all of an array is read; a SLICE still shows what is there."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.ones(shape)})
+    data = bytearray(path.read_bytes())
+    with npzkit.open(path) as npz:
+        data[npz.info("x").data_offset + 3] ^= 1
+    path.write_bytes(data)
+    more = [option] if option else []
+    result = cli("show", path, "x", *more)
+    assert (result.code, result.out) == (1, "")
+    assert "CRC-32 differs" in result.err
+    assert cli("show", path, "x", "...", *more).code == 0

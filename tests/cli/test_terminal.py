@@ -86,6 +86,7 @@ def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", read)
+    monkeypatch.setattr(npzkit.NpzFile, "read", read)
     name, option = command
     result = cli(name, model, model if name == "diff" else "b", option)
     assert (result.code, result.out) == (130, "")

@@ -17,6 +17,7 @@ from npzkit.codecs import DEFLATED, STORED, check_level, method_number
 from npzkit.copying import PIECE_SIZE, copy_member, lead_size
 from npzkit.errors import NpzkitError, UnsupportedError, warn
 from npzkit.format.header import PREFIX_SIZE
+from npzkit.keys import SUFFIX
 from npzkit.limits import Limits
 from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.parallel import Pipeline, thread_count
@@ -232,7 +233,7 @@ def _write(
             try:
                 write_member(source, entry, writer)
             except NpzkitError as error:
-                raise error.locate(key=entry.name) from error.__cause__
+                raise error.locate(key=entry.name.removesuffix(SUFFIX)) from error.__cause__
             done += entry.uncompressed_size
             if progress is not None:
                 progress(done, total)

@@ -200,7 +200,7 @@ def _fold(cell: str, width: int) -> list[str]:
     lines = []
     while _width(cell) > width:
         size = end = _cut(cell, width)
-        for place in range(size, size // 2, -1):
+        for place in range(size, size // 3, -1):
             if cell[place - 1] in " ,/":
                 end = place
                 break

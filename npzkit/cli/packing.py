@@ -41,7 +41,7 @@ def compression_options(command: Any) -> Any:
         click.option("--level", type=click.IntRange(0, 9), help="For what is deflated."),
         click.option(
             "-c", "--compression", type=click.Choice(["stored", "deflated"]), default="stored",
-            show_default=True,
+            show_default=True, help="How arrays are written.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -189,7 +189,12 @@ def _text_stdout() -> Iterator[TextIO]:
     help="The folder to write to, made if need be; - writes one array to a pipe.",
 )  # fmt: skip
 @click.option(
-    "--format", "kind", type=click.Choice(["npy", "csv"]), default="npy", show_default=True
+    "--format",
+    "kind",
+    type=click.Choice(["npy", "csv"]),
+    default="npy",
+    show_default=True,
+    help="What is written: .npy files, or tables.",
 )
 @click.option("--delimiter", default=",", show_default=True, help="Of text tables.")
 @click.option("--force", is_flag=True, help="Replace files that are there.")

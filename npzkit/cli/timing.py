@@ -37,7 +37,13 @@ class _Work(NamedTuple):
 
 @click.command()
 @click.argument("file", type=named_file)
-@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True)
+@click.option(
+    "--rounds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="How often each is measured.",
+)
 @json_option
 def bench(file: str, rounds: int, as_json: bool) -> None:
     """Measure how fast FILE is read here, by npzkit and by NumPy.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from npzkit.cli import tour
 from npzkit.cli.output import console
 
 __all__ = ["demo"]
@@ -19,6 +18,9 @@ def demo(folder: str | None) -> None:
 
     Example: npzkit demo fixtures
     """
+    # rich, which takes a while, is not for the list of commands.
+    from npzkit.cli import tour
+
     try:
         data = tour.find_data(folder)
     except FileNotFoundError as error:

@@ -249,14 +249,17 @@ def test_an_encoding_that_lacks_letters(process, tmp_path):
 
 
 def test_rich_is_not_imported_for_tables(process, model):
-    """Reading commands start without what they do not need."""
-    code = (
-        "import sys; from npzkit.cli.commands import run; "
-        f"run(['ls', {os.fspath(model)!r}]); "
-        "bad = {'rich', 'matplotlib'} & set(sys.modules); assert not bad, bad"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert found.returncode == 0, found.stderr
+    """Reading commands, and the list of all, start without what they do not need."""
+    for command in (["ls", os.fspath(model)], ["--help"]):
+        code = (
+            "import sys; from npzkit.cli.commands import run; "
+            f"run({command!r}); "
+            "bad = {'rich', 'matplotlib'} & set(sys.modules); assert not bad, bad"
+        )
+        found = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        )
+        assert found.returncode == 0, found.stderr
 
 
 def test_the_entry_of_a_folder_is_the_folder(cli, fixtures):

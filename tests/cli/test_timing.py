@@ -76,3 +76,11 @@ def test_damage_is_an_error(cli, tmp_path):
     result = cli("bench", path)
     assert result.code == 1
     assert "CRC-32" in result.err
+
+
+def test_words_stay_whole_on_a_narrow_terminal(cli, tmp_path, monkeypatch):
+    """Cells are folded between words where there is a space."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(100_000)})
+    monkeypatch.setenv("COLUMNS", "60")
+    words = cli("bench", tmp_path / "a.npz", "--rounds", "1").out.split()
+    assert words.count("largest") == 1

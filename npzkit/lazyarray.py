@@ -7,7 +7,6 @@ they are reached the zip layer's.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -181,7 +180,7 @@ class LazyArray:
         access = self._archive._access(self._key)
         shape, dtype = self._stored(selection.shape), self.dtype
         try:
-            self._check_reach(access, selection)
+            self._check_reach(access, selection.shape)
             block = _empty(shape, dtype)
             items = block if dtype.names is None else block.view(f"V{dtype.itemsize}")
             read_block(
@@ -192,10 +191,10 @@ class LazyArray:
             raise self._archive._explain(error, self._key) from error.__cause__
         return block.T if self._header.fortran_order else block
 
-    def _check_reach(self, access: RandomAccess, selection: Selection) -> None:
+    def _check_reach(self, access: RandomAccess, shape: tuple[int, ...]) -> None:
         """Before much room is made, see that the member has the bytes for it."""
         count = self._header.dtype.itemsize
-        for length in selection.shape:
+        for length in shape:
             count *= length
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
@@ -203,7 +202,11 @@ class LazyArray:
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding no more of the others than a chunk's."""
         sample = np.empty((0,), self.dtype)[names]
-        result = np.empty(self.shape + sample.shape[1:], sample.dtype)
+        try:
+            self._check_reach(self._archive._access(self._key), self.shape)
+            result = _empty(self.shape + sample.shape[1:], sample.dtype)
+        except NpzkitError as error:
+            raise self._archive._explain(error, self._key) from error.__cause__
         for chunk in self.iter_chunks():
             result[chunk] = self[chunk][names]
         return result
@@ -243,11 +246,7 @@ class LazyArray:
         """
         if not self.size:
             return
-        starts = [
-            [slice(start, min(start + step, length)) for start in range(0, length, step)]
-            for length, step in zip(self.shape, self.chunks, strict=True)
-        ]
-        for chunk in itertools.product(*self._stored(tuple(starts))):
+        for chunk in _parts(self._stored(self.shape), self._stored(self.chunks)):
             yield self._stored(chunk)
 
     def __repr__(self) -> str:
@@ -269,6 +268,17 @@ def _names_fields(index: Any) -> bool:
     if isinstance(index, list):
         return bool(index) and all(isinstance(name, str) for name in index)
     return isinstance(index, str)
+
+
+def _parts(shape: tuple[int, ...], steps: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Yield the parts one by one: a shape that is only claimed may have any number of them."""
+    if not shape:
+        yield ()
+        return
+    for start in range(0, shape[0], steps[0]):
+        part = slice(start, min(start + steps[0], shape[0]))
+        for others in _parts(shape[1:], steps[1:]):
+            yield (part, *others)
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -380,23 +380,35 @@ def test_damage_is_said_with_path_and_key(tmp_path):
         lazy.read()
 
 
-@pytest.mark.parametrize("method", [12, 14])
-def test_claims_take_no_memory(method):
-    """An array of 64 GiB that is only claimed fails by its stream's end."""
-    start = header(f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({1 << 36},)}}")
+def claiming(method, descr, size):
+    """A lazy array of one axis, whose data a method without a bound only claims."""
+    start = header(f"{{'descr': {descr}, 'fortran_order': False, 'shape': ({size},)}}")
     raw = bz2.compress(start)
     if method == 14:
         raw = LZMA + lzma.compress(start, lzma.FORMAT_RAW, filters=[MODEL])
-    extra = struct.pack("<HHQ", 1, 8, (1 << 36) + len(start))
+    extra = struct.pack("<HHQ", 1, 8, size + len(start))
     large = {"usize": 0xFFFFFFFF}
     data = archive(
         Member("a.npy", start, method=method, raw=raw, extra=extra, local=large, central=large)
     )
-    lazy = lazily(data)
+    return lazily(data)
+
+
+@pytest.mark.parametrize("method", [12, 14])
+def test_claims_take_no_memory(method):
+    """An array of 64 GiB, or of an exbibyte, that is only claimed fails by its stream's end."""
+    lazy = claiming(method, "'|u1'", 1 << 36)
+    fields = claiming(method, "[('a', '|u1')]", 1 << 60)
     tracemalloc.start()
     for index in (np.s_[:], np.s_[::2], np.s_[-5:], 1 << 35):
         with pytest.raises(ZipFormatError):
             lazy[index]
+    for names in ("a", ["a"]):
+        with pytest.raises(ZipFormatError) as caught:
+            fields[names]
+        assert caught.value.key == "a"
+    chunks = fields.iter_chunks()
+    assert next(chunks)[0].start == 0 < next(chunks)[0].start
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100 << 20

@@ -65,6 +65,7 @@ def blocks(
     least: tuple[int, ...] | None = None,
     *,
     by_columns: bool = False,
+    size: int | None = None,
 ) -> Iterator[tuple[slice, ...]]:
     """Yield indices of parts that together are an array, in its order of storage.
 
@@ -72,7 +73,7 @@ def blocks(
     """
     if 0 in shape:
         return
-    step = block_shape(shape, itemsize, least, by_columns=by_columns)
+    step = block_shape(shape, itemsize, least, by_columns=by_columns, size=size)
     axes = _inner_first(shape, by_columns=by_columns)[::-1]
     for start in _starts(axes, shape, step):
         yield tuple(

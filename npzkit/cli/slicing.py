@@ -7,12 +7,13 @@ terminal.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from npzkit.cli.parts import blocks
 
 __all__ = ["Index", "Part", "parse_index"]
 
@@ -171,22 +172,12 @@ class Part:
         if self._is_whole and hasattr(self._source, "iter_chunks"):
             chunks = self._source.iter_chunks()
         else:
-            chunks = self._chunks()
+            chunks = blocks(
+                self.shape, self._source.dtype.itemsize, by_columns=self._fortran_order,
+                size=_CHUNK_SIZE,
+            )  # fmt: skip
         for chunk in chunks:
             yield self.read(*chunk)
-
-    def _chunks(self) -> Iterator[tuple[slice, ...]]:
-        if not self.size:
-            return
-        order = slice(None, None, -1 if self._fortran_order else 1)
-        room = max(_CHUNK_SIZE // max(self._source.dtype.itemsize, 1), 1)
-        axes: list[list[slice]] = []
-        for length in reversed(self.shape[order]):
-            step = max(min(length, room), 1)
-            room = max(room // max(length, 1), 1)
-            axes.append([slice(at, min(at + step, length)) for at in range(0, length, step)])
-        for chunk in itertools.product(*reversed(axes)):
-            yield chunk[order]
 
 
 def _field_dtype(dtype: np.dtype[Any], field: str | None) -> np.dtype[Any]:

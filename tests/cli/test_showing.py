@@ -154,6 +154,13 @@ def test_parsing_gives_an_index_or_a_valueerror(text):
 # -- what needs a word ----------------------------------------------------------
 
 
+def test_pieces_of_an_endless_array_come_one_by_one():
+    """How many pieces there will be costs no memory: a shape may only be claimed."""
+    endless = np.broadcast_to(np.int8(0), (1 << 50,))
+    part = Part(endless, parse_index("::2"))
+    assert len(next(part.pieces())) == 1 << 20
+
+
 def test_objects_are_not_unpickled_unasked(cli, fixtures):
     """Python objects need --allow-pickle, which is said; with it they are shown."""
     path = fixtures / "numpy_object.npz"

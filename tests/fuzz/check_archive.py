@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
 import zlib
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from npzkit.errors import (
     TornArchiveWarning,
     ZipFormatError,
 )
+from npzkit.trees import TREE_KEY
 from npzkit.zip import directory
 
 __all__ = ["check_archive"]
@@ -85,12 +87,43 @@ def check_archive(data: bytes, thorough: bool) -> list[str]:
                 _check_ways(npz, key, read, rows.get(key, []))
             attempt("metadata", lambda: dict(npz.metadata))
             attempt("summary", npz.summary)
+            _check_shown(npz)
+        if thorough or chosen % 4 == 1:
+            _check_tree(npz, reads)
         if thorough or chosen % 16 == 0:
             _check_path(data, reads)
         is_torn = any(category is TornArchiveWarning for _, category in opened.warned)
         # Behind a torn end, what was committed counts: np.load is asked of that.
         labels = _check_numpy(data[: npz._end_offset], npz, reads)
     return ["opened", *(["difference: torn end"] if is_torn else []), *labels]
+
+
+# -- trees, parts and tables ----------------------------------------------------
+
+
+def _check_tree(npz: npzkit.NpzFile, reads: dict[str, Result]) -> None:
+    """Arrays in parts are joined or refused; each array is in the tree once, if not joined."""
+    joined = {key: attempt(f"join {key!r}", npz.join, key) for key in reads}
+    tree = attempt("load_tree", npzkit.load_tree, npz, threads=1)
+    if tree.error is not None or TREE_KEY in npz.metadata:
+        return
+    for key, read in reads.items():
+        if not is_same(joined[key].value, read.value):
+            # An array in parts: the others of them are not in the tree.
+            return
+    count = _leaf_count(tree.value)
+    if count != len(reads):
+        raise Violation(f"load_tree has {count} arrays, and there are {len(reads)}")
+
+
+def _leaf_count(tree: Any) -> int:
+    return sum(map(_leaf_count, tree.values())) if isinstance(tree, dict) else 1
+
+
+def _check_shown(npz: npzkit.NpzFile) -> None:
+    text = attempt("as HTML", npz._repr_html_).value
+    if not html.unescape(text).isprintable():
+        raise Violation(f"HTML that controls: {text!r}"[:300])
 
 
 # -- refused ---------------------------------------------------------------
@@ -259,12 +292,14 @@ def _check_parts(key: str, lazy: Any, value: np.ndarray, has_lying_index: bool) 
     if value.dtype.names:
         indices.append(value.dtype.names[0])
     for index in indices:
+        theirs = by_numpy(lambda index=index: value[index])
         part = attempt(f"part {index} of {key!r}", lambda index=index: lazy[index])
-        if has_lying_index:
+        if has_lying_index or (part.error is not None and isinstance(theirs, BaseException)):
+            # A field may have more axes than NumPy has, with the array's.
             continue
-        if part.error is not None or not is_same(np.asarray(part.value), np.asarray(value[index])):
+        if part.error is not None or not is_same(np.asarray(part.value), np.asarray(theirs)):
             raise Violation(
-                f"part {index} of {key!r}: {shown(part.outcome)}; whole: {shown(value[index])}"
+                f"part {index} of {key!r}: {shown(part.outcome)}; whole: {shown(theirs)}"
             )
 
 

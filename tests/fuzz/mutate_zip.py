@@ -276,6 +276,19 @@ def _names(archive: Archive, rng: random.Random, others: _Others) -> None:
             record.fields["flags"] ^= 0x800
 
 
+PARTS = (
+    b'{"kind":"masked"}', b'{"kind":"masked","fill_value":[1]}', b'{"kind":"strings"}',
+    b'{"kind":"masked","fill_value":1e999}', b'{"kind":"strings","shape":[3],"missing":"nan"}',
+    b'{"kind":"strings","shape":[0,9223372036854775808]}', b"[]",
+)  # fmt: skip
+NOTES = (
+    b'{"npzkit.tree":["list",null]}', b'{"npzkit.tree":{"x":["as","list"]}}',
+    b'{"npzkit.tree":{"steps":["tuple",["as","value"],["list"]],"text":["value",1]}}',
+    b'{"npzkit.tree":{"layer":["list"],"x":{},"rate":["as","tuple"]}}',
+    b'{"npzkit.tree":' + b'{"a":' * 400 + b"[]" + b"}" * 401,
+)  # fmt: skip
+
+
 def _block(record: Record, rng: random.Random) -> bytes:
     """Return a block of an extra field that npzkit looks at, right or wrong."""
     f = record.fields
@@ -290,7 +303,8 @@ def _block(record: Record, rng: random.Random) -> bytes:
         return struct.pack("<HH", 0x7075, len(payload)) + payload
     if kind == 2:
         pairs = rng.choice(
-            ((b"unit", b"m"), (b"npzkit.dtype", b"bfloat16"), (b"npzkit.dtype", b"float8_e5m2"), (b"a", b"[1,2"), (b"", b""))
+            ((b"unit", b"m"), (b"npzkit.dtype", b"bfloat16"), (b"npzkit.dtype", b"float8_e5m2"), (b"a", b"[1,2"), (b"", b""),
+             (b"npzkit.parts", rng.choice(PARTS)))
         )  # fmt: skip
         payload = b"KeyValuePairs" + bytes([rng.choice((1, 1, 1, 0, 2))])
         payload += b"".join(struct.pack("<H", len(text)) + text for text in pairs)
@@ -454,7 +468,7 @@ def _ends(archive: Archive, rng: random.Random, others: _Others) -> None:
     elif kind == 3:
         archive.end.comment = rng.choice(
             (b"", b"{}", b'{"a": 1}', b'{"a": ', b"{" * 50, b'{"a": NaN}', b"\xff\xfe{", b'{"a":' * 40, b"[1]",
-             b"PK\5\6" + bytes(18), b"PK\5\6" * 8)
+             b"PK\5\6" + bytes(18), b"PK\5\6" * 8, *NOTES)
         )  # fmt: skip
     elif kind == 4:
         archive.end.comment = mutate_bytes(archive.end.comment, rng)

@@ -57,6 +57,22 @@ def _own(**options: object) -> bytes:
     return stream.getvalue()
 
 
+def _nested() -> bytes:
+    """A tree of lists, dicts and values, with arrays in parts."""
+    strings = np.array(["ä", "", None], np.dtypes.StringDType(na_object=None))
+    tree = {
+        "layer": {"w": np.eye(2), "name": "dense", "none": {}},
+        "steps": [None, (np.arange(2), 1.5)],
+        "rate": 0.5,
+        "names": ("a", "b"),
+        "masked": np.ma.array([1.5, 2], mask=[0, 1], fill_value=-1),
+        "text": strings,
+    }
+    stream = io.BytesIO()
+    npzkit.save(stream, tree, masked="split", strings="split")
+    return stream.getvalue()
+
+
 class _Pipe:
     """A stream that cannot seek, so that zipfile writes descriptors."""
 
@@ -148,6 +164,7 @@ def archive_seeds() -> list[bytes]:
     own = [_own(), _own(compression="deflated"), _own(metadata={"a": [1, None, "ä"]})]
     return [
         *own,
+        _nested(),
         *_by_zipfile(),
         *_appended(),
         *_indexed(),

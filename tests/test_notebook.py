@@ -90,8 +90,18 @@ def test_large_archives_are_shown_in_part():
     npz = archive({str(i): np.arange(2) for i in range(1000)})
     text = npz._repr_html_()
     assert len(Table(text).rows) == 101
+    assert "are shown" in archive({str(i): np.arange(2) for i in range(101)})._repr_html_()
+    assert "are shown" not in archive({str(i): np.arange(2) for i in range(100)})._repr_html_()
     assert "1,000 members" in text
     assert "the first 100 are shown" in text
+
+
+def test_metadata_and_attributes_are_shown_in_part():
+    """A hundred of them are shown, and of each one two hundred characters."""
+    npz = archive({}, metadata={str(i): "x" * 205 for i in range(250)})
+    table = Table(npz._repr_html_())
+    assert "99: " + "x" * 197 + "..." in table.texts
+    assert not any(text.startswith("100:") for text in table.texts)
 
 
 def test_what_cannot_be_read_is_shown_too(fixtures):

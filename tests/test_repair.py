@@ -16,6 +16,7 @@ import zipfile
 import zlib
 
 import npzkit
+import npzkit.disk
 import numpy as np
 import pytest
 from forge import Member, archive, chunked, npy, sozip
@@ -824,6 +825,44 @@ def test_the_report_goes_through_json_and_is_printed(paths):
         f"{paths[1]}: 12 members kept",
         "the directory was lost: members were found by their own headers",
     ]
+
+
+def test_replaced_members_stand_where_they_were_found(paths):
+    """Of two members of one key the later one is kept, behind what lies between them."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.arange(3), "y": np.arange(4)})
+    with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+        w.add("x", np.arange(5), overwrite=True)
+    data = stream.getvalue()
+    # Without the end record the first commit counts; without any, no directory does.
+    torn = data[:-10]
+    for damaged, options in ((torn, {"uncommitted": True}), (torn.replace(b"PK\5\6", b"    "), {})):
+        report, arrays = mend(paths, damaged, **options)
+        assert report.kept == ("y", "x")
+        assert len(arrays["x"]) == 5
+    report, arrays = mend(paths, torn)
+    assert (report.kept, len(arrays["x"])) == (("x", "y"), 3)
+
+
+def test_rows_behind_the_last_commit_are_not_called_whole(paths):
+    """An array that was cut short in an append is neither kept nor told of as sound."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.arange(3)})
+    with npzkit.NpzWriter(stream, "a") as w:
+        w["y"] = np.arange(10_000)
+    report, arrays = mend(paths, stream.getvalue()[:20_000], partial=True)
+    assert list(arrays) == ["x"]
+    assert not any("whole" in lost.what for lost in report.lost)
+
+
+def test_what_is_cut_off_is_gone_from_the_disk_too(paths, monkeypatch):
+    """Without a file to write to, the cut is synced: a crash does not bring the torn end back."""
+    path, _ = paths
+    path.write_bytes(GOOD + b"torn")
+    synced = []
+    monkeypatch.setattr(npzkit.disk.File, "sync", lambda file: synced.append(file.size))
+    npzkit.repair(path)
+    assert synced == [len(GOOD)]
 
 
 def test_progress_is_told(paths):

@@ -64,7 +64,6 @@ def add(
     """
     check_level(compression, level)
     options = table_options(delimiter, header)
-    os.stat(file)
     found = find_inputs(inputs)
     with (
         progress("add") as tell,

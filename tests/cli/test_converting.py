@@ -559,6 +559,22 @@ def test_files_that_are_something_else(cli, here, suffix, content):
     assert os.listdir() == [f"a.{suffix}"]
 
 
+def test_attributes_that_only_a_text_of_json_holds(cli, here):
+    """Text with NUL, which HDF5 would cut, comes back; names of npzkit's own are not taken."""
+    with npzkit.NpzWriter("a.npz") as w:
+        w.add("x", np.arange(2), attrs={"nul": "a\0b", "deep": {"a": None}})
+    assert cli("convert", "a.npz", "a.h5").code == 0
+    assert cli("convert", "a.h5", "b.npz").code == 0
+    with npzkit.open("b.npz") as npz:
+        assert npz.info("x").attrs == {"nul": "a\0b", "deep": {"a": None}}
+    with h5py.File("a.h5", "a") as file:
+        file["x"].attrs["npzkit.json"] = '{"npzkit.parts": {"kind": "masked"}, "y": 1}'
+    assert cli("convert", "a.h5", "c.npz").code == 0
+    with npzkit.open("c.npz") as npz:
+        assert npz.info("x").attrs == {"y": 1}
+        assert npz.join("x").tolist() == [0, 1]
+
+
 def test_safetensors_that_lie(cli, here):
     """Places beyond the file, and headers that claim gigabytes, are refused."""
     for header in (

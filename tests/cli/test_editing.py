@@ -127,3 +127,22 @@ def test_keys_do_not_control_the_terminal(cli, archive):
         result = cli(*command)
         assert result.code in (1, 2)
         assert "\x1b" not in result.err
+
+
+def test_large_arrays_are_added_in_parts(cli, archive, monkeypatch):
+    """A large one is compressed, and replaces another, as a small one does."""
+    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 16)
+    assert cli("add", "a.npz", "z.npy", "-c", "deflated").code == 0
+    np.save("z.npy", np.arange(7.0))
+    assert cli("add", "a.npz", "z.npy").code == 2
+    assert cli("add", "a.npz", "z.npy", "-c", "deflated", "--overwrite").code == 0
+    assert content()["z"] == [0, 1, 2, 3, 4, 5, 6]
+    with npzkit.open("a.npz") as npz:
+        assert npz.info("z").method == "deflated"
+
+
+def test_the_same_name_is_no_change(cli, archive):
+    """An array may be given the key that it has."""
+    before = content()
+    assert cli("mv", "a.npz", "x", "x").code == 0
+    assert content() == before

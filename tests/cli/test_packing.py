@@ -110,6 +110,7 @@ def test_folders(cli, here):
     np.save("in/deep/a.npy", np.ones(3))
     np.save("in/.git/c.npy", np.ones(4))
     (here / "in/t.csv").write_text("1,2\n3,4\n")
+    np.save("in/.hidden.npy", np.ones(4))
     (here / "in/README.txt").write_text("not a table\n")
     result = cli("pack", "a.npz", "pre=in")
     assert result.code == 0
@@ -130,9 +131,10 @@ def test_a_folder_is_not_left_by_its_links(cli, here):
     os.symlink(here / "secret.npy", "in/x.npy")
     os.symlink(here / "outside", "in/folder")
     os.symlink("mine.npy", "in/same.npy")
+    os.symlink("none.npy", "in/nothing.npy")
     result = cli("pack", "a.npz", "in")
     assert result.code == 0
-    assert "x.npy" in result.err
+    assert "passed over 3 entries that are no arrays: folder, nothing.npy, x.npy" in result.err
     with npzkit.open("a.npz") as npz:
         assert npz.files == ["mine", "same"]
 
@@ -292,6 +294,29 @@ def test_names_that_would_be_one_file(cli, here, names):
     with npzkit.open("a.npz") as npz:
         keys = npz.files
     assert cli("extract", "a.npz", keys[0], "-d", "out").code == 0
+
+
+def test_a_folder_in_the_way_of_a_file(cli, here):
+    """No folder is replaced, and nothing is written where one is in the way."""
+    npzkit.save("a.npz", {"x": [1], "y": [2]})
+    (here / "y.npy").mkdir()
+    result = cli("extract", "a.npz", "--force")
+    assert result.code == 2
+    assert "is a folder" in result.err
+    assert sorted(os.listdir()) == ["a.npz", "y.npy"]
+
+
+def test_large_arrays_through_a_pipe(here):
+    """A pipe takes large arrays too, though nothing in it is patched."""
+    np.save("x.npy", np.arange(1000))
+    code = "import npzkit.cli.parts as p; p.PART_SIZE = 100; from npzkit.cli.commands import run; "
+    packed = subprocess.run(
+        [sys.executable, "-c", code + "run(['pack', '-', 'x.npy'])"],
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert packed.stderr == b""
+    with npzkit.open(packed.stdout) as npz:
+        assert npz["x"].tolist() == list(range(1000))
 
 
 def test_no_file_is_replaced_unasked(cli, here):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
 import signal
@@ -671,3 +672,52 @@ def test_a_flush_between_two_attempts_of_an_append(path):
         mapped[8] = 88
         mapped.flush()
         assert is_sound(path)
+
+
+@posix
+def test_a_reader_that_looks_does_not_turn_a_writer_away(path, monkeypatch):
+    """A lock held for a moment, by whoever looks for a writer, is waited for without a timeout."""
+    import fcntl
+
+    with path.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        waited = []
+
+        def sleep(seconds):
+            waited.append(seconds)
+            fcntl.flock(reader, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(npzkit.locking.time, "sleep", sleep)
+        with npzkit.NpzWriter(path, "a") as w:
+            w["new"] = np.arange(3)
+    assert len(waited) == 1
+
+
+@posix
+def test_a_lock_ends_with_its_object(path):
+    """A lock that nobody has any more is let go, and its file closed."""
+    lock = npzkit.locking.lock_path(str(path), 0.0)
+    descriptor = lock.descriptor
+    del lock
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)
+
+
+@posix
+def test_where_the_system_has_no_locks_nobody_has_one(path, monkeypatch):
+    """On a share without locks archives are written and read; another error is one."""
+
+    def failing(code):
+        def flock(*_):
+            raise OSError(code, os.strerror(code))
+
+        return flock
+
+    monkeypatch.setattr("npzkit.locking.fcntl.flock", failing(errno.ENOLCK))
+    with npzkit.NpzWriter(path, "a") as w:
+        w["new"] = np.arange(3)
+    with path.open("rb") as file:
+        assert not npzkit.locking.is_locked(file.fileno())
+    monkeypatch.setattr("npzkit.locking.fcntl.flock", failing(errno.EIO))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        npzkit.NpzWriter(path, "a")

@@ -148,6 +148,15 @@ def test_repack_takes_options(tmp_path, monkeypatch):
     assert synced == [str(tmp_path)]
 
 
+def test_a_file_may_be_called_like_an_option(tmp_path):
+    """Behind -- all are names, --debug too."""
+    npzkit.save(tmp_path / "--debug", {"x": np.arange(3)})
+    command = [sys.executable, "-m", "npzkit", "ls", "--", "--debug"]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "int64" in found.stdout
+
+
 def test_paths_do_not_control_the_terminal(tmp_path):
     """A file of any name, which a shell may have completed, is named on one plain line."""
     path, other = str(tmp_path / "a\x1b[31m.npz"), str(tmp_path / "b\x1b[2J\n.npz")

@@ -31,7 +31,9 @@ def completed(process, *words):
         "COMP_WORDS": " ".join(["npzkit", *words]),
         "COMP_CWORD": str(len(words)),
     }
-    return [line.split(",", 1)[1] for line in process(env=env).out.splitlines() if line]
+    result = process(env=env)
+    assert result.err == ""
+    return [line.split(",", 1)[1] for line in result.out.splitlines() if line]
 
 
 def test_commands_options_and_keys_are_completed(process, tmp_path):

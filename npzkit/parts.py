@@ -21,7 +21,6 @@ OnParts = Literal["refuse", "split"]
 
 PARTS_ATTRIBUTE = "npzkit.parts"
 _MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
-_MAX_DIMENSIONS = 64
 
 
 class Part(NamedTuple):
@@ -176,7 +175,7 @@ def _join_strings(
 ) -> np.ndarray[Any, Any]:
     shape: Any = parts.get("shape")
     is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    _check(is_shape and len(shape) <= _MAX_DIMENSIONS, key, f"the shape {shape!r}"[:80], "sizes")
+    _check(is_shape, key, f"the shape {shape!r}"[:80], "sizes")
     count = math.prod(shape)
     _check_array(data, (data.size,), np.uint8, key)
     _check_array(offsets, (count + 1,), np.int64, key + _OFFSETS)
@@ -202,7 +201,7 @@ def _join_strings(
     try:
         return np.array(items, dtype).reshape(shape)
     except ValueError:
-        # No items, and other axes longer than NumPy's can be.
+        # More axes than NumPy has, or no items and axes longer than its own can be.
         _check(False, key, f"the shape {shape!r}"[:80], "sizes")
         raise
 

@@ -102,7 +102,7 @@ class _Flattening:
                 )
             note = self._value(value, prefix + name, around)
             if note is not None:
-                notes[name] = note
+                _add_note(notes, name, note)
         return notes if notes or (prefix and not tree) else None
 
     def _value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
@@ -129,6 +129,19 @@ class _Flattening:
             raise ValueError(f"two arrays of the tree have the key {key!r}")
         self._arrays[key] = array
         return note
+
+
+def _add_note(notes: dict[str, Any], name: str, note: Any) -> None:
+    """Put a note where arrays of this name are found: a slash in it parts it."""
+    first, _, rest = name.partition("/")
+    if not rest:
+        inner = notes.get(first)
+        both = isinstance(inner, dict) and isinstance(note, dict)
+        notes[first] = {**inner, **note} if both else note
+        return
+    inner = notes.setdefault(first, {})
+    if isinstance(inner, dict):
+        _add_note(inner, rest, note)
 
 
 def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...]:

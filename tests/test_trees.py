@@ -293,3 +293,13 @@ def test_deep_notes_and_keys_are_refused():
     stream = saved({"/".join("a" * 300): np.eye(2)})
     with pytest.raises(LimitExceededError, match="parts"):
         npzkit.load_tree(stream)
+
+
+def test_slashes_in_names_part_them():
+    """A name with a slash is two: what is under it comes back under both."""
+    tree = {"x/y": [np.arange(2), None], "x": {"z": (1, np.arange(3))}, "n/m": {"k": "text"}}
+    expected = {
+        "x": {"y": [np.arange(2), None], "z": (1, np.arange(3))},
+        "n": {"m": {"k": "text"}},
+    }
+    assert is_same(npzkit.load_tree(saved(tree)), expected)

@@ -93,7 +93,7 @@ class _Flattening:
 
     def mapping(self, tree: Mapping[str, Any], prefix: str, around: tuple[int, ...]) -> Any:
         around = _within(tree, around, prefix)
-        notes = {}
+        notes: dict[str, Any] = {}
         for name, value in tree.items():
             if not isinstance(name, str):
                 raise TypeError(
@@ -134,13 +134,11 @@ class _Flattening:
 def _add_note(notes: dict[str, Any], name: str, note: Any) -> None:
     """Put a note where arrays of this name are found: a slash in it parts it."""
     first, _, rest = name.partition("/")
-    if not rest:
-        inner = notes.get(first)
-        both = isinstance(inner, dict) and isinstance(note, dict)
-        notes[first] = {**inner, **note} if both else note
-        return
     inner = notes.setdefault(first, {})
-    if isinstance(inner, dict):
+    if not rest:
+        is_more = isinstance(inner, dict) and isinstance(note, dict)
+        notes[first] = inner | note if is_more else note
+    elif isinstance(inner, dict):
         _add_note(inner, rest, note)
 
 

@@ -416,6 +416,7 @@ def test_damaged_attributes_cost_no_data(paths, is_lost):
     data = archive(Member("x.npy", npy(np.eye(3)), extra=extra[:-1]))
     report, arrays = mend(paths, data)
     check_all(arrays, {"x": np.eye(3)})
+    assert "attributes" in report.lost[0].what
 
 
 def test_two_names_of_a_member_cost_no_data(paths):

@@ -159,8 +159,8 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     try:
         extra = foreign_extra(header.extra, *dropped)
     except ZipFormatError:
-        # The data may be sound all the same.
-        extra = b""
+        # The data may be sound all the same: what is left of the field is said by who keeps it.
+        extra = header.extra
     start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     entry = Entry(
         name, header.name, header.flags, header.method, header.crc32, sizes[1], sizes[0], offset,

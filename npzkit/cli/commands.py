@@ -24,7 +24,7 @@ _WHERE = {
     "demo": "touring",
     "diff": "comparing",
     "extract": "packing",
-    "info": "listing",
+    "info": "describing",
     "ls": "listing",
     "mv": "editing",
     "pack": "packing",

@@ -1,22 +1,20 @@
-"""The commands that tell what is in an archive without reading an array: ls, tree, info."""
+"""The commands that list what is in an archive without reading an array: ls and tree."""
 
 from __future__ import annotations
 
 import fnmatch
-import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 import npzkit
+from npzkit.cli.members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     archive_argument,
     as_text,
     dtype_text,
     info_dict,
-    key_argument,
     opened,
     shape_text,
 )
@@ -25,42 +23,22 @@ from npzkit.cli.output import (
     colour,
     format_ratio,
     format_size,
-    in_a_line,
     json_option,
-    print_fields,
     print_json,
     print_table,
     printable,
     report_error,
 )
 
-__all__ = ["info", "ls", "tree"]
+__all__ = ["ls", "tree"]
 
 _METADATA_LENGTH = 500
 """Characters of metadata shown by ls without -l."""
 
 
-class _Member(NamedTuple):
-    """A key, and what is known of it, or what is wrong with it."""
-
-    key: str
-    info: npzkit.ArrayInfo | None
-    error: str
-
-
-def _members(npz: npzkit.NpzFile, keys: Iterable[str]) -> Iterator[_Member]:
-    for key in keys:
-        try:
-            yield _Member(key, npz.info(key), "")
-        except npzkit.errors.StaleArchiveError:
-            raise
-        except npzkit.NpzkitError as error:
-            yield _Member(key, None, in_a_line(str(error)))
-
-
 # -- ls -----------------------------------------------------------------------
 
-_ORDERS: Mapping[str, Callable[[_Member], Any]] = {
+_ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "key": lambda member: member.key,
     "size": lambda member: -member.info.nbytes if member.info else 0,
     "ratio": lambda member: (
@@ -116,32 +94,25 @@ def ls(
         is_first = False
         if bad_count:
             code = max(code, 1)
-            _tell_unreadable(bad_count, members)
+            tell_unreadable(bad_count, members)
     if as_json:
         print_json(archives)
     context.exit(code)
 
 
-def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[_Member]:
+def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
     """Return the members that --glob asks for, in the order of --sort."""
     keys = [
         key for key in npz
         if not patterns or any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
     ]  # fmt: skip
-    members = list(_members(npz, keys))
+    members = list(members_of(npz, keys))
     if sort is not None:
         members.sort(key=_ORDERS[sort])
     return members
 
 
-def _tell_unreadable(count: int, members: Sequence[_Member]) -> None:
-    """Say what is wrong with one member, or how to find out about many."""
-    first = next(member.error for member in members if member.info is None)
-    text = first if count == 1 else f"{count} members cannot be read, the first: {first}"
-    click.echo(f"npzkit: {text}", err=True)
-
-
-def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[_Member]) -> dict[str, Any]:
+def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, Any]:
     return {
         "path": file,
         "metadata": dict(npz.metadata),
@@ -170,7 +141,7 @@ _LONG_COLUMNS: list[str | tuple[str, str]] = [
 ]
 
 
-def _print_members(npz: npzkit.NpzFile, members: Sequence[_Member], is_long: bool) -> None:
+def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool) -> None:
     columns = [*_COLUMNS, *(_LONG_COLUMNS if is_long else [])]
     if members:
         print_table(columns, [_row(member, is_long) for member in members])
@@ -182,7 +153,7 @@ def _print_members(npz: npzkit.NpzFile, members: Sequence[_Member], is_long: boo
         click.echo(f"metadata: {text}")
 
 
-def _row(member: _Member, is_long: bool) -> list[str]:
+def _row(member: Member, is_long: bool) -> list[str]:
     info = member.info
     if info is None:
         count = len(_COLUMNS) + (len(_LONG_COLUMNS) if is_long else 0)
@@ -206,7 +177,7 @@ def _marks(info: npzkit.ArrayInfo) -> str:
     return "".join(mark if is_set else "-" for mark, is_set in marks)
 
 
-def _totals(members: Sequence[_Member], all_count: int) -> str:
+def _totals(members: Sequence[Member], all_count: int) -> str:
     infos = [member.info for member in members if member.info]
     size = sum(info.nbytes for info in infos)
     compressed_size = sum(info.compressed_size for info in infos)
@@ -226,7 +197,7 @@ class _Folder:
 
     def __init__(self) -> None:
         self.folders: dict[str, _Folder] = {}
-        self.members: list[tuple[str, _Member]] = []
+        self.members: list[tuple[str, Member]] = []
         self.size = 0
         self.count = 0
 
@@ -243,7 +214,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
     Example: npzkit tree model.npz
     """
     with opened(file) as npz:
-        members = list(_members(npz, npz))
+        members = list(members_of(npz, npz))
     root = _grow(members)
     if as_json:
         print_json({"path": file, **_as_dict(root)})
@@ -255,11 +226,11 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
             click.echo("\n".join(lines))
     bad_count = sum(member.info is None for member in members)
     if bad_count:
-        _tell_unreadable(bad_count, members)
+        tell_unreadable(bad_count, members)
     click.get_current_context().exit(1 if bad_count else 0)
 
 
-def _grow(members: Iterable[_Member]) -> _Folder:
+def _grow(members: Iterable[Member]) -> _Folder:
     root = _Folder()
     for member in members:
         *parts, name = member.key.split("/")
@@ -290,7 +261,7 @@ def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
             continue
         name, thing, is_last = child
         lead = indent + (last if is_last else fork)
-        if isinstance(thing, _Member):
+        if isinstance(thing, Member):
             yield lead + _leaf(name, thing)
             continue
         while not thing.members and len(thing.folders) == 1:
@@ -303,15 +274,15 @@ def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
             stack.append((iter(_children(thing)), inner_indent, level + 1))
 
 
-def _children(folder: _Folder) -> list[tuple[str, _Folder | _Member, bool]]:
+def _children(folder: _Folder) -> list[tuple[str, _Folder | Member, bool]]:
     """Return names and what they are, and whether each is the last one."""
     # A name that is empty is the entry of the folder itself.
     named = [(name, member) for name, member in folder.members if name or member.info is None]
-    things: list[tuple[str, _Folder | _Member]] = [*folder.folders.items(), *named]
+    things: list[tuple[str, _Folder | Member]] = [*folder.folders.items(), *named]
     return [(name, thing, place == len(things)) for place, (name, thing) in enumerate(things, 1)]
 
 
-def _leaf(name: str, member: _Member) -> str:
+def _leaf(name: str, member: Member) -> str:
     if member.info is None:
         return f"{printable(name)}  unreadable"
     info = member.info
@@ -334,198 +305,3 @@ def _as_dict(root: _Folder) -> dict[str, Any]:
             target["folders"][name] = {}
             stack.append((inner, target["folders"][name]))
     return found
-
-
-# -- info ---------------------------------------------------------------------
-
-
-@click.command()
-@archive_argument
-@key_argument(required=False)
-@json_option
-def info(file: str, key: str | None, as_json: bool) -> None:
-    """Tell all that is known of FILE, or of its array KEY.
-
-    Only headers are read.
-
-    Example: npzkit info model.npz weights
-    """
-    bad: list[_Member] = []
-    with opened(file) as npz:
-        if key is None:
-            members = list(_members(npz, npz))
-            bad = [member for member in members if member.info is None]
-            found = _archive_facts(npz, members)
-            fields = _archive_fields(found)
-        else:
-            found = _member_facts(npz, key)
-            fields = _member_fields(found)
-    if as_json:
-        print_json(found)
-    else:
-        print_fields([(f"{name}:", text) for name, text in fields if text])
-    if bad:
-        _tell_unreadable(len(bad), bad)
-    click.get_current_context().exit(1 if bad else 0)
-
-
-_COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {
-    "aligned": lambda info: info.aligned,
-    "seekable": lambda info: info.seekable,
-    "mappable": lambda info: info.why_not_mappable is None,
-    "python_objects": lambda info: info.dtype is not None and info.dtype.hasobject,
-    "not_arrays": lambda info: info.dtype is None,
-}
-
-
-def _archive_facts(npz: npzkit.NpzFile, members: Sequence[_Member]) -> dict[str, Any]:
-    archive = npz.archive_info()
-    infos = [member.info for member in members if member.info]
-    return {
-        **archive._asdict(),
-        "comment": archive.comment.decode("utf-8", "backslashreplace"),
-        "metadata": dict(npz.metadata),
-        "nbytes": sum(info.nbytes for info in infos),
-        "compressed_size": sum(info.compressed_size for info in infos),
-        "methods": dict(Counter(info.method for info in infos)),
-        "counts": {name: sum(map(is_so, infos)) for name, is_so in _COUNTS.items()},
-        "unreadable": [member.key for member in members if member.info is None],
-        "made_by": dict(Counter(map(_producer, _zip_members(npz))).most_common(10)),
-    }
-
-
-def _archive_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    size, compressed_size = found["nbytes"], found["compressed_size"]
-    bad, metadata = found["unreadable"], found["metadata"]
-    return [
-        ("path", printable(found["path"] or "-")),
-        ("size", _size_text(found["size"])),
-        ("members", f"{found['member_count']:,}"),
-        ("arrays take", _size_text(size)),
-        ("in the file", f"{compressed_size:,} bytes, {format_ratio(compressed_size, size)}"),
-        ("methods", ", ".join(f"{count:,} {name}" for name, count in found["methods"].items())),
-        *[
-            (name.replace("_", " "), f"{count:,}" if count else "")
-            for name, count in found["counts"].items()
-        ],
-        ("unreadable", ", ".join(map(printable, bad[:10])) + (" ..." if len(bad) > 10 else "")),
-        ("begins at byte", f"{found['start_offset']:,}" if found["start_offset"] else ""),
-        ("directory at", f"byte {found['directory_offset']:,}"),
-        ("directory", _size_text(found["directory_size"])),
-        ("dead space", _size_text(found["dead_size"])),
-        ("behind the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
-        ("made by", "; ".join(found["made_by"])),
-        ("metadata", as_text(metadata) if metadata else ""),
-        ("comment", "" if metadata else printable(found["comment"])),
-    ]
-
-
-def _size_text(size: int) -> str:
-    return f"{size:,} bytes" + (f" ({format_size(size)})" if size >= 1024 else "")
-
-
-def _member_facts(npz: npzkit.NpzFile, key: str) -> dict[str, Any]:
-    info = npz.info(key)
-    facts = info_dict(info) | {"why_not_mappable": info.why_not_mappable, "chunks": None}
-    if info.dtype is not None and not info.dtype.hasobject:
-        facts["chunks"] = npz.lazy(key).chunks
-    entries = [entry for entry in _zip_members(npz) if entry.filename == info.member]
-    return facts | {"zip": _zip_facts(entries[-1]) if entries else {}}
-
-
-def _zip_facts(entry: zipfile.ZipInfo) -> dict[str, Any]:
-    """Return what a member's entry says of whoever made it."""
-    traits = [text for bit, text in _FLAGS.items() if entry.flag_bits & bit]
-    if entry.extract_version >= _ZIP64_VERSION and entry.file_size < _ZIP64_SIZE:
-        traits.append("zip64 without need, as np.savez writes")
-    return {
-        "header_offset": entry.header_offset,
-        "uncompressed_size": entry.file_size,
-        "made_by": _producer(entry),
-        "date": "{:04}-{:02}-{:02} {:02}:{:02}:{:02}".format(*entry.date_time),
-        "mode": oct((entry.external_attr >> 16) & 0o7777),
-        "traits": traits,
-        "extra_fields": _extra_names(entry.extra),
-    }
-
-
-def _member_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
-    size, compressed_size, zipped = found["nbytes"], found["compressed_size"], found["zip"]
-    why, has_data = found["why_not_mappable"], found["chunks"] is not None
-    fields = [
-        ("key", printable(found["key"])),
-        ("member", printable(found["member"])),
-        ("shape", shape_text(found["shape"])),
-        ("dtype", found["dtype"] or "none: not an array"),
-        ("order", _ORDERS_TEXT[found["fortran_order"]]),
-        ("size", _size_text(size)),
-        ("in the file", f"{_size_text(compressed_size)}, {format_ratio(compressed_size, size)}"),
-        ("method", found["method"]),
-        ("CRC-32", f"{found['crc32']:08x}"),
-        ("data at", f"byte {found['data_offset']:,}"),
-        ("aligned", "yes, to 64 bytes" if found["aligned"] else "no"),
-        ("seekable", _seekable_text(found)),
-        ("mappable", "yes" if why is None else f"no: {why}"),
-        ("chunks", shape_text(found["chunks"]) if has_data else ""),
-        ("attributes", as_text(found["attrs"]) if found["attrs"] else ""),
-    ]
-    if zipped:
-        header_size = zipped["uncompressed_size"] - size
-        fields += [
-            ("header at", f"byte {zipped['header_offset']:,}"),
-            ("NPY header", _size_text(header_size) if has_data else ""),
-            ("made by", zipped["made_by"]),
-            ("written", zipped["date"]),
-            ("mode", zipped["mode"]),
-            ("traits", ", ".join(zipped["traits"])),
-            ("extra fields", ", ".join(zipped["extra_fields"])),
-        ]
-    return fields
-
-
-_ORDERS_TEXT = {None: "", False: "C, by rows", True: "Fortran, by columns"}
-
-
-def _seekable_text(found: Mapping[str, Any]) -> str:
-    if found["chunks"] is None:
-        return "no"
-    if found["seekable"]:
-        return "yes" if found["method"] == "stored" else "yes, by its seek index"
-    return "no: a part costs what lies before it; see npzkit repack"
-
-
-# -- what zipfile tells ---------------------------------------------------------
-
-_ZIP64_VERSION, _ZIP64_SIZE = 45, 0xFFFFFFFF
-_SYSTEMS = {0: "MS-DOS", 3: "Unix", 7: "Macintosh", 10: "Windows", 11: "MVS", 14: "VFAT",
-            19: "macOS"}  # fmt: skip
-"""Section 4.4.2 of APPNOTE.TXT, as far as they are met."""
-_FLAGS = {1: "encrypted", 8: "sizes behind the data", 0x800: "name in UTF-8"}
-_EXTRA_NAMES = {
-    0x0001: "zip64", 0x000A: "NTFS", 0x5455: "time", 0x564B: "attributes",
-    0x7075: "Unicode path", 0x7875: "owner", 0xCAFE: "jar", 0xD935: "alignment",
-}  # fmt: skip
-
-
-def _zip_members(npz: npzkit.NpzFile) -> list[zipfile.ZipInfo]:
-    """Return what zipfile tells of the members; nothing where it cannot read them."""
-    try:
-        return npz.zip.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError):
-        return []
-
-
-def _producer(member: zipfile.ZipInfo) -> str:
-    system = _SYSTEMS.get(member.create_system, f"system {member.create_system}")
-    return f"{system}, zip {member.create_version / 10}"
-
-
-def _extra_names(extra: bytes) -> list[str]:
-    """Name the blocks of an entry's extra field."""
-    blocks, place = [], 0
-    while place + 4 <= len(extra):
-        identifier = int.from_bytes(extra[place : place + 2], "little")
-        size = int.from_bytes(extra[place + 2 : place + 4], "little")
-        blocks.append(f"{_EXTRA_NAMES.get(identifier, hex(identifier))} ({size} bytes)")
-        place += 4 + size
-    return blocks

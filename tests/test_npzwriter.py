@@ -628,7 +628,9 @@ def test_a_killed_process_leaves_the_old_file(number, tmp_path):
     npzkit.save(path, {"old": np.arange(3)})
     before = path.read_bytes()
     code = (
-        "import sys, time, npzkit, numpy as np\n"
+        "import signal, sys, time, npzkit, numpy as np\n"
+        # A shell starts what runs in the background with SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "with npzkit.NpzWriter(sys.argv[1]) as w:\n"
         "    w['a'] = np.zeros(1_000_000)\n"
         "    print('ready', flush=True)\n"

@@ -7,6 +7,7 @@ they are reached the zip layer's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -109,10 +110,7 @@ class LazyArray:
 
     @property
     def size(self) -> int:
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -193,9 +191,7 @@ class LazyArray:
 
     def _check_reach(self, access: RandomAccess, shape: tuple[int, ...]) -> None:
         """Before much room is made, see that the member has the bytes for it."""
-        count = self._header.dtype.itemsize
-        for length in shape:
-            count *= length
+        count = math.prod(shape) * self._header.dtype.itemsize
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
 

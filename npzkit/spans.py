@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.format.header import MAX_DIMENSIONS
 from npzkit.selection import Positions
 from npzkit.zip.random_access import RandomAccess
 
@@ -18,8 +19,6 @@ __all__ = ["read_block"]
 
 _SPAN_SIZE = 1 << 22
 """Bytes read at a time where only part of them is wanted."""
-_MAX_DIMENSIONS = 64
-"""Of an array, in numpy."""
 
 
 class _Axis(NamedTuple):
@@ -74,7 +73,7 @@ def read_block(
     """
     if block.nbytes == 0:
         return
-    if block.ndim == _MAX_DIMENSIONS:
+    if block.ndim == MAX_DIMENSIONS:
         # One more comes around them. So many have some of length 1, or more bytes than there are.
         kept = [i for i, size in enumerate(shape) if size != 1 or len(positions[i]) != 1]
         shape, positions = [shape[i] for i in kept], [positions[i] for i in kept]

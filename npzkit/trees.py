@@ -111,16 +111,16 @@ class _Flattening:
         is_top = len(around) == 1
         if isinstance(value, (list, tuple)):
             kind = "tuple" if isinstance(value, tuple) else "list"
-            if is_top and _keeps(value):
-                return self._array(np.asarray(value), key, ["as", kind])
+            if is_top and (array := _exact_array(value)) is not None:
+                return self._array(array, key, ["as", kind])
             around = _within(value, around, key)
             items = [self._value(item, f"{key}/{i}", around) for i, item in enumerate(value)]
             return [kind, *items]
         if value is None:
             return ["value", None]
         if isinstance(value, _PLAIN) and not isinstance(value, np.generic):
-            if is_top and _keeps(value):
-                return self._array(np.asarray(value), key, ["as", "value"])
+            if is_top and (array := _exact_array(value)) is not None:
+                return self._array(array, key, ["as", "value"])
             return ["value", value]
         return self._array(value, key, None)
 
@@ -152,18 +152,18 @@ def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...
     return (*around, id(node))
 
 
-def _keeps(value: Any) -> bool:
-    """Whether NumPy's array of a number, a string or a list of them gives it back."""
+def _exact_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """Return NumPy's array of a number, a string or a list of them, where it gives that back."""
     if isinstance(value, (list, tuple)) and _holds_more(value):
-        return False
+        return None
     try:
         array = np.asarray(value)
     except (ValueError, OverflowError):
-        return False
-    found = array.tolist()
+        return None
     if array.dtype == object:
-        return False
-    return _is_same(tuple(found) if isinstance(value, tuple) else found, value)
+        return None
+    found = array.tolist()
+    return array if _is_same(tuple(found) if isinstance(value, tuple) else found, value) else None
 
 
 def _is_same(one: Any, other: Any) -> bool:

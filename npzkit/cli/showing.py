@@ -174,10 +174,7 @@ def _text(part: Part) -> str:
 
 
 def _corners_size(part: Part, edge: int) -> int:
-    size = 1
-    for length in part.shape:
-        size *= min(length, 2 * edge + 1)
-    return size
+    return math.prod(min(length, 2 * edge + 1) for length in part.shape)
 
 
 def _corners(part: Part, edge: int) -> np.ndarray[Any, Any]:

@@ -7,6 +7,7 @@ terminal.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -148,10 +149,7 @@ class Part:
     @property
     def size(self) -> int:
         """How many items it has, fields' own axes aside."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:

@@ -6,6 +6,7 @@ a whole. Knows no format.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -58,10 +59,7 @@ class Array(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        count = self.dtype.itemsize
-        for length in self.shape:
-            count *= length
-        return count
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def whole(self) -> np.ndarray[Any, Any]:
         """Return all of it, in its order of storage."""

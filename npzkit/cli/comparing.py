@@ -15,8 +15,12 @@ import npzkit
 from npzkit.cli.measuring import is_numeric
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
 from npzkit.cli.output import in_a_line, json_option, print_json, print_table, printable, progress
+from npzkit.cli.parts import blocks
 
 __all__ = ["diff"]
+
+_PIECE_SIZE = 1 << 20
+"""Bytes of an array that are compared at a time: what is computed takes several times that."""
 
 
 class _Difference(NamedTuple):
@@ -160,31 +164,32 @@ class _Comparison:
             if not _has_equal_crc(a, b):
                 yield _Difference(a.key, "pickles, which are not read")
             return
-        yield from self._compare_values(a)
+        yield from self._compare_values(a, in_one_order=a.fortran_order == b.fortran_order)
 
-    def _compare_values(self, info: npzkit.ArrayInfo) -> Iterator[_Difference]:
+    def _compare_values(
+        self, info: npzkit.ArrayInfo, *, in_one_order: bool
+    ) -> Iterator[_Difference]:
         """Compare values piece by piece, and tell of the two that are furthest apart."""
         a, b = self._a.lazy(info.key), self._b.lazy(info.key)
         count, worst = 0, -1.0
         found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
         done = self._done - info.nbytes
-        for chunk in a.iter_chunks():
-            left, right = np.asarray(a[chunk]), np.asarray(b[chunk])
+        for index, left, right in _pairs(a, b, in_one_order=in_one_order):
             differs, distance = self._distances(left, right)
             done += left.nbytes
             self._tell(done, self._total)
             if not differs.any():
                 continue
             count += int(np.count_nonzero(differs))
-            place = int(np.where(differs, distance, -1.0).argmax())
-            if (here := float(distance.flat[place])) > worst:
+            furthest = int(np.where(differs, distance, -1.0).argmax())
+            if (here := float(distance.flat[furthest])) > worst:
                 worst = here
-                within = np.unravel_index(place, left.shape)
-                index = tuple(axis.start + int(n) for axis, n in zip(chunk, within, strict=True))
-                found = _item(left, within), _item(right, within), index
+                within = np.unravel_index(furthest, left.shape)
+                place = tuple(axis.start + int(n) for axis, n in zip(index, within, strict=True))
+                found = _item(left, within), _item(right, within), place
         if count:
-            x, y, index = found
-            yield _Difference(info.key, "values", x, y, count, index)
+            x, y, place = found
+            yield _Difference(info.key, "values", x, y, count, place)
 
     def _distances(
         self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
@@ -201,6 +206,25 @@ class _Comparison:
             differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
         differs &= ~(np.isnan(x) & np.isnan(y))
         return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+
+
+def _pairs(
+    a: npzkit.LazyArray, b: npzkit.LazyArray, *, in_one_order: bool
+) -> Iterator[tuple[tuple[slice, ...], Any, Any]]:
+    """Yield where each part of two arrays of one shape lies, and its values in both.
+
+    Where one lies by rows and the other by columns, a part of the one is all over the other, which
+    may have to be inflated from its start for each: such parts are large, and told in pieces.
+    """
+    shape, size = a.shape, a.dtype.itemsize
+    for part in a.iter_chunks() if in_one_order else blocks(shape, size, a.chunks):
+        left, right = np.asarray(a[part]), np.asarray(b[part])
+        for piece in blocks(left.shape, size, size=_PIECE_SIZE):
+            index = tuple(
+                slice(whole.start + inner.start, whole.start + inner.stop)
+                for whole, inner in zip(part, piece, strict=True)
+            )
+            yield index, left[piece], right[piece]
 
 
 def _unreadable(key: str, error: npzkit.NpzkitError) -> _Difference:

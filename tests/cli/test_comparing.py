@@ -175,6 +175,27 @@ def test_wrong_tolerance(options, cli, fixtures):
     assert (result.code, result.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.parametrize("part_size", [1 << 17, 1 << 25])
+def test_rows_against_columns_are_read_in_large_parts(part_size, tmp_path, cli, monkeypatch):
+    """An array that lies by rows is compared with one by columns in a few parts, right in each."""
+    a = np.random.default_rng(0).random((700, 600))
+    b = np.asfortranarray(a)
+    b[3, 599] += 1
+    b[699, 2] -= 2
+    np.savez_compressed(tmp_path / "a.npz", x=a)
+    np.savez_compressed(tmp_path / "b.npz", x=b)
+    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", part_size)
+    read, parts = npzkit.LazyArray.__getitem__, []
+    monkeypatch.setattr(
+        npzkit.LazyArray, "__getitem__", lambda lazy, at: parts.append(at) or read(lazy, at)
+    )
+    for names in (("a.npz", "b.npz"), ("b.npz", "a.npz")):
+        parts.clear()
+        (row,) = cli("diff", *(tmp_path / name for name in names), "--json").json()["differences"]
+        assert (row["value_count"], row["worst"]) == (2, [699, 2])
+        assert len(parts) <= 2 * (-(-a.nbytes // part_size) + 1)
+
+
 def test_comparing_takes_little_memory(tmp_path):
     """A hundred megabytes on either side are compared in some."""
     pytest.importorskip("resource")

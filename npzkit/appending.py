@@ -64,7 +64,9 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     """
     if hasattr(file, "write"):
         return _resume_file(file)
-    if not os.path.lexists(file):
+    if not os.path.exists(file):
+        # Of a link that leads nowhere, the file it names.
+        file = os.path.realpath(file)
         return begin(file, exclusive=True, durable=durable, lock_timeout=lock_timeout)
     path = os.path.abspath(file)
     sink = PathSink(path, resume=True, durable=durable, lock_timeout=lock_timeout)

@@ -62,10 +62,17 @@ class File:
         Of a file open for writing; a duplicate of it is kept.
     is_new : bool, default False
         Make the file; one that is there is an error.
+    mode : int, default 0o666
+        Permissions of a new file, less those that the process gives to none.
     """
 
     def __init__(
-        self, path: str | None, descriptor: int | None = None, *, is_new: bool = False
+        self,
+        path: str | None,
+        descriptor: int | None = None,
+        *,
+        is_new: bool = False,
+        mode: int = 0o666,
     ) -> None:
         self.descriptor = -1
         self.path = path
@@ -74,7 +81,7 @@ class File:
             self.descriptor = os.dup(descriptor)
         elif path is not None:
             flags = os.O_CREAT | os.O_EXCL if is_new else 0
-            self.descriptor = os.open(path, os.O_RDWR | flags | OPEN_FLAGS, 0o666)
+            self.descriptor = os.open(path, os.O_RDWR | flags | OPEN_FLAGS, mode)
 
     @property
     def size(self) -> int:
@@ -122,11 +129,31 @@ class File:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV):
                 raise
 
-    def take_mode(self, mode: int) -> None:
-        """Set the permissions, where there are any: FAT and some shares have none."""
-        if hasattr(os, "fchmod"):
+    def take_after(self, other: os.stat_result) -> None:
+        """Take another file's owner, group and permissions, as far as the system lets."""
+        if not hasattr(os, "fchmod"):
+            return
+        mode = other.st_mode & 0o777
+        # FAT and some shares have none of these.
+        with contextlib.suppress(OSError):
+            if not self._take_owner(other):
+                # What its group may do is not for the members of another one.
+                mode &= 0o707 | (mode & 0o007) << 3
+            os.fchmod(self.descriptor, mode)
+
+    def _take_owner(self, other: os.stat_result) -> bool:
+        """Take a file's owner, and return whether its group could be taken."""
+        own = os.fstat(self.descriptor)
+        is_same_group = own.st_gid == other.st_gid
+        if not is_same_group:
             with contextlib.suppress(OSError):
-                os.fchmod(self.descriptor, mode)
+                os.fchown(self.descriptor, -1, other.st_gid)
+                is_same_group = True
+        if own.st_uid != other.st_uid:
+            # Root alone gives files away.
+            with contextlib.suppress(OSError):
+                os.fchown(self.descriptor, other.st_uid, -1)
+        return is_same_group
 
     def sync(self) -> None:
         """Wait until what was written is on disk."""

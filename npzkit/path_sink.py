@@ -147,20 +147,25 @@ class PathSink(Sink):
         self._locks.append(lock)
 
     def _make(self, path: str) -> None:
-        """Make the new file, with the old one's permissions."""
+        """Make the new file, with the old one's owner and permissions."""
+        try:
+            replaced = os.stat(self._path)
+        except FileNotFoundError:
+            replaced = None
         directory = os.path.dirname(self._path)
         temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
         # First, so that an interrupt that comes once the file is there has it removed.
         self._temporary = temporary
         try:
-            self._opened = File(temporary, is_new=True)
+            # Who may not read the old file opens this one at no time either.
+            self._opened = File(temporary, is_new=True, mode=0o600 if replaced else 0o666)
         except OSError as error:
             # The user knows this path, and not the temporary file's.
             error.filename = path
             raise
         self._locks.append(lock_path(temporary, 0.0))
-        with contextlib.suppress(FileNotFoundError):
-            self._file.take_mode(stat.S_IMODE(os.stat(self._path).st_mode))
+        if replaced:
+            self._file.take_after(replaced)
 
     # -- writing ------------------------------------------------------------
 

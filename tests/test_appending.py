@@ -365,6 +365,21 @@ def test_a_link_is_followed(path, tmp_path):
     check_accepted(path, new=np.arange(3), y=np.eye(3))
 
 
+def test_a_link_that_leads_nowhere(tmp_path):
+    """Mode "a" makes the file that a symbolic link names, as mode "w" does, and keeps the link."""
+    link, target = tmp_path / "link.npz", tmp_path / "target.npz"
+    link.symlink_to("target.npz")
+    for key in "xy":
+        with npzkit.NpzWriter(link, "a") as w:
+            w[key] = np.arange(3)
+    assert link.is_symlink()
+    check_accepted(target, x=np.arange(3), y=np.arange(3))
+    link.unlink()
+    link.symlink_to("link.npz")
+    with pytest.raises(OSError):
+        npzkit.NpzWriter(link, "a")
+
+
 # -- torn ends and what is not changed ----------------------------------------
 
 TAILS = {

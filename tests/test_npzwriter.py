@@ -539,6 +539,64 @@ def test_links_and_permissions_are_kept(tmp_path):
         assert npz["a"][0] == 1
 
 
+def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
+    """The file that takes a private one's place can be opened by nobody else at any time."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.zeros(3)})
+    path.chmod(0o600)
+    modes = []
+    real = os.open
+
+    def opened(name, flags, *mode):
+        descriptor = real(name, flags, *mode)
+        if str(name).endswith(".tmp"):
+            modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    umask = os.umask(0)
+    try:
+        monkeypatch.setattr(os, "open", opened)
+        npzkit.save(path, {"a": np.ones(3)})
+    finally:
+        os.umask(umask)
+    assert modes
+    assert set(modes) == {0o600}
+
+
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)(), reason="only root gives files away")
+@pytest.mark.parametrize("way", ["save", "repack", "a"])
+def test_owner_and_group_are_kept(tmp_path, way, monkeypatch):
+    """What is replaced stays its owner's and its group's; where it cannot, others get no more."""
+    path = tmp_path / "a.npz"
+
+    def replace():
+        npzkit.save(path, {"a": np.zeros(3), "b": np.ones(3)})
+        os.chown(path, 1234, 2345)
+        path.chmod(0o664)
+        before = path.stat().st_ino
+        if way == "save":
+            npzkit.save(path, {"b": np.ones(3)})
+        elif way == "repack":
+            npzkit.repack(path)
+        else:
+            with npzkit.NpzWriter(path, "a") as w:
+                del w["a"]
+        after = path.stat()
+        assert after.st_ino != before
+        with npzkit.open(path) as npz:
+            assert npz["b"][0] == 1
+        return after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not yours")
+
+    assert replace() == (1234, 2345, 0o664)
+    monkeypatch.setattr(os, "fchown", refuse)
+    # Whose group it is now must not write it, as nobody else may.
+    path.unlink()
+    assert replace() == (os.geteuid(), os.getegid(), 0o644)
+
+
 def test_saving_over_what_is_mapped(tmp_path):
     """An archive may be rewritten from maps onto itself."""
     path = tmp_path / "a.npz"

@@ -66,8 +66,8 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         return _resume_file(file)
     if not os.path.exists(file):
         # Of a link that leads nowhere, the file it names.
-        file = os.path.realpath(file)
-        return begin(file, exclusive=True, durable=durable, lock_timeout=lock_timeout)
+        new = os.path.realpath(file) if os.path.islink(file) else file
+        return begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
     path = os.path.abspath(file)
     sink = PathSink(path, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:

@@ -334,7 +334,8 @@ class NpzWriter:
         check_attrs(attrs)
         parts = self._splitting.parts(array) if self._splitting is not None else []
         if parts:
-            self._put(prepare_parts(key, parts, attrs), coding, overwrite=overwrite)
+            self._check_open()
+            self._alone(self._write_parts, prepare_parts(key, parts, attrs), coding, overwrite)
             return
         if attrs:
             prepared = prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)
@@ -525,11 +526,19 @@ class NpzWriter:
             with self._giving_up():
                 pipeline.drain()
 
+    def _write_parts(self, parts: list[Prepared], coding: Coding, overwrite: bool) -> None:
+        """Write an array's parts: all of them, or none where one cannot be."""
+        self._check_open()
+        for part in parts:
+            self._check_free(part.key, part.name, overwrite=overwrite)
+        self._write(parts, coding, overwrite)
+
     def _write_one(
         self, member: Prepared, coding: Coding, pipeline: Pipeline, overwrite: bool
     ) -> None:
         key, name, pieces, size, extra = member
         self._check_free(key, name, overwrite=overwrite)
+        self._give_way(name)
         with self._giving_up():
             self._zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
 
@@ -540,6 +549,8 @@ class NpzWriter:
         if taken or self._growing is not None or self._has_bare:
             for name in arrays.names:
                 self._check_free(name.removesuffix(SUFFIX), name, overwrite=overwrite)
+        for name in taken:
+            self._give_way(name)
         with self._giving_up():
             pipeline.drain()
             encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
@@ -567,8 +578,12 @@ class NpzWriter:
                 remedy="Pass overwrite=True to add(), or write each key once.",
             )  # fmt: skip
         self._check_sealed(key, name)
-        self._attributes.forget(name)
-        self._has_dead = True
+
+    def _give_way(self, name: str) -> None:
+        """Forget what is known of a member that goes, if there is one of this name."""
+        if name in self._zip.listed:
+            self._attributes.forget(name)
+            self._has_dead = True
 
     def _check_sealed(self, key: str, name: str) -> None:
         """Raise for an array that is being created."""
@@ -595,9 +610,9 @@ class NpzWriter:
 
     def _remove(self, key: str) -> None:
         name = self._member(key)
+        self._give_way(name)
         del self._zip.listed[name]
-        self._attributes.forget(name)
-        self._is_edited = self._has_dead = True
+        self._is_edited = True
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, in its place.

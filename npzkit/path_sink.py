@@ -399,6 +399,9 @@ def open_sink(
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
+        if not os.path.basename(path):
+            # No file can have the name of a folder that is not there, or none at all.
+            raise
         mode = stat.S_IFREG
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)

@@ -365,6 +365,16 @@ def test_a_link_is_followed(path, tmp_path):
     check_accepted(path, new=np.arange(3), y=np.eye(3))
 
 
+@pytest.mark.parametrize("mode", ["w", "x", "a"])
+def test_a_name_is_needed(tmp_path, mode, monkeypatch):
+    """No file is made under an empty path, or under one that names a folder."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "missing/", str(tmp_path / "missing") + "/"):
+        with pytest.raises(FileNotFoundError):
+            npzkit.NpzWriter(name, mode)
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_link_that_leads_nowhere(tmp_path):
     """Mode "a" makes the file that a symbolic link names, as mode "w" does, and keeps the link."""
     link, target = tmp_path / "link.npz", tmp_path / "target.npz"
@@ -1103,6 +1113,29 @@ def test_more_dead_than_alive_is_repacked(tmp_path):
     assert path.stat().st_size < 0.6 * full
     check_accepted(path, a=np.arange(3), d=NOISE, e=NOISE)
     assert os.listdir(tmp_path) == ["a.npz"]
+
+
+def test_half_dead_is_not_repacked(tmp_path):
+    """At exactly half nothing is written anew; with one byte more it is."""
+    path = tmp_path / "a.npz"
+
+    def sizes(count):
+        """Return the file's size without and with the repack that close may do."""
+        found = []
+        for auto_repack in (False, True):
+            npzkit.save(path, {"a": np.zeros(1000, "u1"), "b": np.zeros(count, "u1")})
+            with npzkit.NpzWriter(path, "a", auto_repack=auto_repack) as w:
+                del w["b"]
+            found.append(path.stat().st_size)
+        return found
+
+    # What is alive does not depend on how much was dead.
+    alive = sizes(100_000)[1]
+    count = 500
+    count += 2 * alive - sizes(count)[0]
+    assert sizes(count) == [2 * alive, 2 * alive]
+    assert sizes(count + 1) == [2 * alive + 1, alive]
+    check_accepted(path, a=np.zeros(1000, "u1"))
 
 
 @pytest.mark.parametrize("edit", ["remove", "replace", "rename"])

@@ -430,13 +430,16 @@ def test_a_file_that_others_put_there(reopened, tmp_path):
     npzkit.save(path, {"mine": SMALL})
     np.savez(tmp_path / "theirs.npz", theirs=LARGE)
     theirs = (tmp_path / "theirs.npz").read_bytes()
+    descriptors = descriptor_count()
     w = npzkit.NpzWriter(path, "a" if reopened else "w")
     w["a"] = SMALL
     w.commit()
     os.replace(tmp_path / "theirs.npz", path)
-    with pytest.raises(npzkit.errors.StaleArchiveError, match="replaced"), w:
+    with pytest.raises(npzkit.errors.StaleArchiveError, match="replaced") as caught, w:
         w["b"] = MIDDLE
         w.commit()
+    # While the error is held, and with it the frames that opened the file.
+    assert descriptor_count() <= descriptors, caught
     assert path.read_bytes() == theirs
     with pytest.raises(ClosedArchiveError, match="replaced"):
         w["c"] = SMALL

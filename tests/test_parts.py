@@ -12,6 +12,7 @@ from npzkit.errors import (
     MemberNotFoundError,
     NpyFormatError,
     PickleRefusedError,
+    UnsafeNameError,
     UnsupportedError,
 )
 from npzkit.parts import join
@@ -97,6 +98,30 @@ def test_a_writer_splits_too(tmp_path):
         assert npz.join("y").tolist() == [1.5, None, 3]
         assert npz.join("plain").tolist() == [0, 1]
         assert sorted(npzkit.load_tree(npz)) == ["plain", "y"]
+
+
+def test_no_part_is_written_without_the_others(tmp_path):
+    """Where a part's key is taken, the array that is there stays, attributes and all."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, masked="split", strings="split") as w:
+        w["x.mask"] = np.arange(2)
+        with pytest.raises(UnsafeNameError, match=r"x\.mask"):
+            w["x"] = MASKED["some"]
+        assert w.files == ["x.mask"]
+        w["y"] = np.arange(5)
+        w.attrs("y")["unit"] = "m"
+        dst = w.create("y.offsets", 3, "i8")
+        with pytest.raises(ValueError, match="being created"):
+            w.add("y", STRINGS["some"], overwrite=True)
+        dst.close()
+    with npzkit.open(path) as npz:
+        assert npz.files == ["x.mask", "y", "y.offsets"]
+        assert npz["y"].tolist() == [0, 1, 2, 3, 4]
+        assert npz.info("y").attrs == {"unit": "m"}
+    with npzkit.NpzWriter(path, "a", masked="split") as w:
+        w.add("x", MASKED["some"], overwrite=True)
+    with npzkit.open(path) as npz:
+        assert npz.join("x").tolist() == [1.5, None, 3]
 
 
 def test_a_tree_joins_them():

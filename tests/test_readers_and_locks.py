@@ -18,6 +18,7 @@ from pathlib import Path
 
 import npzkit
 import npzkit.locking
+import npzkit.path_sink
 import numpy as np
 import pytest
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
@@ -589,6 +590,30 @@ def test_a_path_that_changed_under_a_writer(path, change, mode, committed):
     with npzkit.NpzWriter(path, "a") as w:
         w["next"] = np.arange(3)
     assert os.listdir(path.parent) == ["a.npz"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
+@pytest.mark.parametrize("moment", ["lock_path", "File"])
+def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
+    """A file that comes between the lock and the first look is not written to without a lock."""
+    other = path.with_name("other.npz")
+    np.savez(other, theirs=NOISE)
+    before = other.read_bytes()
+    real = getattr(npzkit.path_sink, moment)
+
+    def replaced_then(*args, **options):
+        result = real(*args, **options)
+        os.replace(other, path)
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(npzkit.path_sink, moment, replaced_then)
+        with pytest.raises(StaleArchiveError, match="replaced") as caught:
+            npzkit.NpzWriter(path, "a")
+    assert caught.value.path == str(path)
+    assert path.read_bytes() == before
+    with npzkit.NpzWriter(path, "a") as w:
+        assert w.files == ["theirs"]
 
 
 def test_a_path_that_changed_where_nothing_is_written(path):

@@ -21,6 +21,7 @@ import pytest
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
+    ArchiveLockedError,
     ClosedArchiveError,
     LimitExceededError,
     MemberNotFoundError,
@@ -1168,6 +1169,26 @@ def test_close_repacks_what_was_committed_before(path, mode):
     check_accepted(path, z=NOISE)
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_nobody_else_writes_while_close_repacks(path, mode, monkeypatch):
+    """The lock on the file is held until the one without dead space has taken its place."""
+    real, refused = npzkit.repacking.copy_member, []
+
+    def copy_member(*args, **options):
+        with pytest.raises(ArchiveLockedError) as caught:
+            npzkit.NpzWriter(path, "a")
+        refused.append(caught.value)
+        real(*args, **options)
+
+    with npzkit.NpzWriter(path, mode) as w:
+        for _ in range(3):
+            w.add("z", NOISE, overwrite=True)
+            w.commit()
+        monkeypatch.setattr(npzkit.repacking, "copy_member", copy_member)
+    assert refused
+    check_accepted(path, z=NOISE)
+
+
 def test_a_new_archive_is_repacked(path):
     """What was removed before the first commit, or written over, is not in the new file."""
     with npzkit.NpzWriter(path) as w:
@@ -1222,6 +1243,23 @@ def test_a_repack_that_fails_only_warns(path, monkeypatch):
         w["new"] = np.arange(3)
     check_accepted(path, y=np.eye(3), new=np.arange(3))
     assert path.stat().st_size < 2000
+
+
+def test_an_interrupted_repack_keeps_no_lock(path, monkeypatch):
+    """SIGINT as close begins to repack leaves what was committed, and the file to the next one."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    w = npzkit.NpzWriter(path, "a")
+    del w["x"]
+    with monkeypatch.context() as patched:
+        patched.setattr(npzkit.repacking, "open_source", interrupt)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            w.close()
+    # While the interrupt is held, and with it the frames that had the lock.
+    with npzkit.NpzWriter(path, "a") as w:
+        assert w.files == ["y", "z"], caught
 
 
 def test_a_damaged_member_is_no_reason_not_to_repack(path):

@@ -97,6 +97,9 @@ def test_large_assignments_are_cut_into_blocks(tmp_path, monkeypatch):
             (slice(0, 90), np.arange(1800.0).reshape(20, 90).T),
             ((slice(2, 80), slice(3, 5)), np.arange(156).reshape(78, 2)),
             ((slice(90, 1, -3), 7), np.arange(30)),
+            ((slice(None, None, -1), 8), np.arange(100)),
+            (slice(None, None, -1), np.arange(2000.0).reshape(100, 20)),
+            (slice(30, 20), 5),
             (slice(50, 60), np.arange(20, dtype="i2")),
         ]:
             dst[index] = value
@@ -222,6 +225,7 @@ def test_an_exception_discards_the_archive(tmp_path):
     assert os.listdir(tmp_path) == ["a.npz"]
 
 
+@pytest.mark.filterwarnings("ignore:Stored array in format 2.0")
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -230,6 +234,12 @@ def test_an_exception_discards_the_archive(tmp_path):
         (("x", (2, -1), "f8"), ValueError),
         (("x", (2.0,), "f8"), TypeError),
         (("x", (), "f8", "deflated"), ValueError),
+        (("x", (3, 4), "f8", "deflated", True), ValueError),
+        (("x", (None, 4), "f8", None, True), ValueError),
+        (
+            ("x", None, [(f"field{number}", "f8") for number in range(4000)], "deflated"),
+            LimitExceededError,
+        ),
         (("x", 3, "O"), PickleRefusedError),
         (("a.npy", 3, "f8"), UnsafeNameError),
         (("taken", 3, "f8"), UnsafeNameError),
@@ -243,7 +253,8 @@ def test_what_cannot_be_created_changes_nothing(tmp_path, arguments, error):
     with npzkit.NpzWriter(path) as w:
         w["taken"] = np.arange(2)
         with pytest.raises(error):
-            w.create(*arguments[:3], compression=(*arguments, None)[3])
+            compression, fortran_order = (*arguments, None, False)[3:5]
+            w.create(*arguments[:3], compression=compression, fortran_order=fortran_order)
         w["more"] = np.arange(2)
     assert files(path) == ["taken", "more"]
 

@@ -539,6 +539,26 @@ def test_links_and_permissions_are_kept(tmp_path):
         assert npz["a"][0] == 1
 
 
+def test_a_file_that_cannot_be_opened_is_replaced(tmp_path, monkeypatch):
+    """As `mv` does, a new archive takes the place of a file that its writer may not open."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.zeros(3)})
+    real = os.open
+
+    def refuse(name, *args):
+        if os.fspath(name) == str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return real(name, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", refuse)
+        with pytest.raises(PermissionError):
+            npzkit.NpzWriter(path, "a")
+        npzkit.save(path, {"a": np.ones(3)})
+    with npzkit.open(path) as npz:
+        assert npz["a"][0] == 1
+
+
 def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
     """The file that takes a private one's place can be opened by nobody else at any time."""
     path = tmp_path / "a.npz"

@@ -879,6 +879,34 @@ def test_a_torn_file_is_opened_and_appended_to(survey, tmp_path):
         assert found_by_npzkit(path) == ([*members, appended], metadata)
 
 
+def test_what_was_cut_off_does_not_come_back(tmp_path):
+    """Of an append whose directory was lost no byte counts when the next one is cut short as well."""
+    path, large = tmp_path / "a.npz", {"note": "x" * 5000}
+    arrays = {"a": np.arange(3)}
+    np.savez(path, **arrays)
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w.add("n", np.arange(400), attrs=large)
+    data = bytearray(path.read_bytes())
+    offset, _ = own_end(bytes(data))
+    size = int.from_bytes(data[offset + 12 : offset + 16], "little")
+    # The end is on disk, and some of another append; the directory is not.
+    data[offset - size : offset] = bytes(size)
+    path.write_bytes(data + bytes(100))
+    with recorded(tmp_path) as recorder:
+        work = Work(random.Random(0), Model(arrays), recorder, has_inside=False)
+        with pytest.warns(TornArchiveWarning):
+            w = npzkit.NpzWriter(path, "a", durable=True, auto_repack=False)
+        w.add("n", np.ones(400, "i8"), attrs=large)
+        work.model.held["n"] = Held(np.ones(400, "i8"), large)
+        with work.committing():
+            w.close()
+    checker = Checker()
+    states = power_loss_states(recorder, str(path), random.Random(0), 30_000)
+    checker.check("torn", states, work.contents)
+    assert not checker.violations
+    assert checker.count > 100
+
+
 # -- single cases ---------------------------------------------------------------
 
 

@@ -550,7 +550,7 @@ def test_filling_never_flushes_what_others_write(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_forked_while_rows_are_written(tmp_path, monkeypatch):
-    """A child that appends to its parent's array gets an error and does not wait."""
+    """A child that appends to its parent's array, or fails, gets an error and does not wait."""
     writing, done = threading.Event(), threading.Event()
     pwrite = os.pwrite
 
@@ -572,6 +572,8 @@ def test_a_child_forked_while_rows_are_written(tmp_path, monkeypatch):
             signal.alarm(20)  # a child that hangs is killed
             with pytest.raises(ClosedArchiveError, match="forked child"):
                 dst.append([1.0])
+            with pytest.raises(KeyError), dst:
+                raise KeyError
             code = 0
         finally:
             os._exit(code)
@@ -593,6 +595,8 @@ def test_a_created_array_is_read_back(tmp_path):
             assert dst[1, 1] == 7
             assert np.asarray(dst, "f8").tolist() == [[0, 0], [6, 7], [0, 0], [0, 0]]
             assert len(dst) == 4
+            with pytest.raises(ValueError, match="memmap"):
+                np.asarray(dst, copy=False)
         with w.create("log", (None,), "i4") as dst:
             dst.append([1, 2])
             assert len(dst) == 2

@@ -306,7 +306,7 @@ class PathSink(Sink):
             disk.link(temporary, self._path)
         else:
             disk.replace(temporary, self._path)
-        self._temporary, self._is_changed = None, True
+        self._temporary = None
         self.committed_size = self.position
         if not disk.RENAMES_OPEN_FILES:
             self._locks.append(lock_path(self._path, 0.0))
@@ -403,8 +403,6 @@ def open_sink(
             # No file can have the name of a folder that is not there, or none at all.
             raise
         mode = stat.S_IFREG
-    if stat.S_ISDIR(mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(mode) and not exclusive:
         return FileSink(open(path, "wb", buffering=0), owned=True)
     path = os.path.abspath(path)

@@ -353,6 +353,11 @@ def test_folders_and_devices_are_refused(tmp_path):
         npzkit.NpzWriter(tmp_path, "a")
     with pytest.raises((OSError, NpzkitError)):
         npzkit.NpzWriter("/dev/null", "a")
+    with pytest.raises(OSError):
+        npzkit.NpzWriter(tmp_path)
+    for path in (tmp_path, "/dev/null"):
+        with pytest.raises(FileExistsError):
+            npzkit.NpzWriter(path, "x")
 
 
 def test_a_link_is_followed(path, tmp_path):

@@ -197,6 +197,19 @@ def test_a_torn_end_is_warned_of_once(tmp_path):
         assert npz["x"][0] == 9
 
 
+def test_maps_of_several_are_flushed_by_turns(path):
+    """Who flushes finds what another one wrote to the headers since, and adds to it."""
+    with npzkit.open(path) as one, npzkit.open(path) as other:
+        maps = [npz.memmap("a1", "r+") for npz in (one, other)]
+        for number in range(4):
+            mapped = maps[number % 2]
+            mapped[number] = 70 + number
+            mapped.flush()
+            with npzkit.open(path, strict=True) as npz:
+                assert npz["a1"][: number + 1].tolist() == list(range(70, 71 + number))
+        del mapped, maps
+
+
 def test_names_of_the_same_bytes_are_told_apart(tmp_path):
     """The CRC goes to the entry whose flags decode the name as it was asked for."""
     path = tmp_path / "a.npz"

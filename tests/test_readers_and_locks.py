@@ -662,12 +662,19 @@ def test_a_writable_map_is_flushed_after_an_append(path, edit, when):
         assert npz["new"].tolist() == [0, 1, 2]
 
 
-def test_a_writable_map_of_what_was_removed(path):
+@pytest.mark.parametrize("edit", ["removed", "replaced", "by its like", "renamed"])
+def test_a_writable_map_of_what_was_removed(path, edit):
     """A map of an array that is no longer listed says that its changes went astray."""
     with npzkit.open(path) as npz:
         mapped = npz.memmap("stored", "r+")
         with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
-            del w["stored"]
+            if edit == "removed":
+                del w["stored"]
+            elif edit == "renamed":
+                w.rename("stored", "other")
+            else:
+                array = NOISE if edit == "by its like" else np.arange(3)
+                w.add("stored", array, overwrite=True, attrs={"unit": "m"})
         mapped[7] = 77
         with pytest.raises(StaleArchiveError, match="no longer where it was mapped"):
             mapped.flush()

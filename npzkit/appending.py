@@ -68,8 +68,7 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         # Of a link that leads nowhere, the file it names.
         new = os.path.realpath(file) if os.path.islink(file) else file
         return begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
-    path = os.path.abspath(file)
-    sink = PathSink(path, resume=True, durable=durable, lock_timeout=lock_timeout)
+    sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
         source = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
         directory, listed = _read(source)
@@ -81,7 +80,7 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     if not listed and not directory.directory_offset:
         # A first member behind an end record is nothing that np.load reads.
         sink.close()
-        sink = PathSink(path, durable=durable, lock_timeout=lock_timeout)
+        sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
     else:
         sink.resume(directory.end_offset)
     return Resumed(sink, listed, directory.comment)

@@ -405,5 +405,4 @@ def open_sink(
         mode = stat.S_IFREG
     if not stat.S_ISREG(mode) and not exclusive:
         return FileSink(open(path, "wb", buffering=0), owned=True)
-    path = os.path.abspath(path)
     return PathSink(path, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)

@@ -1279,6 +1279,24 @@ def test_a_damaged_member_is_no_reason_not_to_repack(path):
         npz["y"]
 
 
+def test_what_cannot_be_found_in_the_file_is_not_dead(tmp_path):
+    """An array whose header is damaged is no dead space: nothing is repacked, or warned of."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(4), "z": NOISE, "last": np.arange(100)})
+    data = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        data[archive.getinfo("z.npy").header_offset] ^= 1
+    path.write_bytes(data)
+    with npzkit.NpzWriter(path, "a") as w:
+        del w["last"]
+    assert path.read_bytes().startswith(data)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["x", "z"]
+        assert npz["x"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(ZipFormatError):
+            npz["z"]
+
+
 # -- writing over what is mapped -----------------------------------------------------
 
 LARGE = np.random.default_rng(1).standard_normal(700_000)

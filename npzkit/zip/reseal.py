@@ -87,8 +87,6 @@ class Seals:
             self._size = -1
             now = self._find(source, entry)
             data_offset(source, now)
-        if now.crc32 == crc32:
-            return
         value = struct.pack("<L", crc32)
         self.file.patch(now.header_offset + _LOCAL_CRC32_OFFSET, value)
         self.file.patch(self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value)

@@ -177,7 +177,6 @@ class FileSink(Sink):
     def _cut(self, size: int) -> None:
         """Drop the file's bytes from `size` on, and stand there."""
         with self._lock:
-            self._flush()
             self._file.truncate(self._start + size)
             self._file.seek(self._start + size)
 

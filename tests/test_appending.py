@@ -1163,6 +1163,18 @@ def test_a_first_member_that_goes_is_repacked(path, edit):
     check_accepted(path, z=NOISE)
 
 
+def test_an_emptied_archive_is_repacked(tmp_path):
+    """Where no array is left, none is shown by any program, however little was dead."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    with npzkit.NpzWriter(path, "a", metadata={"long": "x" * 5000}) as w:
+        del w["x"]
+    assert path.read_bytes().startswith(b"PK\x05\x06")
+    with npzkit.open(path) as npz:
+        assert npz.files == []
+        assert len(npz.metadata["long"]) == 5000
+
+
 @pytest.mark.parametrize("mode", ["w", "a"])
 def test_close_repacks_what_was_committed_before(path, mode):
     """Dead space is given back at close, also where commit came first."""
@@ -1277,6 +1289,22 @@ def test_a_damaged_member_is_no_reason_not_to_repack(path):
     assert path.stat().st_size < 1000
     with npzkit.open(path) as npz, pytest.raises(npzkit.errors.ChecksumError):
         npz["y"]
+
+
+def test_a_seek_index_is_not_dead(tmp_path):
+    """The index of an array belongs to it: with it more than half of the file is alive."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        w["x"] = np.arange(4)
+        w.add("z", np.zeros(500_000), compression="deflated", chunk_size=4096, level=9)
+    alive = path.stat().st_size
+    index_size = 8 * (500_000 * 8 // 4096)
+    with npzkit.NpzWriter(path, "a") as w:
+        w["last"] = np.zeros(alive - index_size // 2, "u1")
+    before = path.read_bytes()
+    with npzkit.NpzWriter(path, "a") as w:
+        del w["last"]
+    assert path.read_bytes().startswith(before)
 
 
 def test_what_cannot_be_found_in_the_file_is_not_dead(tmp_path):

@@ -32,7 +32,15 @@ import crash
 import npzkit
 import numpy as np
 import pytest
-from crash import RecordedFile, Recording, State, killed_states, power_loss_states, recorded
+from crash import (
+    RecordedFile,
+    Recording,
+    State,
+    killed_states,
+    power_loss_states,
+    recorded,
+    replay,
+)
 from npzkit import TornArchiveWarning, disk, path_sink, sink
 from npzkit.errors import StaleArchiveError, ZipFormatError
 from npzkit.zip import writer as zip_writer
@@ -969,6 +977,30 @@ def test_mode_x_without_hard_links(tmp_path, monkeypatch):
     assert not checker.violations
     with pytest.raises(ZipFormatError, match="the file is empty"):
         npzkit.open(b"")
+
+
+def test_a_file_object_is_sealed_last(monkeypatch):
+    """What its system may write in any order counts once four bytes are there, written alone."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.arange(3)})
+    monkeypatch.setattr(sink, "io", types.SimpleNamespace(**{**vars(io), "BytesIO": RecordedFile}))
+    file = RecordedFile(stream.getvalue(), "a.npz")
+    flushed = []
+    file.flush = lambda: flushed.append(len(file.calls))
+    with npzkit.NpzWriter(file, "a") as w:
+        w["b"] = np.arange(3)
+    *others, seal = file.calls
+    end = replay(file.contents[0], file.calls).rindex(b"PK\5\6")
+    assert (seal.offset, seal.data) == (end, b"PK\5\6")
+    assert flushed[-2:] == [len(others), len(file.calls)]
+    for subset in itertools.chain.from_iterable(
+        itertools.combinations(others, size) for size in range(len(others) + 1)
+    ):
+        content = replay(file.contents[0], subset)
+        is_torn = content != file.contents[0]
+        with pytest.warns(TornArchiveWarning) if is_torn else contextlib.nullcontext():
+            found, _ = found_by_npzkit(content)
+        assert [member[0] for member in found] == ["a"]
 
 
 def test_an_empty_archive_in_a_file_object(monkeypatch):

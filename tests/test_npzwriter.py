@@ -967,6 +967,20 @@ def test_a_file_that_takes_no_more():
     ):
         npzkit.save(pipe, {"a": np.zeros(1_000_000)})
 
+    class Full(io.RawIOBase):
+        def writable(self):
+            return True
+
+        def write(self, data):
+            if len(written) > 9:
+                raise AssertionError("it was told that nothing is taken")
+            written.append(data)
+            return 0
+
+    written = []
+    with pytest.raises(OSError, match="takes no more"):
+        npzkit.save(Full(), {"a": np.zeros(3)})
+
 
 def in_a_child(work):
     """Run `work` in a forked child, as a program that ends by itself, and return its exit code."""

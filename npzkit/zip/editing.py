@@ -93,8 +93,6 @@ def has_first_member(directory: Directory) -> bool:
 
     Where it is not, 7-Zip shows a directory that was given up.
     """
-    if not directory.entries:
-        return directory.directory_offset == 0
     return any(entry.header_offset == 0 for entry in directory.entries.values())
 
 

@@ -36,7 +36,7 @@ from npzkit import disk
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "killed_states",
-    "power_loss_states", "recorded",
+    "power_loss_states", "recorded", "replay",
 ]  # fmt: skip
 
 NEAR = 80

@@ -31,6 +31,8 @@ _BUFFER_SIZE = 1 << 22
 """Small writes gathered before one system call."""
 _DIRECT_SIZE = 1 << 16
 """From this size on a write goes to the file without a copy."""
+_LAST_SIZE = 64
+"""Bytes at the last commit's end by which a file is known again."""
 
 
 class PathSink(Sink):
@@ -91,6 +93,7 @@ class PathSink(Sink):
         self._process = os.getpid()
         self._buffer = bytearray()
         self._flushed = 0
+        self._last = b""
         self._temporary: str | None = None
         self._is_changed = False
         self._seal_offset = -1
@@ -172,11 +175,27 @@ class PathSink(Sink):
     def resume(self, committed_size: int) -> None:
         """Say how many of the bytes that are there count: writing goes on behind them."""
         self.committed_size = self.position = self._flushed = committed_size
+        self._last = self._read_last(min(_LAST_SIZE, committed_size))
+
+    def _read_last(self, size: int) -> bytes:
+        """Read the last of the bytes that were committed."""
+        data = bytearray(size)
+        self._file.readinto_at(self.committed_size - size, memoryview(data))
+        return bytes(data)
+
+    def _is_as_committed(self) -> bool:
+        """Whether the file still ends, or goes on, where the last commit did.
+
+        Programs that ask for no lock may have written it anew in its place.
+        """
+        is_there = self._file.size >= self.committed_size
+        return is_there and self._read_last(len(self._last)) == self._last
 
     def _begin_to_change(self) -> None:
         """Drop what lies behind the last commit before anything is written there."""
         if self._is_changed or not self.committed_size:
             return
+        self._check_unchanged()
         self._is_changed = True
         if self._file.size > self.committed_size:
             self._file.truncate(self.committed_size)
@@ -245,11 +264,12 @@ class PathSink(Sink):
             self._cut_behind()
             if self._durable:
                 self._file.sync()
-            self._put_in_place()
+            self._put_in_place(last)
 
     def _append(self, last: bytes) -> None:
         """Commit behind what was committed before; see the module's docstring."""
         self._check_path()
+        self._check_unchanged()
         offset = self.position
         self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:])
         self._flush()
@@ -260,7 +280,8 @@ class PathSink(Sink):
         self._file.patch(offset, last[:SEAL_SIZE])
         if self._durable:
             self._file.sync()
-        self.committed_size = self.position
+        self.committed_size, self._last = self.position, last[-_LAST_SIZE:]
+        self._is_changed = False
 
     def _cut_behind(self) -> None:
         """Cut off what was reserved and not used: nothing may follow the archive's end."""
@@ -275,6 +296,14 @@ class PathSink(Sink):
         except FileNotFoundError:
             pass
         raise self._stale()
+
+    def _check_unchanged(self) -> None:
+        """Raise where the place behind the last commit is another archive's by now."""
+        if not self._is_as_committed():
+            raise StaleArchiveError(
+                "another program wrote to the archive while it was open here", path=self._path,
+                remedy="What it wrote is left alone; look at what is there now, and write again.",
+            )  # fmt: skip
 
     def _stale(self) -> StaleArchiveError:
         return StaleArchiveError(
@@ -293,7 +322,7 @@ class PathSink(Sink):
                 remedy="Try again.",
             )  # fmt: skip
 
-    def _put_in_place(self) -> None:
+    def _put_in_place(self, last: bytes) -> None:
         """Give the new file its name, and let the old one go."""
         temporary = self._temporary
         assert temporary is not None  # noqa: S101 - the caller asked
@@ -307,7 +336,7 @@ class PathSink(Sink):
         else:
             disk.replace(temporary, self._path)
         self._temporary = None
-        self.committed_size = self.position
+        self.committed_size, self._last = self.position, last[-_LAST_SIZE:]
         if not disk.RENAMES_OPEN_FILES:
             self._locks.append(lock_path(self._path, 0.0))
         if self._durable:
@@ -338,6 +367,9 @@ class PathSink(Sink):
         """Cut off what was written since the last commit."""
         file = self._opened
         if file is None or not self._is_changed or file.size <= self.committed_size:
+            return
+        if not self._is_as_committed():
+            # What would be cut off is another program's.
             return
         try:
             file.truncate(self.committed_size)

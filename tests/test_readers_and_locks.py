@@ -616,6 +616,35 @@ def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
         assert w.files == ["theirs"]
 
 
+@pytest.mark.parametrize("size", [3, 300_000], ids=["shorter", "longer"])
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_a_file_rewritten_under_a_writer(path, mode, when, size):
+    """What another program writes into the very file, without a lock, is neither cut nor mixed."""
+    w = npzkit.NpzWriter(path, mode)
+    w["kept"] = np.arange(3)
+    w.commit()
+    if when == "between":
+        w["large"] = NOISE
+    # Opened by "wb", the file stays the same one.
+    np.savez(path, theirs=np.arange(size))
+    before = path.read_bytes()
+    with pytest.raises(StaleArchiveError, match="another program") as caught:
+        w["new"] = NOISE
+        w.commit()
+    assert caught.value.path == str(path)
+    with pytest.raises(npzkit.errors.ClosedArchiveError):
+        w.close()
+    after = path.read_bytes()
+    if when == "before":
+        assert after == before
+    else:
+        # This one was writing already; nothing was cut off.
+        assert len(after) >= len(before)
+    with npzkit.NpzWriter(path, "w") as w:
+        w["next"] = np.arange(3)
+
+
 def test_a_path_that_changed_where_nothing_is_written(path):
     """A writer that changed nothing since its last commit has nothing to complain of."""
     w = npzkit.NpzWriter(path, "a")
@@ -723,6 +752,25 @@ def test_a_reader_that_looks_does_not_turn_a_writer_away(path, monkeypatch):
         with npzkit.NpzWriter(path, "a") as w:
             w["new"] = np.arange(3)
     assert len(waited) == 1
+
+
+@posix
+def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
+    """Who replaces a file without the right to write to it locks it all the same."""
+    real = os.open
+
+    def refuse(name, flags, *mode):
+        if os.fspath(name) == str(path) and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return real(name, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with npzkit.NpzWriter(path) as w:
+        w["new"] = np.arange(3)
+        with pytest.raises(ArchiveLockedError):
+            npzkit.NpzWriter(path)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["new"]
 
 
 @posix

@@ -25,7 +25,7 @@ _RESERVE_SIZE = 1 << 20
 """From this size on room is reserved first: a file written into reserved room
 took 0.058 s where one that grew took 0.073 s (268 MB)."""
 
-OPEN_FLAGS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+OPEN_FLAGS = getattr(os, "O_BINARY", 0)
 """What every file is opened with."""
 RENAMES_OPEN_FILES = os.name != "nt"
 """Whether a file can be renamed, or replaced, while it is open."""
@@ -214,10 +214,8 @@ def link(source: str, target: str) -> None:
     try:
         # Unlike a rename, a link never replaces what came in between.
         os.link(source, target)
-    except FileExistsError:
-        raise
     except (OSError, AttributeError):
-        # No hard links here (FAT, some network shares): claim the name.
+        # No hard links here (FAT, some network shares): claim the name, if it is free.
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | OPEN_FLAGS, 0o666))
         try:
             os.replace(source, target)

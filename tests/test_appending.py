@@ -11,6 +11,7 @@ import struct
 import subprocess
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 
 import forge
@@ -692,6 +693,25 @@ def test_a_renamed_stored_array_is_aligned(tmp_path):
         assert npz.memmap("zz").sum() == 300_000
 
 
+def test_a_renamed_array_has_one_name(tmp_path):
+    """Another program's field with the old name in Unicode goes, and its other fields stay."""
+    path = tmp_path / "a.npz"
+    name = b"\x81.npy"
+    payload = b"\1" + struct.pack("<L", zlib.crc32(name)) + "ü.npy".encode()
+    extra = struct.pack("<HH", 0x7075, len(payload)) + payload + struct.pack("<HH", 0xCAFE, 0)
+    member = forge.Member(
+        name, forge.npy(np.arange(3)), extra=extra, local={"flags": 0}, central={"flags": 0}
+    )
+    path.write_bytes(forge.archive(member))
+    with npzkit.NpzWriter(path, "a") as w:
+        assert w.files == ["ü"]
+        w.rename("ü", "x")
+    with zipfile.ZipFile(path) as archive:
+        info = archive.getinfo("x.npy")
+        assert info.extra == struct.pack("<HH", 0xCAFE, 0)
+    check_accepted(path, x=np.arange(3))
+
+
 def test_a_damaged_member_is_not_renamed(path):
     """Damage is found as the member is copied, and the file stays as it was committed."""
     data = bytearray(path.read_bytes())
@@ -984,6 +1004,9 @@ def test_an_array_that_grows_behind_an_archive(path, compression):
             ):
                 with pytest.raises(ValueError, match="still growing"):
                     use()
+            assert w.files[-1] == "log"
+            with pytest.raises(ValueError, match="being created"):
+                del w["log"]
         w.commit()
     assert path.read_bytes().startswith(before)
     check_accepted(path, log=NOISE.reshape(-1, 2))

@@ -135,6 +135,17 @@ def test_arrays_with_short_headers_are_aligned(tmp_path):
         assert npz.memmap("x").tolist() == [0, 1, 2, 3]
 
 
+def test_a_header_that_is_none_is_copied(tmp_path):
+    """A stored member that only begins as an array does is copied, and stays as it is."""
+    path = tmp_path / "a.npz"
+    data = b"\x93NUMPY\x09\x00" + bytes(100)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.npy", data)
+    npzkit.repack(path)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.read("x.npy") == data
+
+
 def test_dead_space_and_torn_ends_are_left_behind(tmp_path):
     """Only what is listed is copied."""
     path = tmp_path / "a.npz"

@@ -166,7 +166,7 @@ class ZipWriter:
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        pipeline.hand_on(lambda: None, lambda _: self.enter(name, header, header_offset))
+        self.enter(name, header, header_offset)
 
     def reserve_member(self, name: str, size: int, extra: bytes = b"") -> ReservedMember:
         """Leave room for a stored member whose bytes come in any order."""

@@ -62,6 +62,29 @@ def seekable_archive(request, tmp_path):
     return path, arrays
 
 
+def test_members_stored_and_deflated_by_turns(tmp_path):
+    """What is stored is put behind what is still being deflated, in the order they came."""
+    path = tmp_path / "a.npz"
+    sink = open_sink(path)
+    writer = ZipWriter(sink)
+    members = {
+        f"{letter}.npy": np.tile(NOISE, count) for letter, count in zip("abcd", (2, 3, 3, 1))
+    }
+    with Pipeline(2) as pipeline:
+        for coding, (name, data) in zip(
+            itertools.cycle([Coding(DEFLATED), Coding()]), members.items()
+        ):
+            writer.write_member(name, [data], len(data), pipeline, coding=coding)
+        pipeline.drain()
+    writer.commit()
+    sink.close()
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == list(members)
+        offsets = [info.header_offset for info in archive.infolist()]
+        assert offsets == sorted(offsets)
+        assert all(archive.read(name) == data.tobytes() for name, data in members.items())
+
+
 def test_sozipfile_finds_the_index(seekable_archive):
     """The package sozipfile finds every index, and reads by it, from any place."""
     sozipfile = pytest.importorskip("sozipfile.sozipfile")

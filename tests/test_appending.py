@@ -290,8 +290,10 @@ def test_an_archive_that_was_emptied(path):
         with np.load(path) as theirs, npzkit.open(path) as npz:
             assert theirs.files == npz.files == []
             assert npz.metadata == {"step": 1}
+        before = path.read_bytes()
         with npzkit.NpzWriter(path, "a", auto_repack=auto_repack) as w:
             w["x"] = NOISE
+        assert path.read_bytes().startswith(before) != auto_repack
         check_accepted(path, x=NOISE)
         with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
             w["y"] = NOISE

@@ -110,6 +110,65 @@ def test_seekable_false_copies_foreign_members_as_they_are(tmp_path):
     assert raw_members(new) == raw_members(old)
 
 
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_what_is_written_in_another_way_keeps_what_is_said_of_it(tmp_path, compression):
+    """Order, attributes, metadata and other programs' fields stay where the method changes."""
+    path = tmp_path / "a.npz"
+    foreign = b"\xfe\xca\x04\x00cafe"
+    other = "deflated" if compression == "stored" else "stored"
+    with npzkit.NpzWriter(path, compression=other, metadata={"step": 7}) as w:
+        for number, key in enumerate(["z", "größe", "a"]):
+            w.add(key, np.arange(100_000) % 7, attrs={"unit": "m", "number": number})
+    before = contents(path)
+    npzkit.repack(path, compression=compression)
+    assert contents(path) == before
+    with npzkit.open(path) as npz:
+        assert [npz.info(key).method for key in npz] == [compression] * 3
+    method = 8 if other == "deflated" else 0
+    path.write_bytes(
+        forge.archive(forge.Member("x.npy", forge.npy(np.arange(9)), method=method, extra=foreign))
+    )
+    npzkit.repack(path, compression=compression)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.infolist()[0].extra == foreign
+        assert archive.testzip() is None
+
+
+def test_an_empty_member_that_goes_on_is_damaged(tmp_path):
+    """What stands behind a deflated stream of no bytes is not dropped in silence."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(forge.archive(forge.Member("x.bin", b"", method=8, raw=b"\x03\x00junk")))
+    before = path.read_bytes()
+    with pytest.raises(ZipFormatError):
+        npzkit.repack(path, compression="stored")
+    assert path.read_bytes() == before
+
+
+def test_a_member_of_one_chunk_is_copied_as_it_is(tmp_path):
+    """What has no need of a seek index is not deflated anew, up to a chunk's whole size."""
+    path = tmp_path / "a.npz"
+    for size, is_copied in ((262_144, True), (262_145, False)):
+        # The NPY header is 128 bytes.
+        array = np.random.default_rng(0).integers(0, 9, size - 128, dtype="u1")
+        np.savez_compressed(path, a=array)
+        before = raw_members(path)
+        npzkit.repack(path)
+        assert (raw_members(path) == before) == is_copied
+        with npzkit.open(path) as npz:
+            assert npz.info("a").seekable != is_copied
+
+
+def test_a_file_object_is_repacked_from_where_it_stands(tmp_path):
+    """An archive behind other bytes is read where the file object is, and written without them."""
+    data = io.BytesIO()
+    np.savez(data, x=np.arange(5))
+    stream = io.BytesIO(b"before" + data.getvalue())
+    stream.seek(6)
+    npzkit.repack(stream, tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as npz:
+        assert npz["x"].tolist() == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("align", [1, 8, 4096, 32768])
 def test_any_alignment(tmp_path, align):
     """Stored arrays begin at multiples of what was asked for."""

@@ -68,7 +68,8 @@ def test_members_stored_and_deflated_by_turns(tmp_path):
     sink = open_sink(path)
     writer = ZipWriter(sink)
     members = {
-        f"{letter}.npy": np.tile(NOISE, count) for letter, count in zip("abcd", (2, 3, 3, 1))
+        f"{letter}.npy": np.tile(NOISE, count)
+        for letter, count in zip("abcd", (2, 3, 3, 1), strict=True)
     }
     with Pipeline(2) as pipeline:
         for coding, (name, data) in zip(

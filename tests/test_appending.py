@@ -374,6 +374,19 @@ def test_a_link_is_followed(path, tmp_path):
     check_accepted(path, new=np.arange(3), y=np.eye(3))
 
 
+def test_two_begin_one_archive(tmp_path):
+    """Of two writers that found no file, the one that commits later loses nothing of the other's."""
+    path = tmp_path / "a.npz"
+    writers = [npzkit.NpzWriter(path, "a") for _ in range(2)]
+    for number, w in enumerate(writers):
+        w[f"by {number}"] = np.arange(3)
+    writers[1].close()
+    with pytest.raises(FileExistsError):
+        writers[0].close()
+    check_accepted(path, **{"by 1": np.arange(3)})
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
 @pytest.mark.parametrize("mode", ["w", "x", "a"])
 def test_a_name_is_needed(tmp_path, mode, monkeypatch):
     """No file is made under an empty path, or under one that names a folder."""

@@ -1142,6 +1142,37 @@ def test_an_append_behind_4_gib(tmp_path):
     check_accepted(path, newer=np.arange(5), more=NOISE, last=np.ones(3))
 
 
+def test_an_append_costs_what_is_added(tmp_path, monkeypatch):
+    """A megabyte more in 300 is written once, and next to nothing of the rest is read."""
+    path = tmp_path / "a.npz"
+    sparse_archive(path, 300 << 20)
+    size = path.stat().st_size
+    counts = {"pwrite": 0, "preadv": 0, "pread": 0}
+
+    def counted(name):
+        real = getattr(os, name)
+
+        def call(descriptor, *args):
+            result = real(descriptor, *args)
+            counts[name] += len(result) if name == "pread" else result
+            return result
+
+        return call
+
+    with monkeypatch.context() as patched:
+        for name in counts:
+            if hasattr(os, name):
+                patched.setattr(os, name, counted(name))
+        with npzkit.NpzWriter(path, "a") as w:
+            w["new"] = np.ones(1 << 17)
+    added = path.stat().st_size - size
+    assert 1 << 20 < added < (1 << 20) + 1000
+    assert counts["pwrite"] < added + 1000
+    assert counts["preadv"] + counts["pread"] < 1 << 20
+    with npzkit.open(path) as npz:
+        assert npz["new"].sum() == 1 << 17
+
+
 # -- dead space --------------------------------------------------------------------
 
 
@@ -1255,6 +1286,25 @@ def test_a_new_archive_is_repacked(path):
     assert b"first" not in path.read_bytes()
     assert path.stat().st_size < 1.1 * NOISE.nbytes
     check_accepted(path, second=np.arange(4), third=NOISE + 1)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("edit", ["remove", "replace", "replace a small one", "rename"])
+def test_each_edit_of_a_new_archive_is_repacked(tmp_path, edit, compression):
+    """The bytes that any one edit gave up before the only commit are not in the file."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, compression=compression) as w:
+        w["first"] = np.arange(3) if edit == "replace a small one" else NOISE
+        w["second"] = np.arange(4)
+        if edit == "remove":
+            del w["first"]
+        elif edit == "rename":
+            w.rename("first", "other")
+        else:
+            w.add("first", NOISE + 1, overwrite=True)
+    check_accepted(path, second=np.arange(4))
+    npzkit.repack(path, tmp_path / "b.npz")
+    assert path.read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
 def test_auto_repack_can_be_refused(path):

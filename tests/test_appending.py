@@ -490,6 +490,45 @@ def test_nothing_changed_leaves_the_file_alone(made):
     npzkit.NpzWriter(path, "a").close()
 
 
+@pytest.mark.parametrize("edit", ["add", "remove", "rename", "attributes", "metadata", "create"])
+def test_a_commit_is_written_once(path, edit):
+    """Whatever was committed, a commit or close behind it with nothing new writes nothing."""
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        if edit == "add":
+            w["new"] = np.arange(3)
+        elif edit == "remove":
+            del w["y"]
+        elif edit == "rename":
+            w.rename("y", "other")
+        elif edit == "attributes":
+            w.attrs("y")["unit"] = "m"
+        elif edit == "metadata":
+            w.metadata["more"] = 1
+        else:
+            w.create("made", 3, "f8").close()
+        w.commit()
+        before = path.read_bytes()
+        w.commit()
+        assert path.read_bytes() == before
+    assert path.read_bytes() == before
+
+
+def test_metadata_stays_with_the_next_commit(path):
+    """What was said of an archive in one commit is there after those that say nothing."""
+    for mode in ("a", "w"):
+        with npzkit.NpzWriter(path, mode) as w:
+            w.metadata["said"] = mode
+            w["first"] = np.arange(3)
+            w.commit()
+            w["second"] = np.arange(3)
+            w.commit()
+            with npzkit.open(path) as npz:
+                assert npz.metadata["said"] == mode
+            del w["second"]
+        with npzkit.open(path) as npz:
+            assert npz.metadata["said"] == mode
+
+
 def test_an_exception_takes_back_what_was_not_committed(path):
     """The file ends where it did at the last commit, which may be one of the same block."""
     before = path.read_bytes()

@@ -467,6 +467,17 @@ def test_an_exception_leaves_the_old_file(error, tmp_path):
     w.abort()
 
 
+def test_nothing_is_renamed_in_a_stream(tmp_path):
+    """What cannot be read back cannot be copied; the writer says so and goes on."""
+    with open(tmp_path / "a.npz", "wb") as file, npzkit.NpzWriter(file) as w:
+        w["a"] = np.arange(3)
+        with pytest.raises(UnsupportedError, match="read back"):
+            w.rename("a", "b")
+        w["c"] = np.arange(3)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz.files == ["a", "c"]
+
+
 def test_an_aborted_stream_is_no_archive():
     """What an aborted writer left in a file object is refused by readers."""
     stream = io.BytesIO()

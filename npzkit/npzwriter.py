@@ -68,7 +68,8 @@ class NpzWriter:
 
     At a path, a new archive is written to a file beside it that takes its
     place with the first commit: until then the path holds the old file, whole,
-    or none. In mode "a", arrays are written behind those of the archive that
+    or none. It takes the old one's owner, group and permissions, as far as the
+    system lets; symbolic links are followed. In mode "a", arrays are written behind those of the archive that
     is there, by whatever program it was made, and no byte of it is touched:
     readers that have it open or mapped go on reading what they opened.
 
@@ -317,6 +318,8 @@ class NpzWriter:
             The disk is full, or the like. What was not committed is then
             discarded, and whatever is tried with the writer afterwards is an
             error.
+        StaleArchiveError
+            Another program wrote to the file meanwhile; the same holds.
         ClosedArchiveError
             After `close`, after an array could not be written, or in a forked
             child.
@@ -325,8 +328,8 @@ class NpzWriter:
 
         Notes
         -----
-        Everything but ``OSError`` is raised before a byte is written, and the
-        writer stays usable.
+        Everything but ``OSError`` and StaleArchiveError is raised before a
+        byte is written, and the writer stays usable.
         """
         self._check_open(key)
         name = check_key(key)
@@ -334,7 +337,6 @@ class NpzWriter:
         check_attrs(attrs)
         parts = self._splitting.parts(array) if self._splitting is not None else []
         if parts:
-            self._check_open()
             self._alone(self._write_parts, prepare_parts(key, parts, attrs), coding, overwrite)
             return
         if attrs:
@@ -735,8 +737,8 @@ class NpzWriter:
             Metadata or attributes that cannot be written; nothing is lost. Or
             an array that grows is not sealed yet.
         StaleArchiveError
-            The path leads to another file by now; what was not committed is
-            discarded.
+            The path leads to another file by now, or another program wrote to
+            the one that is open; what was not committed is discarded.
         OSError
             The disk is full, or the like; what was not committed is discarded.
         ClosedArchiveError, RuntimeError

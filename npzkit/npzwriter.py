@@ -69,8 +69,9 @@ class NpzWriter:
     At a path, a new archive is written to a file beside it that takes its
     place with the first commit: until then the path holds the old file, whole,
     or none. It takes the old one's owner, group and permissions, as far as the
-    system lets; symbolic links are followed. In mode "a", arrays are written behind those of the archive that
-    is there, by whatever program it was made, and no byte of it is touched:
+    system lets; symbolic links are followed. In mode "a", arrays are written
+    behind those of the archive that is there, by whatever program it was made,
+    and no byte of it is touched:
     readers that have it open or mapped go on reading what they opened.
 
     Parameters

@@ -513,6 +513,30 @@ def test_a_commit_is_written_once(path, edit):
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("edit", ["remove", "replace", "replace by a large one", "rename"])
+def test_attributes_go_with_their_array(path, edit):
+    """What was said of an array that is gone is not said of the one that has its key now."""
+    with npzkit.NpzWriter(path, "a") as w:
+        w.attrs("y")["unit"] = "m"
+        if edit == "remove":
+            del w["y"]
+            w.commit()
+            w["y"] = np.arange(3)
+        elif edit == "rename":
+            w.rename("y", "other")
+            w.commit()
+            w["y"] = np.arange(3)
+        else:
+            w.add("y", np.arange(3) if edit == "replace" else NOISE, overwrite=True)
+        w.commit()
+        assert w.attrs("y") == {}
+        w.attrs("y")["late"] = True
+    with npzkit.open(path) as npz:
+        assert npz.info("y").attrs == {"late": True}
+        if edit == "rename":
+            assert npz.info("other").attrs == {"unit": "m"}
+
+
 def test_metadata_stays_with_the_next_commit(path):
     """What was said of an archive in one commit is there after those that say nothing."""
     for mode in ("a", "w"):

@@ -517,6 +517,24 @@ def test_an_exception_in_the_block(mode, error, tmp_path):
             check_free(path)
 
 
+def test_an_exception_where_nothing_can_be_cut_off(tmp_path, monkeypatch):
+    """An exception in the block comes out as it is, and says what is left in the file."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+
+    def refuse(*args):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(ZeroDivisionError) as caught, npzkit.NpzWriter(path, "a") as w:
+        w["a"] = LARGE
+        monkeypatch.setattr(os, "ftruncate", refuse)
+        raise ZeroDivisionError
+    assert "as at its last commit, but" in notes_of(caught.value)
+    assert path.read_bytes().startswith(before)
+    with pytest.warns(npzkit.TornArchiveWarning):
+        check_free(path)
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_interrupt_within_any_call(operation, tmp_path, monkeypatch):
     """SIGINT in any call of the system leaves the last commit or the one it came in, no more."""

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import forge
 import npzkit
+import npzkit.npzwriter
 import npzkit.repacking
 import numpy as np
 import pytest
@@ -1106,6 +1107,33 @@ def test_a_created_array_that_is_given_up(path):
     check_accepted(path, one=np.arange(3))
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("ending", ["aborted", "failed"])
+def test_an_array_whose_writer_gave_up_takes_nothing(path, mode, ending, monkeypatch):
+    """No byte of a created array is written once its writer was aborted, or failed."""
+    w = npzkit.NpzWriter(path, mode)
+    w["kept"] = np.arange(3)
+    w.commit()
+    before = path.read_bytes()
+    filled = w.create("filled", (100, 2), "f8")
+    if ending == "aborted":
+        w.abort()
+    else:
+        monkeypatch.setattr(npzkit.npzwriter.ZipWriter, "write_small", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            w["new"] = np.arange(3)
+    for use in (
+        lambda: filled.__setitem__(5, 1),
+        lambda: filled.append(np.ones((2, 2))),
+        filled.memmap,
+        lambda: filled[5],
+    ):
+        with pytest.raises(ClosedArchiveError):
+            use()
+    filled.close()
+    assert path.read_bytes() == before
+
+
 # -- large archives --------------------------------------------------------------
 
 
@@ -1550,3 +1578,11 @@ def test_a_commit_without_arrays_keeps_the_old_file(tmp_path):
             assert npz.files == ["old"]
     with npzkit.open(path) as npz:
         assert npz.files == []
+    npzkit.save(path, {"old": np.arange(3)})
+    with npzkit.NpzWriter(path) as w, w.create("new", (3,), "i4") as dst:
+        w.commit()
+        with npzkit.open(path) as npz:
+            assert npz.files == ["old"]
+        dst[:] = 1
+    with npzkit.open(path) as npz:
+        assert npz.files == ["new"]

@@ -31,13 +31,14 @@ _OWN = "npzkit."
 _COMMENT_MAX_SIZE = 0xFFFF
 
 
-def format_metadata(metadata: Mapping[str, Any]) -> bytes:
+def format_metadata(metadata: Any) -> bytes:
     """Encode an archive's metadata as its comment; empty where there is none.
 
     Raises
     ------
     TypeError
-        A key is no string, or a value is nothing that JSON can express.
+        It is no mapping, a key is no string, or a value is nothing that JSON
+        can express.
     ValueError
         A value contains itself, or is nested too deeply.
     LimitExceededError
@@ -45,6 +46,8 @@ def format_metadata(metadata: Mapping[str, Any]) -> bytes:
     """
     if not metadata:
         return b""
+    if not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
     try:
         _check_values(metadata, "metadata")
         # ASCII only: no byte of an escaped comment can look like an end record.

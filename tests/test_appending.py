@@ -999,6 +999,10 @@ def test_bad_metadata_loses_nothing(path):
             with pytest.raises(error):
                 w.commit()
         del w.metadata["bad"]
+        kept, w.metadata = w.metadata, ["bad"]
+        with pytest.raises(TypeError, match="must be a mapping, not list"):
+            w.commit()
+        w.metadata = kept
         w.commit()
     check_accepted(path, new=NOISE)
     before = path.read_bytes()

@@ -175,8 +175,9 @@ def _join_strings(
 ) -> np.ndarray[Any, Any]:
     shape: Any = parts.get("shape")
     is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
-    _check(is_shape, key, f"the shape {shape!r}"[:80], "sizes")
-    count = math.prod(shape)
+    count = math.prod(shape) if is_shape else -1
+    # Longer numbers of items than any array has could not even be shown.
+    _check(0 <= count < 2**63, key, f"the shape {shape!r}"[:80], "sizes")
     _check_array(data, (data.size,), np.uint8, key)
     _check_array(offsets, (count + 1,), np.int64, key + _OFFSETS)
     is_ascending = bool(np.all(offsets[1:] >= offsets[:-1]))

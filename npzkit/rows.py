@@ -17,9 +17,9 @@ from npzkit.parallel import Pipeline
 from npzkit.reader import MemberReader
 from npzkit.source import Source
 from npzkit.zip.entries import Entry
-from npzkit.zip.extra import foreign_extra
+from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member import MAX_RATIOS
-from npzkit.zip.records import FLAG_DESCRIPTOR
+from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
 from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import Coding, ZipWriter
 
@@ -62,7 +62,7 @@ class RowsLeft(NamedTuple):
         with Pipeline(1) as pipeline:
             member = writer.begin_member(
                 entry.name, len(head) + size, pipeline,
-                coding=Coding(method), extra=foreign_extra(entry.extra),
+                coding=Coding(method), extra=foreign_extra(entry.extra, UNICODE_PATH_ID),
             )  # fmt: skip
             member.write(memoryview(head))
             for piece in _pieces(source, entry, self.data_start, header.data_offset):
@@ -82,7 +82,8 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
     """
     entry = _cut(entry, data_start, end)
     header = _header(reader, entry, data_start)
-    if header is None:
+    # A name of another code page may be too long as UTF-8, in which it is written.
+    if header is None or len(entry.name.encode()) > SENTINEL_16:
         return None
     is_rows = header.shape and not header.fortran_order and not header.dtype.hasobject
     row_size = _row_size(header) if is_rows else 0

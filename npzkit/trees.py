@@ -7,6 +7,8 @@ in the archive's metadata; np.load sees the arrays alone.
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any
@@ -23,6 +25,9 @@ TREE_KEY = "npzkit.tree"
 """The note's key in the metadata."""
 _MAX_DEPTH = 200
 """Of a tree."""
+
+_CLAIMED_COUNT = 2**20
+"""Items of lists that are believed without a byte for each, as of empty lists."""
 
 _MISSING: Any = object()
 _PLAIN = (bool, int, float, str)
@@ -363,8 +368,16 @@ def _as_python(array: Any, kind: str) -> Any:
     """Return the Python value that an array was made of."""
     if not isinstance(array, np.ndarray) or (array.ndim == 0) is not (kind == "value"):
         return _plain(array)
+    if not _is_backed(array):
+        return array
     value = array.tolist()
     return tuple(value) if kind == "tuple" else value
+
+
+def _is_backed(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array has bytes for the items of its lists, not only a shape with so many."""
+    count: int = sum(itertools.accumulate(array.shape, operator.mul))
+    return count <= _CLAIMED_COUNT + array.ndim * array.nbytes
 
 
 def _plain(found: Any) -> Any:

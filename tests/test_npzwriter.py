@@ -323,6 +323,20 @@ def test_extension_dtypes(tmp_path):
             assert theirs["bfloat16"].dtype == "V2"
 
 
+@pytest.mark.parametrize("end", ["x" * 16, "\0" * 16, "\0" * 8 + "\1" + "\0" * 7])
+def test_attributes_do_not_end_an_archive(tmp_path, end):
+    """An attribute that ends as a zip64 locator would misleads no reader, nor an append."""
+    path = tmp_path / "a.npz"
+    attrs = {"text": f"PK\x06\x07{end}"}
+    for mode, key in (("w", "x"), ("a", "y")):
+        with npzkit.NpzWriter(path, mode=mode) as w:
+            w.add(key, np.arange(3), attrs=attrs)
+        with npzkit.open(path, strict=True) as npz:
+            assert dict(npz.info(key).attrs) == attrs
+        with np.load(path) as theirs:
+            assert theirs[key].tolist() == [0, 1, 2]
+
+
 def test_attributes_and_metadata(tmp_path):
     """Attributes and metadata come back with their types, and np.load does not see them."""
     path = tmp_path / "a.npz"

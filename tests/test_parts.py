@@ -271,6 +271,14 @@ def test_axes_that_no_array_has(shape):
     assert caught.value.key == "x"
 
 
+@pytest.mark.parametrize("shape", [[9] * 5000, [10**4300 - 1], [2**32] * 4, [2**63]])
+def test_more_strings_than_any_array_has(shape):
+    """A number of strings that is only claimed is an error, however long it is."""
+    attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
+    with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'sizes'"):
+        join(STRING_PARTS.__getitem__, "x", attrs)
+
+
 def test_a_part_that_is_gone_is_named():
     """A mask that was removed is a missing member; the data can still be read."""
     npz = edited(MASKED["some"], mask=None)

@@ -429,6 +429,34 @@ def test_two_names_of_a_member_cost_no_data(paths):
         check_all(arrays, {"x": np.eye(3)})
 
 
+def test_rows_that_are_left_have_one_name(paths):
+    """A Unicode path made for the name as UTF-8 does not come true when rows are written so."""
+    payload = b"\1" + struct.pack("<L", zlib.crc32("é.npy".encode())) + b"other.npy"
+    extra = struct.pack("<HH", 0x7075, len(payload)) + payload
+    rows = Member("é.npy".encode("cp437"), npy(np.arange(1000)), extra=extra, local={"flags": 0})
+    report, arrays = mend(paths, rows.local_bytes()[:-800], partial=True)
+    assert report.kept == ("é",)
+    check_all(arrays, {"é": np.arange(900)})
+
+
+def test_rows_of_a_name_that_is_too_long_are_lost(paths):
+    """A name that UTF-8 has no room for is told of, and the other members are kept."""
+    whole = Member("x.npy", npy(np.eye(3))).local_bytes()
+    name = b"\x82" * 65_531 + b".npy"
+    rows = Member(name, npy(np.arange(1000)), local={"flags": 0}).local_bytes()
+    report, arrays = mend(paths, whole + rows[:-800], partial=True)
+    check_all(arrays, {"x": np.eye(3)})
+    assert [lost.key[:3] for lost in report.lost] == ["ééé"]
+
+
+def test_what_looks_like_a_locator_ends_no_archive(paths):
+    """An extra field that ends as a zip64 locator would is kept, and misleads no reader."""
+    extra = struct.pack("<HH", 0x9999, 20) + b"PK\x06\x07" + bytes(16)
+    data = Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes()
+    _, arrays = mend(paths, data)
+    check_all(arrays, {"x": np.eye(3)})
+
+
 def test_extra_fields_that_run_over_cost_no_data(paths):
     """A block that runs over its field, behind what opening needs, is left out with the attributes."""
     x = npy(np.eye(3))

@@ -295,6 +295,27 @@ def test_deep_notes_and_keys_are_refused():
         npzkit.load_tree(stream)
 
 
+@pytest.mark.parametrize(
+    "array", [np.zeros((2**40, 0)), np.zeros((2**30, 0, 3), "u1"), np.ndarray(2**24, "S0")]
+)
+def test_lists_are_not_made_of_a_shape_alone(array):
+    """Lists that nothing but a shape claims stay an array, and take no memory."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": array}, metadata={"npzkit.tree": {"a": ["as", "list"]}})
+    found = npzkit.load_tree(stream)["a"]
+    assert isinstance(found, np.ndarray)
+    assert found.shape == array.shape
+
+
+def test_lists_of_any_make_come_back():
+    """Empty lists, and lists of one item each at any depth, are what was saved."""
+    deep = 7
+    for _ in range(60):
+        deep = [deep]
+    tree = {"empty": [[]] * 1000, "deep": deep, "none": None, "column": [[1]] * 3}
+    assert npzkit.load_tree(saved(tree)) == tree
+
+
 def test_slashes_in_names_part_them():
     """A name with a slash is two: what is under it comes back under both."""
     tree = {"x/y": [np.arange(2), None], "x": {"z": (1, np.arange(3))}, "n/m": {"k": "text"}}

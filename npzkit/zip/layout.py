@@ -137,9 +137,14 @@ def central_bytes(entry: CentralEntry) -> bytes:
     return records.format_central_entry(entry)
 
 
-def end_bytes(count: int, size: int, offset: int, comment: bytes) -> Iterator[bytes]:
-    """Format the end record, with zip64 records before it where they are needed."""
-    if count >= SENTINEL_16 or max(size, offset) >= SENTINEL_32:
+def end_bytes(count: int, directory: bytes, offset: int, comment: bytes) -> Iterator[bytes]:
+    """Format the end record, with zip64 records before it where they are needed.
+
+    Also where the directory's last bytes, of an extra field, would be taken for theirs.
+    """
+    size, last = len(directory), directory[-records.ZIP64_LOCATOR_SIZE :]
+    is_misread = last.startswith(records.ZIP64_LOCATOR_SIGNATURE)
+    if count >= SENTINEL_16 or max(size, offset) >= SENTINEL_32 or is_misread:
         yield records.format_zip64_end_of_central_directory(
             records.Zip64EndOfCentralDirectory(
                 records.ZIP64_END_SIZE - 12,

@@ -279,9 +279,9 @@ class ZipWriter:
         """Write the central directory and the end record: all that is listed counts."""
         directory_offset = self.sink.position
         entries = [entry for entry in self.listed.values() if entry]
-        self.sink.write(b"".join(entries))
-        size = self.sink.position - directory_offset
-        *records64, end = end_bytes(len(entries), size, directory_offset, comment)
+        directory = b"".join(entries)
+        self.sink.write(directory)
+        *records64, end = end_bytes(len(entries), directory, directory_offset, comment)
         for record in records64:
             self.sink.write(record)
         self.sink.commit(end)

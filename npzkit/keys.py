@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Sequence, Set
+from collections.abc import Container, Iterable, Iterator, Sequence, Set
 
 from npzkit.errors import MemberNotFoundError, NpzkitError, UnsafeNameError
 
-__all__ = ["SUFFIX", "check_key", "check_keys", "keys_of", "member_of", "missing"]
+__all__ = [
+    "SUFFIX",
+    "check_key",
+    "check_keys",
+    "find_collisions",
+    "keys_of",
+    "member_of",
+    "missing",
+]
 
 SUFFIX = ".npy"
 _NAME_MAX_SIZE = 0xFFFF
@@ -102,6 +110,42 @@ def member_of(key: object, present: Container[str]) -> str | None:
         return key
     name = key + SUFFIX
     return name if name in present else None
+
+
+def find_collisions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield names that no system keeps apart from an earlier one, and that one.
+
+    Both would be one file where case does not count, or how an accented letter
+    is composed; or one is a folder on the other's way.
+
+    Examples
+    --------
+    >>> list(find_collisions(["a", "A", "b", "b/c"]))
+    [('A', 'a'), ('b/c', 'b')]
+    """
+    files: dict[str, str] = {}
+    folders: dict[str, str] = {}
+    for name in names:
+        folded = _folded(name)
+        parts = folded.split("/")
+        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
+        other = files.get(folded, folders.get(folded)) or next(
+            (files[folder] for folder in above if folder in files), None
+        )
+        if other is not None:
+            yield name, other
+        files.setdefault(folded, name)
+        for folder in above:
+            folders.setdefault(folder, name)
+
+
+def _folded(name: str) -> str:
+    """Return what is the same of names that differ in case or composition (Unicode, D145)."""
+    if name.isascii():
+        return name.lower()
+    import unicodedata
+
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def missing(

@@ -16,9 +16,11 @@ from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pa
 from npzkit.zip.extra import parse_key_value_pairs as _parse_pairs
 
 __all__ = [
+    "MAX_DEPTH",
     "check_attrs",
     "format_attrs",
     "format_metadata",
+    "is_deeper",
     "own_attrs",
     "parse_attrs",
     "parse_metadata",
@@ -29,6 +31,8 @@ _OWN = "npzkit."
 """What the names of attributes begin with that npzkit itself keeps."""
 
 _COMMENT_MAX_SIZE = 0xFFFF
+MAX_DEPTH = 500
+"""Lists and mappings in each other. JSON reads more than it writes, or anyone prints."""
 
 
 def format_metadata(metadata: Any) -> bytes:
@@ -82,10 +86,12 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
     TypeError
         A key is no string.
     ValueError
-        A value contains itself.
+        A value contains itself, or is nested too deeply.
     """
     if not isinstance(value, (Mapping, list, tuple)):
         return
+    if len(around) == MAX_DEPTH:
+        raise _too_deep(what)
     if id(value) in around:
         raise ValueError(f"{what} must not contain themselves, as the value of {key!r} does")
     around = (*around, id(value))
@@ -124,13 +130,36 @@ def _plain(value: object) -> Any:
 
 def parse_metadata(comment: bytes) -> Mapping[str, Any]:
     """Decode an archive's comment; empty where it is not a JSON object."""
-    import json
-
     try:
-        metadata = json.loads(comment) if comment.startswith(b"{") else {}
+        metadata = _parse_json(comment) if comment.startswith(b"{") else {}
     except (ValueError, RecursionError):
         metadata = {}
     return MappingProxyType(metadata)
+
+
+def _parse_json(text: str | bytes) -> Any:
+    """Parse what is to be written and printed too: a deeper value is a RecursionError."""
+    import json
+
+    value = json.loads(text)
+    if len(text) > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+        raise RecursionError
+    return value
+
+
+def is_deeper(value: object, depth: int) -> bool:
+    """Whether lists and mappings lie in each other more than `depth` deep."""
+    layer: list[Any] = [value]
+    for _ in range(depth + 1):
+        layer = [value for value in layer if isinstance(value, (dict, list))]
+        if not layer:
+            return False
+        layer = [
+            inner
+            for outer in layer
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return True
 
 
 def check_attrs(attrs: Mapping[str, Any] | None) -> None:
@@ -189,9 +218,7 @@ def parse_attrs(extra: bytes) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
-    import json
-
     try:
-        return json.loads(text)
+        return _parse_json(text)
     except (ValueError, RecursionError):
         return text

@@ -17,9 +17,10 @@ import numpy as np
 
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
 from npzkit.limits import Limits
+from npzkit.metadata import is_deeper
 from npzkit.npzfile import NpzFile, open
 
-__all__ = ["TREE_KEY", "flatten", "is_nested", "load_tree", "unflatten"]
+__all__ = ["TREE_KEY", "flatten", "is_backed", "is_nested", "load_tree", "unflatten"]
 
 TREE_KEY = "npzkit.tree"
 """The note's key in the metadata."""
@@ -202,9 +203,12 @@ def unflatten(arrays: Mapping[str, Any], note: Any) -> dict[str, Any]:
     ends = _ends_of(arrays)
     for key, array in arrays.items():
         _place(tree, key, array, ends)
+    if is_deeper(note, _MAX_DEPTH + 2):
+        raise _damaged("too deep")
     try:
         restored = _restore(tree, note)
     except RecursionError:
+        # The caller's own stack was nearly full.
         raise _damaged("too deep") from None
     if not isinstance(restored, dict):
         raise _damaged(note)
@@ -368,16 +372,16 @@ def _as_python(array: Any, kind: str) -> Any:
     """Return the Python value that an array was made of."""
     if not isinstance(array, np.ndarray) or (array.ndim == 0) is not (kind == "value"):
         return _plain(array)
-    if not _is_backed(array):
+    if not is_backed(array.shape, array.nbytes):
         return array
     value = array.tolist()
     return tuple(value) if kind == "tuple" else value
 
 
-def _is_backed(array: np.ndarray[Any, Any]) -> bool:
+def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:
     """Whether an array has bytes for the items of its lists, not only a shape with so many."""
-    count: int = sum(itertools.accumulate(array.shape, operator.mul))
-    return count <= _CLAIMED_COUNT + array.ndim * array.nbytes
+    count: int = sum(itertools.accumulate(shape, operator.mul))
+    return count <= _CLAIMED_COUNT + len(shape) * nbytes
 
 
 def _plain(found: Any) -> Any:

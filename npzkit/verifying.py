@@ -20,7 +20,7 @@ from npzkit.errors import (
     UnsafeNameError,
 )
 from npzkit.info import shown_key
-from npzkit.keys import SUFFIX, check_key, keys_of, member_of, missing
+from npzkit.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, missing
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
@@ -310,23 +310,22 @@ def _archive_findings(
         what = f"{_counted(dead, 'byte')} of the file in nothing that is listed"
         yield Finding(None, "note", what)
     repeated = repeated_names(source, directory)
-    folded: dict[str, str] = {}
+    collisions = dict(find_collisions(entry.name for entry in listed.values()))
     for key, entry in listed.items():
         if entry.name in repeated:
             what = f"{repeated[entry.name]} entries have its name; the last one counts"
             yield Finding(key, "warning", what, entry.header_offset)
-        yield from _name_findings(key, entry, folded)
+        yield from _name_findings(key, entry, collisions.get(entry.name))
 
 
-def _name_findings(key: str, entry: Entry, folded: dict[str, str]) -> Iterator[Finding]:
+def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:
     try:
         check_key(key.removesuffix(SUFFIX).removesuffix("/"))
     except UnsafeNameError as error:
         what = error.what.replace("cannot be saved", "would not be saved, nor extracted")
         yield Finding(key, "warning", what, entry.header_offset)
-    other = folded.setdefault(entry.name.casefold(), key)
-    if other is not key:
-        what = f"its name is that of {shown_key(other)} where upper and lower case are one"
+    if other is not None:
+        what = f"extracted, it and {shown_key(other)} would be one file, or one in the other"
         yield Finding(key, "warning", what, entry.header_offset)
 
 

@@ -7,11 +7,13 @@ import errno
 import gc
 import gzip
 import io
+import json
 import os
 import pickle
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ from collections.abc import Mapping
 import npzkit
 import numpy as np
 import pytest
+from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import (
@@ -31,6 +34,7 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
+from npzkit.metadata import MAX_DEPTH
 from npzkit.parallel import Pipeline
 from npzkit.zip import writer as zip_writer
 
@@ -323,6 +327,22 @@ def test_extension_dtypes(tmp_path):
             assert theirs["bfloat16"].dtype == "V2"
 
 
+@pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 900])
+def test_deep_values_can_be_written_again(depth):
+    """What is nested deeper than npzkit writes it is no metadata, and an attribute is text."""
+    text = "[" * depth + "]" * depth
+    pairs = b"KeyValuePairs\1\1\0a" + struct.pack("<H", len(text)) + text.encode()
+    extra = struct.pack("<HH", 0x564B, len(pairs)) + pairs
+    member = Member("x.npy", npy(np.arange(3)), extra=extra)
+    npz = npzkit.open(archive(member, comment=b'{"a": ' + text[1:-1].encode() + b"}"))
+    metadata, attrs = dict(npz.metadata), dict(npz.info("x").attrs)
+    assert bool(metadata) is isinstance(attrs["a"], list) is (depth <= MAX_DEPTH)
+    json.dumps([metadata, attrs], indent=1)
+    stream = io.BytesIO()
+    npzkit.save(stream, {}, metadata=metadata)
+    assert npzkit.open(stream).metadata == metadata
+
+
 @pytest.mark.parametrize("end", ["x" * 16, "\0" * 16, "\0" * 8 + "\1" + "\0" * 7])
 def test_attributes_do_not_end_an_archive(tmp_path, end):
     """An attribute that ends as a zip64 locator would misleads no reader, nor an append."""
@@ -429,17 +449,19 @@ def circles():
     a_list.append(a_list)
     a_dict["inner"] = {"a": a_dict}
     a_pair.append((1, {"b": [a_pair]}))
-    deep = []
+    deep, too_deep = [], []
     for _ in range(100_000):
         deep = [deep]
-    return {"list": a_list, "dict": a_dict, "pair": a_pair, "deep": deep}
+    for _ in range(MAX_DEPTH):
+        too_deep = [too_deep]
+    return {"list": a_list, "dict": a_dict, "pair": a_pair, "deep": deep, "too deep": too_deep}
 
 
-@pytest.mark.parametrize("kind", ["list", "dict", "pair", "deep"])
+@pytest.mark.parametrize("kind", ["list", "dict", "pair", "deep", "too deep"])
 def test_metadata_without_an_end(kind, tmp_path):
     """Metadata and attributes that contain themselves, or nearly so, are a ValueError."""
     value = circles()[kind]
-    says = "nested too deeply" if kind == "deep" else "must not contain themselves"
+    says = "nested too deeply" if "deep" in kind else "must not contain themselves"
     with pytest.raises(ValueError, match=f"metadata.*{says}"):
         npzkit.save(tmp_path / "a.npz", {}, metadata={"ok": 1, "bad": value})
     with npzkit.NpzWriter(tmp_path / "a.npz") as w:

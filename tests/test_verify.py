@@ -160,12 +160,19 @@ CASES = {
             ("a//b.npy", "empty part"),
         ]
     },
-    "case": (archive(plain("X.npy"), plain()), "x", "warning", "that of X where upper and lower", SIZE),
+    "composition": (
+        archive(plain("Ϊ\u0301.npy"), plain("\u0390.npy")), "\u0390", "warning",
+        "would be one file", SIZE + 3,
+    ),
+    "a folder on its way": (
+        archive(plain("X"), plain("x/y.npy")), "x/y", "warning", "it and X would be one file", SIZE - 4,
+    ),
+    "case": (archive(plain("X.npy"), plain()), "x", "warning", "it and X.npy would be one file", SIZE),
     "case of a folder": (
-        archive(plain("A/x.npy"), plain("a/x.npy")), "a/x", "warning", "that of A/x where", SIZE + 2,
+        archive(plain("A/x.npy"), plain("a/x.npy")), "a/x", "warning", "it and A/x.npy would be", SIZE + 2,
     ),
     "case beyond ASCII": (
-        archive(plain("STRASSE.npy"), plain("straße.npy")), "straße", "warning", "that of STRASSE", SIZE + 6,
+        archive(plain("STRASSE.npy"), plain("straße.npy")), "straße", "warning", "it and STRASSE.npy would be", SIZE + 6,
     ),
     # What npzkit adds.
     "attributes": (

@@ -32,6 +32,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.parts import checked_array
 from npzkit.cli.slicing import Index, Part, parse_index
+from npzkit.trees import is_backed
 
 __all__ = ["show"]
 
@@ -206,6 +207,8 @@ def _plain(values: Any) -> Any:
         array = array.astype(np.float64)
     if array.dtype.kind in "mM":
         array = array.astype(str)
+    if not is_backed(array.shape, array.nbytes):
+        raise ValueError("its shape alone would fill the memory; choose a part of it by SLICE")
     return array.tolist()
 
 
@@ -295,6 +298,9 @@ def _facts(
 def _value(number: Any, dtype: np.dtype[Any]) -> Any:
     """Return a number as what it stands for: a date, a bool."""
     if dtype.kind in "mM":
+        if np.datetime_data(dtype)[0] == "generic":
+            # Without a unit it is no date.
+            return int(number)
         return str(np.int64(number).view(dtype.newbyteorder("=")))
     return bool(number) if dtype.kind == "b" else number.item()
 

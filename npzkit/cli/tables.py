@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TextIO
@@ -16,6 +17,7 @@ import numpy as np
 
 from npzkit.cli.output import printable
 from npzkit.cli.targets import Refusal
+from npzkit.trees import is_backed
 
 __all__ = ["DELIMITERS", "TableOptions", "check_writable", "read_table", "write_table"]
 
@@ -225,7 +227,8 @@ def check_writable(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> No
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     is_plain = all(field.kind != "O" and not field.subdtype and not field.names for field in fields)
     is_plain = is_plain and not any(field.type is np.void for field in fields)
-    if not is_plain or len(shape) > (1 if dtype.names else 2):
+    is_table = is_plain and len(shape) <= (1 if dtype.names else 2)
+    if not is_table or not is_backed(shape, math.prod(shape) * dtype.itemsize):
         raise Refusal(
             f"{key!r}, of shape {shape} and dtype {printable(str(dtype))[:80]}, is no table. "
             "Write it with --format npy."

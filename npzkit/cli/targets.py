@@ -10,13 +10,12 @@ import os
 import secrets
 import shutil
 import stat
-import unicodedata
 from collections.abc import Iterable, Iterator
 
 import click
 
 from npzkit.errors import NpzkitError, UnsafeNameError
-from npzkit.keys import SUFFIX, check_key
+from npzkit.keys import SUFFIX, check_key, find_collisions
 
 __all__ = ["Refusal", "check_absent", "check_file_names", "check_new_key", "path_within",
            "replacing"]  # fmt: skip
@@ -134,22 +133,11 @@ def check_file_names(names: Iterable[str]) -> None:
     Raises
     ------
     UnsafeNameError
-        Also for names that differ in case alone, which some systems take for
-        the same.
+        Also for names that differ in case alone, or in how a letter is composed,
+        which some systems take for the same.
     """
-    files: dict[str, str] = {}
-    folders: dict[str, str] = {}
-    for name in names:
-        folded = unicodedata.normalize("NFC", name).casefold()
-        parts = folded.split("/")
-        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-        other = files.get(folded, folders.get(folded)) or next(
-            (files[folder] for folder in above if folder in files), None
-        )
-        if other is not None:
-            raise UnsafeNameError(
-                f"it and {NpzkitError.shown(other)} would be one file, or one in the other",
-                key=name, remedy="Name one of them alone.",
-            )  # fmt: skip
-        files[folded] = name
-        folders.update(dict.fromkeys(above, name))
+    for name, other in find_collisions(names):
+        raise UnsafeNameError(
+            f"it and {NpzkitError.shown(other)} would be one file, or one in the other",
+            key=name, remedy="Name one of them alone.",
+        )  # fmt: skip

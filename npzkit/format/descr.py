@@ -19,7 +19,9 @@ from npzkit.errors import NpyFormatError, warn
 
 __all__ = ["descr_to_dtype", "drop_metadata", "dtype_to_descr", "is_legacy"]
 
-_TYPE_STRING = re.compile(r"[<>|=]?[A-Za-z_]+[0-9]{0,18}(?:\[([0-9]{0,10})[A-Za-zμ]+\])?", re.ASCII)
+_TYPE_STRING = re.compile(
+    r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?", re.ASCII
+)
 """``<f8``, ``|S12``, ``<M8[25s]``, ``float64``: never ``(2,)i4,f8``, and never a
 divided unit (``<M8[s/2]``), which numpy does not write and crashes on."""
 

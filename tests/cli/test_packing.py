@@ -281,8 +281,24 @@ def test_no_link_leads_out_of_the_folder(cli, here):
     assert os.listdir("other") == []
 
 
+@pytest.mark.parametrize("array", [np.zeros((2**40, 0)), np.ndarray(2**24, "S0")])
+def test_rows_that_are_only_claimed_are_no_table(cli, here, array):
+    """A table is not written for as long as a shape without bytes says."""
+    npzkit.save("a.npz", {"x": array})
+    result = cli("extract", "a.npz", "x", "--format", "csv")
+    assert result.code == 2
+    assert "is no table" in result.err
+    assert os.listdir(here) == ["a.npz"]
+
+
 @pytest.mark.parametrize(
-    "names", [["a.npy", "A.npy"], ["é.npy", "e\u0301.npy"], ["a.npy", "a.npy/b.npy"]]
+    "names",
+    [
+        ["a.npy", "A.npy"],
+        ["é.npy", "e\u0301.npy"],
+        ["a.npy", "a.npy/b.npy"],
+        ["Ϊ\u0301.npy", "\u0390.npy"],
+    ],
 )
 def test_names_that_would_be_one_file(cli, here, names):
     """Names that some system takes for one are refused together; each comes out alone."""

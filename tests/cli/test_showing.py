@@ -203,6 +203,22 @@ def test_text_that_is_no_unicode(cli, tmp_path):
     assert "no Unicode" in cli("diff", path, tmp_path / "b.npz").out
 
 
+def test_a_shape_that_is_only_claimed(cli, tmp_path):
+    """Lists that no byte of the file stands for are not made, and a part of them can be shown."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros((2**40, 0))})
+    result = cli("show", tmp_path / "a.npz", "x", "--json")
+    assert result.code == 1
+    assert "cannot be shown: its shape alone" in result.err
+    assert cli("show", tmp_path / "a.npz", "x", "0:2", "--json").json()["values"] == [[], []]
+
+
+def test_times_without_a_unit(cli, tmp_path):
+    """They are numbers, of which NumPy makes no text."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.array([3, 5]).astype("m8").view("M8")})
+    assert cli("show", tmp_path / "a.npz", "x", "--stats", "--json").json()["max"] == 5
+    assert cli("show", tmp_path / "a.npz", "x").code == 1
+
+
 def test_bfloat16(cli, tmp_path):
     """Numbers that NPY cannot name are shown and measured as numbers."""
     ml_dtypes = pytest.importorskip("ml_dtypes")

@@ -42,7 +42,9 @@ def test_any_dtype_survives_as_in_numpy(dtype):
     assert descr_to_dtype(descr) == np.lib.format.descr_to_dtype(descr)
 
 
-@pytest.mark.parametrize("name", ["float64", "int32", "bool", "datetime64[ns]", "complex128", "f8"])
+@pytest.mark.parametrize(
+    "name", ["float64", "int32", "bool", "datetime64[ns]", "complex128", "f8", "?", "|?"]
+)
 def test_plain_names_are_accepted(name):
     """A descr may be a dtype's plain name."""
     assert descr_to_dtype(name) == np.dtype(name)

@@ -117,6 +117,7 @@ BAD_AT_OPEN = {
         plain(central={"usize": 0xFFFFFFFF, "csize": 0xFFFFFFFF}, extra=struct.pack("<HHQ", 1, 8, 224))
     ),
     "zip64: extra denies its entry": archive(plain(extra=struct.pack("<HHQQ", 1, 16, 1, 2))),
+    "zip64: several disks": archive(plain(), zip64={"disks": 2}),
     "zip64: sentinels without locator": archive(plain(), zip64={"locator": False}),
 }  # fmt: skip
 
@@ -141,7 +142,8 @@ def test_a_unicode_path_that_repeats_the_name(extra):
 DIFFERENT = {
     "name": {"name": b"y.npy"}, "method": {"method": 8}, "csize": {"csize": 5}, "usize": {"usize": 5},
     "crc": {"crc": 5}, "encryption": {"flags": 1}, "signature": {"signature": b"PK\x03\x05"},
-    "descriptor": {"flags": 8},
+    "descriptor": {"flags": 8}, "no CRC": {"crc": 0}, "no sizes": {"csize": 0, "usize": 0},
+    "sentinels": {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF},
 }  # fmt: skip
 
 

@@ -153,6 +153,44 @@ def test_members_that_share_bytes_through_an_extra_field(method):
     assert npz["b"].tolist() == [0, 1, 2, 3]
 
 
+def test_a_large_members_end_is_its_place():
+    """Data that a local extra field pushes onto the next header is an error, its CRC right or not."""
+    second = Member("b.npy", BYTES).local_bytes()
+    shift = 64
+    values = np.arange(100_000, dtype="u1")
+    values[-shift:] = np.frombuffer(second, "u1")[:shift]
+    data = npy(values)
+    # What lies there is the array, from behind the extra field to within the next header.
+    fields = (20, 0, 0, 0, 33, zlib.crc32(data), len(data), len(data), 5, shift)
+    first = struct.pack("<4sHHHHHLLLHH", b"PK\3\4", *fields) + b"a.npy" + bytes(shift)
+    first += data[:-shift]
+    directory = Member("a.npy", data).central_bytes(0)
+    directory += Member("b.npy", BYTES).central_bytes(len(first))
+    body = first + second
+    end = struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, 2, 2, len(directory), len(body), 0)
+    npz = npzkit.open(body + directory + end)
+    out = np.empty_like(values)
+    for use in (npz.read, npz.info, lambda key: npz.load_all(), lambda key: npz.read(key, out=out)):
+        with pytest.raises(ZipFormatError, match="overlaps"):
+            use("a")
+    assert npz["b"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_dictionary_that_is_only_claimed_is_not_allocated():
+    """LZMA's dictionary is no larger than what the member holds."""
+    import lzma
+
+    model = {"id": lzma.FILTER_LZMA1, "dict_size": 1 << 16}
+    raw = b"\x09\x04\x05\x00\x5d\xff\xff\xff\xff"
+    raw += lzma.compress(BYTES, lzma.FORMAT_RAW, filters=[model])
+    npz = npzkit.open(archive(Member("a.npy", BYTES, method=14, raw=raw)))
+    tracemalloc.start()
+    assert npz["a"].tolist() == [0, 1, 2, 3]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100 << 20
+
+
 @pytest.mark.parametrize(
     "unit", [b"PK\x05\x06", b"PK\x05\x06" + bytes(18), b"PK\x05\x06" + bytes(16) + b"\xff\xff"]
 )
@@ -317,6 +355,16 @@ class Trap:
 
     def __reduce__(self):
         return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("method", [0, 8])
+def test_bytes_behind_a_pickle(method):
+    """A member that goes on behind its pickle is an error, as one behind its array is."""
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.array([None], dtype=object))
+    data = archive(Member("a.npy", stream.getvalue() + b"!", method=method))
+    with pytest.raises(ZipFormatError, match="behind its pickled array"):
+        npzkit.open(data, allow_pickle=True)["a"]
 
 
 def test_damaged_pickles_are_not_run(tmp_path):

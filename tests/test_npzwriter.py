@@ -327,6 +327,21 @@ def test_extension_dtypes(tmp_path):
             assert theirs["bfloat16"].dtype == "V2"
 
 
+@pytest.mark.parametrize("name", ["int4", "float32", "finfo", "np", "__builtins__", "no", "", 7])
+def test_a_dtype_that_does_not_fit_is_not_taken(name):
+    """The attribute that restores a dtype names one of the same size, or nothing comes of it."""
+    pytest.importorskip("ml_dtypes")
+    text = str(name).encode()
+    pairs = b"KeyValuePairs\1\x0c\0npzkit.dtype" + struct.pack("<H", len(text)) + text
+    extra = struct.pack("<HH", 0x564B, len(pairs)) + pairs
+    array = np.frombuffer(b"abcd", "V2")
+    npz = npzkit.open(archive(Member("x.npy", npy(array), extra=extra)))
+    for found in (npz["x"], npz.load_all()["x"], npz.lazy("x")[:]):
+        assert found.dtype == array.dtype
+        assert found.tobytes() == b"abcd"
+    assert npz.info("x").dtype == array.dtype
+
+
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 900])
 def test_deep_values_can_be_written_again(depth):
     """What is nested deeper than npzkit writes it is no metadata, and an attribute is text."""

@@ -429,6 +429,15 @@ def test_two_names_of_a_member_cost_no_data(paths):
         check_all(arrays, {"x": np.eye(3)})
 
 
+def test_a_block_that_runs_over_behind_the_attributes(paths):
+    """Of a member found by its own header too, data is kept and the attributes are told of."""
+    pairs = b"KeyValuePairs\1\1\0a\1\0b"
+    extra = struct.pack("<HH", 0x564B, len(pairs)) + pairs + b"\1\2\3\4"
+    report, arrays = mend(paths, Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes())
+    check_all(arrays, {"x": np.eye(3)})
+    assert "attributes" in report.lost[0].what
+
+
 def test_rows_that_are_left_have_one_name(paths):
     """A Unicode path made for the name as UTF-8 does not come true when rows are written so."""
     payload = b"\1" + struct.pack("<L", zlib.crc32("é.npy".encode())) + b"other.npy"

@@ -52,6 +52,7 @@ RAW, OFFSETS = chunked(LONG, 1 << 15)
 # Chunks of the same size each, the first two in each other's place.
 SWAPPED = LONG[1 << 15 : 1 << 16] + LONG[: 1 << 15] + LONG[1 << 16 :]
 INDEX_AT = 30 + len("x.npy") + len(RAW)
+INDEXED = sozip("x.npy", LONG, 1 << 15)
 
 
 CASES = {
@@ -180,6 +181,10 @@ CASES = {
     ),
     "an index that does not fit": (
         sozip("x.npy", LONG, 1 << 15, offsets=[5, 3]), "x", "warning", "does not fit it", INDEX_AT,
+    ),
+    "an index with another CRC": (
+        INDEXED[: INDEX_AT + 14] + b"CRC!" + INDEXED[INDEX_AT + 18 :],
+        "x", "warning", "does not fit it", INDEX_AT,
     ),
     "an index with another chunk size": (
         sozip("x.npy", LONG, 1 << 15, claimed=1 << 14), "x", "warning", "does not fit it", INDEX_AT,

@@ -82,7 +82,7 @@ class NpzkitError(Exception):
     found, expected : object, optional
         The value that was there, and what should have been.
     remedy : str, optional
-        What to do about it, a full sentence.
+        What to do about it, a full sentence; that of its class by default.
 
     Notes
     -----
@@ -96,6 +96,8 @@ class NpzkitError(Exception):
     >>> error.found
     70000
     """
+
+    _usual_remedy: str | None = None
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class NpzkitError(Exception):
         self.offset = offset
         self.found = found
         self.expected = expected
-        self.remedy = remedy
+        self.remedy = self._usual_remedy if remedy is None else remedy
 
     def locate(
         self, *, path: str | os.PathLike[str] | None = None, key: str | None = None
@@ -169,6 +171,8 @@ class NpyFormatError(FormatError):
 
 class ZipFormatError(FormatError, zipfile.BadZipFile):
     """The container is not a valid zip archive."""
+
+    _usual_remedy = "The file is damaged, or was made by a faulty program: fetch or make it again."
 
 
 class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import re
 import struct
 import tracemalloc
 import warnings
@@ -66,9 +67,11 @@ def test_the_forge_makes_valid_archives():
     ],
 )
 def test_other_files_are_named(data, says):
-    """What is no archive is called what it seems to be."""
-    with pytest.raises(ZipFormatError, match=says):
+    """What is no archive is called what it seems to be, and what to do with it is said behind."""
+    with pytest.raises(ZipFormatError, match=says) as caught:
         npzkit.open(data)
+    assert re.search(r"etch|ead|ecompress", caught.value.remedy)
+    assert caught.value.remedy not in caught.value.what
 
 
 TIME = struct.pack("<HHL", 0x5455, 4, 9)
@@ -127,7 +130,9 @@ def test_damaged_at_open(case):
     """A directory that contradicts itself or the file is a ZipFormatError at open."""
     with pytest.raises(ZipFormatError) as caught:
         npzkit.open(BAD_AT_OPEN[case])
-    assert str(caught.value)
+    error = caught.value
+    assert error.found is not None
+    assert str(error).endswith(f". {error.remedy}")
 
 
 @pytest.mark.parametrize("extra", [b"", TIME])

@@ -278,7 +278,7 @@ def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
         raise LimitExceededError(
             f"the array claims {count} items of no bytes", found=shape,
-            expected=f"at most {MAX_EMPTY_ITEMS} items",
+            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY,
         )  # fmt: skip
     # numpy measures the extent with empty dimensions counted as one.
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:

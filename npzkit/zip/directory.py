@@ -166,10 +166,12 @@ def _find_and_read(
         return _read(source, end, starts, strict, limits, silent=silent)
     directory = _read_last_commit(source, starts, strict, limits, silent=silent)
     if directory is None:
+        meaning, remedy = describe(source)
         raise ZipFormatError(
-            f"not a zip archive: {describe(source)}",
+            f"not a zip archive: {meaning}",
             found=source.read_at(0, min(source.size, 16)),
             expected="an end of central directory record",
+            remedy=remedy,
         )
     return directory
 

@@ -237,34 +237,44 @@ def _is_plausible(source: Source, data: bytes, position: int, offset: int) -> bo
     return bool(size + start <= offset or SENTINEL_32 in (size, start))
 
 
+_FETCH = "Fetch it again."
+_DECOMPRESS = "Decompress it first."
 _KNOWN_BEGINNINGS = (
     (
         b"PK\x03\x04",
-        "its end is missing; the file was cut short, as by a broken download: fetch it again, or "
-        "save what is there with npzkit.repair",
+        "its end is missing; the file was cut short, as by a broken download",
+        "Fetch it again, or save what is there with npzkit.repair.",
     ),
-    (b"\x93NUMPY", "it is a bare .npy file; read it with npzkit.load or np.load"),
-    (b"version https://git-lfs", "it is a git-lfs pointer; fetch the real file: git lfs pull"),
-    (b"\x1f\x8b", "it is gzip; decompress it first"),
-    (b"\x89HDF", "it is an HDF5 file; read it with h5py"),
-    (b"BZh", "it is bzip2; decompress it first"),
-    (b"\xfd7zXZ", "it is xz; decompress it first"),
-    (b"\x28\xb5\x2f\xfd", "it is Zstandard; decompress it first"),
-    (b"7z\xbc\xaf", "it is a 7-Zip archive; extract it first"),
-    (b"\x80", "it seems to be a pickle; npzkit.load with allow_pickle=True reads those"),
+    (b"\x93NUMPY", "it is a bare .npy file", "Read it with npzkit.load or np.load."),
+    (
+        b"version https://git-lfs",
+        "it is a git-lfs pointer",
+        "Fetch the real file: git lfs pull.",
+    ),
+    (b"\x1f\x8b", "it is gzip", _DECOMPRESS),
+    (b"\x89HDF", "it is an HDF5 file", "Read it with h5py."),
+    (b"BZh", "it is bzip2", _DECOMPRESS),
+    (b"\xfd7zXZ", "it is xz", _DECOMPRESS),
+    (b"\x28\xb5\x2f\xfd", "it is Zstandard", _DECOMPRESS),
+    (b"7z\xbc\xaf", "it is a 7-Zip archive", "Extract it first."),
+    (
+        b"\x80",
+        "it seems to be a pickle",
+        "npzkit.load reads those with allow_pickle=True: pass that only if you trust the file.",
+    ),
 )
 
 
-def describe(source: Source) -> str:
-    """Name what a file that is no archive seems to be."""
+def describe(source: Source) -> tuple[str, str]:
+    """Name what a file that is no archive seems to be, and what to do about it."""
     if source.size == 0:
-        return "the file is empty; fetch or write it again"
+        return "the file is empty", "Fetch or write it again."
     head = source.read_at(0, min(source.size, 512))
-    for beginning, meaning in _KNOWN_BEGINNINGS:
+    for beginning, meaning, remedy in _KNOWN_BEGINNINGS:
         if head.startswith(beginning):
-            return meaning
+            return meaning, remedy
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
-        return (
-            "it is an HTML or XML page, perhaps an error page saved by a download; fetch it again"
-        )
-    return "it has no end of central directory record; another kind of file, or a part of one"
+        meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
+        return meaning, _FETCH
+    meaning = "it has no end of central directory record; another kind of file, or a part of one"
+    return meaning, _FETCH

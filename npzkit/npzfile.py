@@ -629,7 +629,9 @@ class NpzFile(Mapping[str, Any]):
         Under "r+" the member's CRC-32 is written anew by ``array.flush()``, by
         `flush` and `close` of the archive, and when the last array over the
         map is dropped. In between, and after a crash, it is not that of the
-        data: reading then raises ChecksumError.
+        data: reading then raises ChecksumError. It becomes that of all that lies
+        there, damage from before included: `verify` the member first where that
+        would matter.
 
         Raises
         ------
@@ -659,8 +661,8 @@ class NpzFile(Mapping[str, Any]):
                 key=key,
                 remedy=f"Read it with npz.read(key){remedy}.",
             )
-        self._source.check_whole()
         try:
+            self._source.check_whole()
             if mode == "r":
                 self._map = self._map or FileMap(self._source, mode)
                 return self._map.array(info)
@@ -668,8 +670,13 @@ class NpzFile(Mapping[str, Any]):
                 return self._map_writable(key, info)
             # Each copy-on-write map keeps changes of its own.
             return FileMap(self._source, mode).array(info)
-        except ValueError:
-            self._check_unchanged()
+        except NpzkitError as error:
+            raise self._explain(error, key) from error.__cause__
+        except ValueError as error:
+            try:
+                self._check_unchanged()
+            except StaleArchiveError as stale:
+                raise self._explain(stale, key) from error
             raise
 
     def _map_writable(self, key: str, info: ArrayInfo) -> np.memmap[Any, Any]:

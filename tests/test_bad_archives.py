@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import io
 import pickle
 import re
@@ -396,6 +397,13 @@ def test_streams_that_do_not_fit_their_size(raw):
     ):
         with pytest.raises((ZipFormatError, ChecksumError)):
             use(npzkit.open(archive(plain(data=data, method=8, raw=raw))))
+
+
+def test_a_whole_stream_that_is_too_short():
+    """Where the stream's own end comes too early, that is what is said."""
+    member = plain(method=12, raw=bz2.compress(DATA[:-8]))
+    with pytest.raises(ZipFormatError, match="the bzip2 stream ends early"):
+        read(archive(member))
 
 
 @pytest.mark.parametrize("method", [0, 8])

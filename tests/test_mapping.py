@@ -123,6 +123,16 @@ def test_a_replaced_file_is_not_written(path):
     assert is_sound(path)
 
 
+@pytest.mark.parametrize("mode", ["r", "c", "r+"])
+def test_a_file_that_was_cut_is_not_mapped(path, mode):
+    """Pages behind its end would kill the process; the error names file and key."""
+    with npzkit.open(path) as npz:
+        os.truncate(path, 1000)
+        with pytest.raises(StaleArchiveError) as caught:
+            npz.memmap("a1", mode)
+    assert (caught.value.path, caught.value.key) == (str(path), "a1")
+
+
 def test_a_crc_behind_the_data_is_left_alone(tmp_path):
     """A member with a data descriptor says how to make it writable."""
     stream = io.BytesIO()

@@ -192,12 +192,13 @@ class MemberStream(io.RawIOBase):
     def _inflate(self, wanted: int) -> bytes:
         """Return at least one byte, or raise where there is none left."""
         decoder = cast(Decompressor, self._decoder)
-        while True:
+        while not decoder.eof:
             out = self._decode(decoder, wanted)
             if out:
                 return out
-            if decoder.eof or self._is_starved(decoder):
-                raise self._ends_early()
+            if self._is_starved(decoder):
+                break
+        raise self._ends_early()
 
     def _is_starved(self, decoder: Decompressor) -> bool:
         return decoder.needs_input and self._fed == self._entry.compressed_size

@@ -157,7 +157,10 @@ def _shown(value: object) -> str:
     """Quote a value taken from a file, cut to a readable length."""
     if isinstance(value, (str, bytes)):
         value = value[: _SHOWN_LENGTH + 1]
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__}, nested deeply"
     return text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "..."
 
 

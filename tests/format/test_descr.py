@@ -74,6 +74,16 @@ def test_bad_descriptions_give_one_error(descr):
         descr_to_dtype(descr)
 
 
+def test_a_description_without_an_end():
+    """One that is nested too deeply is an error that can be printed."""
+    descr = "<f8"
+    for _ in range(5000):
+        descr = [("a", descr)]
+    with pytest.raises(NpyFormatError) as caught:
+        descr_to_dtype(descr)
+    assert "found a list, nested deeply" in str(caught.value)
+
+
 def test_elements_of_two_gigabytes():
     """Elements whose size overflows a C int are refused, or as large as they are said to be."""
     with contextlib.suppress(NpyFormatError):

@@ -1,7 +1,8 @@
 """How headers are laid out that are written: alignment, zip64, the end.
 
 Owns what npzkit's own archives look like around the data. No I/O. zip64
-appears only where a size, an offset or the number of members needs it.
+appears only where a size, an offset or the number of members needs it, or
+where the directory ends in what would be taken for its locator.
 """
 
 from __future__ import annotations

@@ -438,6 +438,17 @@ def test_names_do_not_control_the_terminal(cli, here):
         assert "\x1b" not in result.err
 
 
+def test_an_attribute_that_is_only_claimed(cli, here):
+    """Empty lists that nothing but a shape stands for are not made; a few are."""
+    with h5py.File("a.h5", "w") as file:
+        file.attrs.create("endless", np.zeros((2**28, 0)))
+        file.attrs.create("few", np.zeros((2, 0)))
+    result = cli("convert", "a.h5", "a.npz")
+    assert "the attribute 'endless' of the file is not kept" in result.err
+    with npzkit.open("a.npz") as npz:
+        assert dict(npz.metadata) == {"few": [[], []]}
+
+
 def test_a_file_appears_whole(cli, here):
     """DST is replaced with --force alone, and only once the new one is complete."""
     npzkit.save("a.npz", {"x": np.arange(1000), "y": np.ones(3)})

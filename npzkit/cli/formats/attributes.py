@@ -13,6 +13,7 @@ import numpy as np
 
 from npzkit.cli.formats.arrays import Say
 from npzkit.cli.output import printable
+from npzkit.trees import is_backed
 
 __all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
 
@@ -44,6 +45,9 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
 
 def _plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
+        if not is_backed(value.shape, value.nbytes):
+            # Lists that nothing but a shape claims would fill the memory.
+            raise ValueError
         value = value.tolist()
     if isinstance(value, bytes):
         return value.decode("utf-8")

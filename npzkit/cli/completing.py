@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-__all__ = ["completion"]
+from npzkit.cli.opening import COMPLETE_VARIABLE
 
-_VARIABLE = "_NPZKIT_COMPLETE"
-"""By which the script calls npzkit, and click sees that it is the script."""
+__all__ = ["completion"]
 
 
 @click.command()
@@ -26,4 +25,4 @@ def completion(shell: str) -> None:
     if kind is None:
         raise click.ClickException(f"this version of click has no completion for {shell}")
     group = click.get_current_context().find_root().command
-    click.echo(kind(group, {}, "npzkit", _VARIABLE).source())
+    click.echo(kind(group, {}, "npzkit", COMPLETE_VARIABLE).source())

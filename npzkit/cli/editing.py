@@ -9,7 +9,7 @@ import click
 
 import npzkit
 from npzkit.cli.inputs import find_inputs
-from npzkit.cli.opening import complete_key, named_file
+from npzkit.cli.opening import complete_key, inputs_argument, named_file
 from npzkit.cli.output import json_option, print_json, printable, progress
 from npzkit.cli.packing import (
     add_inputs,
@@ -38,7 +38,7 @@ def _tell(file: str, what: str, keys: list[str], *, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file", type=named_file)
-@click.argument("inputs", metavar="[KEY=]IN...", nargs=-1, required=True)
+@inputs_argument
 @click.option("--overwrite", is_flag=True, help="Replace arrays that have the same keys.")
 @compression_options
 @input_options

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import json
 import os
+import re
 import stat
 import sys
 import warnings
@@ -17,16 +18,19 @@ from typing import Any, TypeVar
 
 import click
 import numpy as np
+from click.shell_completion import CompletionItem
 
 import npzkit
 from npzkit.cli.output import printable
 
 __all__ = [
+    "COMPLETE_VARIABLE",
     "archive_argument",
     "as_text",
     "complete_key",
     "dtype_text",
     "info_dict",
+    "inputs_argument",
     "key_argument",
     "named_file",
     "opened",
@@ -37,8 +41,12 @@ __all__ = [
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
+"""By which a shell's script calls npzkit, and click sees that it is the script."""
 _COMPLETED_COUNT = 1000
 """Keys offered at a prompt at most."""
+_NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
+"""In a word for bash, which puts what it is offered into the line as it is."""
 _DTYPE_LENGTH = 40
 """Characters of a dtype in a table."""
 
@@ -98,7 +106,7 @@ def _is_pipe(file: str) -> bool:
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the keys of FILE that begin so."""
+    """Return the keys of FILE that begin so, those alone that run nothing where they are put."""
     file = context.params.get("file")
     if not isinstance(file, str) or file == "-":
         return []
@@ -107,7 +115,22 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
             found = [key for key in npz if key.startswith(incomplete) and key.isprintable()]
     except (OSError, npzkit.NpzkitError):
         return []
+    if os.environ.get(COMPLETE_VARIABLE, "").startswith("bash"):
+        # zsh and fish quote by themselves.
+        found = [key for key in found if not _NEEDS_QUOTES.search(key)]
     return found[:_COMPLETED_COUNT]
+
+
+def _complete_file(
+    context: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Leave it to the shell, which knows its files."""
+    return [CompletionItem(incomplete, type="file")]
+
+
+inputs_argument = click.argument(
+    "inputs", metavar="[KEY=]IN...", nargs=-1, required=True, shell_complete=_complete_file
+)
 
 
 def key_argument(**options: Any) -> Callable[[Function], Function]:

@@ -17,7 +17,7 @@ from npzkit.cli import parts
 from npzkit.cli.formats.arrays import array_of
 from npzkit.cli.formats.npz import write_array
 from npzkit.cli.inputs import PIPE, SUFFIXES, Input, find_inputs, read_input
-from npzkit.cli.opening import archive_argument, complete_key, opened
+from npzkit.cli.opening import archive_argument, complete_key, inputs_argument, opened
 from npzkit.cli.output import format_size, json_option, print_json, printable, progress
 from npzkit.cli.parts import blocks, checked_array
 from npzkit.cli.tables import TableOptions, check_writable, write_table
@@ -104,7 +104,7 @@ def add_inputs(
 
 @click.command()
 @click.argument("out", type=click.Path(readable=False, allow_dash=True))
-@click.argument("inputs", metavar="[KEY=]IN...", nargs=-1, required=True)
+@inputs_argument
 @compression_options
 @input_options
 @click.option("--force", is_flag=True, help="Replace what is at OUT.")

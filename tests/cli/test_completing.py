@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 import zipfile
 
 import npzkit
@@ -57,6 +59,49 @@ def test_no_key_that_could_control_the_terminal_is_offered(process, tmp_path):
         for key in ("good", "g\u202eood", "g\u2028x"):
             archive.writestr(f"{key}.npy", b"")
     assert completed(process, "show", str(path), "g") == ["good"]
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+def test_bash_runs_nothing_of_a_key(tmp_path):
+    """bash puts what it is offered into the line: a key that it would run is left out there."""
+    keys = ["x`touch owned`", "x$(touch owned)", "x;touch owned", "x y", "x*", "x/plain.1"]
+    npzkit.save(tmp_path / "a.npz", {key: np.zeros(2) for key in keys})
+    ask = (
+        'npzkit() { "$PYTHON" -m npzkit "$@"; }; env() { command env "${@:1:3}" "$PYTHON" -m npzkit'
+        '; }; eval "$(npzkit completion bash)"; COMP_WORDS=(npzkit show a.npz x); COMP_CWORD=3; '
+        '_npzkit_completion npzkit; printf "%s\\n" "${COMPREPLY[@]}"; '
+        'eval "true ${COMPREPLY[*]}"; test ! -e owned'
+    )
+    found = subprocess.run(
+        ["bash", "-c", ask], cwd=tmp_path, env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (found.returncode, found.stdout.split()) == (0, ["x/plain.1"])
+
+
+def test_every_key_is_completed_where_the_shell_quotes(process, tmp_path):
+    """zsh and fish put keys into the line as words."""
+    npzkit.save(tmp_path / "a.npz", {"x y": np.zeros(2), "x$z": np.zeros(2)})
+    for shell in ("zsh", "fish"):
+        env = {
+            "_NPZKIT_COMPLETE": f"{shell}_complete",
+            "COMP_WORDS": f"npzkit show {tmp_path / 'a.npz'} x",
+            "COMP_CWORD": "3" if shell == "zsh" else "x",
+        }
+        result = process(env=env)
+        assert "x y" in result.out
+        assert "x$z" in result.out
+
+
+def test_inputs_are_files(process, tmp_path):
+    """What pack and add take is completed as files are, by the shell."""
+    for words in (["pack", "new.npz", "a"], ["add", "new.npz", "b.npy", "a"]):
+        env = {
+            "_NPZKIT_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["npzkit", *words]),
+            "COMP_CWORD": str(len(words)),
+        }
+        assert process(env=env).out.strip() == "file,a"
 
 
 def test_an_unknown_shell(cli):

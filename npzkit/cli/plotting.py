@@ -6,6 +6,7 @@ matplotlib, of the extra `plot`, is imported here alone.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ import numpy as np
 from npzkit.cli.measuring import Histogram, as_numbers
 from npzkit.cli.output import printable
 from npzkit.cli.slicing import Part
+from npzkit.cli.targets import replacing
 
 __all__ = ["plot"]
 
@@ -22,7 +24,7 @@ _IMAGE_SIDE = 2000
 
 
 def plot(part: Part, histogram: Histogram | None, title: str, path: str) -> None:
-    """Draw a part of an array to a file.
+    """Draw a part of an array to a file, which appears whole or not at all.
 
     Parameters
     ----------
@@ -55,10 +57,12 @@ def plot(part: Part, histogram: Histogram | None, title: str, path: str) -> None
     told += f", every {step}th" if step > 1 else ""
     # A title is no formula, whatever signs are in it.
     axes.set_title(told[:120], parse_math=False, fontsize="medium")
-    try:
-        figure.savefig(path, dpi=150)
-    except ValueError as error:
-        raise click.UsageError(f"--plot: {error}.") from error
+    kind = os.path.splitext(path)[1][1:].lower()
+    if kind not in figure.canvas.get_supported_filetypes():
+        known = "it ends in none" if kind else "it has no ending"
+        raise click.UsageError(f"--plot {path!r}: {known} of a picture's, such as .png or .svg.")
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=kind, dpi=150)
 
 
 def _step(part: Part) -> int:

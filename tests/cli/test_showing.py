@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import npzkit
 import numpy as np
@@ -375,6 +378,38 @@ def test_a_picture_of_nothing_and_of_no_numbers(cli, tmp_path):
     assert cli("show", path, "empty", "--plot", tmp_path / "a.png").code == 0
     assert cli("show", path, "text", "--plot", tmp_path / "b.png").code == 2
     assert cli("show", path, "x", "--plot", tmp_path / "c.nothing").code == 2
+
+
+def test_a_picture_appears_whole_or_not_at_all(cli, tmp_path, monkeypatch):
+    """Where it cannot be drawn, the picture that was there stays."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    picture = tmp_path / "a.PNG"
+    picture.write_bytes(b"old")
+
+    def fill_the_disk(self, path, **options):
+        Path(path).write_bytes(b"half")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(figure, "savefig", fill_the_disk)
+        assert cli("show", tmp_path / "a.npz", "x", "--plot", picture).code == 1
+    assert picture.read_bytes() == b"old"
+    assert cli("show", tmp_path / "a.npz", "x", "--plot", picture).code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.PNG", "a.npz"]
+
+
+def test_a_picture_has_an_ending(cli, tmp_path, monkeypatch):
+    """A name without one would be another than the one that is told."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    for name, told in (("picture", "no ending"), ("b.npz", "such as .png")):
+        found = cli("show", "a.npz", "x", "--plot", name)
+        assert (found.code, found.err.count("\n")) == (2, 1)
+        assert told in found.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
 def test_without_matplotlib(cli, fixtures, tmp_path, monkeypatch):

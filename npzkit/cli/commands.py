@@ -111,7 +111,14 @@ def _end_output() -> int:
 
 
 def _prepare_streams() -> None:
-    """Let what an encoding lacks be escaped, and a warning be one line."""
+    """Let what an encoding lacks be escaped, and a warning be one line.
+
+    A stream that is closed leads nowhere; no file of ours may take its number.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115 - until the end
+            setattr(sys, name, stream)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

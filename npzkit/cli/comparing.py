@@ -70,6 +70,8 @@ def diff(
     for name, value in (("--atol", atol), ("--rtol", rtol)):
         if not value >= 0:
             raise click.UsageError(f"{name} must be 0 or more, not {value}.")
+    if a == b == "-":
+        raise click.UsageError("the standard input is one archive: A or B must be a file.")
     with opened(a) as left, opened(b) as right, progress("compare") as tell:
         comparison = _Comparison(left, right, atol, rtol, reads_all, tell)
         rows = list(comparison.rows(metadata=metadata))

@@ -266,7 +266,12 @@ def _explaining(src: str, dst: str) -> Iterator[None]:
     except (click.ClickException, NpzkitError):
         raise
     except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:
+        if isinstance(error, OSError) and (error.filename is not None or _is_of_system(error)):
             raise
         text = in_a_line(str(error))[:200] or type(error).__name__
         raise click.ClickException(f"{src!r} cannot be converted to {dst!r}: {text}") from error
+
+
+def _is_of_system(error: OSError) -> bool:
+    """Whether it is the system's own word, such as that of a full disk, and not a library's."""
+    return error.errno is not None and error.strerror == os.strerror(error.errno)

@@ -7,6 +7,7 @@ respected; bars go to the standard error stream, after a second.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -268,10 +269,25 @@ def report_error(error: Exception) -> int:
     return code
 
 
+_OS_REMEDIES = {
+    errno.ENOENT: "Check the name, and that its folder is there",
+    errno.EISDIR: "Name an archive; npzkit pack makes one of a folder",
+    errno.EACCES: "Check the permissions, of its folder too",
+    errno.EPERM: "Check the permissions, of its folder too",
+    errno.EROFS: "Write to another folder",
+    errno.ENOSPC: "Make room, or write to another disk",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+}
+"""What helps against an error of the system."""
+
+
 def _os_text(error: OSError) -> str:
     name: Any = error.filename
-    reason = error.strerror or str(error)
-    return f"{os.fsdecode(name)}: {reason}" if isinstance(name, (str, bytes)) else reason
+    text = error.strerror or str(error)
+    if isinstance(name, (str, bytes)):
+        text = f"{os.fsdecode(name)}: {text}"
+    remedy = _OS_REMEDIES.get(error.errno or 0)
+    return f"{text}. {remedy}." if remedy else text
 
 
 def format_ratio(compressed_size: int, size: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -269,3 +270,61 @@ def test_errors_name_no_temporary_file(cli, tmp_path, monkeypatch, name):
     assert long in found.err
     assert ".tmp" not in found.err
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="redirections of a POSIX shell")
+@pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path, redirection):
+    """A stream that is closed is no error, and nothing is written into a file in its place."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    command = f'"{sys.executable}" -m npzkit convert a.npz b.h5 {redirection}'
+    found = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, timeout=60)
+    assert (found.returncode, found.stderr) == (0, b"")
+    assert run("convert", str(tmp_path / "b.h5"), str(tmp_path / "c.npz")).returncode == 0
+    empty = f'"{sys.executable}" -m npzkit ls - <&-'
+    found = subprocess.run(empty, shell=True, capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "remedy"),
+    [
+        (["ls", "no.npz"], 2, "Check the name"),
+        (["ls", "folder"], 2, "npzkit pack makes one"),
+        (["pack", "n" * 300 + ".npz", "x.npy"], 1, "shorter name"),
+    ],
+)
+def test_errors_of_the_system_have_a_remedy(cli, tmp_path, monkeypatch, arguments, code, remedy):
+    """What the system says is followed by what to do, in the same line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    np.save("x.npy", np.arange(3))
+    found = cli(*arguments)
+    assert (found.code, found.err.count("\n")) == (code, 1)
+    assert remedy in found.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a disk that is always full")
+def test_a_full_disk(tmp_path):
+    """What cannot be written is said in a line that says what to do, and exits with 1."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "npzkit", "ls", str(tmp_path / "a.npz")]
+        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (found.returncode, found.stderr.count("\n")) == (1, 1)
+    assert "Make room" in found.stderr
+
+
+def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
+    """While a file of another format is written, the system's word is given as it is."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+
+    def write(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("npzkit.cli.formats.npy_folder.write", write)
+    found = cli("convert", tmp_path / "a.npz", tmp_path / "b")
+    assert found.code == 1
+    assert (
+        found.err == f"npzkit: {os.strerror(errno.ENOSPC)}. Make room, or write to another disk.\n"
+    )

@@ -245,3 +245,10 @@ def test_large_integers_are_told_apart(differences):
     a, b = {"x": np.array([2**62])}, {"x": np.array([2**62 + 2])}
     assert len(differences(a, b, "--atol", "1")) == 1
     assert differences(a, b, "--atol", "2") == []
+
+
+def test_the_standard_input_is_one_archive(cli):
+    """- cannot be both."""
+    found = cli("diff", "-", "-")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "one archive" in found.err

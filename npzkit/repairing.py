@@ -27,7 +27,7 @@ from npzkit.rows import RowsLeft, find_rows, is_seen_cut
 from npzkit.source import Source, open_source
 from npzkit.verifying import has_wrong_index, member_error
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, has_control
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.salvage import (
     Allowance,
@@ -337,10 +337,12 @@ class _Salvage:
     def _sort(self, entry: Entry) -> bool:
         """Keep a sound member; say what is wrong with another one."""
         error = member_error(self._reader, entry, self._threads)
-        if error is None:
-            self._keep(entry)
-        else:
+        if error is not None:
             self._lose(entry, error)
+        elif has_control(entry.name):
+            self._lose(entry, "whole, but no reader takes its name: it holds a control character")
+        else:
+            self._keep(entry)
         return error is None
 
     def _keep(self, entry: Entry) -> None:
@@ -425,7 +427,7 @@ class _Salvage:
         Maybe it is a neighbour, whose place the other claims, maybe of an archive
         in its array. One that lies elsewhere has the better claim to a name.
         """
-        if member_error(self._reader, entry, self._threads) is not None:
+        if has_control(entry.name) or member_error(self._reader, entry, self._threads) is not None:
             return False
         other = self._sound.get(entry.name)
         if other is None or entry.name in self._claimed:
@@ -438,7 +440,7 @@ class _Salvage:
     def _take_rows(self, found: Found, end: int) -> None:
         """Keep what is there of an array that goes on behind the file's end."""
         rows = None
-        if self._partial:
+        if self._partial and not has_control(found.entry.name):
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is None:
             self._lose(found.entry, "cut short: it goes on behind the end of the file")

@@ -29,7 +29,16 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = ["UNICODE_PATH", "Entry", "decode_name", "parse_entries", "resolve_zip64", "walk_entries"]
+__all__ = [
+    "UNICODE_PATH",
+    "Entry",
+    "decode_any_name",
+    "decode_name",
+    "has_control",
+    "parse_entries",
+    "resolve_zip64",
+    "walk_entries",
+]
 
 _CONTROL = "[\x00-\x1f\x7f]"
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
@@ -167,6 +176,17 @@ def _miscounted(expected: int, found: object, offset: int) -> ZipFormatError:
 
 
 def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
+    """Decode a name, and refuse one that holds a control character."""
+    name = decode_any_name(raw, flags, extra, offset)
+    if has_control(name):
+        raise ZipFormatError(
+            "a member's name holds a control character", offset=offset, found=name,
+            remedy="npzkit.repair(path, output) saves the others.",
+        )  # fmt: skip
+    return name
+
+
+def decode_any_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
     """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D).
 
     Info-ZIP's Unicode path stands for a name in another code page. Where the
@@ -192,9 +212,12 @@ def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
                 remedy="Programs would read different names from this file; make it again.",
             )
         name = path
-    if not name.isprintable() and re.search(_CONTROL, name):
-        raise ZipFormatError("a member's name holds a control character", offset=offset, found=name)
     return name
+
+
+def has_control(name: str) -> bool:
+    """Whether a name holds a control character, which could forge what a terminal shows."""
+    return not name.isprintable() and re.search(_CONTROL, name) is not None
 
 
 def _find_unicode_path(extra: bytes, raw: bytes, offset: int) -> str | None:

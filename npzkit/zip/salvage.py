@@ -15,7 +15,7 @@ from npzkit.decompressors import decompressor
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE
-from npzkit.zip.entries import Entry, decode_name
+from npzkit.zip.entries import Entry, decode_any_name
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member import header_end, resolve_sizes
 from npzkit.zip.records import (
@@ -179,11 +179,14 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
 
 
 def _decode_name(header: LocalHeader, offset: int) -> tuple[str, tuple[int, ...]]:
-    """Return a member's name, and the Unicode path to be dropped where it contradicts."""
+    """Return a member's name, and the Unicode path to be dropped where it contradicts.
+
+    A name that no reader takes is for whoever asks to tell of.
+    """
     try:
-        return decode_name(header.name, header.flags, header.extra, offset), ()
+        return decode_any_name(header.name, header.flags, header.extra, offset), ()
     except ZipFormatError:
-        return decode_name(header.name, header.flags, b"", offset), (UNICODE_PATH_ID,)
+        return decode_any_name(header.name, header.flags, b"", offset), (UNICODE_PATH_ID,)
 
 
 def is_followed(source: Source, offset: int) -> bool:

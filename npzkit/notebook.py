@@ -20,6 +20,7 @@ SHOWN_COUNT = 100
 _VALUE_LENGTH = 200
 """Characters shown of an attribute."""
 _CELL = "padding:0.15em 0.8em;border:0;background:transparent;color:inherit;"
+_LINE = "font-family:monospace;color:inherit;overflow-wrap:anywhere;"
 _TABLE = "border-collapse:collapse;border:0;margin:0.3em 0;color:inherit;"
 
 
@@ -81,7 +82,7 @@ def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _line(text: str) -> str:
-    return f'<div style="font-family:monospace;color:inherit;">{escape(text)}</div>'
+    return f'<div style="{_LINE}">{escape(text)}</div>'
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = -1) -> str:

@@ -130,8 +130,9 @@ document.getElementById("found").textContent = JSON.stringify([[...seen], cells,
     ("scheme", "background", "color"), [("dark", "#111", "#eee"), ("light", "#fff", "#111")]
 )
 def test_a_browser_shows_it_in_light_and_dark(tmp_path, scheme, background, color):
-    """Rendered in a dark page and in a light one all text has the page's colour, and no script ran."""
-    npz = archive({NASTY.replace("</", "<"): np.eye(3), "w": np.arange(3)}, metadata={"a": NASTY})
+    """In a dark page and in a light one text has the page's colour and width, and no script ran."""
+    arrays = {NASTY.replace("</", "<"): np.eye(3), "w": np.arange(3)}
+    npz = archive(arrays, metadata={"a": NASTY, "long": "y" * 200})
     tables = npz._repr_html_() + npz.lazy("w")._repr_html_()
     page = PAGE.format(scheme=scheme, background=background, color=color, tables=tables)
     (tmp_path / "page.html").write_text(page, encoding="utf-8")

@@ -49,6 +49,8 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"npzkit.cli.{_WHERE[cmd_name]}")
         command: click.Command = getattr(module, cmd_name)
+        # The first sentence, which click would cut short on a narrow terminal.
+        command.short_help = (command.help or "").partition("\n\n")[0]
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -12,10 +12,12 @@ import click
 import npzkit
 from npzkit.cli.members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
+    NESTED_TEXT,
     archive_argument,
     as_text,
     info_dict,
     key_argument,
+    metadata_of,
     opened,
     shape_text,
 )
@@ -48,7 +50,7 @@ def info(file: str, key: str | None, as_json: bool) -> None:
             members = list(members_of(npz, npz))
             bad = [member for member in members if member.info is None]
             found = _archive_facts(npz, members)
-            fields = _archive_fields(found)
+            fields = _archive_fields(found, *metadata_of(npz))
         else:
             found = _member_facts(npz, key)
             fields = _member_fields(found)
@@ -86,9 +88,11 @@ def _archive_facts(npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, 
     }
 
 
-def _archive_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _archive_fields(
+    found: Mapping[str, Any], metadata: Mapping[str, Any], is_tree: bool
+) -> list[tuple[str, str]]:
     size, compressed_size = found["nbytes"], found["compressed_size"]
-    bad, metadata = found["unreadable"], found["metadata"]
+    bad = found["unreadable"]
     return [
         ("path", printable(found["path"] or "-")),
         ("size", _size_text(found["size"])),
@@ -107,8 +111,9 @@ def _archive_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("dead space", _size_text(found["dead_size"])),
         ("behind the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
         ("made by", "; ".join(found["made_by"])),
+        ("nested", NESTED_TEXT if is_tree else ""),
         ("metadata", as_text(metadata) if metadata else ""),
-        ("comment", "" if metadata else printable(found["comment"])),
+        ("comment", "" if found["metadata"] else printable(found["comment"])),
     ]
 
 

@@ -11,10 +11,12 @@ import click
 import npzkit
 from npzkit.cli.members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
+    NESTED_TEXT,
     archive_argument,
     as_text,
     dtype_text,
     info_dict,
+    metadata_of,
     opened,
     shape_text,
 )
@@ -66,9 +68,10 @@ def ls(
 ) -> None:
     """List the arrays of FILEs, reading headers only.
 
-    Under "asm" stands which arrays are (a)ligned, (s)eekable, which means that
-    parts are read without what comes before them, and (m)appable. FILE may be
-    - for the standard input.
+    The ratio is what is left of an array's bytes in the file. Under "asm" stands
+    which arrays are (a)ligned, (s)eekable, which means that parts are read
+    without what comes before them, and (m)appable. FILE may be - for the
+    standard input.
 
     Example: npzkit ls -l model.npz
     """
@@ -146,8 +149,11 @@ def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool
     if members:
         print_table(columns, [_row(member, is_long) for member in members])
     click.echo(_totals(members, len(npz)))
-    if npz.metadata:
-        text = as_text(dict(npz.metadata))
+    metadata, is_tree = metadata_of(npz)
+    if is_tree:
+        click.echo(f"nested: {NESTED_TEXT}")
+    if metadata:
+        text = as_text(metadata)
         if not is_long and len(text) > _METADATA_LENGTH:
             text = text[: _METADATA_LENGTH - 3] + "..."
         click.echo(f"metadata: {text}")
@@ -219,8 +225,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
     if as_json:
         print_json({"path": file, **_as_dict(root)})
     else:
-        count = f"{root.count:,} member{'' if root.count == 1 else 's'}"
-        click.echo(f"{printable(file)}  {count}, {format_size(root.size)}")
+        click.echo(f"{printable(file)}  {_count_text(root)}")
         lines = list(_branches(root, depth))
         if lines:
             click.echo("\n".join(lines))
@@ -267,11 +272,15 @@ def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
         while not thing.members and len(thing.folders) == 1:
             ((part, inner),) = thing.folders.items()
             name, thing = f"{name}/{part}", inner
-        told = f"{thing.count:,}, {format_size(thing.size)}"
-        yield f"{lead}{colour(printable(name) + '/', bold=True)}  {told}"
+        yield f"{lead}{colour(printable(name) + '/', bold=True)}  {_count_text(thing)}"
         if depth is None or level < depth:
             inner_indent = indent + (blank if is_last else bar)
             stack.append((iter(_children(thing)), inner_indent, level + 1))
+
+
+def _count_text(folder: _Folder) -> str:
+    noun = "member" if folder.count == 1 else "members"
+    return f"{folder.count:,} {noun}, {format_size(folder.size)}"
 
 
 def _children(folder: _Folder) -> list[tuple[str, _Folder | Member, bool]]:

@@ -22,9 +22,11 @@ from click.shell_completion import CompletionItem
 
 import npzkit
 from npzkit.cli.output import printable
+from npzkit.trees import TREE_KEY
 
 __all__ = [
     "COMPLETE_VARIABLE",
+    "NESTED_TEXT",
     "archive_argument",
     "as_text",
     "complete_key",
@@ -32,6 +34,7 @@ __all__ = [
     "info_dict",
     "inputs_argument",
     "key_argument",
+    "metadata_of",
     "named_file",
     "opened",
     "pickle_option",
@@ -158,6 +161,16 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 def as_text(value: Any) -> str:
     """Show metadata, or an attribute's value, as JSON in a line."""
     return printable(json.dumps(value, ensure_ascii=False, default=str))
+
+
+NESTED_TEXT = "npzkit.load_tree gives back what was saved"
+
+
+def metadata_of(npz: npzkit.NpzFile) -> tuple[dict[str, Any], bool]:
+    """Return an archive's metadata without npzkit's note, and whether it has that of a tree."""
+    metadata = dict(npz.metadata)
+    is_tree = metadata.pop(TREE_KEY, None) is not None
+    return metadata, is_tree
 
 
 def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:

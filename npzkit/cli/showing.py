@@ -337,4 +337,5 @@ def _print_histogram(histogram: Histogram) -> None:
         length = max(round(count / largest * width), 1 if count else 0)
         rows.append([name, f"{count:,}", sign * length])
     click.echo()
-    print_table([("from", "right"), ("count", "right"), ""], rows)
+    heading = "value" if histogram.by_integer else "from"
+    print_table([(heading, "right"), ("count", "right"), ""], rows)

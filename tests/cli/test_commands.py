@@ -239,9 +239,13 @@ def test_counts_have_their_thousands_parted(cli, tmp_path):
     assert "1,234 arrays" in cli("pack", tmp_path / "b.npz", tmp_path / "out").out
 
 
-def test_every_command_has_a_whole_sentence(cli):
-    """In the list of commands no sentence is cut short."""
-    assert "..." not in cli("--help").out.replace("[ARGS]...", "")
+@pytest.mark.parametrize("columns", ["60", "80"])
+def test_every_command_has_a_whole_sentence(process, columns):
+    """In the list of commands no sentence is cut short, on a narrow terminal either."""
+    text = process("--help", env={"COLUMNS": columns}).out
+    assert max(map(len, text.splitlines())) <= int(columns)
+    assert "..." not in text.replace("[ARGS]...", "")
+    assert "List the arrays of FILEs, reading headers only." in " ".join(text.split())
 
 
 def test_reading_shows_what_can_be_read(cli, tmp_path, monkeypatch):

@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_listed_and_told(cli, fixtures):
 def test_tree_shows_folders_with_sizes(cli, model):
     """Folders end in a slash and have the sum of what is in them; one alone shares its line."""
     assert lines(cli("tree", model))[1:] == [
-        "├── layer/0/  2, 157.0 KiB",
+        "├── layer/0/  2 members, 157.0 KiB",
         "│   ├── w  (100, 200) float64  156.2 KiB",
         "│   └── b  (200,) float32  800 B",
         "└── top  (3,) int64  24 B",
@@ -265,7 +265,7 @@ def test_rich_is_not_imported_for_tables(process, model):
 def test_the_entry_of_a_folder_is_the_folder(cli, fixtures):
     """Zip programs list folders too: tree shows one as a folder, with nothing nameless in it."""
     lines = cli("tree", fixtures / "zipfile_names.npz").out.splitlines()
-    assert lines[-2:] == ["├── folder/  1, 0 B", "└── readme.txt  no array  6 B"]
+    assert lines[-2:] == ["├── folder/  1 member, 0 B", "└── readme.txt  no array  6 B"]
 
 
 def test_info_tells_of_what_cannot_be_read(cli, fixtures):
@@ -291,3 +291,16 @@ def test_one_bad_file_among_many(cli, model, tmp_path):
     assert (result.code, len(result.json())) == (1, 1)
     with pytest.raises(npzkit.NpzkitError):
         cli("ls", "--debug", tmp_path / "empty.npz", model)
+
+
+@pytest.mark.parametrize("command", ["ls", "info"])
+def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
+    """People are told what reads it, and see their own metadata; programs get all of it."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.eye(2), "n": [None, 1]}, metadata={"step": 7})
+    text = cli(command, tmp_path / "a.npz").out
+    assert "npzkit.load_tree" in text
+    assert '{"step": 7}' in text
+    assert "npzkit.tree" not in text
+    assert "npzkit.tree" in cli(command, tmp_path / "a.npz", "--json").out
+    npzkit.save(tmp_path / "b.npz", {"x": np.eye(2)})
+    assert "nested:" not in cli(command, tmp_path / "b.npz").out

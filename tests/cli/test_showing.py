@@ -313,8 +313,8 @@ def test_statistics_as_a_table(cli, tmp_path, monkeypatch):
     """Few integers have a bin each; on a narrow terminal the bars are shorter."""
     npzkit.save(tmp_path / "a.npz", {"x": np.repeat([1, 2, 4], [10, 20, 5])})
     out = cli("show", tmp_path / "a.npz", "x", "--stats").out
-    assert [line.split()[:2] for line in out.splitlines()[-4:]] == [
-        ["1", "10"], ["2", "20"], ["3", "0"], ["4", "5"]
+    assert [line.split()[:2] for line in out.splitlines()[-5:]] == [
+        ["value", "count"], ["1", "10"], ["2", "20"], ["3", "0"], ["4", "5"]
     ]  # fmt: skip
     assert "█" * 40 in out
     monkeypatch.setenv("COLUMNS", "60")

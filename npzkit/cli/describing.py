@@ -47,7 +47,7 @@ def info(file: str, key: str | None, as_json: bool) -> None:
     bad: list[Member] = []
     with opened(file) as npz:
         if key is None:
-            members = list(members_of(npz, npz))
+            members = members_of(npz, npz.files)
             bad = [member for member in members if member.info is None]
             found = _archive_facts(npz, members)
             fields = _archive_fields(found, *metadata_of(npz))

@@ -109,7 +109,7 @@ def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> l
         key for key in npz
         if not patterns or any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
     ]  # fmt: skip
-    members = list(members_of(npz, keys))
+    members = members_of(npz, keys)
     if sort is not None:
         members.sort(key=_ORDERS[sort])
     return members
@@ -220,7 +220,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
     Example: npzkit tree model.npz
     """
     with opened(file) as npz:
-        members = list(members_of(npz, npz))
+        members = members_of(npz, npz.files)
     root = _grow(members)
     if as_json:
         print_json({"path": file, **_as_dict(root)})

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
 
 import npzkit
-from npzkit.cli.output import in_a_line
+from npzkit.cli.output import in_a_line, progress
 
 __all__ = ["Member", "members_of", "tell_unreadable"]
+
+_STEP = 1000
+"""Members between one look at the clock and the next."""
 
 
 class Member(NamedTuple):
@@ -21,14 +24,23 @@ class Member(NamedTuple):
     error: str
 
 
-def members_of(npz: npzkit.NpzFile, keys: Iterable[str]) -> Iterator[Member]:
-    for key in keys:
-        try:
-            yield Member(key, npz.info(key), "")
-        except npzkit.errors.StaleArchiveError:
-            raise
-        except npzkit.NpzkitError as error:
-            yield Member(key, None, in_a_line(str(error)))
+def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
+    members = []
+    with progress("read headers", in_bytes=False) as tell:
+        for count, key in enumerate(keys):
+            if not count % _STEP:
+                tell(count, len(keys))
+            members.append(_member(npz, key))
+    return members
+
+
+def _member(npz: npzkit.NpzFile, key: str) -> Member:
+    try:
+        return Member(key, npz.info(key), "")
+    except npzkit.errors.StaleArchiveError:
+        raise
+    except npzkit.NpzkitError as error:
+        return Member(key, None, in_a_line(str(error)))
 
 
 def tell_unreadable(count: int, members: Sequence[Member]) -> None:

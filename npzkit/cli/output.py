@@ -296,8 +296,8 @@ def format_ratio(compressed_size: int, size: int) -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar while the block calls what it is given with done and total bytes."""
+def progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar while the block calls what it is given with what is done, and the total."""
     if not sys.stderr.isatty():
         yield lambda done, total: None
         return
@@ -310,7 +310,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
         if bar is None:
             if time.monotonic() - begin < _BAR_AFTER:
                 return
-            bar = _bar(what)
+            bar = _bar(what, in_bytes=in_bytes)
             bar.start()
             task = bar.add_task(what, total=total)
         bar.update(task, completed=done, total=total)
@@ -322,11 +322,12 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
             bar.stop()
 
 
-def _bar(what: str) -> Any:
+def _bar(what: str, *, in_bytes: bool) -> Any:
     """Make a bar: rich is imported for work that takes long."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich import progress as columns
 
-    return Progress(
-        TextColumn(what, markup=False), BarColumn(), DownloadColumn(binary_units=True),
-        TimeRemainingColumn(), console=console(stderr=True), transient=True,
+    count = columns.DownloadColumn(binary_units=True) if in_bytes else columns.MofNCompleteColumn()
+    return columns.Progress(
+        columns.TextColumn(what, markup=False), columns.BarColumn(), count,
+        columns.TimeRemainingColumn(), console=console(stderr=True), transient=True,
     )  # fmt: skip

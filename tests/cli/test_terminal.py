@@ -65,6 +65,19 @@ def test_a_bar_for_long_work_alone(model):
     assert "measure" in on_a_terminal(code=code.format(1.1))
 
 
+@pytest.mark.parametrize("command", ["ls", "tree", "info"])
+def test_a_bar_for_many_headers(command, tmp_path):
+    """Reading the headers of very many members shows how many are left, members and not bytes."""
+    npzkit.save(tmp_path / "a.npz", dict.fromkeys(map(str, range(2500)), np.int8(1)))
+    code = (
+        "import npzkit.cli.output as o; o._BAR_AFTER = 0\nfrom npzkit.__main__ import main; main()"
+    )
+    shown = on_a_terminal(command, tmp_path / "a.npz", code=code)
+    assert "read headers" in shown
+    assert "/2500" in shown
+    assert "read headers" not in on_a_terminal(command, tmp_path / "a.npz")
+
+
 def test_no_bar_in_a_pipe():
     """Where the standard error stream is no terminal nothing is drawn, however long it takes."""
     code = (

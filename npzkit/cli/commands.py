@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -85,9 +87,10 @@ def run(arguments: list[str] | None = None) -> int:
     is_debugging = _take_debug(arguments)
     _prepare_streams()
     try:
-        code = npzkit_command.main(
-            arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging
-        )
+        with contextlib.nullcontext() if is_debugging else _one_word_for_interrupts():
+            code = npzkit_command.main(
+                arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging
+            )
         sys.stdout.flush()
     except BrokenPipeError:
         return _end_output()
@@ -129,6 +132,22 @@ def _prepare_streams() -> None:
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
     click.echo(f"npzkit: warning: {in_a_line(str(message))}", err=True)
+
+
+@contextlib.contextmanager
+def _one_word_for_interrupts() -> Iterator[None]:
+    """Say nothing of an interrupt that Python cannot raise: the command has a word for it."""
+    usual = sys.unraisablehook
+
+    def tell(found: Any) -> None:
+        if not isinstance(found.exc_value, KeyboardInterrupt):
+            usual(found)
+
+    sys.unraisablehook = tell
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 def _take_debug(arguments: list[str]) -> bool:

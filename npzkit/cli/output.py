@@ -12,7 +12,9 @@ import json
 import math
 import os
 import shutil
+import signal
 import sys
+import threading
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -297,15 +299,62 @@ def format_ratio(compressed_size: int, size: int) -> str:
 
 @contextlib.contextmanager
 def progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar while the block calls what it is given with what is done, and the total."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
+    """Show a bar while the block calls what it is given with what is done, and the total.
+
+    Each call ends an interrupt's work, where a library caught the exception of it.
+    """
+    with _noting_interrupts() as raise_if_interrupted:
+        if not sys.stderr.isatty():
+            yield lambda done, total: raise_if_interrupted()
+            return
+        with _showing(what, in_bytes=in_bytes) as show:
+
+            def tell(done: int, total: int) -> None:
+                raise_if_interrupted()
+                show(done, total)
+
+            yield tell
+
+
+@contextlib.contextmanager
+def _noting_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield what raises once there was an interrupt.
+
+    Python loses the exception of one that comes while an object is being dropped.
+    """
+    count = 0
+
+    def note(number: int, frame: Any) -> None:
+        nonlocal count
+        count += 1
+        raise KeyboardInterrupt
+
+    def raise_if_interrupted() -> None:
+        if count:
+            raise KeyboardInterrupt
+
+    can_note = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not can_note:
+        yield raise_if_interrupted
         return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield raise_if_interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@contextlib.contextmanager
+def _showing(what: str, *, in_bytes: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show a bar, after a while, on the standard error stream."""
     begin = time.monotonic()
     bar: Any = None
     task: Any = None
 
-    def tell(done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
         nonlocal bar, task
         if bar is None:
             if time.monotonic() - begin < _BAR_AFTER:
@@ -316,7 +365,7 @@ def progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int
         bar.update(task, completed=done, total=total)
 
     try:
-        yield tell
+        yield show
     finally:
         if bar is not None:
             bar.stop()

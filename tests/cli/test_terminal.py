@@ -104,3 +104,28 @@ def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
     result = cli(name, model, model if name == "diff" else "b", option)
     assert (result.code, result.out) == (130, "")
     assert result.err.strip() == "npzkit: interrupted"
+
+
+def test_an_interrupt_is_not_lost():
+    """One whose exception Python drops, as in a callback, ends the work a moment later."""
+    code = (
+        "import signal, npzkit.cli.output as o\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from npzkit.cli import commands\n"
+        "class Dropped:\n"
+        "    def __del__(self):\n"
+        "        signal.raise_signal(signal.SIGINT)\n"
+        "def ls(*args, **options):\n"
+        "    with o.progress('work') as tell:\n"
+        "        tell(1, 3)\n"
+        "        Dropped()\n"
+        "        tell(2, 3)\n"
+        "        print('went on')\n"
+        "import npzkit.cli.listing as listing\n"
+        "listing.ls.callback = ls\n"
+        "raise SystemExit(commands.run(['ls', 'a.npz']))\n"
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (found.returncode, found.stdout) == (130, "")
+    assert found.stderr.split() == ["npzkit:", "interrupted"]

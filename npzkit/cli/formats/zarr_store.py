@@ -6,6 +6,7 @@ Owns which of Zarr's kinds an array becomes, and how large its chunks are.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import warnings
@@ -38,6 +39,8 @@ __all__ = ["NESTED", "read", "why_unfit", "write"]
 NESTED = True
 """A group is no array: no key may be another's folder."""
 _CHUNK_SIZE = 1 << 22
+# Of tasks that an interrupt left undone asyncio tells by itself, at length.
+logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 _SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 

@@ -6,9 +6,12 @@ import errno
 import json
 import os
 import pickle
+import signal
 import struct
 import subprocess
 import sys
+import threading
+import time
 import warnings
 
 import h5py
@@ -705,3 +708,26 @@ def test_a_folder_without_arrays(cli, here):
     assert result.code == 2
     assert "no array in the folder 'in'" in result.err
     assert os.listdir() == ["in"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals go to the process there")
+def test_an_interrupt_of_zarr_leaves_nothing(cli, tmp_path, monkeypatch):
+    """zarr's threads have stopped writing before what they wrote is removed."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+
+    def write_late(self, index, values):
+        def write():
+            time.sleep(0.3)
+            folder = self.store.root / "late"
+            folder.mkdir(parents=True)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        os.kill(os.getpid(), signal.SIGINT)
+        thread.join()
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", write_late)
+    found = cli("convert", tmp_path / "a.npz", tmp_path / "a.zarr")
+    time.sleep(0.6)
+    assert (found.code, found.err.split()) == (130, ["npzkit:", "interrupted"])
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

@@ -11,6 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -125,13 +126,17 @@ def _is_scalar(dtype: np.dtype[Any]) -> bool:
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     """Write a store."""
     version: Any = options.zarr_format
-    root = zarr.open_group(path, mode="w-", zarr_format=version)
-    root.attrs.update(dict(contents.metadata))
-    for array in contents.arrays:
-        _write(root, array, options, say)
+    # zarr writes in threads of its own, which go on after an interrupt of this one: whatever
+    # ends this block, it waits for the part that is being written.
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(zarr.open_group, path, mode="w-", zarr_format=version)
+        root = made.result()
+        root.attrs.update(dict(contents.metadata))
+        for array in contents.arrays:
+            _write(root, array, options, say, pool)
 
 
-def _write(root: Any, array: Array, options: Options, say: Say) -> None:
+def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) -> None:
     void = as_void(array.dtype)
     attrs = dict(array.attrs)
     if void is not None:
@@ -149,7 +154,8 @@ def _write(root: Any, array: Array, options: Options, say: Say) -> None:
             compressors=_compressor(options),
         )  # fmt: skip
         for index, part in array.parts(chunks):
-            data[index] = part if void is None else part.view(void)
+            values = part if void is None else part.view(void)
+            pool.submit(data.__setitem__, index, values).result()
     if any("specification" in str(warning.message) for warning in caught):
         say(
             f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "

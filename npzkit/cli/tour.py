@@ -23,6 +23,7 @@ import npzkit
 
 __all__ = ["find_data", "run"]
 
+_BOXED_WIDTH = 80
 _DIGITS, _PHOTOGRAPHS = "digits.npz", "photographs.npz"
 
 
@@ -70,6 +71,13 @@ def _heading(console: Console, number: int, text: str) -> None:
     console.print(f"\n[bold cyan]{number}.[/] [bold]{text}[/]")
 
 
+def _table(console: Console, *columns: str) -> Table:
+    """Make a table, without lines where these would leave no room for words."""
+    if console.width >= _BOXED_WIDTH:
+        return Table(*columns)
+    return Table(*columns, box=None, pad_edge=False, collapse_padding=True)
+
+
 def _read_what_numpy_wrote(data: Path, console: Console) -> dict[str, Any]:
     _heading(console, 1, "Read what NumPy wrote: handwritten digits and two photographs")
     arrays: dict[str, Any] = {}
@@ -100,7 +108,7 @@ def _bundle(arrays: Mapping[str, Any], path: Path, console: Console) -> None:
                 compression="stored" if array.dtype == np.float32 else "deflated",
                 attrs={"mean": float(array.mean())},
             )
-    table = Table("key", "shape", "dtype", "bytes", "in file", "method", "mean")
+    table = _table(console, "key", "shape", "dtype", "bytes", "in file", "method", "mean")
     with npzkit.open(path) as npz:
         for info in map(npz.info, npz):
             table.add_row(
@@ -165,7 +173,7 @@ def _compare_speed(arrays: Mapping[str, Any], folder: Path, console: Console) ->
     _heading(console, 7, "And the speed, here and now (median of 5, warm cache)")
     many = {f"digit_{i}": image for i, image in enumerate(arrays["images"])}
     large = {"photographs": np.tile(arrays["china"], (100, 1, 1, 1))}
-    table = Table("work", "NumPy", "npzkit", "ratio")
+    table = _table(console, "work", "NumPy", "npzkit", "ratio")
     for title, work in ((f"load {len(many):,} small arrays", many), ("load 20 MB stored", large)):
         path = folder / "speed.npz"
         np.savez(path, **work)

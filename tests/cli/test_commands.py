@@ -42,6 +42,14 @@ def test_the_demo_runs_on_real_data(fixtures):
         assert text in found.stdout
 
 
+def test_the_demo_on_a_narrow_terminal(process, fixtures):
+    """On 60 columns nothing in its tables is cut short, and no line is longer."""
+    found = process("demo", fixtures, env={"COLUMNS": "60"})
+    assert (found.code, found.err) == (0, "")
+    assert "…" not in found.out
+    assert max(map(len, found.out.splitlines())) <= 60
+
+
 def test_the_demo_names_missing_data(tmp_path):
     """A folder without the data is wrong usage, said in a line."""
     found = run("demo", str(tmp_path))

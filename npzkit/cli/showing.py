@@ -237,7 +237,9 @@ def _show_numbers(
         from npzkit.cli.plotting import plot as draw
 
         draw(part, histogram, info.key, plot)
-        if not stats:
+        if as_json and not stats:
+            print_json({"key": info.key, "output": plot})
+        elif not stats:
             click.echo(printable(plot))
     if stats and as_json:
         print_json(_facts(part, info, found, histogram))

@@ -400,6 +400,17 @@ def test_a_picture_appears_whole_or_not_at_all(cli, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.PNG", "a.npz"]
 
 
+def test_a_picture_with_json(cli, tmp_path):
+    """--json tells where the picture is, or the statistics that were asked for with it."""
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    picture = str(tmp_path / "a.png")
+    found = cli("show", path, "x", "--plot", picture, "--json")
+    assert found.json() == {"key": "x", "output": picture}
+    assert cli("show", path, "x", "--plot", picture, "--stats", "--json").json()["max"] == 2
+
+
 def test_a_picture_has_an_ending(cli, tmp_path, monkeypatch):
     """A name without one would be another than the one that is told."""
     pytest.importorskip("matplotlib")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence, Set
+from operator import itemgetter
 
 from npzkit.errors import MemberNotFoundError, NpzkitError, UnsafeNameError
 
@@ -23,6 +24,8 @@ __all__ = [
 
 SUFFIX = ".npy"
 _NAME_MAX_SIZE = 0xFFFF
+_FILE_NAME_MAX_LENGTH = 255
+"""Of a file on any system."""
 _SUGGESTION_COUNT = 100
 """Keys compared to a missing one: 10 microseconds each."""
 
@@ -123,26 +126,25 @@ def find_collisions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     >>> list(find_collisions(["a", "A", "b", "b/c"]))
     [('A', 'a'), ('b/c', 'b')]
     """
-    files: dict[str, str] = {}
-    folders: dict[str, str] = {}
-    for name in names:
-        folded = _folded(name)
-        parts = folded.split("/")
-        above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-        other = files.get(folded, folders.get(folded)) or next(
-            (files[folder] for folder in above if folder in files), None
-        )
-        if other is not None:
-            yield name, other
-        files.setdefault(folded, name)
-        for folder in above:
-            folders.setdefault(folder, name)
+    # A slash sorts before all else: what lies in a folder comes right behind its name.
+    ranked = [(_folded(name).replace("/", "\0"), at, name) for at, name in enumerate(names)]
+    above: list[tuple[str, int, str]] = []
+    for one in sorted(ranked):
+        while above and one[0] != above[-1][0] and not one[0].startswith(above[-1][0] + "\0"):
+            above.pop()
+        if above:
+            first, later = sorted((above[-1], one), key=itemgetter(1))
+            yield later[2], first[2]
+        above.append(one)
 
 
 def _folded(name: str) -> str:
     """Return what is the same of names that differ in case or composition (Unicode, D145)."""
     if name.isascii():
         return name.lower()
+    if any(len(part) > _FILE_NAME_MAX_LENGTH for part in name.split("/")):
+        # Marks without end are put in order in time that is not linear.
+        return name.casefold()
     import unicodedata
 
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())

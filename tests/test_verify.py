@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import tracemalloc
 import warnings
 import zipfile
 from pathlib import Path
@@ -611,3 +612,17 @@ def test_memory_is_bounded(tmp_path, compression):
         with open(path, "r+b") as file:
             file.seek(500)
             file.write(b"damaged")
+
+
+def test_names_of_many_folders_take_room_for_their_letters():
+    """Names of thirty thousand parts, or of marks without end, cost memory as they are long."""
+    names = ["a/" * 32_000 + f"{i}.npy" for i in range(20)]
+    names += ["e" + "\u0316\u0301" * 16_000 + ".npy", "b/c.npy", "B.npy/x.npy", "b.npy"]
+    data = archive(*(plain(name) for name in names))
+    tracemalloc.start()
+    report = npzkit.verify(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Each name is there in its entry, as text, folded and in messages.
+    assert peak < 20 * len(data)
+    assert [row.key for row in report.rows if "one file" in row.what] == ["b"]

@@ -298,6 +298,7 @@ def test_rows_that_are_only_claimed_are_no_table(cli, here, array):
         ["é.npy", "e\u0301.npy"],
         ["a.npy", "a.npy/b.npy"],
         ["Ϊ\u0301.npy", "\u0390.npy"],
+        ["\u03b1\u0345\u0301.npy", "\u03ac\u0345.npy"],
     ],
 )
 def test_names_that_would_be_one_file(cli, here, names):

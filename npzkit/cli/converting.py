@@ -132,7 +132,10 @@ def _source_format(path: str) -> _Format:
         return _ZARR if _is_store(path) else _FOLDER
     found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
     if found is None or found is _ZARR:
-        raise Refusal(f"{path!r} is no file of {' '.join(_SUFFIXES)}, and no folder.")
+        raise Refusal(
+            f"{path!r} is no file of {' '.join(_SUFFIXES)}, and no folder. "
+            ".npy files and tables: npzkit pack."
+        )
     return found
 
 

@@ -731,3 +731,11 @@ def test_an_interrupt_of_zarr_leaves_nothing(cli, tmp_path, monkeypatch):
     time.sleep(0.6)
     assert (found.code, found.err.split()) == (130, ["npzkit:", "interrupted"])
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_what_pack_takes_is_said(cli, tmp_path):
+    """A single .npy is no archive of arrays: the command that takes it is named."""
+    np.save(tmp_path / "a.npy", np.arange(3))
+    found = cli("convert", tmp_path / "a.npy", tmp_path / "a.npz")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "npzkit pack" in found.err

@@ -114,7 +114,9 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     if not isinstance(file, str) or file == "-":
         return []
     try:
-        with warnings.catch_warnings(action="ignore"), npzkit.open(file) as npz:
+        # The shell has not looked at what was typed.
+        path = os.path.expanduser(file)
+        with warnings.catch_warnings(action="ignore"), npzkit.open(path) as npz:
             found = [key for key in npz if key.startswith(incomplete) and key.isprintable()]
     except (OSError, npzkit.NpzkitError):
         return []

@@ -52,6 +52,17 @@ def test_commands_options_and_keys_are_completed(process, tmp_path):
     assert completed(process, "show", str(tmp_path / "no.npz"), "l") == []
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="HOME is a POSIX shell's")
+def test_keys_of_a_file_at_home(process, tmp_path):
+    """~ is the home folder, as in a command that is run."""
+    npzkit.save(tmp_path / "a.npz", {"weights": np.zeros(3)})
+    env = {
+        "HOME": str(tmp_path), "_NPZKIT_COMPLETE": "bash_complete",
+        "COMP_WORDS": "npzkit show ~/a.npz w", "COMP_CWORD": "3",
+    }  # fmt: skip
+    assert process(env=env).out.strip() == "plain,weights"
+
+
 def test_no_key_that_could_control_the_terminal_is_offered(process, tmp_path):
     """A key of a forged file that turns text around, or breaks the line, is left out."""
     path = tmp_path / "a.npz"

@@ -616,6 +616,10 @@ def write_until_interrupted(path, mode, seed, pipe):
                     tell(number)
     except KeyboardInterrupt:
         pass
+    except RuntimeError as error:
+        # Interrupted where it waits for a thread, Python lets go of a lock that it does not hold.
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
     # Python itself loses a file that was opened when the signal came.
     assert descriptor_count() <= descriptors + 1
     # What a program that goes on would leave is seen before this one ends.
@@ -638,6 +642,9 @@ def test_an_interrupt_at_any_moment(mode, tmp_path):
         work = functools.partial(write_until_interrupted, path, mode, seed)
         with forked(work) as (child, pipe):
             told = os.read(pipe, 100)
+            # Every second one is at work by then, however slow the machine.
+            while seed % 2 and told.count(b"\n") < 2 and (more := os.read(pipe, 100)):
+                told += more
             time.sleep(draw.uniform(0, 0.05))
             os.kill(child, signal.SIGINT)
             told += read_rest(pipe)

@@ -77,8 +77,8 @@ class NpzkitError(Exception):
     key : str, optional
         The array's key.
     offset : int, optional
-        Bytes from the start of the file (or of the member's data, where the
-        NPY layer raises).
+        Bytes from the start of the file: to the fault, or to the member that
+        has it.
     found, expected : object, optional
         The value that was there, and what should have been.
     remedy : str, optional
@@ -120,13 +120,19 @@ class NpzkitError(Exception):
         self.remedy = self._usual_remedy if remedy is None else remedy
 
     def locate(
-        self, *, path: str | os.PathLike[str] | None = None, key: str | None = None
+        self,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        key: str | None = None,
+        offset: int | None = None,
     ) -> NpzkitError:
         """Fill in where it happened, unless a lower layer already said."""
         if self.path is None:
             self.path = path
         if self.key is None:
             self.key = key
+        if self.offset is None:
+            self.offset = offset
         return self
 
     @staticmethod

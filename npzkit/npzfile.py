@@ -818,7 +818,15 @@ class NpzFile(Mapping[str, Any]):
                 self._check_unchanged()
             except StaleArchiveError as stale:
                 error = stale
-        return error.locate(path=self._path, key=key)
+        error.locate(path=self._path, key=key)
+        return error.locate(offset=self._offset_of(error))
+
+    def _offset_of(self, error: NpzkitError) -> int | None:
+        """Return where the member begins that an error is about, if it is about one."""
+        name = member_of(error.key, self._entries)
+        if name is None or isinstance(error, StaleArchiveError):
+            return None
+        return self._entries[name].header_offset
 
     @property
     def _path(self) -> str | None:

@@ -123,11 +123,11 @@ CASES = {
     ),
     "array header": Case(
         errors.NpyFormatError, lambda path: read(path, archive(Member("w.npy", NEGATIVE))),
-        "path key found expected remedy",
+        "path key offset found expected remedy",
     ),
     "array cut": Case(
         errors.NpyFormatError, lambda path: read(path, archive(Member("w.npy", X[:-1]))),
-        "path key found expected remedy",
+        "path key offset found expected remedy",
     ),
     "bare array cut": Case(
         errors.NpyFormatError, lambda path: (path.write_bytes(X[:-1]), npzkit.load(path)),
@@ -135,7 +135,7 @@ CASES = {
     ),
     "no archive": Case(
         errors.ZipFormatError, lambda path: read(path, b"<html>404 Not Found</html>"),
-        "path found expected",
+        "path found expected remedy",
     ),
     "local header": Case(
         errors.ZipFormatError, lambda path: read(path, archive(Member("w.npy", X, local={"crc": 1}))),
@@ -160,7 +160,7 @@ CASES = {
     ),
     "method": Case(
         errors.UnsupportedError, lambda path: read(path, agreed(method=97)),
-        "path key found expected remedy",
+        "path key offset found expected remedy",
     ),
     "encrypted": Case(
         errors.UnsupportedError, lambda path: read(path, agreed(flags=1)),
@@ -176,7 +176,7 @@ CASES = {
     ),
     "header size": Case(
         errors.LimitExceededError, lambda path: read(path, agreed(), limits=npzkit.Limits(header_size=10)),
-        "path key found expected remedy",
+        "path key offset found expected remedy",
     ),
     "metadata": Case(
         errors.LimitExceededError, lambda path: npzkit.save(path, {}, metadata={"note": "a" * 70_000}),
@@ -184,7 +184,7 @@ CASES = {
     ),
     "unpickling": Case(
         errors.PickleRefusedError, lambda path: read(path, archive(Member("w.npy", OBJECTS.getvalue()))),
-        "path key remedy",
+        "path key offset remedy",
     ),
     "pickling": Case(
         errors.PickleRefusedError, lambda path: npzkit.save(path, {"w": np.array([{}])}),

@@ -108,7 +108,7 @@ def read_magic(fp: Any) -> tuple[int, int]:
     data = read_bytes(fp, MAGIC_LEN, "magic string")
     if data[:6] != MAGIC_PREFIX:
         raise NpyFormatError(
-            "the magic string is not correct", offset=0, found=data[:6], expected=MAGIC_PREFIX
+            "the magic string is not correct", found=data[:6], expected=MAGIC_PREFIX
         )
     return data[6], data[7]
 

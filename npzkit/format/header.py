@@ -147,7 +147,6 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     if prefix[:6] != MAGIC_PREFIX:
         raise NpyFormatError(
             "the magic string is not correct",
-            offset=0,
             found=prefix[:6],
             expected=MAGIC_PREFIX,
             remedy="The member is not an array, or is damaged.",
@@ -230,7 +229,8 @@ def _parse_at_length(data: bytes) -> NpyHeader:
         text = data[start:].decode(encoding)
     except UnicodeDecodeError as error:
         raise NpyFormatError(
-            f"the header is not {encoding}", offset=start + error.start, found=data[start:][:40]
+            f"the header is not {encoding}, from its byte {start + error.start} on",
+            found=data[start:][:40],
         ) from error
     fields, python2 = parse_literal(text, python2=version <= (2, 0))
     shape, fortran_order = _check_fields(fields)

@@ -287,6 +287,26 @@ def test_short_writes_are_continued(operation, durable, tmp_path, monkeypatch):
             break
 
 
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_system_that_writes_nothing_and_says_so(mode, tmp_path, monkeypatch):
+    """A write of no bytes is an error, and not tried for ever."""
+    path = tmp_path / "a.npz"
+    before = prepare(path)
+    calls = []
+
+    def write_nothing(*args):
+        calls.append(args)
+        assert len(calls) < 9
+        return 0
+
+    for name in ("pwrite", "write"):
+        monkeypatch.setattr(os, name, write_nothing, raising=False)
+    with pytest.raises(OSError, match="takes no more"), npzkit.NpzWriter(path, mode) as w:
+        w["a"] = LARGE
+    monkeypatch.undo()
+    assert (path.read_bytes(), files_in(tmp_path)) == (before, ["a.npz"])
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_disk_that_stays_full(operation, tmp_path, monkeypatch):
     """Where no write succeeds any more from some moment on, the last commit is there."""

@@ -50,10 +50,13 @@ class FileLock:
     ----------
     descriptor : int
         Locked; owned from now on.
+    can_write : bool
+        Whether the file may be written to, and not only read.
     """
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, can_write: bool) -> None:
         self.descriptor = descriptor
+        self.can_write = can_write
         _held.add(self)
 
     def release(self) -> None:
@@ -106,7 +109,7 @@ def lock_path(path: str, timeout: float) -> FileLock:
     """
     deadline = time.monotonic() + max(timeout, _GRACE)
     while True:
-        lock = FileLock(_open(path))
+        lock = _open(path)
         _wait(lock.descriptor, path, timeout, deadline)
         here = os.fstat(lock.descriptor)
         with contextlib.suppress(FileNotFoundError):
@@ -116,12 +119,12 @@ def lock_path(path: str, timeout: float) -> FileLock:
         lock.release()
 
 
-def _open(path: str) -> int:
-    """Open a file to be locked; who may only read it can replace it all the same."""
+def _open(path: str) -> FileLock:
+    """Open a file to be locked; who may only read it can repair it to another one."""
     try:
-        return os.open(path, os.O_RDWR | OPEN_FLAGS)
+        return FileLock(os.open(path, os.O_RDWR | OPEN_FLAGS), can_write=True)
     except PermissionError:
-        return os.open(path, os.O_RDONLY | OPEN_FLAGS)
+        return FileLock(os.open(path, os.O_RDONLY | OPEN_FLAGS), can_write=False)
 
 
 @contextlib.contextmanager

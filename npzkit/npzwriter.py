@@ -136,7 +136,8 @@ class NpzWriter:
     Raises
     ------
     OSError
-        The file cannot be made, or opened for writing.
+        The file cannot be made, or opened for writing; or one that may not be
+        written to is in its place.
     FileExistsError
         Mode "x" and the path is there.
     ArchiveLockedError

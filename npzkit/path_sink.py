@@ -64,6 +64,8 @@ class PathSink(Sink):
     ------
     ArchiveLockedError
         Another writer has the file.
+    PermissionError
+        The file at the path may not be written to, though its folder may.
 
     Notes
     -----
@@ -87,7 +89,7 @@ class PathSink(Sink):
     ) -> None:
         if exclusive and os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        self._path = os.path.realpath(path)
+        self._path, self._name = os.path.realpath(path), path
         self._exclusive = exclusive
         self._durable = durable
         self._process = os.getpid()
@@ -101,7 +103,7 @@ class PathSink(Sink):
         self._placed: os.stat_result | None = None
         self._locks: list[FileLock] = []
         try:
-            self._lock(self._path, lock_timeout, lock)
+            self._lock(path, lock_timeout, lock)
             if resume:
                 self._check_path()
                 self._check_lock()
@@ -144,10 +146,12 @@ class PathSink(Sink):
         if lock is None:
             try:
                 lock = lock_path(path, timeout)
-            except (FileNotFoundError, PermissionError):
-                # Who may not open a file can replace it all the same.
+            except FileNotFoundError:
                 return
         self._locks.append(lock)
+        if not lock.can_write:
+            # To replace it the system asks for the folder alone, users for the file.
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def _make(self, path: str) -> None:
         """Make the new file, with the old one's owner and permissions."""
@@ -301,14 +305,14 @@ class PathSink(Sink):
         """Raise where the place behind the last commit is another archive's by now."""
         if not self._is_as_committed():
             raise StaleArchiveError(
-                "another program wrote to the archive while it was open here", path=self._path,
+                "another program wrote to the archive while it was open here", path=self._name,
                 remedy="What it wrote is left alone; look at what is there now, and write again.",
             )  # fmt: skip
 
     def _stale(self) -> StaleArchiveError:
         return StaleArchiveError(
             "the archive was moved, removed or replaced while it was written",
-            path=self._path,
+            path=self._name,
             remedy="What was committed before is in the file that was opened; "
             "open what is at the path now, and write it again.",
         )
@@ -318,7 +322,7 @@ class PathSink(Sink):
         locked = self._locks[0].descriptor if self._locks else self._file.descriptor
         if not os.path.samestat(os.fstat(locked), os.fstat(self._file.descriptor)):
             raise StaleArchiveError(
-                "the archive was replaced while it was opened", path=self._path,
+                "the archive was replaced while it was opened", path=self._name,
                 remedy="Try again.",
             )  # fmt: skip
 

@@ -601,26 +601,6 @@ def test_links_and_permissions_are_kept(tmp_path):
         assert npz["a"][0] == 1
 
 
-def test_a_file_that_cannot_be_opened_is_replaced(tmp_path, monkeypatch):
-    """As `mv` does, a new archive takes the place of a file that its writer may not open."""
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"a": np.zeros(3)})
-    real = os.open
-
-    def refuse(name, *args):
-        if os.fspath(name) == str(path):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-        return real(name, *args)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refuse)
-        with pytest.raises(PermissionError):
-            npzkit.NpzWriter(path, "a")
-        npzkit.save(path, {"a": np.ones(3)})
-    with npzkit.open(path) as npz:
-        assert npz["a"][0] == 1
-
-
 def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
     """The file that takes a private one's place can be opened by nobody else at any time."""
     path = tmp_path / "a.npz"
@@ -643,6 +623,37 @@ def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
         os.umask(umask)
     assert modes
     assert set(modes) == {0o600}
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o000])
+@pytest.mark.parametrize("way", ["save", "w", "a", "repack"])
+def test_a_file_that_may_not_be_written_to_stays(tmp_path, way, mode, monkeypatch):
+    """What is protected against writing is not replaced either, as by NumPy."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    before = path.read_bytes()
+    path.chmod(mode)
+    if os.access(path, os.W_OK):
+        # Root may write to any file.
+
+        def refuse(name, flags, *rights, real=os.open):
+            if os.fspath(name) == str(path) and (flags & os.O_RDWR or not mode):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+            return real(name, flags, *rights)
+
+        monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError) as caught:
+        if way == "save":
+            npzkit.save(path, {"y": np.arange(3)})
+        elif way == "repack":
+            npzkit.repack(path)
+        else:
+            npzkit.NpzWriter(path, mode=way)
+    assert os.fspath(caught.value.filename) == str(path)
+    monkeypatch.undo()
+    path.chmod(0o600)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.npz"]
 
 
 @pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)(), reason="only root gives files away")

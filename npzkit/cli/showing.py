@@ -47,11 +47,13 @@ _LINE_WIDTH = 75
 _BYTES_SHOWN = 1000
 """Bytes shown of a member that is no array."""
 _BAR_WIDTH = 40
+_KEYS_NAMED = 20
+"""Keys that are named where none was given."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @archive_argument
-@key_argument()
+@key_argument(required=False)
 @click.argument("slice_", metavar="[SLICE]", required=False)
 @click.option("--stats", is_flag=True, help="Minimum, maximum, mean, deviation, a histogram.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw it, to a .png, .svg or .pdf.")
@@ -59,7 +61,7 @@ _BAR_WIDTH = 40
 @json_option
 def show(
     file: str,
-    key: str,
+    key: str | None,
     slice_: str | None,
     stats: bool,
     plot: str | None,
@@ -69,8 +71,8 @@ def show(
     """Show the values of the array KEY, or a SLICE of it.
 
     They look as NumPy prints them, and only what is shown is read; where that
-    is the whole array, its CRC-32 is compared. SLICE is
-    NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. --plot draws a
+    is the whole array, its CRC-32 is compared. Without KEY it is the only array
+    there is. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. --plot draws a
     line, an image or a histogram.
 
     Example: npzkit show model.npz weights "0:2, ::50"
@@ -80,7 +82,7 @@ def show(
     except ValueError as error:
         raise click.UsageError(f"{error}.") from error
     with opened(file, allow_pickle=allow_pickle) as npz:
-        info = npz.info(key)
+        info = npz.info(_only_key(npz) if key is None else key)
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
             return
@@ -91,6 +93,17 @@ def show(
             _show_numbers(part, info, stats, plot, as_json)
         else:
             _show_values(part, info, as_json)
+
+
+def _only_key(npz: npzkit.NpzFile) -> str:
+    """Return the key of the only member."""
+    if len(npz) != 1:
+        if not npz.files:
+            raise click.UsageError("FILE has no arrays.")
+        keys = ", ".join(printable(key) for key in npz.files[:_KEYS_NAMED])
+        more = ", ..." if len(npz) > _KEYS_NAMED else ""
+        raise click.UsageError(f"Name a KEY, one of {keys}{more}.")
+    return npz.files[0]
 
 
 def _part(

@@ -52,6 +52,20 @@ def test_small_arrays_of_every_kind(cli, tmp_path, arrays):
         assert cli("show", tmp_path / "a.npz", key).out == f"{np.asarray(array)}\n"
 
 
+def test_the_only_array_needs_no_key(cli, tmp_path):
+    """Without KEY the only array is shown; where there are others, they are named."""
+    npzkit.save(tmp_path / "one.npz", {"x": np.arange(3)})
+    assert cli("show", tmp_path / "one.npz").out == "[0 1 2]\n"
+    npzkit.save(tmp_path / "many.npz", {f"x{i}": np.arange(3) for i in range(30)})
+    result = cli("show", tmp_path / "many.npz")
+    assert result.code == 2
+    assert "one of x0, x1, " in result.err
+    assert "x19, ..." in result.err
+    npzkit.save(tmp_path / "none.npz", {})
+    result = cli("show", tmp_path / "none.npz")
+    assert (result.code, "no arrays" in result.err) == (2, True)
+
+
 def test_showing_reads_little(cli, tmp_path, monkeypatch):
     """The corners of 80 MB, and a slice of it, cost kilobytes."""
     path = tmp_path / "a.npz"

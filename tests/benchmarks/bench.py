@@ -81,16 +81,28 @@ def draw(rows: list[tuple[str, dict[str, float]]], path: str) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(9, 0.42 * len(rows) + 1.6), layout="constrained")
-    for index, (_, ratios) in enumerate(rows):
-        height = 0.8 / max(len(ratios), 1)
-        for turn, (name, ratio) in enumerate(ratios.items()):
-            place = index - 0.4 + (turn + 0.5) * height
-            axes.barh(place, ratio, height, color=COLORS[name])
-            axes.text(ratio * 1.03, place, f"{ratio:.1f}", va="center", fontsize=7)
-    axes.set_yticks(range(len(rows)), [title for title, _ in rows], fontsize=8)
+    count = sum(len(ratios) for _, ratios in rows) + len(rows)
+    figure, axes = pyplot.subplots(figsize=(9, 0.16 * count + 1.4), layout="constrained")
+    middles, place = [], 0.0
+    for _, ratios in rows:
+        middles.append(place + (len(ratios) - 1) / 2)
+        for name, ratio in ratios.items():
+            axes.barh(place, ratio - 1, 0.9, left=1, color=COLORS[name])
+            is_faster = ratio >= 1
+            axes.annotate(
+                f"{ratio:.3g}" if ratio >= 10 else f"{ratio:.2f}", (ratio, place),
+                (3 if is_faster else -3, 0), textcoords="offset points", va="center_baseline",
+                ha="left" if is_faster else "right", fontsize=7,
+            )  # fmt: skip
+            place += 1
+        axes.axhline(place, color="0.85", linewidth=0.5)
+        place += 1
+    axes.set_yticks(middles, [title for title, _ in rows], fontsize=8)
+    axes.set_ylim(-1, place - 1)
     axes.invert_yaxis()
     axes.set_xscale("log")
+    axes.set_xlim(0.5, 1.6 * max(ratio for _, ratios in rows for ratio in ratios.values()))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xlabel("times npzkit's time (right of the line: npzkit is faster)")
     used = [name for name in PEERS if any(name in ratios for _, ratios in rows)]

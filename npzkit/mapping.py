@@ -27,11 +27,79 @@ from npzkit.source import FileSource, Source, open_source
 from npzkit.zip.entries import Entry
 from npzkit.zip.reseal import Seals, check_resealable
 
-__all__ = ["FileMap", "WritablePages", "map_writable", "open_for_writing", "why_not_mappable"]
+__all__ = ["Maps"]
 
 _FLUSH_TIMEOUT = 5.0
 """Seconds that a flush waits for a writer who may be about to list the old CRC."""
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
+
+
+class Maps:
+    """The arrays of one archive that are mapped.
+
+    Parameters
+    ----------
+    source : Source
+    starts, opened
+        As of `npzkit.zip.reseal.Seals`.
+    resealed : dict of str to int
+        Takes the CRC-32 of each member whose own was written anew, by its name.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        starts: Sequence[int],
+        opened: tuple[int, int],
+        resealed: dict[str, int],
+    ) -> None:
+        self._source = source
+        self._starts, self._opened = starts, opened
+        self._resealed = resealed
+        self._file: FileMap | None = None
+        self._seals: Seals | None = None
+        self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
+
+    def array(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
+        """Map one member's array; `mode` is "r", "c" or "r+".
+
+        Raises
+        ------
+        NotMappableError, StaleArchiveError, OSError
+            As `npzkit.NpzFile.memmap`.
+        ValueError
+            The file is shorter than it was when it was opened.
+        """
+        _check_mappable(info, self._source)
+        self._source.check_whole()
+        if mode == "r":
+            self._file = self._file or FileMap(self._source, mode)
+            return self._file.array(info)
+        if mode == "c":
+            # Each keeps changes of its own.
+            return FileMap(self._source, mode).array(info)
+        if self._seals is None:
+            self._seals = Seals(_open_for_writing(self._source), self._starts, self._opened)
+        array, pages = _map_writable(
+            info, entry, self._source, self._seals, self._resealed.__setitem__
+        )
+        self._source.is_shared = True
+        self._written.add(pages)
+        return array
+
+    @property
+    def has_writable(self) -> bool:
+        """Whether arrays of mode "r+" are still there."""
+        return any(not pages.closed for pages in self._written)
+
+    def flush(self) -> None:
+        """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
+        for pages in list(self._written):
+            pages.flush()
+
+    def forget(self) -> None:
+        """Let the file go; arrays that are mapped keep their pages."""
+        self._file = None
 
 
 class FileMap:
@@ -124,29 +192,15 @@ class WritablePages(mmap.mmap):
             self.flush_own()
 
 
-def map_writable(
-    info: ArrayInfo,
-    entry: Entry,
-    start: int,
-    source: Source,
-    seals: Seals,
-    done: Callable[[str, int], None],
+def _map_writable(
+    info: ArrayInfo, entry: Entry, source: Source, seals: Seals, done: Callable[[str, int], None]
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
     """Map a stored member's array for writing.
 
-    Parameters
-    ----------
-    info, entry
-        Of the member.
-    start : int
-        Where its bytes begin in the file.
-    source : FileSource
-    seals : Seals
-        From `open_for_writing`; one for all maps of an archive.
-    done : callable
-        Called with the member's name and its CRC, when that was written.
+    `done` is called with the member's name and its CRC, when that was written.
     """
     check_resealable(entry)
+    start = info.data_offset + info.nbytes - entry.uncompressed_size
     descriptor = seals.file.descriptor
     before = start % mmap.ALLOCATIONGRANULARITY
     size = entry.uncompressed_size
@@ -165,21 +219,6 @@ def map_writable(
     # The descriptor is open for as long as `seals` is.
     pages.track(seal, entry.crc32, before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages
-
-
-def open_for_writing(source: Source, starts: Sequence[int], opened: tuple[int, int]) -> Seals:
-    """Open the source's file for writing, for all of its maps; arguments as of `Seals`.
-
-    Raises
-    ------
-    NotMappableError
-        A caller's file object is open for reading alone.
-    StaleArchiveError
-        The path leads to another file by now.
-    OSError
-        The file cannot be opened for writing.
-    """
-    return Seals(_open_for_writing(source), starts, opened)
 
 
 def _open_for_writing(source: Source) -> File:
@@ -223,13 +262,17 @@ def _filename(source: Source) -> Any:
     return pathlib.Path(source.path).resolve()
 
 
-def why_not_mappable(info: ArrayInfo, source: Source) -> tuple[str, str] | None:
-    """Return the reason, and what else there is to do about it."""
-    reason = info.why_not_mappable
+def _check_mappable(info: ArrayInfo, source: Source) -> None:
+    """Raise NotMappableError with the reason, and what else there is to do about it."""
+    reason, remedy = info.why_not_mappable, ""
     if reason is not None:
-        is_compressed = info.dtype is not None and not info.dtype.hasobject
-        remedy = ", or store it: npzkit.repack(path, compression='stored')"
-        return reason, remedy if is_compressed else ""
-    if not isinstance(source, FileSource):
-        return "the archive was not opened from a file", ", or open the archive by its path"
-    return None
+        if info.dtype is not None and not info.dtype.hasobject:
+            remedy = ", or store it: npzkit.repack(path, compression='stored')"
+    elif not isinstance(source, FileSource):
+        reason = "the archive was not opened from a file"
+        remedy = ", or open the archive by its path"
+    if reason is not None:
+        raise NotMappableError(
+            f"the member cannot be memory-mapped: {reason}",
+            remedy=f"Read it with npz.read(key){remedy}.",
+        )

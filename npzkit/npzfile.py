@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import warnings
-import weakref
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
@@ -20,7 +19,6 @@ from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
     FormatError,
-    NotMappableError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
@@ -39,10 +37,9 @@ from npzkit.zip.sozip import find_index
 
 if TYPE_CHECKING:
     from npzkit.lazyarray import LazyArray
-    from npzkit.mapping import FileMap, WritablePages
+    from npzkit.mapping import Maps
     from npzkit.verifying import VerifyReport
     from npzkit.zip.random_access import RandomAccess
-    from npzkit.zip.reseal import Seals
 
 __all__ = ["NpzFile", "open"]
 
@@ -152,9 +149,7 @@ class NpzFile(Mapping[str, Any]):
             _check_mmap_mode(mmap_mode)
         self._zip: zipfile.ZipFile | None = None
         self._zip_stream: io.BufferedReader | None = None
-        self._map: FileMap | None = None
-        self._seals: Seals | None = None
-        self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
+        self._maps: Maps | None = None
         self._closes_silently = False
         if isinstance(file, zipfile.ZipFile):
             self._zip, file, own_fid = file, _file_of(file), False
@@ -649,27 +644,14 @@ class NpzFile(Mapping[str, Any]):
             Another mode.
         """
         _check_mmap_mode(mode)
-        info = self.info(key)
-        from npzkit.mapping import FileMap, why_not_mappable
+        info, entry = self.info(key), self._entry(key)
+        if self._maps is None:
+            from npzkit.mapping import Maps
 
-        reason = why_not_mappable(info, self._source)
-        if reason is not None:
-            what, remedy = reason
-            raise NotMappableError(
-                f"the member cannot be memory-mapped: {what}",
-                path=self._path,
-                key=key,
-                remedy=f"Read it with npz.read(key){remedy}.",
-            )
+            opened = self._directory.directory_offset, self._directory.size
+            self._maps = Maps(self._source, self._starts, opened, self._resealed)
         try:
-            self._source.check_whole()
-            if mode == "r":
-                self._map = self._map or FileMap(self._source, mode)
-                return self._map.array(info)
-            if mode == "r+":
-                return self._map_writable(key, info)
-            # Each copy-on-write map keeps changes of its own.
-            return FileMap(self._source, mode).array(info)
+            return self._maps.array(info, entry, mode)
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
         except ValueError as error:
@@ -679,34 +661,10 @@ class NpzFile(Mapping[str, Any]):
                 raise self._explain(stale, key) from error
             raise
 
-    def _map_writable(self, key: str, info: ArrayInfo) -> np.memmap[Any, Any]:
-        from npzkit.mapping import map_writable, open_for_writing
-
-        entry = self._entry(key)
-        start = info.data_offset + info.nbytes - entry.uncompressed_size
-        archive = weakref.ref(self)
-
-        def changed(name: str, crc: int) -> None:
-            npz = archive()
-            if npz is not None:
-                npz._resealed[name] = crc
-
-        try:
-            if self._seals is None:
-                directory = self._directory
-                opened = directory.directory_offset, directory.size
-                self._seals = open_for_writing(self._source, self._starts, opened)
-            array, pages = map_writable(info, entry, start, self._source, self._seals, changed)
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
-        self._source.is_shared = True
-        self._written.add(pages)
-        return array
-
     def flush(self) -> None:
         """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
-        for pages in list(self._written):
-            pages.flush()
+        if self._maps is not None:
+            self._maps.flush()
 
     # -- the archive as a file ----------------------------------------------
 
@@ -730,7 +688,8 @@ class NpzFile(Mapping[str, Any]):
         """Close what the archive opened."""
         if self._is_open:
             self._is_open = False
-            self._map = None
+            if self._maps is not None:
+                self._maps.forget()
             if hasattr(self, "_reader"):
                 self._reader.forget()
             if self._zip is not None and self._zip_stream is not None:
@@ -808,7 +767,8 @@ class NpzFile(Mapping[str, Any]):
 
     def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         """Say where it happened; a file that changed is named as the cause."""
-        if isinstance(error, ChecksumError) and any(not pages.closed for pages in self._written):
+        has_maps = self._maps is not None and self._maps.has_writable
+        if isinstance(error, ChecksumError) and has_maps:
             error.remedy = (
                 'The archive has maps of mode "r+": where the member was changed through one, '
                 "call npz.flush() first."

@@ -103,6 +103,7 @@ def draw(rows: list[tuple[str, dict[str, float]]], path: str) -> None:
     axes.set_xscale("log")
     axes.set_xlim(0.5, 1.6 * max(ratio for _, ratios in rows for ratio in ratios.values()))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(lambda value, place: "")
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xlabel("times npzkit's time (right of the line: npzkit is faster)")
     used = [name for name in PEERS if any(name in ratios for _, ratios in rows)]
@@ -122,8 +123,7 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(width=200)
     table = Table("work", "npzkit", *PEERS, title="medians; x = times npzkit's (>= or < the aim)")
-    rows: list[tuple[str, dict[str, float]]] = []
-    saved: dict[str, list[float]] = {}
+    groups: dict[str, dict[str, list[float]]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(arguments.folder or stack.enter_context(tempfile.TemporaryDirectory()))
         names = arguments.only or [*WORKS, "memory"]
@@ -132,25 +132,26 @@ def main() -> None:
                 found = measure(work.contenders, arguments.rounds)
                 cells = [cell(peer, found, work) for peer in PEERS]
                 table.add_row(work.title, f"{found['npzkit'] * 1e3:.1f} ms", *cells)
-                ratios = {p: found[p] / found["npzkit"] for p in PEERS if p in found}
-                rows.append((work.title, ratios))
-                if name == "deflate":
-                    saved.setdefault(work.title.split(",")[1].split(" MiB")[0], []).append(
-                        ratios["numpy"]
-                    )
-        if rows:
+                group = groups.setdefault(work.group or work.title, {})
+                for peer in (peer for peer in PEERS if peer in found):
+                    group.setdefault(peer, []).append(found[peer] / found["npzkit"])
+        if groups:
             console.print(table)
-        for size, ratios in saved.items():
-            console.print(
-                f"save deflated,{size} MiB: {geometric_mean(ratios):.1f} x np.savez_compressed in "
-                f"the geometric mean of {len(ratios)} (aim: 9 of six)"
-            )
+        for title, group in groups.items():
+            for peer, ratios in group.items():
+                if len(ratios) > 1:
+                    mean = f"{geometric_mean(ratios):.1f} x {peer} in the geometric mean"
+                    console.print(f"{title}: {mean} of {len(ratios)}")
         if "memory" in names:
             held = Table("memory", "peak", "allowed")
             for row in memory_rows(folder):
                 held.add_row(*row)
             console.print(held)
-    if rows and arguments.chart:
+    if groups and arguments.chart:
+        rows = [
+            (title, {peer: geometric_mean(ratios) for peer, ratios in group.items()})
+            for title, group in groups.items()
+        ]
         draw(rows, arguments.chart)
         console.print(f"chart: {arguments.chart}")
 

@@ -26,11 +26,15 @@ SMALL = "10,000 x 1 KiB"
 
 
 class Work(NamedTuple):
-    """One row: who does it, and by how much npzkit is to be ahead of whom."""
+    """One row: who does it, and by how much npzkit is to be ahead of whom.
+
+    Of the works of one group the chart shows the mean.
+    """
 
     title: str
     contenders: dict[str, Callable[[], object]]
     goals: dict[str, float] = {}  # noqa: RUF012 - never changed
+    group: str = ""
 
 
 def large_arrays() -> dict[str, np.ndarray]:
@@ -300,6 +304,7 @@ def deflate_works(folder: Path) -> Iterator[Work]:
                     "numpy": fresh(theirs, lambda a=array: np.savez_compressed(theirs, a=a)),
                 },
                 {"numpy": 3},
+                f"save deflated, {size} MiB, {'two' if size == 128 else 'six'} kinds",
             )
 
 
@@ -324,6 +329,7 @@ def inflate_works(folder: Path) -> Iterator[Work]:
                     "numpy": lambda theirs=theirs: load_numpy(theirs),
                 },
                 {"numpy": ahead},
+                f"load deflated, 16 MiB each, {title}",
             )
     small = small_arrays()
     npzkit.savez_compressed(own, **small)

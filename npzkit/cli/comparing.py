@@ -226,7 +226,9 @@ def _pairs(
                 slice(whole.start + inner.start, whole.start + inner.stop)
                 for whole, inner in zip(part, piece, strict=True)
             )
-            yield index, left[piece], right[piece]
+            # The dots keep what has no axes an array.
+            within: Any = (*piece, ...)
+            yield index, left[within], right[within]
 
 
 def _unreadable(key: str, error: npzkit.NpzkitError) -> _Difference:

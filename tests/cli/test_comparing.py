@@ -42,6 +42,21 @@ def test_equal_archives(differences, arrays, cli, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (1.5, 2.5), (True, False), ("abc", "abd"), (b"a", b"b"), (np.array((1, 2), "i4,f8"),
+        np.array((1, 3), "i4,f8")), (np.datetime64("2020-01-01"), np.datetime64("2020-01-02")),
+    ],
+    ids=["float", "bool", "str", "bytes", "fields", "date"],
+)  # fmt: skip
+def test_arrays_without_axes(a, b, differences):
+    """A single value of any kind is compared, and both are told."""
+    (found,) = differences({"x": np.asarray(a)}, {"x": np.asarray(b)})
+    assert (found["what"], found["value_count"], found["worst"]) == ("values", 1, [])
+    assert (str(found["a"]), str(found["b"])) == (str(a), str(b))
+
+
 def test_arrays_of_one_crc_are_not_read(differences, monkeypatch):
     """Nothing is inflated where CRC-32s agree, unless --read asks for it."""
     array = {"x": np.arange(1000)}

@@ -98,8 +98,8 @@ class Maps:
             pages.flush()
 
     def forget(self) -> None:
-        """Let the file go; arrays that are mapped keep their pages."""
-        self._file = None
+        """Let the file go; arrays that are mapped keep their pages, and what seals them."""
+        self._file = self._seals = None
 
 
 class FileMap:

@@ -15,6 +15,7 @@ import npzkit
 import npzkit.zip.reseal
 import numpy as np
 import pytest
+from faults import descriptor_count
 from npzkit.errors import ChecksumError, NotMappableError, StaleArchiveError, UnsupportedError
 
 
@@ -218,6 +219,19 @@ def test_maps_of_several_are_flushed_by_turns(path):
             with npzkit.open(path, strict=True) as npz:
                 assert npz["a1"][: number + 1].tolist() == list(range(70, 71 + number))
         del mapped, maps
+
+
+def test_closing_leaves_no_file_open(path):
+    """Once the archive is closed and its maps are gone the file is closed too, whoever has the archive."""
+    before = descriptor_count()
+    npz = npzkit.open(path)
+    mapped = npz.memmap("a1", "r+")
+    mapped[0] = 7
+    npz.close()
+    mapped[1] = 8
+    del mapped
+    assert descriptor_count() <= before
+    assert is_sound(path)
 
 
 def test_names_of_the_same_bytes_are_told_apart(tmp_path):

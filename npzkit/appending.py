@@ -82,7 +82,7 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         sink.close()
         sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
     else:
-        sink.resume(directory.end_offset)
+        sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
     return Resumed(sink, listed, directory.comment)
 
 

@@ -20,6 +20,7 @@ import stat
 from typing import Any
 
 from npzkit import disk
+from npzkit.codecs import crc32
 from npzkit.disk import Buffer, File
 from npzkit.errors import StaleArchiveError
 from npzkit.locking import FileLock, lock_path
@@ -31,8 +32,8 @@ _BUFFER_SIZE = 1 << 22
 """Small writes gathered before one system call."""
 _DIRECT_SIZE = 1 << 16
 """From this size on a write goes to the file without a copy."""
-_LAST_SIZE = 64
-"""Bytes at the last commit's end by which a file is known again."""
+_READ_SIZE = 1 << 18
+"""Bytes of the last commit that are read at a time."""
 
 
 class PathSink(Sink):
@@ -95,7 +96,7 @@ class PathSink(Sink):
         self._process = os.getpid()
         self._buffer = bytearray()
         self._flushed = 0
-        self._last = b""
+        self._known = 0, 0
         self._temporary: str | None = None
         self._is_changed = False
         self._seal_offset = -1
@@ -176,24 +177,31 @@ class PathSink(Sink):
 
     # -- writing ------------------------------------------------------------
 
-    def resume(self, committed_size: int) -> None:
-        """Say how many of the bytes that are there count: writing goes on behind them."""
-        self.committed_size = self.position = self._flushed = committed_size
-        self._last = self._read_last(min(_LAST_SIZE, committed_size))
+    def resume(self, committed_size: int, last_size: int) -> None:
+        """Say how many of the bytes that are there count: writing goes on behind them.
 
-    def _read_last(self, size: int) -> bytes:
-        """Read the last of the bytes that were committed."""
-        data = bytearray(size)
-        self._file.readinto_at(self.committed_size - size, memoryview(data))
-        return bytes(data)
+        The last of them, `last_size` bytes, are what was written by the commit alone.
+        """
+        self.committed_size = self.position = self._flushed = committed_size
+        self._known = last_size, self._crc_of_last(last_size)
+
+    def _crc_of_last(self, size: int) -> int:
+        """Return the CRC-32 of the last of the bytes that were committed."""
+        crc, end = 0, self.committed_size
+        buffer = memoryview(bytearray(min(size, _READ_SIZE)))
+        for offset in range(end - size, end, _READ_SIZE):
+            view = buffer[: end - offset]
+            self._file.readinto_at(offset, view)
+            crc = crc32(view, crc)
+        return crc
 
     def _is_as_committed(self) -> bool:
-        """Whether the file still ends, or goes on, where the last commit did.
+        """Whether what the last commit wrote is still where it was.
 
-        Programs that ask for no lock may have written it anew in its place.
+        Programs that ask for no lock may have written the file anew in its place.
         """
-        is_there = self._file.size >= self.committed_size
-        return is_there and self._read_last(len(self._last)) == self._last
+        size, crc = self._known
+        return self._file.size >= self.committed_size and self._crc_of_last(size) == crc
 
     def _begin_to_change(self) -> None:
         """Drop what lies behind the last commit before anything is written there."""
@@ -259,7 +267,8 @@ class PathSink(Sink):
 
     # -- commits ------------------------------------------------------------
 
-    def commit(self, last: bytes) -> None:
+    def commit(self, last: bytes, before: bytes = b"") -> None:
+        self.write(before)
         if self._temporary is None:
             self._append(last)
         else:
@@ -268,7 +277,8 @@ class PathSink(Sink):
             self._cut_behind()
             if self._durable:
                 self._file.sync()
-            self._put_in_place(last)
+            self._put_in_place()
+        self._known = len(before) + len(last), crc32(last, crc32(before))
 
     def _append(self, last: bytes) -> None:
         """Commit behind what was committed before; see the module's docstring."""
@@ -284,7 +294,7 @@ class PathSink(Sink):
         self._file.patch(offset, last[:SEAL_SIZE])
         if self._durable:
             self._file.sync()
-        self.committed_size, self._last = self.position, last[-_LAST_SIZE:]
+        self.committed_size = self.position
         self._is_changed = False
 
     def _cut_behind(self) -> None:
@@ -326,7 +336,7 @@ class PathSink(Sink):
                 remedy="Try again.",
             )  # fmt: skip
 
-    def _put_in_place(self, last: bytes) -> None:
+    def _put_in_place(self) -> None:
         """Give the new file its name, and let the old one go."""
         temporary = self._temporary
         assert temporary is not None  # noqa: S101 - the caller asked
@@ -340,7 +350,7 @@ class PathSink(Sink):
         else:
             disk.replace(temporary, self._path)
         self._temporary = None
-        self.committed_size, self._last = self.position, last[-_LAST_SIZE:]
+        self.committed_size = self.position
         if not disk.RENAMES_OPEN_FILES:
             self._locks.append(lock_path(self._path, 0.0))
         if self._durable:

@@ -79,11 +79,12 @@ class Sink(abc.ABC):
         """Fill `view` with bytes that were written or skipped before."""
 
     @abc.abstractmethod
-    def commit(self, last: bytes) -> None:
+    def commit(self, last: bytes, before: bytes = b"") -> None:
         """Write the last bytes, and make all that was written the contents.
 
-        More may follow, and be committed anew. Where this fails, `abort` takes
-        the contents back to the commit before.
+        `before` comes before them, and tells with them this commit from any
+        other. More may follow, and be committed anew. Where this fails, `abort`
+        takes the contents back to the commit before.
         """
 
     @abc.abstractmethod
@@ -160,7 +161,8 @@ class FileSink(Sink):
             write_all(self._file, data)
             self._file.seek(self._start + self.position)
 
-    def commit(self, last: bytes) -> None:
+    def commit(self, last: bytes, before: bytes = b"") -> None:
+        self.write(before)
         offset = self.position
         is_sealed_last = self.can_patch and self.committed_size > 0
         self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:] if is_sealed_last else last)

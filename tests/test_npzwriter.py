@@ -853,8 +853,8 @@ class Sparse:
         self.file.seek(offset)
         self.file.write(data)
 
-    def commit(self, last):
-        self.write(last)
+    def commit(self, last, before=b""):
+        self.write(before + last)
         self.file.truncate(self.position)
 
     def close(self):

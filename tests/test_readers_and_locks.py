@@ -645,6 +645,25 @@ def test_a_file_rewritten_under_a_writer(path, mode, when, size):
         w["next"] = np.arange(3)
 
 
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_arrays_rewritten_under_a_writer(path, mode):
+    """Other values in the same places are noticed, though the file's last bytes are the same."""
+    ours, theirs = ({"first": np.full(99, n), "same": np.arange(3)} for n in (1, 2))
+    other = path.with_name("other.npz")
+    npzkit.save(other, theirs)
+    npzkit.save(path, ours)
+    w = npzkit.NpzWriter(path, mode)
+    if mode == "w":
+        w["first"], w["same"] = ours.values()
+        w.commit()
+    before = other.read_bytes()
+    # The file stays the same one.
+    path.write_bytes(before)
+    with pytest.raises(StaleArchiveError, match="another program"), w:
+        w["new"] = np.arange(3)
+    assert path.read_bytes() == before
+
+
 def test_a_path_that_changed_where_nothing_is_written(path):
     """A writer that changed nothing since its last commit has nothing to complain of."""
     w = npzkit.NpzWriter(path, "a")

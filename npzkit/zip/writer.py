@@ -280,11 +280,8 @@ class ZipWriter:
         directory_offset = self.sink.position
         entries = [entry for entry in self.listed.values() if entry]
         directory = b"".join(entries)
-        self.sink.write(directory)
         *records64, end = end_bytes(len(entries), directory, directory_offset, comment)
-        for record in records64:
-            self.sink.write(record)
-        self.sink.commit(end)
+        self.sink.commit(end, b"".join([directory, *records64]))
 
 
 class ReservedMember:

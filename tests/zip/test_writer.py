@@ -297,8 +297,8 @@ class Counting(Sink):
     def readinto_at(self, offset, view):
         raise NotImplementedError
 
-    def commit(self, last):
-        self.write(last)
+    def commit(self, last, before=b""):
+        self.write(before + last)
 
     def abort(self):
         pass

@@ -6,6 +6,7 @@ Owns what may be written at which path. Knows nothing of what is written.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -47,7 +48,14 @@ def replacing(path: str) -> Iterator[str]:
 
     A file or a folder. An exception removes it, and what was at `path` stays.
     A new file has the permissions of the one it replaces.
+
+    Raises
+    ------
+    PermissionError
+        The file at `path` may not be written to, though its folder may.
     """
+    if stat.S_ISREG(_mode_of(path)) and not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
     temporary = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
@@ -69,10 +77,17 @@ def replacing(path: str) -> Iterator[str]:
 
 def _take_mode(temporary: str, path: str) -> None:
     """Keep what was private so; a link, which is not followed, has no permissions of its own."""
-    with contextlib.suppress(FileNotFoundError):
-        mode = os.lstat(path).st_mode
-        if stat.S_ISREG(mode):
-            os.chmod(temporary, stat.S_IMODE(mode))
+    mode = _mode_of(path)
+    if stat.S_ISREG(mode):
+        os.chmod(temporary, stat.S_IMODE(mode))
+
+
+def _mode_of(path: str) -> int:
+    """Return what is at a path, and its permissions; 0 where nothing is."""
+    try:
+        return os.lstat(path).st_mode
+    except FileNotFoundError:
+        return 0
 
 
 def _replace_folder(temporary: str, path: str) -> None:

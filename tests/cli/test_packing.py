@@ -377,6 +377,22 @@ def test_a_private_file_stays_private(cli, here):
     assert os.stat("x.npy").st_mode & 0o111 == 0
 
 
+def test_a_file_that_may_not_be_written_to_is_not_replaced(cli, here, monkeypatch):
+    """What is protected against writing stays, with --force too, though its folder is not."""
+    npzkit.save("a.npz", {"x": [1]})
+    (here / "x.npy").write_bytes(b"old")
+    os.chmod("x.npy", 0o444)
+    if os.access("x.npy", os.W_OK):
+        # Root may write to any file.
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+    found = cli("extract", "a.npz", "--force")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "x.npy" in found.err
+    assert (here / "x.npy").read_bytes() == b"old"
+    assert sorted(os.listdir()) == ["a.npz", "x.npy"]
+    os.chmod("x.npy", 0o600)
+
+
 @pytest.mark.parametrize("part_size", [1 << 25, 100])
 def test_damage_leaves_no_file(cli, here, monkeypatch, part_size):
     """An array whose checksum differs is no file, and what was there stays."""

@@ -422,6 +422,8 @@ class NpzWriter:
             be written behind it.
         OSError
             No room for the array, where that can be known first.
+        StaleArchiveError
+            Another program wrote to the file meanwhile.
 
         Examples
         --------
@@ -642,7 +644,7 @@ class NpzWriter:
         UnsupportedError
             It is encrypted, or the archive goes to a file object that cannot
             be read.
-        OSError, ClosedArchiveError
+        OSError, StaleArchiveError, ClosedArchiveError
             As `add`.
         """
         self._check_open(old)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple, SupportsIndex
 
-__all__ = ["DEFAULT_HEADER_SIZE", "Limits"]
+__all__ = ["DEFAULT_HEADER_SIZE", "Limits", "is_backed"]
 
 DEFAULT_HEADER_SIZE = 10_000
 """numpy's own default for ``max_header_size``, in bytes."""
+_CLAIMED_COUNT = 2**20
+"""Items of lists that are believed without a byte for each, as of empty lists."""
 
 
 class _Fields(NamedTuple):
@@ -82,3 +85,9 @@ def _bound(name: str, value: Any) -> int | None:
     if bound < 0:
         raise ValueError(f"{name} must be a whole number or None, not {value!r}")
     return bound
+
+
+def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:
+    """Whether an array has bytes for the items of its lists, not only a shape with so many."""
+    count: int = sum(itertools.accumulate(shape, operator.mul))
+    return count <= _CLAIMED_COUNT + len(shape) * nbytes

@@ -7,8 +7,6 @@ in the archive's metadata; np.load sees the arrays alone.
 
 from __future__ import annotations
 
-import itertools
-import operator
 from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any
@@ -16,19 +14,16 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
-from npzkit.limits import Limits
+from npzkit.limits import Limits, is_backed
 from npzkit.metadata import is_deeper
 from npzkit.npzfile import NpzFile, open
 
-__all__ = ["TREE_KEY", "flatten", "is_backed", "is_nested", "load_tree", "unflatten"]
+__all__ = ["TREE_KEY", "flatten", "is_nested", "load_tree", "unflatten"]
 
 TREE_KEY = "npzkit.tree"
 """The note's key in the metadata."""
 _MAX_DEPTH = 200
 """Of a tree."""
-
-_CLAIMED_COUNT = 2**20
-"""Items of lists that are believed without a byte for each, as of empty lists."""
 
 _MISSING: Any = object()
 _PLAIN = (bool, int, float, str)
@@ -376,12 +371,6 @@ def _as_python(array: Any, kind: str) -> Any:
         return array
     value = array.tolist()
     return tuple(value) if kind == "tuple" else value
-
-
-def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:
-    """Whether an array has bytes for the items of its lists, not only a shape with so many."""
-    count: int = sum(itertools.accumulate(shape, operator.mul))
-    return count <= _CLAIMED_COUNT + len(shape) * nbytes
 
 
 def _plain(found: Any) -> Any:

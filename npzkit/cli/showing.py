@@ -32,7 +32,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.parts import checked_array
 from npzkit.cli.slicing import Index, Part, parse_index
-from npzkit.trees import is_backed
+from npzkit.limits import is_backed
 
 __all__ = ["show"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.cli.output import printable
 from npzkit.cli.targets import Refusal
-from npzkit.trees import is_backed
+from npzkit.limits import is_backed
 
 __all__ = ["DELIMITERS", "TableOptions", "check_writable", "read_table", "write_table"]
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from npzkit.cli.formats.arrays import Say
 from npzkit.cli.output import printable
-from npzkit.trees import is_backed
+from npzkit.limits import is_backed
 
 __all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
 

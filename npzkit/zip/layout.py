@@ -2,7 +2,7 @@
 
 Owns what npzkit's own archives look like around the data. No I/O. zip64
 appears only where a size, an offset or the number of members needs it, or
-where the directory ends in what would be taken for its locator.
+where what lies before the end would be taken for its locator.
 """
 
 from __future__ import annotations
@@ -138,12 +138,13 @@ def central_bytes(entry: CentralEntry) -> bytes:
     return records.format_central_entry(entry)
 
 
-def end_bytes(count: int, directory: bytes, offset: int, comment: bytes) -> Iterator[bytes]:
+def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes) -> Iterator[bytes]:
     """Format the end record, with zip64 records before it where they are needed.
 
-    Also where the directory's last bytes, of an extra field, would be taken for theirs.
+    Also where the last bytes `before` would be taken for theirs: of the directory's
+    extra fields, or where nothing is listed any more, of what was.
     """
-    size, last = len(directory), directory[-records.ZIP64_LOCATOR_SIZE :]
+    last = before[-records.ZIP64_LOCATOR_SIZE :]
     is_misread = last.startswith(records.ZIP64_LOCATOR_SIGNATURE)
     if count >= SENTINEL_16 or max(size, offset) >= SENTINEL_32 or is_misread:
         yield records.format_zip64_end_of_central_directory(

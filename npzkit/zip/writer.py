@@ -280,8 +280,19 @@ class ZipWriter:
         directory_offset = self.sink.position
         entries = [entry for entry in self.listed.values() if entry]
         directory = b"".join(entries)
-        *records64, end = end_bytes(len(entries), directory, directory_offset, comment)
+        before = directory or self._last_bytes()
+        size = len(directory)
+        *records64, end = end_bytes(len(entries), size, directory_offset, comment, before)
         self.sink.commit(end, b"".join([directory, *records64]))
+
+    def _last_bytes(self) -> bytes:
+        """Return the last bytes that were written, as far as they can be read back."""
+        if not self.sink.can_read:
+            return b""
+        position = self.sink.position
+        data = bytearray(min(position, records.ZIP64_LOCATOR_SIZE))
+        self.sink.readinto_at(position - len(data), memoryview(data))
+        return bytes(data)
 
 
 class ReservedMember:

@@ -79,7 +79,8 @@ def _take_mode(temporary: str, path: str) -> None:
     """Keep what was private so; a link, which is not followed, has no permissions of its own."""
     mode = _mode_of(path)
     if stat.S_ISREG(mode):
-        os.chmod(temporary, stat.S_IMODE(mode))
+        # What ran as the owner of the old file does not run as that of the new one.
+        os.chmod(temporary, mode & 0o777)
 
 
 def _mode_of(path: str) -> int:

@@ -24,6 +24,7 @@ from npzkit.codecs import crc32
 from npzkit.disk import Buffer, File
 from npzkit.errors import StaleArchiveError
 from npzkit.locking import FileLock, lock_path
+from npzkit.parallel import crc32_at
 from npzkit.sink import SEAL_SIZE, FileSink, Sink
 
 __all__ = ["PathSink", "open_sink"]
@@ -32,8 +33,6 @@ _BUFFER_SIZE = 1 << 22
 """Small writes gathered before one system call."""
 _DIRECT_SIZE = 1 << 16
 """From this size on a write goes to the file without a copy."""
-_READ_SIZE = 1 << 18
-"""Bytes of the last commit that are read at a time."""
 
 
 class PathSink(Sink):
@@ -187,13 +186,7 @@ class PathSink(Sink):
 
     def _crc_of_last(self, size: int) -> int:
         """Return the CRC-32 of the last of the bytes that were committed."""
-        crc, end = 0, self.committed_size
-        buffer = memoryview(bytearray(min(size, _READ_SIZE)))
-        for offset in range(end - size, end, _READ_SIZE):
-            view = buffer[: end - offset]
-            self._file.readinto_at(offset, view)
-            crc = crc32(view, crc)
-        return crc
+        return crc32_at(self._file, self.committed_size - size, size, 1)
 
     def _is_as_committed(self) -> bool:
         """Whether what the last commit wrote is still where it was.

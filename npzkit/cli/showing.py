@@ -72,8 +72,8 @@ def show(
 
     They look as NumPy prints them, and only what is shown is read; where that
     is the whole array, its CRC-32 is compared. Without KEY it is the only array
-    there is. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its name. --plot draws a
-    line, an image or a histogram.
+    there is. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
+    name. --plot draws a line, an image or a histogram.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """

@@ -54,7 +54,8 @@ def replacing(path: str) -> Iterator[str]:
     PermissionError
         The file at `path` may not be written to, though its folder may.
     """
-    if stat.S_ISREG(_mode_of(path)) and not os.access(path, os.W_OK):
+    mode = _mode_of(path)
+    if stat.S_ISREG(mode) and not os.access(path, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
     parent = os.path.dirname(os.path.abspath(path))
     os.stat(parent)
@@ -64,7 +65,10 @@ def replacing(path: str) -> Iterator[str]:
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
-            _take_mode(temporary, path)
+            # A link, which is not followed, has no permissions of its own. What ran as the owner
+            # of the old file does not run as that of the new one.
+            if stat.S_ISREG(mode):
+                os.chmod(temporary, mode & 0o777)
             os.replace(temporary, path)
     except OSError as error:
         if error.errno and temporary in str(error):
@@ -73,14 +77,6 @@ def replacing(path: str) -> Iterator[str]:
         raise
     finally:
         _remove(temporary)
-
-
-def _take_mode(temporary: str, path: str) -> None:
-    """Keep what was private so; a link, which is not followed, has no permissions of its own."""
-    mode = _mode_of(path)
-    if stat.S_ISREG(mode):
-        # What ran as the owner of the old file does not run as that of the new one.
-        os.chmod(temporary, mode & 0o777)
 
 
 def _mode_of(path: str) -> int:

@@ -22,6 +22,7 @@ __all__ = [
     "ArchiveInfo",
     "ArrayInfo",
     "describe",
+    "format_count",
     "format_size",
     "format_summary",
     "short_dtype",
@@ -193,6 +194,11 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     count = f"{len(rows) - 1} member{'' if len(rows) == 2 else 's'}"
     total = f"{count}, {format_size(size)}, {format_size(compressed_size)} in the file"
     return "\n".join([title, *lines, total])
+
+
+def format_count(count: int, noun: str) -> str:
+    """Format how many there are of something: ``1 member``, ``2,000 members``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def short_dtype(dtype: np.dtype[Any]) -> str:

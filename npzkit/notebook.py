@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from npzkit.info import ArrayInfo, format_size, short_dtype, shown_key
+from npzkit.info import ArrayInfo, format_count, format_size, short_dtype, shown_key
 
 __all__ = ["SHOWN_COUNT", "archive_html", "array_html"]
 
@@ -49,7 +49,7 @@ def archive_html(
         for info in infos
     ]
     table = _table(("key", "shape", "dtype", "size", "method"), rows, right=3)
-    total = f"{count:,} member{'' if count == 1 else 's'}, {format_size(size)}"
+    total = f"{format_count(count, 'member')}, {format_size(size)}"
     if count > len(rows):
         total += f"; the first {len(rows)} are shown"
     notes = "".join(_line(f"{key}: {value}") for key, value in _texts(metadata))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from npzkit.copying import copy_member
 from npzkit.disk import File
 from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.info import shown_key
+from npzkit.info import format_count, shown_key
 from npzkit.keys import keys_of
 from npzkit.limits import Limits
 from npzkit.locking import check_timeout, lock_path
@@ -95,9 +95,8 @@ class RepairReport(NamedTuple):
         return json.dumps(self.as_dict(), **options)
 
     def __str__(self) -> str:
-        noun = "member" if len(self.kept) == 1 else "members"
         output = self.output if self.output.isprintable() else repr(self.output)
-        lines = [f"{output}: {len(self.kept):,} {noun} kept"]
+        lines = [f"{output}: {format_count(len(self.kept), 'member')} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
         if self.cut_size:

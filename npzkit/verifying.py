@@ -19,7 +19,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsafeNameError,
 )
-from npzkit.info import shown_key
+from npzkit.info import format_count, shown_key
 from npzkit.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, missing
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
@@ -132,18 +132,14 @@ class VerifyReport(NamedTuple):
                 for severity, key, where, what in table
             ]
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
-        told = [_counted(self.member_count, "member")]
-        told += [_counted(count, name) for name, count in counts.items() if count]
+        told = [format_count(self.member_count, "member")]
+        told += [format_count(count, name) for name, count in counts.items() if count]
         verdict = "sound" if self.ok else "NOT sound"
         lines.append(f"{self.path or 'archive'}: {verdict}, {', '.join(told)}")
         return "\n".join(lines)
 
 
 _SEVERITIES = ("error", "warning", "note")
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def verify(
@@ -302,12 +298,12 @@ def _archive_findings(
     torn = source.file_size - directory.end_offset
     if torn > 0:
         yield Finding(
-            None, "warning", f"{_counted(torn, 'byte')} behind the last commit: an append that "
+            None, "warning", f"{format_count(torn, 'byte')} behind the last commit: an append that "
             "was not finished, or something else", directory.end_offset,
         )  # fmt: skip
     dead = dead_size(source, directory)
     if dead:
-        what = f"{_counted(dead, 'byte')} of the file in nothing that is listed"
+        what = f"{format_count(dead, 'byte')} of the file in nothing that is listed"
         yield Finding(None, "note", what)
     repeated = repeated_names(source, directory)
     collisions = dict(find_collisions(entry.name for entry in listed.values()))

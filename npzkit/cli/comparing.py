@@ -14,7 +14,15 @@ import numpy as np
 import npzkit
 from npzkit.cli.measuring import is_numeric
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
-from npzkit.cli.output import in_a_line, json_option, print_json, print_table, printable, progress
+from npzkit.cli.output import (
+    format_count,
+    in_a_line,
+    json_option,
+    print_json,
+    print_table,
+    printable,
+    progress,
+)
 from npzkit.cli.parts import blocks
 
 __all__ = ["diff"]
@@ -85,7 +93,7 @@ def diff(
                 [_cells(row) for row in rows],
             )
         keys = {row.key for row in rows if row.key is not None}
-        count = f"{comparison.count:,} key{'' if comparison.count == 1 else 's'}"
+        count = format_count(comparison.count, "key")
         click.echo(f"{count} compared, {len(keys):,} of them different" if rows
                    else f"{count} compared, no difference")  # fmt: skip
     click.get_current_context().exit(1 if rows else 0)

@@ -18,6 +18,7 @@ from npzkit.cli.formats import npy_folder
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say, why_nested
 from npzkit.cli.opening import named_file
 from npzkit.cli.output import (
+    format_count,
     format_size,
     in_a_line,
     json_option,
@@ -121,9 +122,8 @@ def convert(
     if as_json:
         print_json({"output": dst, "keys": keys, "notes": notes})
     else:
-        noun = "array" if len(keys) == 1 else "arrays"
         size = "" if os.path.isdir(dst) else f", {format_size(os.path.getsize(dst))}"
-        click.echo(f"{printable(dst)}: {len(keys):,} {noun}{size}")
+        click.echo(f"{printable(dst)}: {format_count(len(keys), 'array')}{size}")
 
 
 def _source_format(path: str) -> _Format:

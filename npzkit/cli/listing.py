@@ -23,6 +23,7 @@ from npzkit.cli.opening import (
 from npzkit.cli.output import (
     can_print,
     colour,
+    format_count,
     format_ratio,
     format_size,
     json_option,
@@ -187,12 +188,11 @@ def _totals(members: Sequence[Member], all_count: int) -> str:
     infos = [member.info for member in members if member.info]
     size = sum(info.nbytes for info in infos)
     compressed_size = sum(info.compressed_size for info in infos)
-    count = f"{len(members):,}"
+    count = format_count(all_count, "member")
     if len(members) != all_count:
-        count += f" of {all_count:,}"
-    noun = "member" if all_count == 1 else "members"
+        count = f"{len(members):,} of {count}"
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
-    return f"{count} {noun}, {format_size(size)}, {format_size(compressed_size)} in the file{ratio}"
+    return f"{count}, {format_size(size)}, {format_size(compressed_size)} in the file{ratio}"
 
 
 # -- tree ---------------------------------------------------------------------
@@ -279,8 +279,7 @@ def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
 
 
 def _count_text(folder: _Folder) -> str:
-    noun = "member" if folder.count == 1 else "members"
-    return f"{folder.count:,} {noun}, {format_size(folder.size)}"
+    return f"{format_count(folder.count, 'member')}, {format_size(folder.size)}"
 
 
 def _children(folder: _Folder) -> list[tuple[str, _Folder | Member, bool]]:

@@ -23,12 +23,13 @@ from typing import Any
 import click
 
 from npzkit.errors import MemberNotFoundError, NpzkitError
-from npzkit.info import format_size
+from npzkit.info import format_count, format_size
 
 __all__ = [
     "can_print",
     "colour",
     "console",
+    "format_count",
     "format_ratio",
     "format_size",
     "in_a_line",

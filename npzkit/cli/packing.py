@@ -18,7 +18,14 @@ from npzkit.cli.formats.arrays import array_of
 from npzkit.cli.formats.npz import write_array
 from npzkit.cli.inputs import PIPE, SUFFIXES, Input, find_inputs, read_input
 from npzkit.cli.opening import archive_argument, complete_key, inputs_argument, opened
-from npzkit.cli.output import format_size, json_option, print_json, printable, progress
+from npzkit.cli.output import (
+    format_count,
+    format_size,
+    json_option,
+    print_json,
+    printable,
+    progress,
+)
 from npzkit.cli.parts import blocks, checked_array
 from npzkit.cli.tables import TableOptions, check_writable, write_table
 from npzkit.cli.targets import (
@@ -154,8 +161,8 @@ def pack(
     if as_json:
         print_json({"output": out, "keys": [item.key for item in found], "size": size})
     else:
-        noun = "array" if len(found) == 1 else "arrays"
-        click.echo(f"{printable(out)}: {len(found):,} {noun}, {format_size(size)}")
+        count = format_count(len(found), "array")
+        click.echo(f"{printable(out)}: {count}, {format_size(size)}")
 
 
 def binary_stdout() -> BinaryIO:
@@ -228,8 +235,7 @@ def extract(
     if as_json:
         print_json({"files": targets})
     else:
-        noun = "file" if len(targets) == 1 else "files"
-        click.echo(f"{printable(folder)}: {len(targets):,} {noun}")
+        click.echo(f"{printable(folder)}: {format_count(len(targets), 'file')}")
 
 
 def _targets(

@@ -52,9 +52,10 @@ class PathSink(Sink):
         Write behind what is in the file: `committed_size` is to be set to it
         before the first write. What lies behind that is dropped by then.
     durable : bool, default False
-        Wait for the disk at each commit. Where only the last step of a new
-        file's fails, waiting for the folder, an error is raised though the
-        file is in place.
+        Wait for the disk at each commit. A new file that takes an old one's
+        place is synced in any case, so that a loss of power leaves one of them.
+        Where only the last step of a new file's fails, waiting for the folder,
+        an error is raised though the file is in place.
     lock_timeout : float, default 0
         Seconds to wait for another writer.
     lock : FileLock, optional
@@ -98,6 +99,7 @@ class PathSink(Sink):
         self._known = 0, 0
         self._temporary: str | None = None
         self._is_changed = False
+        self._is_replacing = False
         self._seal_offset = -1
         self._opened: File | None = None
         self._placed: os.stat_result | None = None
@@ -172,6 +174,7 @@ class PathSink(Sink):
             raise
         self._locks.append(lock_path(temporary, 0.0))
         if replaced:
+            self._is_replacing = True
             self._file.take_after(replaced)
 
     # -- writing ------------------------------------------------------------
@@ -268,7 +271,9 @@ class PathSink(Sink):
             self.write(last)
             self._flush()
             self._cut_behind()
-            if self._durable:
+            # What takes a file's place must not reach the disk as a name alone: the
+            # old file may hold what was committed with durable=True.
+            if self._durable or self._is_replacing:
                 self._file.sync()
             self._put_in_place()
         self._known = len(before) + len(last), crc32(last, crc32(before))

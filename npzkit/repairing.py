@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from npzkit.copying import copy_member
@@ -18,7 +18,7 @@ from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.info import format_count, shown_key
 from npzkit.keys import keys_of
 from npzkit.limits import Limits
-from npzkit.locking import check_timeout, lock_path
+from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import thread_count
 from npzkit.path_sink import PathSink, open_sink
@@ -29,17 +29,25 @@ from npzkit.verifying import has_wrong_index, member_error
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, has_control
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
+from npzkit.zip.recovery import NewestState, find_newest
 from npzkit.zip.salvage import (
     Allowance,
+    CorrectedSource,
     Found,
     HeaderScan,
     find_comment,
     find_member,
     is_followed,
+    possible_headers,
 )
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Lost", "RepairReport", "repair"]
+
+_SHOWN_COUNT = 10
+"""Keys that the printed report names of those that are not certain."""
+_KNOWN_SIZE = 1 << 16
+"""Bytes at the end of a file by which it is known again before it is written to."""
 
 
 class Lost(NamedTuple):
@@ -73,8 +81,11 @@ class RepairReport(NamedTuple):
     cut_size : int
         Bytes of an append that was never completed, which are not in it.
     is_rebuilt : bool
-        Whether the directory was lost, and members were looked for by their
-        headers: arrays that had been replaced or removed may be among them.
+        Whether the newest directory was lost, or a part of it, and members were
+        looked for by their own headers.
+    uncertain : tuple of str
+        Keys among those kept that no part of the newest directory confirms: the
+        arrays are sound, but may have been removed or renamed by then.
     """
 
     output: str
@@ -82,11 +93,13 @@ class RepairReport(NamedTuple):
     lost: tuple[Lost, ...] = ()
     cut_size: int = 0
     is_rebuilt: bool = False
+    uncertain: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as what JSON can express."""
         lost = [row._asdict() for row in self.lost]
-        return {**self._asdict(), "kept": list(self.kept), "lost": lost}
+        kept, uncertain = list(self.kept), list(self.uncertain)
+        return {**self._asdict(), "kept": kept, "lost": lost, "uncertain": uncertain}
 
     def to_json(self, **options: Any) -> str:
         """Return the report as JSON; `options` are those of `json.dumps`."""
@@ -99,12 +112,26 @@ class RepairReport(NamedTuple):
         lines = [f"{output}: {format_count(len(self.kept), 'member')} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
+        lines += self._doubts()
         if self.cut_size:
             lines.append(f"{self.cut_size:,} bytes of an unfinished append left out")
         lines += [
             f"lost: {shown_key(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
         ]
         return "\n".join(lines)
+
+    def _doubts(self) -> list[str]:
+        """Return the lines that say what is not certain."""
+        told = "may have been removed or renamed in the part that was lost"
+        if not self.uncertain:
+            return []
+        if self.uncertain == self.kept:
+            return [f"not certain: any of them {told}"]
+        lines = [f"not certain: {format_count(len(self.uncertain), 'array')} {told}:"]
+        lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
+        if len(self.uncertain) > _SHOWN_COUNT:
+            lines.append(f"  and {len(self.uncertain) - _SHOWN_COUNT} more")
+        return lines
 
 
 def repair(
@@ -120,11 +147,15 @@ def repair(
 ) -> RepairReport:
     """Make a damaged archive whole, as far as its data allows.
 
-    Without `output`, only what an interrupted append left behind the last
-    commit is cut off the file: nothing that counts is touched, and a file that
-    has no torn end not at all. With `output`, every member that can be read
-    and whose data has its CRC-32 is copied there, with its attributes, as it
-    is; where the directory is lost, members are looked for by their headers.
+    Without `output`, the end of the file is repaired. What an unfinished append
+    left behind the last commit is cut off. If the last commit's end record or
+    directory is damaged, a new directory is written behind what is there, and
+    nothing is cut off. A file with neither fault is not touched.
+
+    With `output`, every member that can be read and whose data has its CRC-32
+    is copied there with its attributes. If the directory is lost, members are
+    found by their own headers. A member whose own header is damaged is sound
+    if its data fits its entry in the directory.
 
     Parameters
     ----------
@@ -174,6 +205,7 @@ def repair(
     >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
     /...a.npz: 2 members kept
     the directory was lost: members were found by their own headers
+    not certain: any of them may have been removed or renamed in the part that was lost
     lost: y (at byte ...): cut short: its first ... of 1000 rows are kept, ...
     """
     path = os.fsdecode(path)
@@ -184,9 +216,10 @@ def repair(
         stack.callback(lock.release)
         source = open_source(path)
         stack.callback(source.close)
+        source.is_locked = True
         try:
             if output is None:
-                return _cut(path, source)
+                return _repair_end(path, source, lock, bounds, count, progress)
             output = os.fsdecode(output)
             salvage = _Salvage(
                 source, bounds, count, progress, partial=partial, uncommitted=uncommitted
@@ -199,17 +232,33 @@ def repair(
             raise error.locate(path=path) from error.__cause__
 
 
-def _cut(path: str, source: Source) -> RepairReport:
-    """Cut off what lies behind the last commit."""
+def _repair_end(
+    path: str,
+    source: Source,
+    lock: FileLock,
+    limits: Limits,
+    threads: int,
+    progress: Callable[[int, int], object] | None,
+) -> RepairReport:
+    """Cut off an unfinished append, or write a damaged commit's directory again."""
     try:
         directory = read_directory(source, silent=True, limits=Limits())
     except ZipFormatError as error:
+        newest = find_newest(source)
+        if newest.is_complete or (newest.is_commit and newest.last is not None):
+            salvage = _Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
+            return salvage.relist(newest, path, lock)
         if source.size:
             error.remedy = (
                 "What can be read is saved by npzkit.repair(path, output=other), "
                 "at a prompt npzkit repair FILE -o OTHER."
             )
         raise
+    return _cut(path, source, directory)
+
+
+def _cut(path: str, source: Source, directory: Directory) -> RepairReport:
+    """Cut off what lies behind the last commit."""
     cut_size = source.size - directory.end_offset
     if cut_size:
         file = File(path)
@@ -234,7 +283,7 @@ class _Salvage:
         partial: bool,
         uncommitted: bool,
     ) -> None:
-        self._source = source
+        self._source = source = CorrectedSource(source)
         self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         self._threads = threads
         self._progress = progress
@@ -254,15 +303,14 @@ class _Salvage:
         try:
             directory = _directory_of(self._source)
             if directory is None:
-                self._scan(0)
-                if not self._sound and not self._lost:
-                    # There is none: what the file seems to be is said in opening it.
-                    read_directory(self._source, silent=True, limits=Limits())
-                comment, cut_size = find_comment(self._source), 0
+                newest = find_newest(self._source)
+                self._find(newest)
+                comment, cut_size = newest.comment or find_comment(self._source), 0
             else:
-                self._check(directory)
+                newest = None
+                self._check(directory.entries)
                 comment, cut_size = directory.comment, self._source.size - directory.end_offset
-                self._look_behind(directory.end_offset)
+                self._look_behind(directory.end_offset, keep=self._uncommitted)
             self._check_any()
             writer = ZipWriter(sink)
             for found in self._sound.values():
@@ -277,43 +325,104 @@ class _Salvage:
             sink.abort()
             raise
         sink.close()
-        return self._report(output, cut_size, is_rebuilt=directory is None)
+        return self._report(output, cut_size, newest)
 
-    def _report(self, output: str, cut_size: int, *, is_rebuilt: bool) -> RepairReport:
+    def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
+        """Write the newest state's directory behind what is in the file."""
+        listed = newest.listed(self._source)
+        if newest.is_complete:
+            self._sound.update(newest.entries)
+        else:
+            self._find(newest)
+            last = {} if newest.last is None else newest.last.entries
+            # What cannot be read stays listed: in its place nothing is lost.
+            self._sound = {**last, **self._sound}
+            self._lost = [lost for lost in self._lost if lost[0] not in listed]
+        size = self._source.size
+        self._source.close()
+        sink = PathSink(path, resume=True, durable=True, lock=lock)
+        try:
+            sink.resume(size, min(size, _KNOWN_SIZE))
+            writer = ZipWriter(sink, listed)
+            for name, found in self._sound.items():
+                if name not in listed and isinstance(found, Entry):
+                    writer.relist(found)
+            writer.commit(newest.comment)
+        except BaseException:
+            sink.abort()
+            raise
+        sink.close()
+        return self._report(path, 0, newest)
+
+    def _report(self, output: str, cut_size: int, newest: NewestState | None) -> RepairReport:
         # A key is how a member is called among the others.
         names = dict.fromkeys(self._sound) | {name: None for name, _, _ in self._lost}
         keys = dict(zip(names, keys_of(names.keys()), strict=True))
         lost = tuple(Lost(keys[name], what, where) for name, what, where in self._lost)
-        return RepairReport(
-            output, tuple(keys[name] for name in self._sound), lost, cut_size, is_rebuilt
-        )
+        kept = tuple(keys[name] for name in self._sound)
+        if newest is None or newest.is_complete:
+            return RepairReport(output, kept, lost, cut_size)
+        uncertain = tuple(keys[name] for name in self._sound if name not in newest.entries)
+        return RepairReport(output, kept, lost, cut_size, True, uncertain)
 
-    def _check(self, directory: Directory) -> None:
+    def _find(self, newest: NewestState) -> None:
+        """Sort the members of an archive whose end is damaged."""
+        if newest.is_complete:
+            self._check(newest.entries)
+            return
+        if newest.last is None:
+            self._scan(0)
+        else:
+            self._check(newest.last.entries)
+            self._look_behind(newest.end_offset, keep=True)
+        self._check(newest.entries)
+        if not self._sound and not self._lost:
+            # There is none: what the file seems to be is said in opening it.
+            read_directory(self._source, silent=True, limits=Limits())
+
+    def _check(self, entries: Mapping[str, Entry]) -> None:
         """Sort the members that are listed."""
-        for entry in directory.entries.values():
+        for entry in entries.values():
             if not self._sort(entry):
-                self._sort_by_header(entry)
+                self._sort_otherwise(entry)
             self._tell(entry.end_offset)
 
-    def _sort_by_header(self, entry: Entry) -> None:
-        """Keep a member of a damaged entry, where its own header says otherwise and is right."""
+    def _sort_otherwise(self, entry: Entry) -> None:
+        """Keep a member of which one of both headers is damaged, and the other one is right."""
+        if self._fits_data(entry):
+            self._lost.pop()
+            self._keep(entry)
+            return
         end = entry.end_offset
         found = find_member(self._source, entry.header_offset, end, self._allowance)
         if (
             found is not None
             and found.entry.name == entry.name
             and found.end_offset <= end
+            # Of no bytes the CRC-32 says nothing.
+            and found.entry.compressed_size
             and member_error(self._reader, found.entry, self._threads) is None
         ):
             self._lost.pop()
             self._keep(found.entry)
 
-    def _look_behind(self, end_offset: int) -> None:
+    def _fits_data(self, entry: Entry) -> bool:
+        """Whether the data is what the directory's entry says, though the local header is not."""
+        if not entry.compressed_size:
+            return False
+        for header in possible_headers(self._source, entry):
+            self._source.correct(entry.header_offset, header)
+            if member_error(self._reader, entry, self._threads) is None:
+                return True
+        self._source.correct(entry.header_offset, b"")
+        return False
+
+    def _look_behind(self, end_offset: int, *, keep: bool) -> None:
         """Tell of sound members behind the last commit, or keep them."""
         committed, self._sound = self._sound, {}
         lost, self._lost = self._lost, []
         self._scan(end_offset)
-        if self._uncommitted:
+        if keep:
             # What replaces a member comes where it was found: behind the others.
             kept = {name: entry for name, entry in committed.items() if name not in self._sound}
             self._sound = {**kept, **self._sound}
@@ -413,8 +522,13 @@ class _Salvage:
             self._claimed_end = end
             self._take_rows(found, end)
             return end if is_seen_cut(self._reader, entry, found.data_start, end) else behind_header
+        followed = is_followed(self._source, found.end_offset)
+        if not entry.compressed_size and not followed:
+            # Of no bytes the CRC-32 says nothing.
+            self._lose(entry, "its header says that it has no bytes, but other bytes follow it")
+            return behind_header
         self._sound.pop(entry.name, None)
-        if self._sort(entry) or is_followed(self._source, found.end_offset):
+        if self._sort(entry) or followed:
             # Also of one that is damaged the size is right: in it is no member.
             return found.end_offset
         self._claimed_end = found.end_offset

@@ -62,7 +62,7 @@ def test_the_forge_makes_valid_archives():
         (b"\x1f\x8b\x08" + bytes(40), "gzip"),
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "HDF5"),
         (b"PK\x03\x04", "cut short"),
-        (archive(plain())[:-10], "cut short"),
+        (archive(plain())[:-30], "cut short"),
         (b"PK\x05\x06", "not a zip"),
         (b"\x00" * 100_000, "not a zip"),
     ],
@@ -252,7 +252,6 @@ def test_two_end_records_of_an_archive_in_an_array():
     "tail",
     [
         b"PK\x05\x06\xff\xff\xff\xff",
-        b"PK\x05\x06" + b"\xff" * 18,
         b"\n",
         b"PK\x03\x04" + bytes(100),
         b"PK\x05\x06",

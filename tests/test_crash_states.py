@@ -42,7 +42,7 @@ from crash import (
     replay,
 )
 from npzkit import TornArchiveWarning, disk, path_sink, sink
-from npzkit.errors import StaleArchiveError, ZipFormatError
+from npzkit.errors import ChecksumError, FormatError, StaleArchiveError, ZipFormatError
 from npzkit.zip import writer as zip_writer
 
 STATE_COUNT = int(os.environ.get("NPZKIT_CRASH_STATES", "100000"))
@@ -887,8 +887,8 @@ def test_a_torn_file_is_opened_and_appended_to(survey, tmp_path):
         assert found_by_npzkit(path) == ([*members, appended], metadata)
 
 
-def test_what_was_cut_off_does_not_come_back(tmp_path):
-    """Of an append whose directory was lost no byte counts when the next one is cut short as well."""
+def test_a_commit_without_its_directory_is_repaired_and_not_cut_off(tmp_path):
+    """If a directory never reached the disk, repair lists what is sound; appends to that are safe."""
     path, large = tmp_path / "a.npz", {"note": "x" * 5000}
     arrays = {"a": np.arange(3)}
     np.savez(path, **arrays)
@@ -900,19 +900,108 @@ def test_what_was_cut_off_does_not_come_back(tmp_path):
     # The end is on disk, and some of another append; the directory is not.
     data[offset - size : offset] = bytes(size)
     path.write_bytes(data + bytes(100))
+    with pytest.raises(ZipFormatError, match="repair"):
+        npzkit.NpzWriter(path, "a")
+    report = npzkit.repair(path)
+    assert path.read_bytes().startswith(data)
+    assert (report.kept, report.uncertain, report.cut_size) == (("a", "n"), ("a", "n"), 0)
     with recorded(tmp_path) as recorder:
-        work = Work(random.Random(0), Model(arrays), recorder, has_inside=False)
-        with pytest.warns(TornArchiveWarning):
-            w = npzkit.NpzWriter(path, "a", durable=True, auto_repack=False)
-        w.add("n", np.ones(400, "i8"), attrs=large)
-        work.model.held["n"] = Held(np.ones(400, "i8"), large)
+        model = Model(arrays)
+        model.held["n"] = Held(np.arange(400), large)
+        work = Work(random.Random(0), model, recorder, has_inside=False)
+        w = npzkit.NpzWriter(path, "a", durable=True, auto_repack=False)
+        w.add("m", np.ones(400, "i8"), attrs=large)
+        work.model.held["m"] = Held(np.ones(400, "i8"), large)
         with work.committing():
             w.close()
     checker = Checker()
     states = power_loss_states(recorder, str(path), random.Random(0), 30_000)
-    checker.check("torn", states, work.contents)
+    checker.check("repaired", states, work.contents)
     assert not checker.violations
     assert checker.count > 100
+
+
+def save_anew(work: Work, path: Path) -> None:
+    work.model = Model({"new": np.arange(9)})
+    npzkit.save(path, work.model.contents().arrays)
+
+
+def repack_it(work: Work, path: Path) -> None:
+    npzkit.repack(path, compression="deflated")
+
+
+@pytest.mark.parametrize("replace", [save_anew, repack_it])
+def test_what_replaces_a_durable_commit_is_on_disk_before(tmp_path, replace):
+    """A new file without durable=True takes no durable commit along when power is lost."""
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.arange(40.0))
+    with recorded(tmp_path) as recorder:
+        work = Work(random.Random(0), Model({"a": np.arange(40.0)}), recorder, has_inside=False)
+        with npzkit.NpzWriter(path, "a", durable=True) as w:
+            work.add(w)
+            with work.committing():
+                w.close()
+        replace(work, path)
+        work.contents.append(work.model.contents())
+        # From here on both may be found: nobody waited for the second.
+        recorder.calls.insert(_last_rename(recorder), crash.Call("mark", allowed=(1, 2)))
+    states = power_loss_states(recorder, str(path), random.Random(0), POWER_LIMIT)
+    checker = Checker()
+    checker.check(replace.__name__, states, work.contents)
+    assert not checker.violations, checker.violations[:5]
+
+
+def _last_rename(recording: Recording) -> int:
+    return max(i for i, call in enumerate(recording.calls) if call.kind == "rename")
+
+
+def outcome_of(path: Path, old: Contents, new: Contents) -> str:
+    """Say what is found at a path; an older state of an array, or another one, fails."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TornArchiveWarning)
+        try:
+            npzkit.open(path).close()
+        except ZipFormatError as error:
+            return "damaged end" if "repair" in error.remedy else str(error)
+        try:
+            found = found_by_npzkit(path)
+        except (FormatError, ChecksumError):
+            return "damaged data"
+    assert found in (old[:2], new[:2])
+    return "old" if found == old[:2] else "new"
+
+
+def test_what_a_loss_of_power_leaves_of_a_hasty_commit(tmp_path):
+    """Behind a durable commit, one that did not wait is old, new, or damaged: repair keeps the first."""
+    path = tmp_path / "a.npz"
+    np.savez(path, a=np.arange(40.0))
+    with recorded(tmp_path) as recorder:
+        work = Work(random.Random(0), Model({"a": np.arange(40.0)}), recorder, has_inside=False)
+        with npzkit.NpzWriter(path, "a", durable=True) as w:
+            work.add(w)
+            with work.committing():
+                w.close()
+        recorder.mark(1, 2)
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+            for _ in range(3):
+                work.add(w)
+        work.contents.append(work.model.contents())
+    durable, hasty = (contents for contents in work.contents[1:] if contents is not None)
+    damaged = tmp_path / "damaged.npz"
+    outcomes = Counter()
+    states = power_loss_states(recorder, str(path), random.Random(0), 400)
+    for content in {state.content for state in states if state.allowed == (1, 2)}:
+        damaged.write_bytes(content)
+        outcomes[outcome_of(damaged, durable, hasty)] += 1
+        npzkit.repair(damaged, tmp_path / "output.npz")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TornArchiveWarning)
+            npzkit.repair(damaged)
+        for repaired in (damaged, tmp_path / "output.npz"):
+            with npzkit.open(repaired) as npz:
+                for key, array in durable.arrays.items():
+                    assert plain(npz[key]) == plain(array)
+    assert set(outcomes) == {"old", "new", "damaged end", "damaged data"}
 
 
 # -- single cases ---------------------------------------------------------------

@@ -9,7 +9,6 @@ only what it has read.
 from __future__ import annotations
 
 import collections
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -34,19 +33,16 @@ from npzkit.zip.end import (
     check_alone,
     describe,
     find_base,
-    find_end,
     find_fitting,
     resolve_end,
-    scan_ends,
 )
 from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.records import END_SIZE
+from npzkit.zip.tail import Tail, TailKind, find_commits, read_tail
 
-__all__ = ["Directory", "Entry", "read_directory"]
+__all__ = ["Directory", "Entry", "read_commit", "read_directory"]
 
 
-_CANDIDATE_COUNT = 1000
-"""End records tried in a torn archive; a real one has few that lead nowhere."""
 _ATTEMPT_COUNT = 20
 """Times that a file is looked at which is cut off at that moment."""
 _COLUMNS_COUNT = 64
@@ -148,41 +144,24 @@ def _find_and_read(
 ) -> Directory:
     tail_offset = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
     tail = source.read_at(tail_offset, source.size - tail_offset)
-    try:
-        end = find_end(source, tail, tail_offset)
-        if end is not None:
+    fault: NpzkitError | None = None
+    for offset in sorted(find_fitting(tail, tail_offset)):
+        try:
+            end = resolve_end(source, offset)
             find_base(source, end, starts)
-    except (ZipFormatError, UnsupportedError, AmbiguousArchiveError) as error:
-        if isinstance(error, AmbiguousArchiveError) and any(
-            _is_end(source, offset, starts) for offset in find_fitting(tail, tail_offset)
-        ):
-            raise
-        # An append may have been cut short behind an archive that lies in an array.
-        directory = _read_last_commit(source, starts, strict, limits, silent=silent)
-        if directory is None:
-            raise
-        return directory
-    if end is not None:
-        return _read(source, end, starts, strict, limits, silent=silent)
-    directory = _read_last_commit(source, starts, strict, limits, silent=silent)
-    if directory is None:
-        meaning, remedy = describe(source)
-        raise ZipFormatError(
-            f"not a zip archive: {meaning}",
-            found=source.read_at(0, min(source.size, 16)),
-            expected="an end of central directory record",
-            remedy=remedy,
-        )
-    return directory
+        except (ZipFormatError, UnsupportedError) as error:
+            fault = error
+        else:
+            check_alone(source, end)
+            return _read(source, end, starts, strict, limits, silent=silent)
+    return _read_last_commit(source, starts, strict, limits, fault, silent=silent)
 
 
-def _is_end(source: Source, offset: int, starts: Sequence[int]) -> bool:
-    """Whether the end record at `offset` leads to a directory of this file."""
-    try:
-        find_base(source, resolve_end(source, offset), starts)
-    except (ZipFormatError, UnsupportedError):
-        return False
-    return True
+def read_commit(
+    source: Source, end: End, *, starts: Sequence[int] = (0,), limits: Limits
+) -> Directory:
+    """Read the directory that an end record leads to; raises what `read_directory` does."""
+    return _read(source, end, starts, False, limits, silent=True)
 
 
 def _read(
@@ -206,7 +185,14 @@ def _read(
     start, base = find_base(source, end, starts)
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
-    named, names = _parse(data, record.entry_count, base, start, offset)
+    try:
+        named, names = _parse(data, record.entry_count, base, start, offset)
+    except ZipFormatError as error:
+        error.remedy = (
+            "The file is damaged, or was made by a faulty program: fetch or make it again. "
+            "npzkit.repair(path, output) saves the members that are sound."
+        )
+        raise
     if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
     if limits.total_size is not None:
@@ -255,12 +241,36 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
 
 
 def _read_last_commit(
-    source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool = False
-) -> Directory | None:
-    """Read the last complete directory of an archive with a torn end; None without any."""
-    directory = _find_last_commit(source, starts, strict, limits, silent=silent)
-    if directory is None:
-        return None
+    source: Source,
+    starts: Sequence[int],
+    strict: bool,
+    limits: Limits,
+    fault: NpzkitError | None,
+    *,
+    silent: bool,
+) -> Directory:
+    """Read the last commit of an archive that does not end with one.
+
+    `fault` is what is wrong with the end record that ends where the file does.
+    """
+    end = next(find_commits(source, starts, source.size), None)
+    if end is None:
+        raise _no_commit(source, starts, fault)
+    tail = read_tail(source, end.end_offset, end.record.comment)
+    if tail.kind is TailKind.DAMAGED:
+        _check_settled(source, tail, starts)
+        raise _damaged(end.end_offset, tail)
+    if tail.kind is TailKind.ARCHIVE:
+        raise AmbiguousArchiveError(
+            "another end of central directory record follows the end of the archive",
+            offset=end.end_offset,
+            found=f"{source.size - end.end_offset} bytes with an end record",
+            expected="the end of the file",
+            remedy="Programs would read different members from it. Cut the file at this offset "
+            "to keep the first archive, or there to keep the second.",
+        )
+    check_alone(source, end)
+    directory = _read(source, end, starts, strict, limits, silent=silent)
     torn = source.size - directory.end_offset
     if not torn or (silent and not strict) or source.is_being_written():
         return directory
@@ -273,28 +283,52 @@ def _read_last_commit(
             remedy="Open it without strict=True to read what was committed.",
         )
     warn(
-        f"{torn} bytes follow the end of the archive: an append was cut short, or something "
-        "was added. What was committed before is read.",
+        f"{torn} bytes follow the end of the archive: an append was not finished, or something "
+        "else was added. The last commit before them is read.",
         TornArchiveWarning,
     )
     return directory
 
 
-def _find_last_commit(
-    source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool
-) -> Directory | None:
-    """Try end records from the last to the first, in time linear in the file."""
-    budget = 2 * source.size
-    for end_offset in itertools.islice(scan_ends(source), _CANDIDATE_COUNT):
-        try:
-            end = resolve_end(source, end_offset)
-            find_base(source, end, starts)
-            budget -= end.record.directory_size
-            if budget < 0:
-                break
-            directory = _read(source, end, starts, strict, limits, silent=silent)
-        except (ZipFormatError, UnsupportedError):
-            continue
-        check_alone(source, end)
-        return directory
-    return None
+def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None) -> NpzkitError:
+    """Return what to say of a file in which no end record fits."""
+    if fault is not None:
+        return fault
+    for start in starts:
+        tail = read_tail(source, start)
+        if tail.kind is TailKind.DAMAGED and tail.directory_offset >= 0:
+            return _damaged(start, tail)
+    meaning, remedy = describe(source)
+    return ZipFormatError(
+        f"not a zip archive: {meaning}",
+        found=source.read_at(0, min(source.size, 16)),
+        expected="an end of central directory record",
+        remedy=remedy,
+    )
+
+
+def _damaged(start: int, tail: Tail) -> ZipFormatError:
+    return ZipFormatError(
+        "the end record of the last commit is damaged, or its directory is",
+        offset=tail.offset,
+        found=f"records from byte {start} on that no end record fits",
+        expected="an end record that leads to its directory",
+        remedy="npzkit.repair(path, output) saves the newest state; "
+        "npzkit.repair(path) writes its directory again, behind what is there.",
+    )
+
+
+def _check_settled(source: Source, tail: Tail, starts: Sequence[int]) -> None:
+    """Raise StaleArchiveError where a writer completed the commit in the meantime."""
+    if _fits_now(source, tail.offset, starts):
+        raise StaleArchiveError("the archive was written to while it was opened")
+
+
+def _fits_now(source: Source, offset: int, starts: Sequence[int]) -> bool:
+    """Whether the end record at `offset` is by now what ends the file."""
+    try:
+        end = resolve_end(source, offset)
+        find_base(source, end, starts)
+    except (NpzkitError, ValueError):
+        return False
+    return end.end_offset == source.size

@@ -7,7 +7,6 @@ archive begins. Parses no entry.
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -29,37 +28,31 @@ __all__ = [
     "check_alone",
     "describe",
     "find_base",
-    "find_end",
     "find_fitting",
     "resolve_end",
-    "scan_ends",
 ]
 
 COMMENT_MAX_SIZE = 0xFFFF
-_SCAN_SIZE = 1 << 22
-"""Bytes searched at a time for the last commit of a torn archive."""
 
 
 class End(NamedTuple):
-    """An end record with its zip64 values resolved, and where it stands."""
+    """An end record with its zip64 values resolved, and where it stands.
+
+    Attributes
+    ----------
+    record : EndOfCentralDirectory
+    records_offset : int
+        Where the first of the end's records begins: zip64's, or its own.
+    record_offset : int
+        Where the end record itself begins.
+    end_offset : int
+        Where its comment ends.
+    """
 
     record: EndOfCentralDirectory
     records_offset: int
+    record_offset: int
     end_offset: int
-
-
-def find_end(source: Source, tail: bytes, tail_offset: int) -> End | None:
-    """Return the one end record whose comment ends where the file does."""
-    fitting = find_fitting(tail, tail_offset)
-    if len(fitting) > 1:
-        raise AmbiguousArchiveError(
-            "two end of central directory records fit the end of the file",
-            offset=fitting[0],
-            found=f"records at {', '.join(map(str, fitting[:10]))}",
-            expected="one",
-            remedy="Programs would read different members from it; make the archive again.",
-        )
-    return resolve_end(source, fitting[0]) if fitting else None
 
 
 def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
@@ -74,12 +67,24 @@ def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
 
 
 def check_alone(source: Source, end: End) -> None:
-    """Raise AmbiguousArchiveError where two records end where this one does.
+    """Raise AmbiguousArchiveError where other programs may take another end record.
 
-    Cut off behind a torn archive's last commit, its file must still have one reading.
+    They search from the end of the file for the signature, and do not ask
+    where the comment of what they find ends. One within the record, or in its
+    comment, is what they take.
     """
-    offset = max(end.end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
-    find_end(source, source.read_at(offset, end.end_offset - offset), offset)
+    offset = end.record_offset
+    room = min(end.end_offset + len(END_SIGNATURE) - 1, source.size) - offset
+    data = source.read_at(offset, room)
+    place = data.rfind(END_SIGNATURE, 1, max(source.size - END_SIZE - offset, 0) + 4)
+    if place > 0:
+        raise AmbiguousArchiveError(
+            "two end of central directory records fit the end of the file",
+            offset=offset,
+            found=f"records at {offset}, {offset + place}",
+            expected="one",
+            remedy="Programs would read different members from it; make the archive again.",
+        )
 
 
 def _positions(data: bytes, signature: bytes) -> Iterator[int]:
@@ -92,8 +97,15 @@ def _positions(data: bytes, signature: bytes) -> Iterator[int]:
 
 def resolve_end(source: Source, offset: int) -> End:
     """Parse the end record at `offset` and the zip64 records before it."""
-    head = source.read_at(offset, END_SIZE)
+    head = source.read_at(offset, min(END_SIZE, source.size - offset))
     comment_size = int.from_bytes(head[20:22], "little")
+    if offset + END_SIZE + comment_size > source.size:
+        raise ZipFormatError(
+            "the end record goes on behind the end of the file",
+            offset=offset,
+            found=f"{source.size - offset} bytes",
+            expected=f"{END_SIZE + comment_size} bytes",
+        )
     record = records.parse_end_of_central_directory(
         head + source.read_at(offset + END_SIZE, comment_size)
     )
@@ -113,7 +125,7 @@ def resolve_end(source: Source, offset: int) -> End:
             found=f"disk {record.disk}",
             remedy="Join the parts first: zip -s 0 split.zip --out whole.npz.",
         )
-    return End(record, records_offset, end_offset)
+    return End(record, records_offset, offset, end_offset)
 
 
 def _find_zip64(
@@ -203,38 +215,6 @@ def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int
         expected=f"one that ends at {end.records_offset}",
         remedy="The file is damaged or was cut: fetch it again.",
     )
-
-
-def scan_ends(source: Source) -> Iterator[int]:
-    """Yield offsets of end signatures with a whole record behind, last first."""
-    high = source.size
-    while high > 0:
-        low = max(high - _SCAN_SIZE, 0)
-        # Overlap by a signature less one byte, to see those across the border.
-        data = source.read_at(low, min(high + 3, source.size) - low)
-        for position in _positions(data, END_SIGNATURE):
-            offset = low + position
-            if offset < high and _is_plausible(source, data, position, offset):
-                yield offset
-        high = low
-
-
-def _is_plausible(source: Source, data: bytes, position: int, offset: int) -> bool:
-    """Whether a signature may begin an end record, from its own 22 bytes alone.
-
-    A hostile file holds a signature every four bytes; this is what each costs.
-    """
-    head = data[position : position + END_SIZE]
-    if len(head) < END_SIZE:
-        head = source.read_at(offset, min(END_SIZE, source.size - offset))
-    if len(head) < END_SIZE:
-        return False
-    size, start, comment_size = struct.unpack_from("<LLH", head, 12)
-    if offset + END_SIZE + comment_size > source.size:
-        return False
-    if head[4:8] != b"\0\0\0\0" or head[8:10] != head[10:12]:
-        return head[4:8] == b"\xff\xff\xff\xff"
-    return bool(size + start <= offset or SENTINEL_32 in (size, start))
 
 
 _FETCH = "Fetch it again."

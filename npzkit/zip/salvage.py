@@ -7,7 +7,10 @@ whoever asks has the data to compare with the CRC. Knows no NPY.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from npzkit.codecs import DEFLATED, METHOD_NAMES, STORED, crc32
@@ -24,8 +27,10 @@ from npzkit.zip.records import (
     END_SIGNATURE,
     END_SIZE,
     FLAG_DESCRIPTOR,
+    LOCAL,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
+    SENTINEL_16,
     SENTINEL_32,
     ZIP64_END_SIGNATURE,
     LocalHeader,
@@ -34,7 +39,10 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.sozip import is_index_name
 
-__all__ = ["Allowance", "Found", "HeaderScan", "find_comment", "find_member", "is_followed"]
+__all__ = [
+    "Allowance", "CorrectedSource", "Found", "HeaderScan", "find_comment", "find_member",
+    "is_followed", "possible_headers",
+]  # fmt: skip
 
 _SCAN_SIZE = 1 << 22
 _STEP_SIZE = 1 << 18
@@ -97,6 +105,76 @@ class Found(NamedTuple):
     entry: Entry
     data_start: int
     end_offset: int
+
+
+class CorrectedSource(Source):
+    """A file as it would be with some of its bytes put right.
+
+    What reads members checks their headers as in any other file, and finds
+    those right that are damaged here. Nothing is written.
+
+    Parameters
+    ----------
+    source : Source
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.path, self.size = source.name, source.path, source.size
+        self._corrections: dict[int, bytes] = {}
+        self._offsets: list[int] = []
+
+    def correct(self, offset: int, data: bytes) -> None:
+        """Read `data` at `offset` from now on; no bytes take the correction there back."""
+        if offset not in self._corrections:
+            bisect.insort(self._offsets, offset)
+        self._corrections[offset] = data
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self._source.readinto_at(offset, view)
+        first = max(bisect.bisect(self._offsets, offset) - 1, 0)
+        for start in itertools.takewhile(
+            lambda start: start < offset + len(view), self._offsets[first:]
+        ):
+            data = self._corrections[start]
+            begin, end = max(start, offset), min(start + len(data), offset + len(view))
+            if begin < end:
+                view[begin - offset : end - offset] = data[begin - start : end - start]
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:
+    """Yield the local headers that a listed member may have had before it was damaged.
+
+    They repeat the entry. Where the data begins is told by the header's own
+    sizes, by the name's, or by where the data must end.
+    """
+    offset = entry.header_offset
+    head = source.read_at(offset, min(LOCAL_HEADER_SIZE, entry.end_offset - offset))
+    if len(head) < LOCAL_HEADER_SIZE:
+        return
+    named = offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
+    extra_size = int.from_bytes(head[-2:], "little")
+    starts = (
+        offset + header_end(head, 0),
+        named + extra_size,
+        entry.end_offset - entry.compressed_size,
+    )
+    for start in dict.fromkeys(starts):
+        if (
+            not 0 <= start - named <= SENTINEL_16
+            or start + entry.compressed_size > entry.end_offset
+        ):
+            continue
+        # The values of zip64 are in the extra field, which stays as it is.
+        sizes = (min(size, SENTINEL_32) for size in entry[5:7])
+        fields = LOCAL.pack(
+            LOCAL_HEADER_SIGNATURE, 0, entry.flags, entry.method, 0, 0, entry.crc32, *sizes,
+            len(entry.raw_name), start - named,
+        )  # fmt: skip
+        yield fields + entry.raw_name
 
 
 class HeaderScan:

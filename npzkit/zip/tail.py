@@ -1,0 +1,398 @@
+"""What lies behind the last end record that fits: the one place that says what it is.
+
+Owns the search for that record in a file that does not end with one, and the
+walk over what follows it, by its own records. An append leaves members, then a
+directory, then an end record whose signature is written last. So a walk that
+ends within a member or a directory, or at an end record without its signature,
+has found an unfinished append. A walk that comes to a complete end record has
+found a commit, and it is damaged: an older state never stands for it.
+
+Parses no entry and believes nothing that it cannot compare. All work is linear
+in the file's size; records are judged by the thousand with numpy, since a
+hostile file holds one every 22 bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npzkit.errors import UnsupportedError, ZipFormatError
+from npzkit.source import Source
+from npzkit.zip.end import COMMENT_MAX_SIZE, End, find_base, resolve_end
+from npzkit.zip.extra import iter_extra
+from npzkit.zip.member import header_end, resolve_sizes
+from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
+    CENTRAL_ENTRY_SIZE,
+    END_SIGNATURE,
+    END_SIZE,
+    ENTRY_SIZES,
+    FLAG_DESCRIPTOR,
+    LOCAL_FIELDS,
+    LOCAL_HEADER_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+    ZIP64_END_SIGNATURE,
+    ZIP64_END_SIZE,
+    ZIP64_LOCATOR_SIGNATURE,
+    ZIP64_LOCATOR_SIZE,
+)
+
+__all__ = ["Tail", "TailKind", "find_commits", "read_tail"]
+
+_SCAN_SIZE = 1 << 22
+"""Bytes searched at a time for the last commit."""
+_WINDOW_SIZE = 1 << 16
+"""Bytes read at a time by the walk."""
+_COMMIT_COUNT = 1000
+"""End records that are tried of those whose numbers fit: a real file's first one does."""
+_SECTOR_SIZE = 512
+"""What a disk writes completely or not at all. Lost sectors read as zeros."""
+_RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
+_LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
+"""Bytes at the end of a file in which other programs look for an end record."""
+_BEGINNINGS = (
+    LOCAL_HEADER_SIGNATURE,
+    CENTRAL_ENTRY_SIGNATURE,
+    ZIP64_END_SIGNATURE,
+    END_SIGNATURE,
+)
+
+
+class TailKind(Enum):
+    """What the bytes behind an end record are."""
+
+    TORN = "an append that was not finished"
+    DAMAGED = "a commit whose end record or directory is damaged"
+    ARCHIVE = "another archive, or an end record that other programs take"
+    JUNK = "no record"
+
+
+class Tail(NamedTuple):
+    """What the walk found.
+
+    Attributes
+    ----------
+    kind : TailKind
+    offset : int
+        The record that decided: of a damaged commit its end record, if that is known.
+    directory_offset : int
+        Where the directory begins that it came to; -1 without any.
+    directory_end : int
+        Where the entries end that could be walked over.
+    """
+
+    kind: TailKind
+    offset: int
+    directory_offset: int = -1
+    directory_end: int = -1
+
+
+# -- which record is the last that fits -------------------------------------------
+
+
+def find_commits(source: Source, starts: Sequence[int], end: int) -> Iterator[End]:
+    """Yield the end records before `end` that lie where their directory ends, last first.
+
+    A record of an archive inside an array counts from that archive's own first
+    byte, so its numbers do not fit this file, and it is passed over unread.
+    """
+    for offset in itertools.islice(_fitting_records(source, starts, end), _COMMIT_COUNT):
+        try:
+            found = resolve_end(source, offset)
+            find_base(source, found, starts)
+        except (ZipFormatError, UnsupportedError):
+            continue
+        yield found
+
+
+def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterator[int]:
+    """Yield offsets of end records whose own numbers lead to an archive's start, last first."""
+    # What an archive's offsets count from is its start, or the file's.
+    bases = np.unique([0, *starts])
+    lead = _RECORDS64_SIZE
+    high = end
+    while high > 0:
+        low = max(high - _SCAN_SIZE, 0)
+        begin = max(low - lead, 0)
+        data = source.read_at(begin, min(high + END_SIZE - 1, end) - begin)
+        found = _find_records(data, low - begin)
+        fits = np.isin(begin + found - _directory_sizes(data, found), bases)
+        fits &= begin + found + END_SIZE + _fields(data, found + 20, "<u2") <= end
+        yield from reversed((begin + found[fits]).tolist())
+        high = low
+
+
+def _find_records(data: bytes, low: int) -> NDArray[np.int64]:
+    """Return where in `data`, from `low` on, an end signature has room for its record."""
+    raw = np.frombuffer(data, np.uint8)
+    found = np.flatnonzero(raw[low : max(len(raw) - END_SIZE + 1, low)] == END_SIGNATURE[0]) + low
+    for index in range(1, 4):
+        found = found[raw[found + index] == END_SIGNATURE[index]]
+    return found
+
+
+def _directory_sizes(data: bytes, found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how far behind an archive's start each record says that it stands.
+
+    That is the directory's offset and size and, where the values are in a
+    zip64 record, the size of that record and its locator.
+    """
+    sizes = _fields(data, found + 12, "<u4") + _fields(data, found + 16, "<u4")
+    locators = np.maximum(found - ZIP64_LOCATOR_SIZE, 0)
+    signature = int.from_bytes(ZIP64_LOCATOR_SIGNATURE, "little")
+    has64 = (found >= _RECORDS64_SIZE) & (_fields(data, locators, "<u4") == signature)
+    records64 = found[has64] - _RECORDS64_SIZE
+    large = _fields(data, records64 + 40, "<u8") + _fields(data, records64 + 48, "<u8")
+    sizes[has64] = large + _RECORDS64_SIZE
+    return sizes
+
+
+def _fields(data: bytes, offsets: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
+    """Return the unsigned integers at `offsets`; those of 64 bits wrap."""
+    width = np.dtype(dtype).itemsize
+    raw = np.frombuffer(data, np.uint8)[offsets[:, None] + np.arange(width)]
+    return np.ascontiguousarray(raw).view(dtype)[:, 0].astype(np.int64)
+
+
+# -- what follows it ---------------------------------------------------------------
+
+
+def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
+    """Say what lies between `start` and the end of the file.
+
+    Parameters
+    ----------
+    source : Source
+    start : int
+        Where the last fitting end record ends, or the file begins.
+    comment : bytes
+        That record's comment.
+    """
+    if start and _is_archive(source, _last_record(source, start), start):
+        return Tail(TailKind.ARCHIVE, start)
+    window = _Window(source)
+    found = _walk(source, window, start, start, comment)
+    # Behind a damaged commit there may be newer ones.
+    while found.kind is TailKind.DAMAGED and (behind := _next_commit(window, found)):
+        newer = _walk(source, window, start, behind, b"")
+        if newer.kind is not TailKind.DAMAGED:
+            break
+        found = newer
+    return found
+
+
+def _next_commit(window: _Window, tail: Tail) -> int | None:
+    """Return where more records follow a damaged end record, if they do."""
+    record = window.at(tail.offset, END_SIZE)
+    if tail.directory_offset < 0 or len(record) < END_SIZE:
+        return None
+    behind = tail.offset + END_SIZE + int.from_bytes(record[-2:], "little")
+    is_followed = window.at(behind, 4) in (LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE)
+    return behind if is_followed else None
+
+
+def _walk(source: Source, window: _Window, start: int, position: int, comment: bytes) -> Tail:
+    """Go from record to record until one decides what they are; see `read_tail`."""
+    while position < source.size:
+        head = window.at(position, LOCAL_HEADER_SIZE)
+        if head.startswith(LOCAL_HEADER_SIGNATURE):
+            try:
+                end = _member_end(window, head, position)
+            except ZipFormatError:
+                return _read_break(source, start, position, is_begun=True)
+            if end is None:
+                return Tail(TailKind.TORN, position)
+            position = end
+        elif head.startswith(_BEGINNINGS[1:]):
+            return _read_end(source, window, start, position)
+        elif any(signature.startswith(head) for signature in _BEGINNINGS):
+            return Tail(TailKind.TORN, position)
+        else:
+            is_begun = position > start or _is_hole(window, position)
+            if not is_begun and _completes_json(source, comment, start):
+                return Tail(TailKind.DAMAGED, start - len(comment) - END_SIZE)
+            return _read_break(source, start, position, is_begun=is_begun)
+    return Tail(TailKind.TORN, position)
+
+
+class _Window:
+    """Part of a file, read ahead by the walk.
+
+    Attributes
+    ----------
+    size : int
+        Of the file.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.size = source.size
+        self._start, self._data = 0, b""
+
+    def at(self, offset: int, size: int) -> bytes:
+        """Return the bytes at `offset`; fewer at the end of the file."""
+        size = min(size, self.size - offset)
+        if size <= 0:
+            return b""
+        if not self._start <= offset <= self._start + len(self._data) - size:
+            self._start = offset
+            room = self.size - offset
+            self._data = self._source.read_at(offset, min(max(size, _WINDOW_SIZE), room))
+        return self._data[offset - self._start : offset - self._start + size]
+
+
+def _member_end(window: _Window, head: bytes, position: int) -> int | None:
+    """Return where the member at `position` ends; None where it goes on to the end of the file.
+
+    A deflated member, and an array, has bytes: until its size is known, its
+    header says that it has none.
+
+    Raises
+    ------
+    ZipFormatError
+        It is no member that an append writes.
+    """
+    if len(head) < LOCAL_HEADER_SIZE:
+        return None
+    end = header_end(head, 0)
+    _, flags, method, _, compressed_size, size, name_size, _ = LOCAL_FIELDS.unpack(head)
+    if position + end > window.size:
+        return None
+    names = window.at(position, end)
+    name, extra = names[LOCAL_HEADER_SIZE:][:name_size], names[LOCAL_HEADER_SIZE + name_size :]
+    if flags & FLAG_DESCRIPTOR:
+        raise ZipFormatError("the member's size stands behind its data", offset=position)
+    list(iter_extra(extra))
+    _, compressed_size = resolve_sizes(extra, size, compressed_size)
+    if not compressed_size and (method or name.endswith(b".npy")):
+        return None
+    end += position + compressed_size
+    return end if end <= window.size else None
+
+
+def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
+    """Say what a directory at `offset` ends in."""
+    position = offset
+    while (head := window.at(position, CENTRAL_ENTRY_SIZE)).startswith(CENTRAL_ENTRY_SIGNATURE):
+        if len(head) < CENTRAL_ENTRY_SIZE:
+            return Tail(TailKind.TORN, position, offset, position)
+        end = position + CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(head, 28))
+        if end > source.size:
+            return Tail(TailKind.TORN, position, offset, position)
+        position = end
+    place = _end_place(window, position)
+    record = window.at(place, END_SIZE)
+    last = _last_record(source, position)
+    if len(record) < END_SIZE and (position == offset or not record.startswith(END_SIGNATURE)):
+        # Of a directory that lists nothing a few bytes are no commit.
+        return Tail(TailKind.TORN, place, offset, position)
+    if record.startswith(END_SIGNATURE):
+        is_other = bool(start) and _is_archive(source, place, start)
+        return Tail(TailKind.ARCHIVE if is_other else TailKind.DAMAGED, place, offset, position)
+    is_signed = not _is_unsealed(record) and _tells(record, offset, position)
+    if last is None and not is_signed:
+        return Tail(TailKind.TORN, place, offset, position)
+    return Tail(TailKind.DAMAGED, place if last is None else last, offset, position)
+
+
+def _end_place(window: _Window, position: int) -> int:
+    """Return where the end record is, or should be, of a directory that ends at `position`."""
+    for place in (position, position + _RECORDS64_SIZE):
+        if window.at(place, 4) == END_SIGNATURE:
+            return place
+    is_zip64 = window.at(position, 4) == ZIP64_END_SIGNATURE
+    return position + _RECORDS64_SIZE if is_zip64 else position
+
+
+def _is_unsealed(record: bytes) -> bool:
+    """Whether an end record has not all bytes of its signature yet.
+
+    Other bytes in their place were never written by an append.
+    """
+    found = zip(record, END_SIGNATURE, strict=False)
+    return all(byte in (0, expected) for byte, expected in found)
+
+
+def _tells(record: bytes, begin: int, end: int) -> bool:
+    """Whether an end record, its signature aside, speaks of the directory from `begin` to `end`."""
+    size, offset = struct.unpack_from("<LL", record, 12)
+    return size == min(end - begin, SENTINEL_32) or offset == min(begin, SENTINEL_32)
+
+
+def _read_break(source: Source, start: int, position: int, *, is_begun: bool) -> Tail:
+    """Say what it means that no record begins at `position`.
+
+    What the disk lost of an append reads as zeros. An end record may follow all
+    the same, where an array holds an archive; any other one was a commit's.
+    """
+    place = _last_record(source, position)
+    if not is_begun:
+        return Tail(TailKind.JUNK if place is None else TailKind.ARCHIVE, position)
+    if place is None:
+        return Tail(TailKind.TORN, position)
+    base = _base_of(source, place)
+    is_inside = start < base and _is_archive(source, place, base)
+    return Tail(TailKind.TORN, position) if is_inside else Tail(TailKind.DAMAGED, place)
+
+
+def _is_hole(window: _Window, position: int) -> bool:
+    """Whether zeros stand at `position`, up to the end of a sector or of the file."""
+    data = window.at(position, _SECTOR_SIZE - position % _SECTOR_SIZE)
+    return not any(data)
+
+
+def _completes_json(source: Source, comment: bytes, start: int) -> bool:
+    """Whether a comment with all that follows is metadata, of which the record cuts a part off."""
+    size = source.size - start
+    if size + len(comment) > COMMENT_MAX_SIZE:
+        return False
+    try:
+        return isinstance(json.loads(comment + source.read_at(start, size)), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _last_record(source: Source, low: int) -> int | None:
+    """Return where the last end record begins that other programs find behind `low`."""
+    low = max(low, source.size - _LAST_SIZE)
+    data = source.read_at(low, max(source.size - low, 0))
+    place = data.rfind(END_SIGNATURE, 0, max(len(data) - END_SIZE + len(END_SIGNATURE), 0))
+    return low + place if place >= 0 else None
+
+
+def _base_of(source: Source, place: int) -> int:
+    """Return what the offsets of the record at `place` count from, if it is right."""
+    begin = max(place - _RECORDS64_SIZE, 0)
+    data = source.read_at(begin, place + END_SIZE - begin)
+    found = np.array([place - begin])
+    return place - int(_directory_sizes(data, found)[0])
+
+
+def _is_archive(source: Source, place: int | None, base: int) -> bool:
+    """Whether the end record at `place` is that of an archive that begins at `base`."""
+    if place is None or place + END_SIZE > source.size:
+        return False
+    if _base_of(source, place) != base or not 0 <= base <= place:
+        return False
+    try:
+        end = resolve_end(source, place)
+    except (ZipFormatError, UnsupportedError):
+        return False
+    size, count = end.record.directory_size, end.record.entry_count
+    if not count:
+        return not size and base == end.records_offset
+    directory = source.read_at(end.records_offset - size, min(4, size))
+    return bool(directory == CENTRAL_ENTRY_SIGNATURE) and _begins_member(source, base)
+
+
+def _begins_member(source: Source, offset: int) -> bool:
+    return source.read_at(offset, min(4, source.size - offset)) == LOCAL_HEADER_SIGNATURE

@@ -27,8 +27,10 @@ from npzkit.rows import RowsLeft, find_rows, is_seen_cut
 from npzkit.source import Source, open_source
 from npzkit.verifying import has_wrong_index, member_error
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entries import Entry, has_control
+from npzkit.zip.editing import record_of
+from npzkit.zip.entries import Entry, has_control, parse_entries
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
+from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.recovery import NewestState, find_newest
 from npzkit.zip.salvage import (
     Allowance,
@@ -245,7 +247,9 @@ def _repair_end(
         directory = read_directory(source, silent=True, limits=Limits())
     except ZipFormatError as error:
         newest = find_newest(source)
-        if newest.is_complete or (newest.is_commit and newest.last is not None):
+        is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
+        # Nothing reads an archive that begins with anything but a member.
+        if is_known and source.read_at(0, 4) == LOCAL_HEADER_SIGNATURE:
             salvage = _Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
             return salvage.relist(newest, path, lock)
         if source.size:
@@ -325,44 +329,47 @@ class _Salvage:
             sink.abort()
             raise
         sink.close()
-        return self._report(output, cut_size, newest)
+        return self._report(list(self._sound), output, cut_size, newest)
 
     def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
-        """Write the newest state's directory behind what is in the file."""
+        """Write the newest state's directory behind what is in the file.
+
+        Raises
+        ------
+        ZipFormatError
+            Its members would overlap. Nothing was written.
+        """
         listed = newest.listed(self._source)
-        if newest.is_complete:
-            self._sound.update(newest.entries)
-        else:
+        if not newest.is_complete:
             self._find(newest)
-            last = {} if newest.last is None else newest.last.entries
             # What cannot be read stays listed: in its place nothing is lost.
-            self._sound = {**last, **self._sound}
             self._lost = [lost for lost in self._lost if lost[0] not in listed]
+        found = {name: one for name, one in self._sound.items() if isinstance(one, Entry)}
+        listed |= {name: record_of(entry) for name, entry in found.items() if name not in listed}
         size = self._source.size
+        parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
         self._source.close()
         sink = PathSink(path, resume=True, durable=True, lock=lock)
         try:
             sink.resume(size, min(size, _KNOWN_SIZE))
-            writer = ZipWriter(sink, listed)
-            for name, found in self._sound.items():
-                if name not in listed and isinstance(found, Entry):
-                    writer.relist(found)
-            writer.commit(newest.comment)
+            ZipWriter(sink, listed).commit(newest.comment)
         except BaseException:
             sink.abort()
             raise
         sink.close()
-        return self._report(path, 0, newest)
+        return self._report(list(listed), path, 0, newest)
 
-    def _report(self, output: str, cut_size: int, newest: NewestState | None) -> RepairReport:
+    def _report(
+        self, names: list[str], output: str, cut_size: int, newest: NewestState | None
+    ) -> RepairReport:
         # A key is how a member is called among the others.
-        names = dict.fromkeys(self._sound) | {name: None for name, _, _ in self._lost}
-        keys = dict(zip(names, keys_of(names.keys()), strict=True))
+        all_names = dict.fromkeys([*names, *(name for name, _, _ in self._lost)])
+        keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
         lost = tuple(Lost(keys[name], what, where) for name, what, where in self._lost)
-        kept = tuple(keys[name] for name in self._sound)
+        kept = tuple(keys[name] for name in names)
         if newest is None or newest.is_complete:
             return RepairReport(output, kept, lost, cut_size)
-        uncertain = tuple(keys[name] for name in self._sound if name not in newest.entries)
+        uncertain = tuple(keys[name] for name in names if name not in newest.entries)
         return RepairReport(output, kept, lost, cut_size, True, uncertain)
 
     def _find(self, newest: NewestState) -> None:

@@ -142,10 +142,20 @@ def read_directory(
 def _find_and_read(
     source: Source, starts: Sequence[int], strict: bool, limits: Limits, *, silent: bool
 ) -> Directory:
-    tail_offset = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
-    tail = source.read_at(tail_offset, source.size - tail_offset)
+    end, fault = _find_end(source, source.size, starts)
+    if end is not None:
+        return _read(source, end, starts, strict, limits, silent=silent)
+    return _read_last_commit(source, starts, strict, limits, fault, silent=silent)
+
+
+def _find_end(
+    source: Source, end_offset: int, starts: Sequence[int]
+) -> tuple[End | None, NpzkitError | None]:
+    """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
+    low = max(end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
     fault: NpzkitError | None = None
-    for offset in sorted(find_fitting(tail, tail_offset)):
+    # From front to back: one in the comment of another is what other programs take.
+    for offset in reversed(find_fitting(source.read_at(low, end_offset - low), low)):
         try:
             end = resolve_end(source, offset)
             find_base(source, end, starts)
@@ -153,8 +163,8 @@ def _find_and_read(
             fault = error
         else:
             check_alone(source, end)
-            return _read(source, end, starts, strict, limits, silent=silent)
-    return _read_last_commit(source, starts, strict, limits, fault, silent=silent)
+            return end, None
+    return None, fault
 
 
 def read_commit(
@@ -269,7 +279,7 @@ def _read_last_commit(
             remedy="Programs would read different members from it. Cut the file at this offset "
             "to keep the first archive, or there to keep the second.",
         )
-    check_alone(source, end)
+    _find_end(source, end.end_offset, starts)
     directory = _read(source, end, starts, strict, limits, silent=silent)
     torn = source.size - directory.end_offset
     if not torn or (silent and not strict) or source.is_being_written():

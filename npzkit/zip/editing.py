@@ -13,11 +13,16 @@ from npzkit.source import Source
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry, parse_entries, walk_entries
 from npzkit.zip.extra import format_extra, iter_extra
+from npzkit.zip.layout import central_bytes, central_entry
 from npzkit.zip.member import data_offset
 from npzkit.zip.records import (
     DESCRIPTOR_MAX_SIZE,
+    DOS_DATE_1980,
     FLAG_DESCRIPTOR,
     LOCAL_HEADER_SIZE,
+    VERSION_DEFAULT,
+    VERSIONS_NEEDED,
+    LocalHeader,
     format_central_entry,
     parse_central_entry,
 )
@@ -28,6 +33,7 @@ __all__ = [
     "entry_of",
     "has_first_member",
     "read_listed",
+    "record_of",
     "repeated_names",
     "with_block",
 ]
@@ -67,6 +73,16 @@ def repeated_names(source: Source, directory: Directory) -> dict[str, int]:
 def entry_of(record: bytes, end_offset: int) -> Entry:
     """Parse one entry; `end_offset` is where its member ends at the latest."""
     return parse_entries(record, 1, 0, 0, end_offset)[0]
+
+
+def record_of(entry: Entry) -> bytes:
+    """Format an entry for a member that is in the file, and whose own header is right."""
+    version = VERSIONS_NEEDED.get(entry.method, VERSION_DEFAULT)
+    header = LocalHeader(
+        version, entry.flags, entry.method, 0, DOS_DATE_1980, entry.crc32,
+        entry.compressed_size, entry.uncompressed_size, entry.raw_name, entry.extra,
+    )  # fmt: skip
+    return central_bytes(central_entry(header, entry.header_offset))
 
 
 def with_block(record: bytes, identifier: int, block: bytes) -> bytes:

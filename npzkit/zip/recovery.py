@@ -19,6 +19,7 @@ from npzkit.zip.entries import Entry, parse_entries, walk_entries
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
+    END_SIGNATURE,
     END_SIZE,
     ENTRY_SIZES,
     LOCAL_HEADER_SIGNATURE,
@@ -74,7 +75,7 @@ class NewestState(NamedTuple):
 def find_newest(source: Source) -> NewestState:
     """Find what the file's end tells of the newest state; never raises for bad bytes."""
     last = _find_last(source)
-    start, comment = (0, b"") if last is None else (last.end_offset, last.comment)
+    start, comment = (0, b"") if last is None else (last.end_offset, _plain(last.comment))
     tail = read_tail(source, start, comment)
     if tail.kind is not TailKind.DAMAGED:
         return NewestState(last, {}, {}, False, False, comment)
@@ -171,4 +172,9 @@ def _comment_of(source: Source, place: int) -> bytes:
     behind = place + len(head)
     rest = source.read_at(behind, min(source.size - behind, COMMENT_MAX_SIZE))
     size = int.from_bytes(head[20:22], "little")
-    return rest if rest.startswith(b"{") else rest[:size]
+    return _plain(rest if rest.startswith(b"{") else rest[:size])
+
+
+def _plain(comment: bytes) -> bytes:
+    """Return a comment that no program takes for an end record."""
+    return b"" if END_SIGNATURE in comment else comment

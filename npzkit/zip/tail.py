@@ -283,12 +283,13 @@ def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
     """Say what a directory at `offset` ends in."""
     position = offset
     while (head := window.at(position, CENTRAL_ENTRY_SIZE)).startswith(CENTRAL_ENTRY_SIGNATURE):
-        if len(head) < CENTRAL_ENTRY_SIZE:
-            return Tail(TailKind.TORN, position, offset, position)
-        end = position + CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(head, 28))
-        if end > source.size:
-            return Tail(TailKind.TORN, position, offset, position)
-        position = end
+        is_whole = len(head) == CENTRAL_ENTRY_SIZE
+        size = CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(head, 28)) if is_whole else 0
+        if not is_whole or position + size > source.size:
+            last = _last_record(source, position)
+            kind = TailKind.TORN if last is None else TailKind.DAMAGED
+            return Tail(kind, position if last is None else last, offset, position)
+        position += size
     place = _end_place(window, position)
     record = window.at(place, END_SIZE)
     last = _last_record(source, position)
@@ -324,6 +325,8 @@ def _is_unsealed(record: bytes) -> bool:
 
 def _tells(record: bytes, begin: int, end: int) -> bool:
     """Whether an end record, its signature aside, speaks of the directory from `begin` to `end`."""
+    size: int
+    offset: int
     size, offset = struct.unpack_from("<LL", record, 12)
     return size == min(end - begin, SENTINEL_32) or offset == min(begin, SENTINEL_32)
 
@@ -391,8 +394,6 @@ def _is_archive(source: Source, place: int | None, base: int) -> bool:
     if not count:
         return not size and base == end.records_offset
     directory = source.read_at(end.records_offset - size, min(4, size))
-    return bool(directory == CENTRAL_ENTRY_SIGNATURE) and _begins_member(source, base)
-
-
-def _begins_member(source: Source, offset: int) -> bool:
-    return source.read_at(offset, min(4, source.size - offset)) == LOCAL_HEADER_SIGNATURE
+    if directory != CENTRAL_ENTRY_SIGNATURE:
+        return False
+    return source.read_at(base, 4).startswith(LOCAL_HEADER_SIGNATURE)

@@ -275,16 +275,6 @@ class ZipWriter:
         """List a member in the directory, in the place of one of the same name."""
         self.listed[name] = central_bytes(central_entry(header, header_offset))
 
-    def relist(self, entry: Entry) -> None:
-        """List a member that is in the file, and whose own header is right."""
-        version = records.VERSIONS_NEEDED.get(entry.method, records.VERSION_DEFAULT)
-        header = LocalHeader(
-            version, entry.flags, entry.method, 0, records.DOS_DATE_1980,
-            entry.crc32, entry.compressed_size, entry.uncompressed_size, entry.raw_name,
-            entry.extra,
-        )  # fmt: skip
-        self.enter(entry.name, header, entry.header_offset)
-
     def commit(self, comment: bytes = b"") -> None:
         """Write the central directory and the end record: all that is listed counts."""
         directory_offset = self.sink.position

@@ -11,7 +11,7 @@ from typing import Any
 import npzkit
 import numpy as np
 from calls import LIMITS, Violation, attempt, by_numpy, folder_of, is_same, shown
-from npzkit.errors import LimitExceededError, NpzkitError, PickleRefusedError
+from npzkit.errors import LimitExceededError, NpzkitError, PickleRefusedError, ZipFormatError
 
 __all__ = ["check_append"]
 
@@ -237,7 +237,7 @@ def _check_repair(
 
 
 def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
-    """repair in place: a tail is cut off, and nothing else is done."""
+    """repair in place: a tail is cut off, or a directory written behind what is there."""
     kind = "repair in place"
     with folder_of(data) as (_, path):
         report = attempt(kind, npzkit.repair, path)
@@ -246,6 +246,9 @@ def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
         if after != data or not isinstance(before, NpzkitError):
             raise Violation(f"{kind}: {shown(report.error)}; touched: {after != data}; it opens")
         return f"{kind} refused: {type(report.error).__name__}"
+    str(report.value)
+    if len(after) > len(data):
+        return _check_relisted(data, before, after, report.value)
     end_offset = len(data) - report.value.cut_size
     if after != data[:end_offset]:
         raise Violation(f"{kind} did other than cut the tail off")
@@ -257,3 +260,24 @@ def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
     else:
         _check_kept(before.arrays, after, kind)
     return kind
+
+
+def _check_relisted(
+    data: bytes, before: _Contents | NpzkitError, after: bytes, report: npzkit.RepairReport
+) -> str:
+    """A directory behind a damaged one: what np.load read is still there."""
+    if not isinstance(before, ZipFormatError):
+        raise Violation(f"a sound archive got another directory; it opens: {before}")
+    if not after.startswith(data) or report.cut_size:
+        raise Violation("repair in place touched what was there")
+    found = _contents(after)
+    if isinstance(found, NpzkitError):
+        raise Violation(f"after repair in place: {shown(found)}")
+    if list(report.kept) != _keys(after):
+        raise Violation(f"relisted {report.kept}, and there are {_keys(after)}")
+    return "relisted"
+
+
+def _keys(data: bytes) -> list[str]:
+    with npzkit.open(data) as npz:
+        return npz.files

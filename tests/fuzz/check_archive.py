@@ -93,9 +93,10 @@ def check_archive(data: bytes, thorough: bool) -> list[str]:
         if thorough or chosen % 16 == 0:
             _check_path(data, reads)
         is_torn = any(category is TornArchiveWarning for _, category in opened.warned)
+        labels = _check_newest(data, npz) if is_torn else []
         # Behind a torn end, what was committed counts: np.load is asked of that.
-        labels = _check_numpy(data[: npz._end_offset], npz, reads)
-    return ["opened", *(["difference: torn end"] if is_torn else []), *labels]
+        labels += _check_numpy(data[: npz._end_offset], npz, reads)
+    return ["opened", *labels]
 
 
 # -- trees, parts and tables ----------------------------------------------------
@@ -326,11 +327,28 @@ def _check_path(data: bytes, reads: dict[str, Result]) -> None:
 # -- numpy -----------------------------------------------------------------
 
 
+def _check_newest(data: bytes, npz: npzkit.NpzFile) -> list[str]:
+    """Behind a torn end np.load finds nothing newer, nor another archive."""
+    theirs = by_numpy(np.load, io.BytesIO(data))
+    if isinstance(theirs, BaseException):
+        return ["difference: torn end"]
+    listed = {info.header_offset for info in theirs.zip.NameToInfo.values()}
+    if listed == {entry.header_offset for entry in npz._entries.values()}:
+        return ["torn end, and numpy reads the same"]
+    name = explain("torn", Case(data, npz, theirs, archive=theirs.zip))
+    if name is None:
+        raise Violation(f"npzkit reads {npz.files}, warning; numpy: {theirs.files}")
+    return [f"difference: {name}"]
+
+
 def _check_numpy(data: bytes, npz: npzkit.NpzFile, reads: dict[str, Result]) -> list[str]:
     """Each member, by np.load."""
     end_at = len(data) - 22 - len(npz._comment)
-    if data.rfind(b"PK\5\6") != end_at:
-        return ["difference: zipfile takes another end record"]
+    place = data.rfind(b"PK\5\6")
+    if place != end_at:
+        if place + 22 <= len(data):
+            raise Violation(f"zipfile takes the end record at {place}, npzkit that at {end_at}")
+        return ["difference: a signature that ends the file"]
     theirs = by_numpy(np.load, io.BytesIO(data))
     if isinstance(theirs, BaseException):
         name = explain("open", Case(data, npz, theirs))

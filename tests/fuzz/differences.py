@@ -53,7 +53,7 @@ class Difference(NamedTuple):
     ----------
     name : str
     reason : str
-    stage : {"open", "member", "header", "ways"}
+    stage : {"open", "torn", "member", "header", "ways"}
     ours : str
         A pattern for what npzkit did: ``"ErrorClass: what"``, or ``"read"``.
     theirs : str
@@ -413,6 +413,43 @@ def _is_unreachable(case: Case) -> bool:
     )
 
 
+def _ends_where_others_look(case: Case) -> bool:
+    """An end signature with room for a record is behind the first end record that fits."""
+    ends = [at for at in _ends_of(case.data) if at + 22 <= len(case.data)]
+    return len(ends) > 1
+
+
+def _is_unfit(case: Case) -> bool:
+    """The end record that zipfile takes does not lie where its own numbers say."""
+    end, at = _end(case.data), case.data.rfind(b"PK\5\6")
+    if end.has_locator:
+        at -= 76
+    return end.size + end.offset != at or end.here != end.count or bool(end.disk)
+
+
+def _is_unfinished(case: Case) -> bool:
+    """What follows the last commit ends within a member, or has a hole, as an append may leave it.
+
+    What zipfile finds is in that member's data.
+    """
+    data, at = case.data, case.ours._end_offset
+    while data[at : at + 4] == b"PK\3\4" and at + 30 <= len(data):
+        fields = struct.unpack_from("<HHHHHLLLHH", data, at + 4)
+        name_end = at + 30 + fields[8]
+        begin = name_end + fields[9]
+        size = fields[6]
+        if size == 0xFFFFFFFF:
+            blocks = dict(_blocks(data[name_end:begin]))
+            size = int.from_bytes(blocks.get(1, b"")[-8:], "little")
+        if begin + size > len(data) or not size:
+            return True
+        at = begin + size
+    end = _end(data)
+    base = data.rfind(b"PK\5\6") - 76 * end.has_locator - end.size - end.offset
+    is_hole = not any(data[at : at + 512 - at % 512])
+    return is_hole or base > case.ours._end_offset
+
+
 DIFFERENCES = (
     # -- opening ------------------------------------------------------------
     Difference(
@@ -421,8 +458,25 @@ DIFFERENCES = (
         _has_twin_ends,
     ),
     Difference(
+        "end record in an unfinished append", "zipfile takes the last signature, and that is in an array's data",
+        "torn", "read", "read", _is_unfinished,
+    ),
+    Difference(
+        "another end record", "programs that take the first, or look at its comment's size, read other members",
+        "open", "AmbiguousArchiveError: (another|two) end", "read", _ends_where_others_look,
+    ),
+    Difference(
+        "damaged end record", "zipfile takes what is missing or too much for bytes before the archive",
+        "open", "ZipFormatError: ", "read", _is_unfit,
+    ),
+    Difference(
+        "an end record begins the file", "behind an archive without members zipfile reads another one",
+        "open", "ZipFormatError: ", "read", lambda case: case.data[:4] == b"PK\5\6" and case.data.rfind(b"PK\5\6") > 0,
+    ),
+    Difference(
         "end record's comment", "its comment does not end where the file does, and no other one is whole",
-        "open", "ZipFormatError: not a zip archive", "read", lambda case: len(case.data) not in _claimed_ends(case.data),
+        "open", "ZipFormatError: (not a zip archive|the end record of the last commit is damaged)", "read",
+        lambda case: len(case.data) not in _claimed_ends(case.data),
     ),
     Difference(
         "members overlap", "bytes that belong to two members make zip bombs (CVE-2024-0450)",

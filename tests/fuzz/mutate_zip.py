@@ -493,7 +493,13 @@ def _tails(archive: Archive, rng: random.Random, others: _Others) -> None:
             rng.randbytes(rng.randrange(1, 60)),
             bytes(rng.choice((1, 4, 22, 100))),
             other[: rng.choice((4, 30, 100, 1000, 10_000))],
+            other,
+            other,
+            rng.randbytes(9) + other,
+            bytes(9) + other,
+            other + rng.randbytes(9),
             b"PK\3\4" + rng.randbytes(26) + member.name + member.raw,
+            b"PK\3\4" + rng.randbytes(26) + member.name + other,
             b"PK\5\6" + bytes(4) + struct.pack("<HHLLH", 1, 1, 46, 0, rng.choice((0, 5))),
         )
     )
@@ -505,6 +511,10 @@ _CONTENTS = (_content, _content, _content, _stream, _gaps, _ends, _tails)
 
 def mutate_zip(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes:
     """Change an archive in one to four places, and mostly make the rest fit."""
+    if rng.random() < 0.08:
+        # The newest directory and its end, as they are in the file.
+        size = rng.choice((30, 100, 200))
+        return data[:-size] + mutate_bytes(data[-size:], rng, others)
     try:
         archive = Archive(data)
     except ValueError:

@@ -184,7 +184,7 @@ class NpzFile(Mapping[str, Any]):
                 error.locate(path=self._path)
             raise
         self._directory = directory
-        self._resealed: dict[str, int] = {}
+        self._resealed: set[str] = set()
         self._comment = directory.comment
         # What lies behind may be cut off by a writer, or be written by one.
         self._source.size = self._end_offset = directory.end_offset
@@ -736,12 +736,12 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def _entries(self) -> Mapping[str, Entry]:
-        """The directory as it was read, but for CRCs that a map's flush has changed."""
-        if self._resealed:
-            entries = dict(self._directory.entries)
-            while self._resealed:
-                name, crc = self._resealed.popitem()
-                entries[name] = entries[name]._replace(crc32=crc)
+        """The directory as it was read, except for CRCs that flushes of maps have changed."""
+        if self._resealed and self._is_open:
+            from npzkit.zip.reseal import current_entries
+
+            self._resealed.clear()
+            entries = current_entries(self._directory, self._source)
             self._directory = self._directory.resealed(entries, self._source)
         return self._directory.entries
 

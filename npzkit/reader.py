@@ -366,9 +366,7 @@ class MemberReader:
             warn_python2(header)
         return header, start
 
-    def find_header(
-        self, entry: Entry, *, verify: bool = False
-    ) -> tuple[NpyHeader | None, int]:
+    def find_header(self, entry: Entry, *, verify: bool = False) -> tuple[NpyHeader | None, int]:
         """Return what `header` does, without a word on a header of Python 2's.
 
         `verify` compares the CRCs of the member's two headers, not the data's.

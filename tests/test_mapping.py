@@ -262,7 +262,7 @@ def test_a_flush_behind_a_replaced_file_is_no_silent_loss(path):
     with pytest.raises(StaleArchiveError, match="another file"):
         npz.close()
     assert is_sound(path)
-    mapped._mmap.track(lambda crc: None, 0, 0, 0)
+    mapped._mmap.track(lambda take_crc32: None, 0, 0)
 
 
 def test_many_maps_cost_little_each(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from npzkit.disk import File
 from npzkit.errors import FormatError, StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
 from npzkit.source import Source
-from npzkit.zip.directory import read_directory
+from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member import data_offset
 from npzkit.zip.records import (
@@ -22,8 +22,9 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
 )
 
-__all__ = ["Seals", "check_resealable"]
+__all__ = ["Seals", "check_resealable", "current_entries"]
 
+_CRC32 = struct.Struct("<L")
 _LOCAL_CRC32_OFFSET = 14
 _ENTRY_CRC32_OFFSET = 16
 
@@ -38,10 +39,10 @@ def check_resealable(entry: Entry) -> None:
 
 
 class Seals:
-    """The CRCs of an archive's members, written anew in both places.
+    """Where an archive has the CRCs of its members.
 
-    The directory is walked once, and again where the file's size or a header
-    says that it is another.
+    The directory is walked once, and again if the file's size or a header says
+    that it is another.
 
     Parameters
     ----------
@@ -63,8 +64,8 @@ class Seals:
         self._entries: dict[str, Entry] = {}
         self._places: dict[tuple[int, bytes], int] = {}
 
-    def write(self, source: Source, entry: Entry, crc32: int) -> None:
-        """Write a member's CRC into its local header and its entry.
+    def find_wrong(self, source: Source, entry: Entry, crc32: int) -> list[int]:
+        """Return the offsets at which the file has another CRC for a member.
 
         Parameters
         ----------
@@ -82,18 +83,25 @@ class Seals:
         """
         try:
             now = self._find(source, entry)
-            data_offset(source, now)
+            data_offset(source, now, verify=False)
         except FormatError:
             self._size = -1
             now = self._find(source, entry)
-            data_offset(source, now)
-        value = struct.pack("<L", crc32)
-        self.file.patch(now.header_offset + _LOCAL_CRC32_OFFSET, value)
-        self.file.patch(self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value)
+            data_offset(source, now, verify=False)
+        places = [
+            now.header_offset + _LOCAL_CRC32_OFFSET,
+            self._places[_identity(now)] + _ENTRY_CRC32_OFFSET,
+        ]
         opened = self._opened_places.get(_identity(entry))
         if opened is not None:
-            self.file.patch(opened + _ENTRY_CRC32_OFFSET, value)
-        self._entries[entry.name] = now._replace(crc32=crc32)
+            places.append(opened + _ENTRY_CRC32_OFFSET)
+        value = _CRC32.pack(crc32)
+        return [place for place in places if source.read_at(place, len(value)) != value]
+
+    def write(self, places: Sequence[int], crc32: int) -> None:
+        """Write a CRC at the offsets that `find_wrong` returned: to the local header first."""
+        for place in places:
+            self.file.patch(place, _CRC32.pack(crc32))
 
     def _find(self, source: Source, entry: Entry) -> Entry:
         """Return the member's entry as it is now."""
@@ -114,6 +122,18 @@ class Seals:
                 remedy="Its changes are in the file, but not listed; open the archive again.",
             )
         return now
+
+
+def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
+    """Return the entries of a directory with the CRCs that it has by now."""
+    data = source.read_at(directory.directory_offset, directory.size)
+    places, entries = _find_entries(data, 0), dict(directory.entries)
+    for name, entry in entries.items():
+        place = places.get(_identity(entry))
+        if place is not None:
+            (crc,) = _CRC32.unpack_from(data, place + _ENTRY_CRC32_OFFSET)
+            entries[name] = entry._replace(crc32=crc)
+    return entries
 
 
 def _identity(entry: Entry) -> tuple[int, bytes]:

@@ -765,6 +765,19 @@ class NpzFile(Mapping[str, Any]):
         """Raise StaleArchiveError where the file no longer holds what was opened."""
         self._source.check_unchanged(lambda: self._directory.is_kept(self._source))
 
+    def _check_listed(self, key: str | None) -> None:
+        """Raise StaleArchiveError if the directory that counts by now has another CRC for a key."""
+        from npzkit.sealing import is_outdated
+
+        name = member_of(key, self._entries)
+        if name is not None and is_outdated(
+            self._source, self._directory, self._starts, self._entries[name]
+        ):
+            raise StaleArchiveError(
+                "the array was changed through a map since the archive was opened",
+                remedy="Open it again.",
+            )
+
     def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         """Say where it happened; a file that changed is named as the cause."""
         has_maps = self._maps is not None and self._maps.has_writable
@@ -776,6 +789,8 @@ class NpzFile(Mapping[str, Any]):
         if isinstance(error, (FormatError, zipfile.BadZipFile)) and self._is_open:
             try:
                 self._check_unchanged()
+                if isinstance(error, ChecksumError):
+                    self._check_listed(error.key or key)
             except StaleArchiveError as stale:
                 error = stale
         error.locate(path=self._path, key=key)

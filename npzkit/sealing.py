@@ -14,17 +14,19 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npzkit.disk import File
-from npzkit.errors import ArchiveLockedError, NotMappableError, StaleArchiveError
+from npzkit.errors import ArchiveLockedError, NotMappableError, NpzkitError, StaleArchiveError
+from npzkit.limits import Limits
 from npzkit.locking import FileLock, holding, lock_path
-from npzkit.source import Source, open_source
+from npzkit.source import FileSource, Source, open_source
+from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
-from npzkit.zip.reseal import Seals
+from npzkit.zip.reseal import Seals, Unsealed, find_unsealed, seal
 
-__all__ = ["Sealer"]
+__all__ = ["Sealer", "complete_flushes", "is_outdated"]
 
 _TIMEOUT = 5.0
 """Seconds that a flush waits for a writer, who may be about to list the old CRC."""
@@ -50,7 +52,7 @@ class Sealer:
         Of the archive, open for writing for as long as the object exists.
     """
 
-    def __init__(self, source: Source, starts: Any, opened: tuple[int, int]) -> None:
+    def __init__(self, source: Source, starts: Sequence[int], opened: tuple[int, int]) -> None:
         self._file = _open_for_writing(source)
         self._checked_path = source.path
         self._path = source.path or _name_of(source)
@@ -176,6 +178,51 @@ class Sealer:
             return lock
         lock.release()
         return None
+
+
+def is_outdated(source: Source, directory: Directory, starts: Sequence[int], entry: Entry) -> bool:
+    """Return whether an entry has an old CRC because its directory counts no more.
+
+    A member may be flushed by others after an append, which wrote another directory.
+    """
+    if not isinstance(source, FileSource):
+        return False
+    with os.fdopen(os.dup(source.file.fileno()), "rb", buffering=0) as file:
+        now = open_source(file)
+        if now.size == directory.end_offset:
+            return False
+        try:
+            found = read_directory(now, starts=starts, silent=True, limits=Limits())
+        except NpzkitError:
+            return False
+    listed = found.entries.get(entry.name)
+    return listed is not None and listed.crc32 != entry.crc32
+
+
+def complete_flushes(
+    source: Source, directory: Directory, threads: int
+) -> tuple[list[str], list[Unsealed]]:
+    """Complete what killed flushes of maps left, in the file itself.
+
+    Returns
+    -------
+    sealed : list of str
+        Names of members whose two CRCs differed and are the data's now.
+    left : list of Unsealed
+        Members that are left as they are, as neither was the data's.
+    """
+    found = [find_unsealed(source, entry, threads) for entry in directory.entries.values()]
+    unsealed = [one for one in found if one is not None]
+    complete = [one for one in unsealed if one.is_complete]
+    if complete:
+        file = File(source.path)
+        try:
+            for one in complete:
+                seal(source, directory, one, file)
+            file.sync()
+        finally:
+            file.close()
+    return [one.entry.name for one in complete], [one for one in unsealed if not one.is_complete]
 
 
 def _name_of(source: Source) -> str | None:

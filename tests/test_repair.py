@@ -908,7 +908,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     report, _ = mend(paths, bytes(data) + b"junk")
     assert json.loads(report.to_json()) == report.as_dict()
     assert report.as_dict() == {
-        "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False,
+        "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False, "sealed": [],
         "lost": [{"key": "y\u202e", "what": report.lost[0].what, "where": report.lost[0].where}],
         "uncertain": [],
     }  # fmt: skip

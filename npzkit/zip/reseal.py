@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from npzkit.codecs import STORED
 from npzkit.disk import File
-from npzkit.errors import FormatError, StaleArchiveError, UnsupportedError
+from npzkit.errors import FormatError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
+from npzkit.parallel import crc32_at
 from npzkit.source import Source
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
@@ -22,7 +25,7 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
 )
 
-__all__ = ["Seals", "check_resealable", "current_entries"]
+__all__ = ["Seals", "Unsealed", "check_resealable", "current_entries", "find_unsealed", "seal"]
 
 _CRC32 = struct.Struct("<L")
 _LOCAL_CRC32_OFFSET = 14
@@ -134,6 +137,61 @@ def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
             (crc,) = _CRC32.unpack_from(data, place + _ENTRY_CRC32_OFFSET)
             entries[name] = entry._replace(crc32=crc)
     return entries
+
+
+class Unsealed(NamedTuple):
+    """A stored member whose local header and entry have different CRCs and agree otherwise.
+
+    A flush that was killed leaves one: it writes first the one, then the other.
+
+    Attributes
+    ----------
+    entry : Entry
+    header_crc32, data_crc32 : int
+        What the local header has, and what the data does.
+    """
+
+    entry: Entry
+    header_crc32: int
+    data_crc32: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether one of the two is the data's: nothing changed since that was taken."""
+        return self.data_crc32 in (self.header_crc32, self.entry.crc32)
+
+    def __str__(self) -> str:
+        if self.is_complete:
+            return "the flush of a map was interrupted: npzkit.repair(path) completes it"
+        return (
+            "the data has neither of them: it was changed through a map and not flushed, or is "
+            "damaged"
+        )
+
+
+def find_unsealed(source: Source, entry: Entry, threads: int) -> Unsealed | None:
+    """Return what is known of a member that a killed flush may have left; None of any other."""
+    if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
+        return None
+    try:
+        start = data_offset(source, entry, verify=False)
+    except NpzkitError:
+        return None
+    (crc,) = _CRC32.unpack(source.read_at(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
+    if crc == entry.crc32:
+        return None
+    return Unsealed(entry, crc, crc32_at(source, start, entry.compressed_size, threads))
+
+
+def seal(source: Source, directory: Directory, unsealed: Unsealed, file: File) -> None:
+    """Write the data's CRC where the file has the other one of an `Unsealed`."""
+    entry, crc = unsealed.entry, unsealed.data_crc32
+    if unsealed.header_crc32 != crc:
+        file.patch(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.pack(crc))
+    if entry.crc32 != crc:
+        start = directory.directory_offset
+        places = _find_entries(source.read_at(start, directory.size), start)
+        file.patch(places[_identity(entry)] + _ENTRY_CRC32_OFFSET, _CRC32.pack(crc))
 
 
 def _identity(entry: Entry) -> tuple[int, bytes]:

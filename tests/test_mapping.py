@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -537,3 +538,70 @@ def test_an_order_that_the_disk_chose(path):
     path.write_bytes(data)
     assert npzkit.repair(path).sealed == ("a1",)
     assert path.read_bytes() == last
+
+
+# -- files with holes -----------------------------------------------------------------------
+
+X = np.zeros(60_000)
+X[30_000:30_010] = 5
+
+
+@pytest.fixture
+def sparse(tmp_path):
+    """An archive whose zeros are holes of the file, as programs copy files."""
+    path = tmp_path / "sparse.npz"
+    npzkit.save(path, {"x": X, "y": np.arange(3)})
+    data = path.read_bytes()
+    with open(path, "wb") as file:
+        for offset in range(0, len(data), 4096):
+            block = data[offset : offset + 4096]
+            if any(block):
+                file.seek(offset)
+                file.write(block)
+        file.truncate(len(data))
+    if not hasattr(os, "SEEK_HOLE") or path.stat().st_blocks * 512 >= X.nbytes:
+        pytest.skip("files have no holes here")
+    return path
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+@pytest.mark.parametrize("by_path", [True, False])
+def test_holes_are_filled_before_they_are_mapped(sparse, monkeypatch, by_path, lacking):
+    """A map that is written through has its room on disk; other maps change nothing."""
+    data = sparse.read_bytes()
+    if lacking:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with open(sparse, "r+b") as file, npzkit.open(sparse if by_path else file) as npz:
+        for mode in ("r", "c"):
+            npz.memmap("x", mode)
+        assert sparse.stat().st_blocks * 512 < X.nbytes
+        mapped = npz.memmap("x", "r+")
+        assert sparse.stat().st_blocks * 512 >= X.nbytes
+        assert sparse.read_bytes() == data
+        mapped[7] = 6
+        npz.flush()
+        assert npz["x"][7] == 6
+    assert is_sound(sparse)
+
+
+def test_holes_on_a_full_disk(sparse, monkeypatch):
+    """Where holes cannot be filled the map is refused by the system's error, and nothing changes."""
+    data = sparse.read_bytes()
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with npzkit.open(sparse) as npz:
+        monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+        with pytest.raises(OSError, match="No space"):
+            npz.memmap("x", "r+")
+        assert np.array_equal(npz["x"], X)
+    assert sparse.read_bytes() == data
+
+
+def test_filling_holes_leaves_a_file_object_where_it_stands(sparse):
+    """Looking for holes moves no caller's file object."""
+    with open(sparse, "r+b", buffering=0) as file, npzkit.open(file) as npz:
+        position = file.tell()
+        npz.memmap("x", "r+")
+        assert file.tell() == position

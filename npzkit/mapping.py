@@ -13,7 +13,7 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -89,8 +89,9 @@ class Maps:
 
     def flush(self) -> None:
         """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
-        for pages in list(self._written):
-            pages.flush()
+        # The end of Python has flushed them.
+        if not sys.is_finalizing():
+            _flush_each(pages.flush for pages in list(self._written))
 
     def forget(self) -> None:
         """Let the file go; arrays that are mapped keep their pages, and what seals them."""
@@ -145,10 +146,15 @@ _mapped: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 @atexit.register
 def _flush_all() -> None:
     """Leave no member with a CRC that is not its own when Python ends."""
+    _flush_each(pages.flush_own for pages in list(_mapped))
+
+
+def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
+    """Flush all maps, those too that come after one that fails; raise the first error."""
     errors = []
-    for pages in list(_mapped):
+    for flush in flushes:
         try:
-            pages.flush_own()
+            flush()
         except (NpzkitError, OSError) as error:
             errors.append(error)
     if errors:

@@ -623,10 +623,12 @@ class NpzFile(Mapping[str, Any]):
         -----
         Under "r+" the member's CRC-32 is written anew by ``array.flush()``, by
         `flush` and `close` of the archive, and when the last array over the
-        map is dropped. In between, and after a crash, it is not that of the
-        data: reading then raises ChecksumError. It becomes that of all that lies
-        there, damage from before included: `verify` the member first where that
-        would matter.
+        map is dropped. Several maps, threads and processes may change one array:
+        the CRC-32 is right once each has flushed. In between, and after a crash,
+        it is not that of the data: reading then raises ChecksumError. It becomes
+        that of all that lies there, damage from before included: `verify` the
+        member first if that matters. `npzkit.repair` completes a flush that was
+        interrupted.
 
         Raises
         ------
@@ -639,7 +641,8 @@ class NpzFile(Mapping[str, Any]):
         NpzkitError
             As `info`.
         OSError
-            For "r+", the file cannot be opened for writing.
+            For "r+", the file cannot be opened for writing, or has holes and
+            the disk is full.
         ValueError
             Another mode.
         """

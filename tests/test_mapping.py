@@ -410,6 +410,22 @@ def test_processes_flush_their_own_elements(path, mapping):
     assert np.load(path)["a1"][[4, 604, 1204]].tolist() == [turn + 4, turn + 5, turn + 6]
 
 
+def test_a_flush_that_fails_keeps_no_other_from_its_own(path):
+    """Where one array's flush is an error, those of the others are made all the same."""
+    with npzkit.open(path) as npz:
+        maps = [npz.memmap(key, "r+") for key in ("a0", "a1", "a2")]
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+            del w["a1"]
+        for mapped in maps:
+            mapped[0] = 9
+        with pytest.raises(StaleArchiveError, match="no longer where it was mapped"):
+            npz.flush()
+        assert is_sound(path)
+        with npzkit.open(path) as found:
+            assert found["a0"][0] == found["a2"][0] == 9
+        maps[1]._mmap.track(lambda take_crc32: None, 0, 0)
+
+
 def test_a_map_dropped_within_a_flush(path, monkeypatch):
     """Python may drop one archive's map while another's is flushed: neither waits for the other."""
     monkeypatch.setattr("npzkit.sealing._TIMEOUT", 0.0)

@@ -206,16 +206,12 @@ def _map_writable(
     sealer.fill_holes(start, size)
     before = start % mmap.ALLOCATIONGRANULARITY
     pages = WritablePages(sealer.descriptor, before + size, offset=start - before)
-    last = entry.crc32
 
     def seal(take_crc32: Callable[[], int]) -> None:
-        nonlocal last
-        crc, is_written = sealer.seal(entry, take_crc32)
-        done(entry.name)
-        if is_written or crc != last:
-            # Another map may have written the CRC of changes that were made here.
-            sealer.check_same()
-            last = crc
+        try:
+            sealer.seal(entry, take_crc32)
+        finally:
+            done(entry.name)
 
     pages.track(seal, before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages

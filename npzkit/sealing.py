@@ -57,6 +57,8 @@ class Sealer:
         self._checked_path = source.path
         self._path = source.path or _name_of(source)
         self._seals = Seals(self._file, starts, opened)
+        # The CRC of each member when it was flushed last, by its name.
+        self._last: dict[str, int] = {}
         self._lock = threading.RLock()
         self._process = os.getpid()
 
@@ -64,7 +66,7 @@ class Sealer:
     def descriptor(self) -> int:
         return self._file.descriptor
 
-    def seal(self, entry: Entry, take_crc32: Callable[[], int]) -> tuple[int, bool]:
+    def seal(self, entry: Entry, take_crc32: Callable[[], int]) -> None:
         """Write the CRC-32 of a member's bytes unless it is in the file already.
 
         Parameters
@@ -74,31 +76,42 @@ class Sealer:
         take_crc32 : callable
             Returns the CRC-32 of the member's bytes as they are now.
 
-        Returns
-        -------
-        crc32 : int
-        is_written : bool
-
         Raises
         ------
         ArchiveLockedError
             A writer has the archive, and the CRC is another.
         StaleArchiveError
-            The member is no longer listed where it was.
+            The member was changed, and is no longer listed where it was, or
+            another file took the place of the one that is mapped.
         """
-        patience = entry.uncompressed_size / _RATE
+        last = self._last.get(entry.name, entry.crc32)
         with self._alone_in_process():
             try:
-                with self._alone(patience):
-                    return self._write(entry, take_crc32)
-            except ArchiveLockedError:
-                # A writer may be at work for hours, and need not end for nothing.
-                crc = take_crc32()
-                with self._reader() as source:
-                    if not self._seals.find_wrong(source, entry, crc):
-                        return crc, False
-            with self._alone(_TIMEOUT + patience):
+                crc, is_written = self._seal(entry, take_crc32)
+            except StaleArchiveError:
+                if take_crc32() == last:
+                    return
+                raise
+        # Another map may have written the CRC of changes that were made by this one.
+        if is_written or crc != last:
+            if self._checked_path is not None:
+                _check_same(self._checked_path, self.descriptor)
+            self._last[entry.name] = crc
+
+    def _seal(self, entry: Entry, take_crc32: Callable[[], int]) -> tuple[int, bool]:
+        """Return the member's CRC, and whether it was written."""
+        patience = entry.uncompressed_size / _RATE
+        try:
+            with self._alone(patience):
                 return self._write(entry, take_crc32)
+        except ArchiveLockedError:
+            # A writer may be at work for hours, and need not end for nothing.
+            crc = take_crc32()
+            with self._reader() as source:
+                if not self._seals.find_wrong(source, entry, crc):
+                    return crc, False
+        with self._alone(_TIMEOUT + patience):
+            return self._write(entry, take_crc32)
 
     def _write(self, entry: Entry, take_crc32: Callable[[], int]) -> tuple[int, bool]:
         crc = take_crc32()
@@ -112,11 +125,6 @@ class Sealer:
         if self._file.has_holes(offset, size):
             with self._alone_in_process(), self._alone(_TIMEOUT):
                 self._file.fill_holes(offset, size)
-
-    def check_same(self) -> None:
-        """Raise StaleArchiveError if another file took the place of the one that is mapped."""
-        if self._checked_path is not None:
-            _check_same(self._checked_path, self.descriptor)
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Source]:

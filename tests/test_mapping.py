@@ -410,6 +410,21 @@ def test_processes_flush_their_own_elements(path, mapping):
     assert np.load(path)["a1"][[4, 604, 1204]].tolist() == [turn + 4, turn + 5, turn + 6]
 
 
+def test_a_flushed_map_outlives_its_member(path):
+    """Where nothing was changed since the last flush, a map of a removed array has nothing to say."""
+    with npzkit.open(path) as npz:
+        mapped, other = npz.memmap("a1", "r+"), npz.memmap("a1", "r+")
+        mapped[0] = 9
+        mapped.flush()
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+            del w["a1"]
+        mapped.flush()
+        other.flush()
+        npz.flush()
+        del mapped, other
+    assert is_sound(path)
+
+
 def test_a_flush_that_fails_keeps_no_other_from_its_own(path):
     """Where one array's flush is an error, those of the others are made all the same."""
     with npzkit.open(path) as npz:

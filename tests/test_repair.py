@@ -119,7 +119,7 @@ def test_a_torn_tail_is_cut_off(paths, tail):
     path.write_bytes(GOOD + tail)
     report = npzkit.repair(path)
     assert path.read_bytes() == GOOD
-    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, ())
+    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, (), ())
     with npzkit.open(path, strict=True) as npz:
         check_all(npz.load_all())
 
@@ -1013,7 +1013,7 @@ def test_empty_members_are_kept(paths):
 def test_a_sound_archive_without_members(paths):
     """An empty archive is copied as one."""
     report, arrays = mend(paths, archive())
-    assert report == (os.fspath(paths[1]), (), (), 0, False, ())
+    assert report == (os.fspath(paths[1]), (), (), 0, False, (), ())
     assert arrays == {}
 
 

@@ -640,6 +640,8 @@ class NpzFile(Mapping[str, Any]):
             leads to another file by now.
         NpzkitError
             As `info`.
+        ArchiveLockedError
+            For "r+", the file has holes to be filled, and a writer has it.
         OSError
             For "r+", the file cannot be opened for writing, or has holes and
             the disk is full.

@@ -210,7 +210,7 @@ def _read_shared(
     jobs = []
     tasks: list[Callable[[], Any]] = []
     for key, entry in wanted:
-        inflation = _located(key, partial(reader.prepare_inflation, entry))
+        inflation = _located(key, partial(reader.prepare_inflation, entry, options))
         begin = len(tasks)
         if inflation is None:
             tasks.append(_task(reader, (key, entry), options))
@@ -244,7 +244,7 @@ def _read_large(
     """Read the headers of all, then the blocks of all on several threads."""
     prepared = []
     for key, entry in wanted:
-        pending = _located(key, partial(reader.prepare, entry))
+        pending = _located(key, partial(reader.prepare, entry, verify=verify))
         if pending is None:
             results[key] = _task(reader, (key, entry), Options(verify=verify))()
         else:

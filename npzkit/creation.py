@@ -25,6 +25,9 @@ from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["Hooks", "Plan", "begin", "plan_array"]
 
+_HEADER_ROOM = 256
+"""More than a local header has besides name and attributes: fields, zip64 sizes, padding."""
+
 
 class Plan(NamedTuple):
     """An array to be created: checked, its headers made, nothing written.
@@ -65,6 +68,12 @@ class Plan(NamedTuple):
             return None
         count: int = math.prod(self.shape)
         return len(self.head) + count * self.dtype.itemsize
+
+    @property
+    def room(self) -> int:
+        """At most the bytes that a member of known size takes, its local header included."""
+        assert self.size is not None  # noqa: S101 - the caller asked
+        return self.size + len(self.name.encode()) + len(self.extra) + _HEADER_ROOM
 
     def check_sink(self, sink: Sink, path: str) -> None:
         """Raise UnsupportedError unless the array can be written to `sink`."""

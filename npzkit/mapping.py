@@ -13,24 +13,21 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from npzkit.codecs import crc32
-from npzkit.disk import File
-from npzkit.errors import NotMappableError, NpzkitError, StaleArchiveError
+from npzkit.errors import NotMappableError, NpzkitError
 from npzkit.info import ArrayInfo
-from npzkit.locking import holding
-from npzkit.source import FileSource, Source, open_source
+from npzkit.sealing import Sealer
+from npzkit.source import FileSource, Source
 from npzkit.zip.entries import Entry
-from npzkit.zip.reseal import Seals, check_resealable
+from npzkit.zip.reseal import check_resealable
 
 __all__ = ["Maps"]
 
-_FLUSH_TIMEOUT = 5.0
-"""Seconds that a flush waits for a writer who may be about to list the old CRC."""
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
 
@@ -42,8 +39,8 @@ class Maps:
     source : Source
     starts, opened
         As of `npzkit.zip.reseal.Seals`.
-    resealed : dict of str to int
-        Takes the CRC-32 of each member whose own was written anew, by its name.
+    resealed : set of str
+        Takes the name of each member that was flushed: its CRC may be another.
     """
 
     def __init__(
@@ -51,13 +48,13 @@ class Maps:
         source: Source,
         starts: Sequence[int],
         opened: tuple[int, int],
-        resealed: dict[str, int],
+        resealed: set[str],
     ) -> None:
         self._source = source
         self._starts, self._opened = starts, opened
         self._resealed = resealed
         self._file: FileMap | None = None
-        self._seals: Seals | None = None
+        self._sealer: Sealer | None = None
         self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 
     def array(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
@@ -78,11 +75,9 @@ class Maps:
         if mode == "c":
             # Each keeps changes of its own.
             return FileMap(self._source, mode).array(info)
-        if self._seals is None:
-            self._seals = Seals(_open_for_writing(self._source), self._starts, self._opened)
-        array, pages = _map_writable(
-            info, entry, self._source, self._seals, self._resealed.__setitem__
-        )
+        if self._sealer is None:
+            self._sealer = Sealer(self._source, self._starts, self._opened)
+        array, pages = _map_writable(info, entry, self._source, self._sealer, self._resealed.add)
         self._source.is_shared = True
         self._written.add(pages)
         return array
@@ -94,12 +89,13 @@ class Maps:
 
     def flush(self) -> None:
         """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
-        for pages in list(self._written):
-            pages.flush()
+        # The end of Python has flushed them.
+        if not sys.is_finalizing():
+            _flush_each(pages.flush for pages in list(self._written))
 
     def forget(self) -> None:
         """Let the file go; arrays that are mapped keep their pages, and what seals them."""
-        self._file = self._seals = None
+        self._file = self._sealer = None
 
 
 class FileMap:
@@ -150,10 +146,15 @@ _mapped: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 @atexit.register
 def _flush_all() -> None:
     """Leave no member with a CRC that is not its own when Python ends."""
+    _flush_each(pages.flush_own for pages in list(_mapped))
+
+
+def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
+    """Flush all maps, those too that come after one that fails; raise the first error."""
     errors = []
-    for pages in list(_mapped):
+    for flush in flushes:
         try:
-            pages.flush_own()
+            flush()
         except (NpzkitError, OSError) as error:
             errors.append(error)
     if errors:
@@ -168,19 +169,19 @@ class WritablePages(mmap.mmap):
     process that mapped it.
     """
 
-    def track(self, seal: Callable[[int], None], crc: int, skipped: int, size: int) -> None:
-        """Take what writes the CRC, the one that is written, and where the member lies."""
-        self._seal, self._crc, self._skipped, self._size = seal, crc, skipped, size
+    def track(self, seal: Callable[[Callable[[], int]], None], skipped: int, size: int) -> None:
+        """Take what writes the CRC, given what computes it, and where the member lies."""
+        self._seal, self._skipped, self._size = seal, skipped, size
         self._process = os.getpid()
         _mapped.add(self)
 
     def flush(self, *args: int) -> None:
         super().flush(*args)
+        self._seal(self._crc32)
+
+    def _crc32(self) -> int:
         with memoryview(self) as view, view[self._skipped : self._skipped + self._size] as member:
-            crc = crc32(member)
-        if crc != self._crc:
-            self._seal(crc)
-            self._crc = crc
+            return crc32(member)
 
     def flush_own(self) -> None:
         """Flush in the process that mapped them; a forked child leaves that to it."""
@@ -193,61 +194,27 @@ class WritablePages(mmap.mmap):
 
 
 def _map_writable(
-    info: ArrayInfo, entry: Entry, source: Source, seals: Seals, done: Callable[[str, int], None]
+    info: ArrayInfo, entry: Entry, source: Source, sealer: Sealer, done: Callable[[str], None]
 ) -> tuple[np.memmap[Any, Any], WritablePages]:
     """Map a stored member's array for writing.
 
-    `done` is called with the member's name and its CRC, when that was written.
+    `done` is called with the member's name when it was flushed.
     """
     check_resealable(entry)
-    start = info.data_offset + info.nbytes - entry.uncompressed_size
-    descriptor = seals.file.descriptor
-    before = start % mmap.ALLOCATIONGRANULARITY
     size = entry.uncompressed_size
-    pages = WritablePages(descriptor, before + size, offset=start - before)
+    start = info.data_offset + info.nbytes - size
+    sealer.fill_holes(start, size)
+    before = start % mmap.ALLOCATIONGRANULARITY
+    pages = WritablePages(sealer.descriptor, before + size, offset=start - before)
 
-    def seal(crc: int) -> None:
-        with (
-            os.fdopen(os.dup(descriptor), "rb", buffering=0) as reader,
-            holding(descriptor, source.path, _FLUSH_TIMEOUT),
-        ):
-            seals.write(open_source(reader), entry, crc)
-        done(entry.name, crc)
-        if source.path is not None:
-            _check_same(source.path, descriptor)
+    def seal(take_crc32: Callable[[], int]) -> None:
+        try:
+            sealer.seal(entry, take_crc32)
+        finally:
+            done(entry.name)
 
-    # The descriptor is open for as long as `seals` is.
-    pages.track(seal, entry.crc32, before, size)
+    pages.track(seal, before, size)
     return _array(info, pages, start - before, "r+", _filename(source)), pages
-
-
-def _open_for_writing(source: Source) -> File:
-    """Open the source's file again, or take the caller's, which is open for writing."""
-    if source.path is None:
-        if not source.file.writable():
-            raise NotMappableError(
-                "the member cannot be mapped for writing: the file object is open for reading",
-                remedy="Open it with mode 'r+b', or open the archive by its path.",
-            )
-        return File(None, source.file.fileno())
-    file = File(source.path)
-    _check_same(source.path, source.file.fileno())
-    return file
-
-
-def _check_same(path: str, descriptor: int) -> None:
-    """Raise where a file was put in the place of the one that is open."""
-    here = os.fstat(descriptor)
-    try:
-        there = os.stat(path)
-    except FileNotFoundError:
-        return
-    if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
-        raise StaleArchiveError(
-            "the path leads to another file than the one that is open and mapped",
-            path=path,
-            remedy="Open it again; what was written through the map is in the old file alone.",
-        )
 
 
 def _filename(source: Source) -> Any:

@@ -184,7 +184,7 @@ class NpzFile(Mapping[str, Any]):
                 error.locate(path=self._path)
             raise
         self._directory = directory
-        self._resealed: dict[str, int] = {}
+        self._resealed: set[str] = set()
         self._comment = directory.comment
         # What lies behind may be cut off by a writer, or be written by one.
         self._source.size = self._end_offset = directory.end_offset
@@ -623,10 +623,12 @@ class NpzFile(Mapping[str, Any]):
         -----
         Under "r+" the member's CRC-32 is written anew by ``array.flush()``, by
         `flush` and `close` of the archive, and when the last array over the
-        map is dropped. In between, and after a crash, it is not that of the
-        data: reading then raises ChecksumError. It becomes that of all that lies
-        there, damage from before included: `verify` the member first where that
-        would matter.
+        map is dropped. Several maps, threads and processes may change one array:
+        the CRC-32 is right once each has flushed. In between, and after a crash,
+        it is not that of the data: reading then raises ChecksumError. It becomes
+        that of all that lies there, damage from before included: `verify` the
+        member first if that matters. `npzkit.repair` completes a flush that was
+        interrupted.
 
         Raises
         ------
@@ -638,8 +640,11 @@ class NpzFile(Mapping[str, Any]):
             leads to another file by now.
         NpzkitError
             As `info`.
+        ArchiveLockedError
+            For "r+", the file has holes to be filled, and a writer has it.
         OSError
-            For "r+", the file cannot be opened for writing.
+            For "r+", the file cannot be opened for writing, or has holes and
+            the disk is full.
         ValueError
             Another mode.
         """
@@ -736,12 +741,12 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def _entries(self) -> Mapping[str, Entry]:
-        """The directory as it was read, but for CRCs that a map's flush has changed."""
-        if self._resealed:
-            entries = dict(self._directory.entries)
-            while self._resealed:
-                name, crc = self._resealed.popitem()
-                entries[name] = entries[name]._replace(crc32=crc)
+        """The directory as it was read, except for CRCs that flushes of maps have changed."""
+        if self._resealed and self._is_open:
+            from npzkit.zip.reseal import current_entries
+
+            self._resealed.clear()
+            entries = current_entries(self._directory, self._source)
             self._directory = self._directory.resealed(entries, self._source)
         return self._directory.entries
 
@@ -765,6 +770,19 @@ class NpzFile(Mapping[str, Any]):
         """Raise StaleArchiveError where the file no longer holds what was opened."""
         self._source.check_unchanged(lambda: self._directory.is_kept(self._source))
 
+    def _check_listed(self, key: str | None) -> None:
+        """Raise StaleArchiveError if the directory that counts by now has another CRC for a key."""
+        from npzkit.sealing import is_outdated
+
+        name = member_of(key, self._entries)
+        if name is not None and is_outdated(
+            self._source, self._directory, self._starts, self._entries[name]
+        ):
+            raise StaleArchiveError(
+                "the array was changed through a map since the archive was opened",
+                remedy="Open it again.",
+            )
+
     def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
         """Say where it happened; a file that changed is named as the cause."""
         has_maps = self._maps is not None and self._maps.has_writable
@@ -776,6 +794,8 @@ class NpzFile(Mapping[str, Any]):
         if isinstance(error, (FormatError, zipfile.BadZipFile)) and self._is_open:
             try:
                 self._check_unchanged()
+                if isinstance(error, ChecksumError):
+                    self._check_listed(error.key or key)
             except StaleArchiveError as stale:
                 error = stale
         error.locate(path=self._path, key=key)

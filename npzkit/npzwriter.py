@@ -457,8 +457,8 @@ class NpzWriter:
         self._check_open()
         self._check_free(plan.key, plan.name)
         if plan.size is not None and not plan.grows:
-            # Where there is no room nothing is lost.
-            self._sink.reserve(plan.size)
+            # If there is no room nothing is lost.
+            self._sink.reserve(plan.room, mapped=True)
         hooks = Hooks(self._write_more, self._seal, self._abandon)
         with self._giving_up():
             created = begin_array(plan, self._zip, self._threads, hooks)

@@ -241,9 +241,9 @@ class PathSink(Sink):
         self._begin_to_change()
         self._file.patch(offset, data)
 
-    def reserve(self, size: int) -> None:
+    def reserve(self, size: int, *, mapped: bool = False) -> None:
         self._begin_to_change()
-        self._file.reserve(self.position, size)
+        self._file.reserve(self.position, size, mapped=mapped)
 
     def skip(self, size: int) -> None:
         self._flush()

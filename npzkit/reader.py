@@ -186,7 +186,7 @@ class MemberReader:
         view, position = window.view, entry.header_offset - window.offset
         if header_end(view, position) > len(view):
             return self._read_stream(entry, options)
-        start = find_data(view, position, entry)
+        start = find_data(view, position, entry, verify=options.verify)
         check_room(window.offset + start, entry)
         header = self._header_in(view[: start + entry.compressed_size], start, entry)
         if header is None or header.dtype.hasobject:
@@ -258,13 +258,13 @@ class MemberReader:
             return restore(array, parse_attrs(entry.extra))
         return array
 
-    def prepare(self, entry: Entry) -> Pending | None:
+    def prepare(self, entry: Entry, *, verify: bool) -> Pending | None:
         """Check a large plain member's headers and allocate its array.
 
         None where it cannot be read by blocks: no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
-        header, start = self.find_header(entry)
+        header, start = self.find_header(entry, verify=verify)
         if header is None or header.dtype.hasobject:
             return None
         warn_python2(header)
@@ -274,9 +274,7 @@ class MemberReader:
 
     # -- by chunks ----------------------------------------------------------
 
-    def prepare_inflation(
-        self, entry: Entry, out: np.ndarray[Any, Any] | None = None
-    ) -> Inflation | None:
+    def prepare_inflation(self, entry: Entry, options: Options) -> Inflation | None:
         """Check an indexed member's headers and allocate its array.
 
         None where it cannot be read by chunks: small, without an index, no
@@ -285,13 +283,14 @@ class MemberReader:
         check_entry(entry, self.size_limit)
         if entry.method != DEFLATED or entry.uncompressed_size < CHUNKED_SIZE:
             return None
-        index = find_index(self.source, entry, data_offset(self.source, entry))
+        start = data_offset(self.source, entry, verify=options.verify)
+        index = find_index(self.source, entry, start)
         if index is None:
             return None
         header, start = self.header(entry)
         if header is None or header.dtype.hasobject:
             return None
-        array, view = self._target(header, entry, out)
+        array, view = self._target(header, entry, options.out)
         return Inflation(array, view, header.data_offset, Chunks(self.source, start, index))
 
     def finish_inflation(
@@ -303,7 +302,7 @@ class MemberReader:
         return self._read_stream(entry, options._replace(out=inflation.array))
 
     def _read_inflated(self, entry: Entry, options: Options) -> Result:
-        inflation = self.prepare_inflation(entry, options.out)
+        inflation = self.prepare_inflation(entry, options)
         if inflation is None:
             return self._read_stream(entry, options)
         parts = run(inflation.tasks(options.threads), options.threads)
@@ -314,7 +313,7 @@ class MemberReader:
     def open_stream(self, entry: Entry, *, verify: bool = True) -> MemberStream:
         """Return the member's uncompressed bytes as a stream."""
         check_entry(entry, self.size_limit)
-        start = data_offset(self.source, entry)
+        start = data_offset(self.source, entry, verify=verify)
         return MemberStream(self.source, entry, start, verify=verify)
 
     def random_access(self, entry: Entry) -> RandomAccess:
@@ -329,7 +328,8 @@ class MemberReader:
             check_entry(entry, self.size_limit)
             from npzkit.zip.random_access import open_random_access
 
-            access = open_random_access(self.source, entry, data_offset(self.source, entry))
+            start = data_offset(self.source, entry, verify=False)
+            access = open_random_access(self.source, entry, start)
             # Of two threads that get here, both take the first one's.
             access = self._accesses.setdefault(entry.name, access)
         return access
@@ -366,15 +366,18 @@ class MemberReader:
             warn_python2(header)
         return header, start
 
-    def find_header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
-        """Return what `header` does, without a word on a header of Python 2's."""
+    def find_header(self, entry: Entry, *, verify: bool = False) -> tuple[NpyHeader | None, int]:
+        """Return what `header` does, without a word on a header of Python 2's.
+
+        `verify` compares the CRCs of the member's two headers, not the data's.
+        """
         check_entry(entry, self.size_limit)
         room = entry.end_offset - entry.header_offset
         heads = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
         usual = find_usual_header(heads, entry, self.header_limit)
         if usual is not None:
             return usual
-        stream = self.open_stream(entry, verify=False)
+        stream = self.open_stream(entry, verify=verify)
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):
             return None, stream.start

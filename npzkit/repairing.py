@@ -24,6 +24,7 @@ from npzkit.parallel import thread_count
 from npzkit.path_sink import PathSink, open_sink
 from npzkit.reader import MemberReader
 from npzkit.rows import RowsLeft, find_rows, is_seen_cut
+from npzkit.sealing import complete_flushes
 from npzkit.source import Source, open_source
 from npzkit.verifying import has_wrong_index, member_error
 from npzkit.zip.directory import Directory, read_directory
@@ -88,6 +89,9 @@ class RepairReport(NamedTuple):
     uncertain : tuple of str
         Keys among those kept that no part of the newest directory confirms: the
         arrays are sound, but may have been removed or renamed by then.
+    sealed : tuple of str
+        The keys of arrays whose flush through a map was interrupted, and is
+        completed: their CRC-32 is that of their data.
     """
 
     output: str
@@ -96,12 +100,13 @@ class RepairReport(NamedTuple):
     cut_size: int = 0
     is_rebuilt: bool = False
     uncertain: tuple[str, ...] = ()
+    sealed: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as what JSON can express."""
         lost = [row._asdict() for row in self.lost]
-        kept, uncertain = list(self.kept), list(self.uncertain)
-        return {**self._asdict(), "kept": kept, "lost": lost, "uncertain": uncertain}
+        lists = {name: list(getattr(self, name)) for name in ("kept", "uncertain", "sealed")}
+        return {**self._asdict(), **lists, "lost": lost}
 
     def to_json(self, **options: Any) -> str:
         """Return the report as JSON; `options` are those of `json.dumps`."""
@@ -117,6 +122,7 @@ class RepairReport(NamedTuple):
         lines += self._doubts()
         if self.cut_size:
             lines.append(f"{self.cut_size:,} bytes of an unfinished append left out")
+        lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
         lines += [
             f"lost: {shown_key(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
         ]
@@ -152,7 +158,10 @@ def repair(
     Without `output`, the end of the file is repaired. What an unfinished append
     left behind the last commit is cut off. If the last commit's end record or
     directory is damaged, a new directory is written behind what is there, and
-    nothing is cut off. A file with neither fault is not touched.
+    nothing is cut off. A flush of a map that was interrupted is completed: a
+    stored array whose two headers have different CRC-32s gets the one that is
+    that of its data. If neither is, the array is left as it is and reported as
+    lost. A file with none of these faults is not touched.
 
     With `output`, every member that can be read and whose data has its CRC-32
     is copied there with its attributes. If the directory is lost, members are
@@ -258,11 +267,11 @@ def _repair_end(
                 "at a prompt npzkit repair FILE -o OTHER."
             )
         raise
-    return _cut(path, source, directory)
+    return _cut(path, source, directory, threads)
 
 
-def _cut(path: str, source: Source, directory: Directory) -> RepairReport:
-    """Cut off what lies behind the last commit."""
+def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
+    """Cut off what lies behind the last commit, and complete flushes of maps."""
     cut_size = source.size - directory.end_offset
     if cut_size:
         file = File(path)
@@ -271,7 +280,12 @@ def _cut(path: str, source: Source, directory: Directory) -> RepairReport:
             file.sync()
         finally:
             file.close()
-    return RepairReport(path, tuple(keys_of(directory.entries.keys())), (), cut_size)
+    keys = dict(zip(directory.entries, keys_of(directory.entries.keys()), strict=True))
+    sealed, left = complete_flushes(source, directory, threads)
+    lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in left)
+    return RepairReport(
+        path, tuple(keys.values()), lost, cut_size, sealed=tuple(keys[name] for name in sealed)
+    )
 
 
 class _Salvage:

@@ -61,8 +61,11 @@ class Sink(abc.ABC):
     def write(self, data: Buffer) -> None:
         """Write all of `data` at `position`. It may be reused afterwards."""
 
-    def reserve(self, size: int) -> None:
-        """Say that `size` more bytes will come; where that fails, fail now."""
+    def reserve(self, size: int, *, mapped: bool = False) -> None:
+        """Reserve room for `size` more bytes; if that fails, fail now.
+
+        `mapped` is as in `npzkit.disk.File.reserve`.
+        """
 
     @abc.abstractmethod
     def patch(self, offset: int, data: Buffer) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, crc32_combine
 from npzkit.errors import (
+    ChecksumError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
@@ -32,6 +33,7 @@ from npzkit.zip.editing import dead_size, repeated_names
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
+from npzkit.zip.reseal import find_unsealed
 from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
 from npzkit.zip.stream import MemberStream
 
@@ -344,6 +346,13 @@ def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int)
         rows.extend(_index_findings(reader.source, key, entry, start, threads))
     except NpzkitError as error:
         found = _finding(key, error, entry.header_offset)
+        unsealed = (
+            find_unsealed(reader.source, entry, threads)
+            if isinstance(error, ChecksumError)
+            else None
+        )
+        if unsealed is not None:
+            found = found._replace(what=f"{found.what}; {unsealed}")
         if found not in rows:
             rows.append(found)
     return rows

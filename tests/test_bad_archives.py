@@ -147,8 +147,8 @@ def test_a_unicode_path_that_repeats_the_name(extra):
 
 DIFFERENT = {
     "name": {"name": b"y.npy"}, "method": {"method": 8}, "csize": {"csize": 5}, "usize": {"usize": 5},
-    "crc": {"crc": 5}, "encryption": {"flags": 1}, "signature": {"signature": b"PK\x03\x05"},
-    "descriptor": {"flags": 8}, "no CRC": {"crc": 0}, "no sizes": {"csize": 0, "usize": 0},
+    "encryption": {"flags": 1}, "signature": {"signature": b"PK\x03\x05"},
+    "descriptor": {"flags": 8}, "no sizes": {"csize": 0, "usize": 0},
     "sentinels": {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF},
 }  # fmt: skip
 
@@ -165,6 +165,43 @@ def test_a_local_header_that_differs(field, large):
             with pytest.raises(ZipFormatError) as caught:
                 use("x")
             assert caught.value.key == "x"
+
+
+def reads_of(npz):
+    """Every way to read the array x as a whole, its CRC-32 compared."""
+    return {
+        "read": lambda: npz["x"],
+        "out": lambda: npz.read("x", out=np.empty_like(npz.lazy("x"))),
+        "load_all": lambda: npz.load_all()["x"],
+        "threads": lambda: npz.load_all(["x"], threads=2),
+        "stream": lambda: npz.stream("x").read(),
+        "lazy": lambda: npz.lazy("x").read(),
+    }
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("size", [3, 20_000, 300_000])
+@pytest.mark.parametrize(("where", "crc"), [("local", 0), ("central", 5)])
+def test_two_headers_with_different_crcs(where, crc, size, method):
+    """If only their CRC-32s differ, every checked read is a ChecksumError, and all others read."""
+    array = np.arange(size, dtype="f8")
+    members = [plain(f"a{n}.npy", npy(np.arange(5.0))) for n in range(70)]
+    member = plain("x.npy", npy(array), method=method, **{where: {"crc": crc}})
+    for data in (archive(member, members[0]), archive(*members, member)):
+        with npzkit.open(data) as npz:
+            for name, read in reads_of(npz).items():
+                with pytest.raises(ChecksumError, match="disagree on the CRC-32") as caught:
+                    read()
+                assert caught.value.key == "x", name
+                assert ("npzkit.repair(path)" in caught.value.remedy) == (method == 0)
+            assert np.array_equal(npz.read("x", verify=False), array)
+            assert np.array_equal(npz.load_all(verify=False)["x"], array)
+            assert np.array_equal(npz.lazy("x")[1:], array[1:])
+            assert npz.info("x").shape == (size,)
+        rows = [row for row in npzkit.verify(data).rows if row.severity == "error"]
+        assert [row.key for row in rows] == ["x"]
+        assert "disagree on the CRC-32" in rows[0].what
+        assert ("npzkit.repair(path)" in rows[0].what) == (method == 0)
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])

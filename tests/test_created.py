@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from children import forked, read_rest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import basic_indices
@@ -26,6 +29,8 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.path_sink import PathSink
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
 
 def loaded(path, key):
@@ -634,3 +639,103 @@ def test_empty_arrays_are_filled_wherever_they_lie(tmp_path, size):
                 assert dst.memmap().shape == dst[...].shape == (0, 3)
     with npzkit.open(path) as npz:
         assert npz["c"].shape == npz["f"].shape == (0, 3)
+
+
+def fill_by_map(kind, dst):
+    """Fill a created array through a map of the file."""
+    if kind == "map":
+        dst.memmap()[...] = 1
+    else:
+        for column in range(dst.shape[1]):
+            dst[:, column] = 1
+
+
+def full(*args):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("rows", [1, 250])
+@pytest.mark.parametrize("lacking", [False, True])
+def test_a_full_disk_is_noticed_before_a_map_is_made(
+    tmp_path, monkeypatch, lacking, rows, order, mode
+):
+    """Where a small array has no room, creating it raises, and the archive is as it was committed."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"before": np.arange(3)})
+    before = path.read_bytes()
+    with monkeypatch.context() as patched:
+        if lacking:
+            patched.delattr(os, "posix_fallocate", raising=False)
+            patched.setattr("npzkit.disk.File.patch", full)
+        else:
+            patched.setattr(os, "posix_fallocate", full, raising=False)
+        with pytest.raises(OSError, match="No space"), npzkit.NpzWriter(path, mode) as w:
+            w.create("x", (rows, 500), "f4", fortran_order=order == "F")
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+@pytest.mark.parametrize("shape", [(3,), (60, 500), (700, 500)])
+def test_a_created_array_has_its_room_at_once(tmp_path, monkeypatch, shape, lacking):
+    """Nothing of an array is a hole in the file when it can be mapped, whatever the system lacks."""
+    path = tmp_path / "a.npz"
+    if lacking:
+        monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    with npzkit.NpzWriter(path) as w:
+        w["before"] = np.arange(5)
+        with w.create("x", shape, "f8") as dst:
+            found = os.stat(next(tmp_path.glob("*.tmp")))
+            if not hasattr(found, "st_blocks"):
+                pytest.skip("this system does not say what room a file has")
+            assert found.st_blocks * 512 >= np.prod(shape) * 8
+            dst.memmap()[...] = 7
+        w["after"] = np.arange(5)
+    assert (loaded(path, "x") == 7).all()
+    assert files(path) == ["before", "x", "after"]
+
+
+@pytest.fixture
+def full_disk(tmp_path):
+    """A folder on a file system of its own, with an archive and 60,000 bytes of room."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder]
+    if not hasattr(os, "geteuid") or os.geteuid() or not shutil.which("mount"):
+        pytest.skip("only root mounts a file system")
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        npzkit.save(folder / "a.npz", {"before": np.arange(3)})
+        found = os.statvfs(folder)
+        (folder / "fill").write_bytes(bytes(found.f_bavail * found.f_frsize - 60_000))
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder], check=True)
+
+
+@needs_fork
+@pytest.mark.parametrize("kind", ["columns", "map", "fortran"])
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_a_disk_that_is_really_full(full_disk, mode, kind):
+    """On a full file system a map that would kill the process is not made."""
+    path = full_disk / "a.npz"
+
+    def work(pipe):
+        error = None
+        try:
+            with (
+                npzkit.NpzWriter(path, mode) as w,
+                w.create("x", (100, 500), "f4", fortran_order=kind == "fortran") as dst,
+            ):
+                fill_by_map(kind, dst)
+        except OSError as caught:
+            error = caught.errno
+        os.write(pipe, f"errno {error}".encode())
+
+    with forked(work) as (_, pipe):
+        assert read_rest(pipe).decode() == f"errno {errno.ENOSPC}"
+    assert files(path) == ["before"]
+    assert sorted(os.listdir(full_disk)) == ["a.npz", "fill"]

@@ -49,7 +49,7 @@ LAYERS = [
     {"zip.member_writer", "zip.writer"},
     {"zip.chunks", "zip.random_access"},
     {"selection", "spans"},
-    {"metadata", "extension_dtypes", "info", "mapping", "copying"},
+    {"metadata", "extension_dtypes", "info", "sealing", "mapping", "copying"},
     {"attributes", "appending", "notebook"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray", "rows"},
     {"parts"},

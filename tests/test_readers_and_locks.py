@@ -727,7 +727,7 @@ def test_a_writable_map_of_what_was_removed(path, edit):
         with pytest.raises(StaleArchiveError, match="no longer where it was mapped"):
             mapped.flush()
         assert is_sound(path)
-        mapped._mmap.track(lambda crc: None, 0, 0, 0)
+        mapped._mmap.track(lambda take_crc32: None, 0, 0)
 
 
 def test_a_flush_between_two_attempts_of_an_append(path):

@@ -119,7 +119,7 @@ def test_a_torn_tail_is_cut_off(paths, tail):
     path.write_bytes(GOOD + tail)
     report = npzkit.repair(path)
     assert path.read_bytes() == GOOD
-    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, ())
+    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, (), ())
     with npzkit.open(path, strict=True) as npz:
         check_all(npz.load_all())
 
@@ -908,7 +908,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     report, _ = mend(paths, bytes(data) + b"junk")
     assert json.loads(report.to_json()) == report.as_dict()
     assert report.as_dict() == {
-        "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False,
+        "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False, "sealed": [],
         "lost": [{"key": "y\u202e", "what": report.lost[0].what, "where": report.lost[0].where}],
         "uncertain": [],
     }  # fmt: skip
@@ -1013,7 +1013,7 @@ def test_empty_members_are_kept(paths):
 def test_a_sound_archive_without_members(paths):
     """An empty archive is copied as one."""
     report, arrays = mend(paths, archive())
-    assert report == (os.fspath(paths[1]), (), (), 0, False, ())
+    assert report == (os.fspath(paths[1]), (), (), 0, False, (), ())
     assert arrays == {}
 
 

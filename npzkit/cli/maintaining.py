@@ -48,7 +48,8 @@ def repair(
 ) -> None:
     """Save what is sound of a damaged FILE.
 
-    Without --output only what an interrupted append left behind is cut off.
+    Without --output only an unfinished append is cut off, and an interrupted
+    flush of a map completed.
     Exits with 1 where something was lost.
 
     Example: npzkit repair broken.npz -o saved.npz

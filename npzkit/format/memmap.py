@@ -7,11 +7,13 @@ mapped by `npzkit.NpzFile.memmap`.
 from __future__ import annotations
 
 import io
+import math
 import os
 from typing import Any, cast
 
 import numpy as np
 
+from npzkit.disk import File
 from npzkit.errors import PickleRefusedError
 from npzkit.format.array import needs_pickle, read_header
 from npzkit.format.descr import dtype_to_descr
@@ -85,7 +87,8 @@ def open_memmap(
     ValueError
         A file object, a dtype that holds objects, or a bad header.
     OSError
-        From opening the file.
+        From opening the file, or because the disk is full: room is reserved
+        for all that may be written, as a map that finds none kills the process.
     """
     if isfileobj(filename):
         raise ValueError("filename must be a path: a file object cannot be memory-mapped")
@@ -100,6 +103,9 @@ def open_memmap(
         header_bytes = format_header(fields, version)
         with open(path, mode + "b") as fp:
             fp.write(header_bytes)
+            fp.flush()
+            size = math.prod(shape) * dtype.itemsize
+            File(None, fp.fileno()).reserve(len(header_bytes), size, mapped=True)
         offset, mode = len(header_bytes), "r+" if mode == "w+" else mode
     else:
         with open(path, "rb") as fp:
@@ -109,6 +115,8 @@ def open_memmap(
         _check_mappable(dtype)
         offset = header.data_offset
         _check_backed(path, header)
+        if mode == "r+":
+            File(path).fill_holes(offset, header.nbytes)
     order = cast(Any, "F" if fortran_order else "C")
     return np.memmap(path, dtype=dtype, shape=shape, order=order, mode=mode, offset=offset)
 

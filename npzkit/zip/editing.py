@@ -130,7 +130,7 @@ def _extent(source: Source, entry: Entry) -> int:
     if room <= least + _SLACK_SIZE:
         return room
     try:
-        start = data_offset(source, entry)
+        start = data_offset(source, entry, verify=False)
     except FormatError:
         return room
     end = start + entry.compressed_size

@@ -42,6 +42,9 @@ MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
 """Bytes that one compressed byte can stand for at most: a match of 258 bytes
 takes 2 bits, Deflate64's of 65,538 takes 18."""
 
+_REMEDY = "Fetch or write the file again"
+_UNVERIFIED = "npz.read(key, verify=False) reads it as it is."
+
 _REFUSED_FLAGS = (
     FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
 )
@@ -94,7 +97,9 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
         )
 
 
-def find_data(window: bytes | memoryview, position: int, entry: Entry) -> int:
+def find_data(
+    window: bytes | memoryview, position: int, entry: Entry, *, verify: bool = True
+) -> int:
     """Check the local header at `position` and return where the data begins.
 
     Parameters
@@ -105,6 +110,8 @@ def find_data(window: bytes | memoryview, position: int, entry: Entry) -> int:
         The header's place in `window`.
     entry : Entry
         What the directory says of the member.
+    verify : bool, default True
+        Compare the CRC too.
 
     Returns
     -------
@@ -114,8 +121,10 @@ def find_data(window: bytes | memoryview, position: int, entry: Entry) -> int:
     Raises
     ------
     ZipFormatError
-        Name, method, sizes, CRC or encryption differ: programs would not
-        agree on what the archive holds.
+        Name, method, sizes or encryption differ: programs would not agree on
+        what the archive holds.
+    ChecksumError
+        Only the CRC differs.
     """
     (
         signature, flags, method, crc, compressed_size, uncompressed_size, name_size, extra_size
@@ -132,7 +141,7 @@ def find_data(window: bytes | memoryview, position: int, entry: Entry) -> int:
         return data_start
     extra = bytes(window[data_start - extra_size : data_start])
     sizes = resolve_sizes(extra, uncompressed_size, compressed_size)
-    _compare(entry, flags, method, crc, sizes)
+    _compare(entry, flags, method, crc if verify else entry.crc32, sizes)
     return data_start
 
 
@@ -161,7 +170,6 @@ def _compare(entry: Entry, flags: int, method: int, crc: int, sizes: tuple[int, 
         ("descriptor flag", flags & FLAG_DESCRIPTOR, entry.flags & FLAG_DESCRIPTOR),
     ]
     values = (
-        ("CRC-32", crc, entry.crc32),
         ("uncompressed size", sizes[0], entry.uncompressed_size),
         ("compressed size", sizes[1], entry.compressed_size),
     )
@@ -171,6 +179,8 @@ def _compare(entry: Entry, flags: int, method: int, crc: int, sizes: tuple[int, 
     for name, found, expected in checks:
         if found != expected:
             raise _differs(entry, name, found, expected)
+    if crc not in (entry.crc32, *deferred):
+        raise _crc_differs(entry, crc)
 
 
 def _differs(entry: Entry, field: str, found: object, expected: object) -> ZipFormatError:
@@ -183,6 +193,22 @@ def _differs(entry: Entry, field: str, found: object, expected: object) -> ZipFo
     )
 
 
+def _crc_differs(entry: Entry, found: int) -> ChecksumError:
+    """Return the error for two headers that differ only in the CRC.
+
+    A killed flush of a map leaves a member so: it writes both, one after the other.
+    """
+    is_mappable = entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR
+    remedy = "If the flush of a map was interrupted, npzkit.repair(path) completes it"
+    return ChecksumError(
+        "the local header and the central directory disagree on the CRC-32",
+        offset=entry.header_offset,
+        found=f"{found:#010x}",
+        expected=f"{entry.crc32:#010x}",
+        remedy=f"{remedy if is_mappable else _REMEDY}; {_UNVERIFIED}",
+    )
+
+
 def header_end(window: bytes | memoryview, position: int) -> int:
     """Return where the local header at `position` ends, by its own sizes."""
     name_size, extra_size = struct.unpack_from("<HH", window, position + LOCAL_HEADER_SIZE - 4)
@@ -190,16 +216,17 @@ def header_end(window: bytes | memoryview, position: int) -> int:
     return end
 
 
-def data_offset(source: Source, entry: Entry) -> int:
+def data_offset(source: Source, entry: Entry, *, verify: bool = True) -> int:
     """Read and check a member's local header; return where its data begins.
 
-    For a member with a data descriptor that is read and compared too.
+    For a member with a data descriptor that is read and compared too. `verify`
+    is as in `find_data`.
     """
     offset, room = entry.header_offset, entry.end_offset - entry.header_offset
     head = source.read_at(offset, min(LOCAL_HEADER_SIZE + len(entry.raw_name) + 1024, room))
     if len(head) < header_end(head, 0) <= room:
         head = source.read_at(offset, header_end(head, 0))
-    start = offset + find_data(head, 0, entry)
+    start = offset + find_data(head, 0, entry, verify=verify)
     check_room(start, entry)
     if entry.flags & FLAG_DESCRIPTOR:
         _check_descriptor(source, start + entry.compressed_size, entry)
@@ -239,5 +266,5 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
             offset=offset,
             found=f"{found:#010x}",
             expected=f"{entry.crc32:#010x}",
-            remedy="Fetch or write the file again; npz.read(key, verify=False) reads it as it is.",
+            remedy=f"{_REMEDY}; {_UNVERIFIED}",
         )

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from npzkit.codecs import STORED
 from npzkit.disk import File
-from npzkit.errors import FormatError, StaleArchiveError, UnsupportedError
+from npzkit.errors import FormatError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.limits import Limits
+from npzkit.parallel import crc32_at
 from npzkit.source import Source
-from npzkit.zip.directory import read_directory
+from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member import data_offset
 from npzkit.zip.records import (
@@ -22,8 +25,9 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
 )
 
-__all__ = ["Seals", "check_resealable"]
+__all__ = ["Seals", "Unsealed", "check_resealable", "current_entries", "find_unsealed", "seal"]
 
+_CRC32 = struct.Struct("<L")
 _LOCAL_CRC32_OFFSET = 14
 _ENTRY_CRC32_OFFSET = 16
 
@@ -38,10 +42,10 @@ def check_resealable(entry: Entry) -> None:
 
 
 class Seals:
-    """The CRCs of an archive's members, written anew in both places.
+    """Where an archive has the CRCs of its members.
 
-    The directory is walked once, and again where the file's size or a header
-    says that it is another.
+    The directory is walked once, and again if the file's size or a header says
+    that it is another.
 
     Parameters
     ----------
@@ -63,8 +67,8 @@ class Seals:
         self._entries: dict[str, Entry] = {}
         self._places: dict[tuple[int, bytes], int] = {}
 
-    def write(self, source: Source, entry: Entry, crc32: int) -> None:
-        """Write a member's CRC into its local header and its entry.
+    def find_wrong(self, source: Source, entry: Entry, crc32: int) -> list[int]:
+        """Return the offsets at which the file has another CRC for a member.
 
         Parameters
         ----------
@@ -82,18 +86,25 @@ class Seals:
         """
         try:
             now = self._find(source, entry)
-            data_offset(source, now)
+            data_offset(source, now, verify=False)
         except FormatError:
             self._size = -1
             now = self._find(source, entry)
-            data_offset(source, now)
-        value = struct.pack("<L", crc32)
-        self.file.patch(now.header_offset + _LOCAL_CRC32_OFFSET, value)
-        self.file.patch(self._places[_identity(now)] + _ENTRY_CRC32_OFFSET, value)
+            data_offset(source, now, verify=False)
+        places = [
+            now.header_offset + _LOCAL_CRC32_OFFSET,
+            self._places[_identity(now)] + _ENTRY_CRC32_OFFSET,
+        ]
         opened = self._opened_places.get(_identity(entry))
         if opened is not None:
-            self.file.patch(opened + _ENTRY_CRC32_OFFSET, value)
-        self._entries[entry.name] = now._replace(crc32=crc32)
+            places.append(opened + _ENTRY_CRC32_OFFSET)
+        value = _CRC32.pack(crc32)
+        return [place for place in places if source.read_at(place, len(value)) != value]
+
+    def write(self, places: Sequence[int], crc32: int) -> None:
+        """Write a CRC at the offsets that `find_wrong` returned: to the local header first."""
+        for place in places:
+            self.file.patch(place, _CRC32.pack(crc32))
 
     def _find(self, source: Source, entry: Entry) -> Entry:
         """Return the member's entry as it is now."""
@@ -114,6 +125,73 @@ class Seals:
                 remedy="Its changes are in the file, but not listed; open the archive again.",
             )
         return now
+
+
+def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
+    """Return the entries of a directory with the CRCs that it has by now."""
+    data = source.read_at(directory.directory_offset, directory.size)
+    places, entries = _find_entries(data, 0), dict(directory.entries)
+    for name, entry in entries.items():
+        place = places.get(_identity(entry))
+        if place is not None:
+            (crc,) = _CRC32.unpack_from(data, place + _ENTRY_CRC32_OFFSET)
+            entries[name] = entry._replace(crc32=crc)
+    return entries
+
+
+class Unsealed(NamedTuple):
+    """A stored member whose local header and entry have different CRCs and agree otherwise.
+
+    A flush that was killed leaves one: it writes first the one, then the other.
+
+    Attributes
+    ----------
+    entry : Entry
+    header_crc32, data_crc32 : int
+        What the local header has, and what the data does.
+    """
+
+    entry: Entry
+    header_crc32: int
+    data_crc32: int
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether one of the two is the data's: nothing changed since that was taken."""
+        return self.data_crc32 in (self.header_crc32, self.entry.crc32)
+
+    def __str__(self) -> str:
+        if self.is_complete:
+            return "the flush of a map was interrupted: npzkit.repair(path) completes it"
+        return (
+            "the data has neither of them: it was changed through a map and not flushed, or is "
+            "damaged"
+        )
+
+
+def find_unsealed(source: Source, entry: Entry, threads: int) -> Unsealed | None:
+    """Return what is known of a member that a killed flush may have left; None of any other."""
+    if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
+        return None
+    try:
+        start = data_offset(source, entry, verify=False)
+    except NpzkitError:
+        return None
+    (crc,) = _CRC32.unpack(source.read_at(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
+    if crc == entry.crc32:
+        return None
+    return Unsealed(entry, crc, crc32_at(source, start, entry.compressed_size, threads))
+
+
+def seal(source: Source, directory: Directory, unsealed: Unsealed, file: File) -> None:
+    """Write the data's CRC where the file has the other one of an `Unsealed`."""
+    entry, crc = unsealed.entry, unsealed.data_crc32
+    if unsealed.header_crc32 != crc:
+        file.patch(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.pack(crc))
+    if entry.crc32 != crc:
+        start = directory.directory_offset
+        places = _find_entries(source.read_at(start, directory.size), start)
+        file.patch(places[_identity(entry)] + _ENTRY_CRC32_OFFSET, _CRC32.pack(crc))
 
 
 def _identity(entry: Entry) -> tuple[int, bytes]:

@@ -172,6 +172,39 @@ def test_open_memmap(tmp_path):
         npy.open_memmap(path, "w+", object, (1,))
 
 
+@pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="this system tells nothing of holes")
+def test_open_memmap_takes_the_room_it_may_write_to(tmp_path):
+    """A new file has no holes, and those of another program's file are filled: a full disk raises."""
+    path = tmp_path / "a.npy"
+    npy.open_memmap(path, "w+", "f8", (30_000,))
+    assert path.stat().st_blocks * 512 >= 240_000
+    data = bytearray(path.read_bytes())
+    data[100_000:100_005] = b"bytes"
+    with open(path, "wb") as file:
+        file.write(data[:128])
+        file.seek(100_000)
+        file.write(data[100_000:100_005])
+        file.truncate(len(data))
+    if path.stat().st_blocks * 512 >= 200_000:
+        pytest.skip("this file system has no holes")
+    npy.open_memmap(path, "r")
+    assert path.stat().st_blocks * 512 < 200_000
+    npy.open_memmap(path, "r+")
+    assert path.stat().st_blocks * 512 >= 240_000
+    assert path.read_bytes() == data
+
+
+def test_open_memmap_on_a_full_disk(tmp_path, monkeypatch):
+    """Where there is no room for a new file, that is an error before anything is mapped."""
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    with pytest.raises(OSError, match="No space"):
+        npy.open_memmap(tmp_path / "a.npy", "w+", "f8", (30_000,))
+
+
 def test_open_memmap_does_not_extend_a_short_file(tmp_path):
     """Mapping a truncated file is an error, and leaves its size alone."""
     path = tmp_path / "a.npy"

@@ -540,7 +540,7 @@ DIFFERENCES = (
     # -- members ------------------------------------------------------------
     Difference(
         "local header", "programs that read front to back would see another member",
-        "member", "ZipFormatError: the local header and the central directory disagree", "read", _local_differs,
+        "member", "(ZipFormat|Checksum)Error: the local header and the central directory disagree", "read", _local_differs,
     ),
     Difference(
         "local extra field", "sizes are looked for in a field whose blocks run over",

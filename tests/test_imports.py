@@ -10,7 +10,7 @@ import npzkit
 ROOT = Path(npzkit.__file__).parent
 
 LAYERS = [
-    {"errors", "limits"},
+    {"errors", "limits", "progress"},
     {
         "disk",
         "locking",

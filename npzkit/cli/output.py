@@ -24,11 +24,13 @@ import click
 
 from npzkit.errors import MemberNotFoundError, NpzkitError
 from npzkit.info import format_count, format_size
+from npzkit.progress import Meter
 
 __all__ = [
     "can_print",
     "colour",
     "console",
+    "counting",
     "format_count",
     "format_ratio",
     "format_size",
@@ -315,6 +317,15 @@ def progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int
                 show(done, total)
 
             yield tell
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+    with progress(what) as tell:
+        meter = Meter(tell, total)
+        yield meter.add
+        meter.finish()
 
 
 @contextlib.contextmanager

@@ -129,3 +129,15 @@ def test_an_interrupt_is_not_lost():
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (found.returncode, found.stdout) == (130, "")
     assert found.stderr.split() == ["npzkit:", "interrupted"]
+
+
+def test_a_bar_counts_bytes(model):
+    """Work that is counted by its bytes shows how many are done, and ends with all of them."""
+    code = (
+        "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
+        "with o.counting('measure', 5 << 20) as add:\n"
+        "    add(2 << 20)\n"
+    )
+    shown = on_a_terminal(code=code)
+    assert "measure" in shown
+    assert "5.0/5.0 MiB" in shown

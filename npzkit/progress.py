@@ -55,9 +55,12 @@ class Meter:
             self._done = min(max(self._done, done), self._total)
         self.report()
 
-    def part(self, size: int, work: int | None = None) -> Part:
-        """Return a counter for `size` of the bytes, which take `work` bytes of reading."""
-        return Part(self, size, size if work is None else work)
+    def part(self, size: int, work: int | None = None, start: int | None = None) -> Part:
+        """Return a counter for `size` of the bytes, which take `work` bytes of reading.
+
+        They begin at `start` of the work, or follow what was counted before.
+        """
+        return Part(self, size, size if work is None else work, start)
 
     def report(self) -> None:
         """Report what other threads counted too; does nothing in those."""
@@ -83,9 +86,9 @@ class Part:
     Made by `Meter.part`.
     """
 
-    def __init__(self, meter: Meter, size: int, work: int) -> None:
+    def __init__(self, meter: Meter, size: int, work: int, start: int | None) -> None:
         self._meter = meter
-        self._size, self._work = size, work
+        self._size, self._work, self._start = size, work, start
         self._worked = self._counted = 0
         self._lock = threading.Lock()
 
@@ -104,4 +107,7 @@ class Part:
         counted = min(counted, self._size)
         if counted > self._counted:
             difference, self._counted = counted - self._counted, counted
-            self._meter.add(difference)
+            if self._start is None:
+                self._meter.add(difference)
+            else:
+                self._meter.reach(self._start + counted)

@@ -22,6 +22,7 @@ from npzkit.limits import Limits
 from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.parallel import Pipeline, thread_count
 from npzkit.path_sink import PathSink, open_sink
+from npzkit.progress import Meter, Report
 from npzkit.sink import Sink, WrittenSource
 from npzkit.source import Source, open_source
 from npzkit.zip.directory import read_directory
@@ -40,8 +41,6 @@ __all__ = ["repack", "repack_dead"]
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, which takes no more than 64 KiB."""
 
-Progress = Callable[[int, int], object]
-
 
 def repack(
     src: Any,
@@ -55,7 +54,7 @@ def repack(
     threads: int | None = None,
     durable: bool = False,
     lock_timeout: float | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> None:
     """Write an archive anew: stored arrays aligned, deflated ones seekable.
 
@@ -87,8 +86,8 @@ def repack(
     lock_timeout : float, optional
         Seconds to wait where another writer has the file that is replaced.
     progress : callable, optional
-        Called with the uncompressed bytes done and those there are, after
-        each member.
+        Called with the uncompressed bytes done and those there are: every few
+        megabytes, and at the end.
 
     Raises
     ------
@@ -175,7 +174,7 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         )
 
 
-def _copy(source: Source, entry: Entry, writer: ZipWriter) -> None:
+def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
     """Copy a member as it is, damaged or not: this is not the time to find out."""
     copy_member(source, entry, writer, verify=False)
 
@@ -220,23 +219,24 @@ def _is_same_file(source: Source, dst: Any) -> bool:
 def _write(
     source: Source,
     sink: Sink,
-    write_member: Callable[[Source, Entry, ZipWriter], None],
-    progress: Progress | None = None,
+    write_member: Callable[[Source, Entry, ZipWriter, Meter], None],
+    progress: Report | None = None,
 ) -> None:
     """Write all members, in their order, and put the new archive in its place."""
     try:
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
         entries = list(directory.entries.values())
         total, done = sum(entry.uncompressed_size for entry in entries), 0
+        meter = Meter(progress, total)
         writer = ZipWriter(sink)
         for entry in entries:
             try:
-                write_member(source, entry, writer)
+                write_member(source, entry, writer, meter)
             except NpzkitError as error:
                 raise error.locate(key=entry.name.removesuffix(SUFFIX)) from error.__cause__
             done += entry.uncompressed_size
-            if progress is not None:
-                progress(done, total)
+            meter.reach(done)
+        meter.finish()
         # Windows does not replace a file that is open.
         source.close()
         writer.commit(directory.comment)
@@ -270,15 +270,17 @@ class _Rewriting(NamedTuple):
     coding: Coding
     alignment: int
 
-    def write(self, source: Source, entry: Entry, writer: ZipWriter) -> None:
+    def write(self, source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
         """Write one member: as it is, where its bytes can stay."""
         check_entry(entry)
         start = data_offset(source, entry)
         method = entry.method if self.method is None else self.method
         if method == entry.method and not self._lacks_index(source, entry, start):
-            copy_member(source, entry, writer, alignment=self.alignment)
+            part = meter.part(entry.uncompressed_size, entry.compressed_size)
+            copy_member(source, entry, writer, alignment=self.alignment, advance=part.add)
         else:
-            self._recode(source, entry, start, writer, self.coding._replace(method=method))
+            coding = self.coding._replace(method=method)
+            self._recode(source, entry, start, writer, coding, meter)
 
     def _lacks_index(self, source: Source, entry: Entry, start: int) -> bool:
         return (
@@ -289,7 +291,13 @@ class _Rewriting(NamedTuple):
         )
 
     def _recode(
-        self, source: Source, entry: Entry, start: int, writer: ZipWriter, coding: Coding
+        self,
+        source: Source,
+        entry: Entry,
+        start: int,
+        writer: ZipWriter,
+        coding: Coding,
+        meter: Meter,
     ) -> None:
         """Write a member's uncompressed bytes in another way; its CRC is compared."""
         name_size = len(entry.name.encode())
@@ -309,6 +317,7 @@ class _Rewriting(NamedTuple):
         )  # fmt: skip
         while data:
             written.write(memoryview(data))
+            meter.add(len(data))
             data = stream.read_up_to(PIECE_SIZE)
         stream.finish()
         written.finish()

@@ -24,6 +24,7 @@ from npzkit.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, 
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
+from npzkit.progress import Advance, Meter, Report
 from npzkit.reader import MemberReader
 from npzkit.source import UNNAMED, SeekingSource, Source, open_source
 from npzkit.zip.chunks import Chunks
@@ -46,7 +47,8 @@ __all__ = [
 ]
 
 _STEP_SIZE = 1 << 18
-Progress = Callable[[int, int], object]
+_PEEK_SIZE = 1 << 20
+"""Bytes of a member from which on progress needs to know whether it is read twice."""
 
 
 class Finding(NamedTuple):
@@ -145,7 +147,7 @@ _SEVERITIES = ("error", "warning", "note")
 def verify(
     file: Any,
     keys: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     *,
     threads: int | None = None,
     limits: Limits | None = None,
@@ -165,7 +167,7 @@ def verify(
         Members to look at; all by default.
     progress : callable, optional
         Called with the uncompressed bytes done and those there are, in this
-        thread.
+        thread: every few megabytes, and at the end.
     threads : int, optional
         None takes the processors there are.
     limits : Limits, optional
@@ -231,7 +233,7 @@ def verify_source(
     directory: Directory,
     limits: Limits,
     keys: Sequence[str] | None,
-    progress: Progress | None,
+    progress: Report | None,
     threads: int,
 ) -> VerifyReport:
     """Hold the members of an open archive against every rule; see `verify`."""
@@ -242,24 +244,18 @@ def verify_source(
         wanted = {key: _entry_of(key, listed, directory, path) for key in keys}
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
     rows = list(_archive_findings(source, directory, listed)) if keys is None else []
-    total, done = sum(entry.uncompressed_size for entry in wanted.values()), 0
-
-    def collect(entry: Entry, found: list[Finding]) -> None:
-        nonlocal done
-        rows.extend(found)
-        done += entry.uncompressed_size
-        if progress is not None:
-            progress(done, total)
-
-    with Pipeline(threads) as pipeline:
+    total = sum(entry.uncompressed_size for entry in wanted.values())
+    meter = Meter(progress, total)
+    with Pipeline(threads, None if progress is None else meter.report) as pipeline:
         for key, entry in wanted.items():
             if entry.compressed_size > BLOCK_SIZE:
                 # Its blocks, or chunks, are shared out among the threads.
                 pipeline.drain()
-                collect(entry, _member_findings(reader, key, entry, threads))
+                rows += _member_findings(reader, key, entry, threads, meter)
             else:
-                task = partial(_member_findings, reader, key, entry, 1)
-                pipeline.submit(task, partial(collect, entry))
+                task = partial(_member_findings, reader, key, entry, 1, meter)
+                pipeline.submit(task, rows.extend)
+    meter.finish()
     return VerifyReport(path, tuple(rows), len(wanted), total)
 
 
@@ -328,33 +324,55 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
 # -- a member --------------------------------------------------------------
 
 
-def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int) -> list[Finding]:
+def _member_findings(
+    reader: MemberReader, key: str, entry: Entry, threads: int, meter: Meter
+) -> list[Finding]:
     """Look at one member: the first error, and all else."""
     rows: list[Finding] = []
+    read_count = 2 if _is_read_twice(reader.source, entry) else 1
+    part = meter.part(entry.uncompressed_size, read_count * entry.uncompressed_size)
     try:
         rows.extend(_header_findings(reader, key, entry))
     except NpzkitError as error:
         rows.append(_finding(key, error, entry.header_offset))
         if isinstance(error, StaleArchiveError):
+            part.end()
             return rows
     try:
         check_entry(entry, reader.size_limit)
         start = data_offset(reader.source, entry)
-        _check_data(reader.source, entry, start, threads)
-        rows.extend(_index_findings(reader.source, key, entry, start, threads))
+        _check_data(reader.source, entry, start, threads, part.add)
+        rows.extend(_index_findings(reader.source, key, entry, start, threads, part.add))
     except NpzkitError as error:
         found = _finding(key, error, entry.header_offset)
         if found not in rows:
             rows.append(found)
+    part.end()
     return rows
 
 
-def member_error(reader: MemberReader, entry: Entry, threads: int) -> str | None:
-    """Return what keeps a member from being read or trusted, or None."""
+def _is_read_twice(source: Source, entry: Entry) -> bool:
+    """Whether a large member has a seek index, by which it is read once more."""
+    if entry.method != DEFLATED or entry.uncompressed_size < _PEEK_SIZE:
+        return False
+    try:
+        return find_index(source, entry, data_offset(source, entry)) is not None
+    except NpzkitError:
+        return False
+
+
+def member_error(
+    reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
+) -> str | None:
+    """Return what keeps a member from being read or trusted, or None.
+
+    `advance` is called with each number of uncompressed bytes that were read.
+    """
     try:
         reader.find_header(entry)
         check_entry(entry, reader.size_limit)
-        _check_data(reader.source, entry, data_offset(reader.source, entry), threads)
+        start = data_offset(reader.source, entry)
+        _check_data(reader.source, entry, start, threads, advance)
     except NpzkitError as error:
         return _finding(None, error).what
     return None
@@ -378,20 +396,26 @@ def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[F
         yield Finding(key, "note", what, offset)
 
 
-def _check_data(source: Source, entry: Entry, start: int, threads: int) -> None:
+def _check_data(
+    source: Source, entry: Entry, start: int, threads: int, advance: Advance | None
+) -> None:
     """Read all of a member and raise where it is not what its entry says."""
     if entry.method == STORED:
-        check_crc32(crc32_at(source, start, entry.compressed_size, threads), entry, start)
+        crc = crc32_at(source, start, entry.compressed_size, threads, advance)
+        check_crc32(crc, entry, start)
         return
     stream = MemberStream(source, entry, start)
     buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
     while stream.tell() < entry.uncompressed_size:
-        stream.read_exactly(buffer[: entry.uncompressed_size - stream.tell()])
+        step = buffer[: entry.uncompressed_size - stream.tell()]
+        stream.read_exactly(step)
+        if advance is not None:
+            advance(len(step))
     stream.finish()
 
 
 def _index_findings(
-    source: Source, key: str, entry: Entry, start: int, threads: int
+    source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
 ) -> Iterator[Finding]:
     """Read a member once more by its seek index, if it has one."""
     if entry.method != DEFLATED:
@@ -399,25 +423,40 @@ def _index_findings(
     index = find_index(source, entry, start)
     end = start + entry.compressed_size
     if index is not None:
-        if not _is_right(source, entry, start, index, threads):
+        if not _is_right(source, entry, start, index, threads, advance):
             what = "its seek index leads to other data than the whole: parts may be wrong"
             yield Finding(key, "error", what, end)
     elif has_index_member(source, entry, start):
         yield Finding(key, "warning", "its seek index does not fit it, and is not used", end)
 
 
-def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, threads: int) -> bool:
+def _is_right(
+    source: Source,
+    entry: Entry,
+    start: int,
+    index: SeekIndex,
+    threads: int,
+    advance: Advance | None = None,
+) -> bool:
     """Whether the chunks that an index leads to are the member."""
     chunks = Chunks(source, start, index)
     crc = 0
     try:
         # All bytes are skipped: none is kept.
         tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
+        if advance is not None:
+            tasks = [partial(_counted, task, advance) for task in tasks]
         for found in run(tasks, threads):
             crc = crc32_combine(crc, *found)
     except NpzkitError:
         return False
     return crc == entry.crc32
+
+
+def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int, int]:
+    crc, size = task()
+    advance(size)
+    return crc, size
 
 
 def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import npzkit
+import numpy as np
 import pytest
 from npzkit.parallel import Pipeline
 from npzkit.progress import Meter
@@ -61,3 +63,42 @@ def test_other_threads_count_and_the_caller_reports():
     with Pipeline(2, meter.report) as pipeline:
         pipeline.submit(work, lambda result: None)
     assert callers == {(threading.current_thread(), 5)}
+
+
+def _steps_of(run):
+    """Return the bytes done as a function reports them, which must grow to the total."""
+    steps = []
+    run(lambda done, total: steps.append((done, total)))
+    done = [step[0] for step in steps]
+    assert done == sorted(set(done))
+    assert {total for _, total in steps} == {done[-1]}
+    return done
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("call", ["verify", "repair", "repack", "recode"])
+def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, monkeypatch):
+    """Checking, repairing and repacking report what is done of an array before it is complete."""
+    monkeypatch.setattr("npzkit.copying.PIECE_SIZE", 1 << 20)
+    monkeypatch.setattr("npzkit.repacking.PIECE_SIZE", 1 << 20)
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    array = np.resize(np.random.default_rng(0).integers(0, 256, 1 << 19, np.uint8), 6 << 20)
+    npzkit.save(path, {"x": array}, compression=compression)
+    other = {"stored": "deflated", "deflated": "stored"}[compression]
+    done = _steps_of({
+        "verify": lambda tell: npzkit.verify(path, progress=tell, threads=1),
+        "repair": lambda tell: npzkit.repair(path, output, progress=tell),
+        "repack": lambda tell: npzkit.repack(path, output, progress=tell),
+        "recode": lambda tell: npzkit.repack(path, output, other, progress=tell),
+    }[call])  # fmt: skip
+    assert len(done) >= 4
+    # No step is larger than half of the work.
+    assert max(np.diff([0, *done])) <= done[-1] / 2
+
+
+def test_an_array_that_is_read_by_a_thread_is_counted_too(tmp_path, monkeypatch):
+    """The caller hears of a member that another thread inflates while it waits for it."""
+    monkeypatch.setattr("npzkit.parallel._WAITING_SECONDS", 0.0005)
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(40 << 20, np.uint8)}, compression="deflated", level=1)
+    assert len(_steps_of(lambda tell: npzkit.verify(path, progress=tell, threads=2))) > 2

@@ -86,16 +86,23 @@ class VerifyReport(NamedTuple):
         Members that were looked at.
     size : int
         Their bytes, uncompressed.
+    torn_size : int
+        Bytes behind the last commit: an append that was not finished. 0 where
+        only some members were looked at.
     """
 
     path: str | None
     rows: tuple[Finding, ...]
     member_count: int
     size: int
+    torn_size: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether all of it can be read and trusted: there is no error."""
+        """Whether all of it can be read and trusted: there is no error.
+
+        True of a torn archive too, if what was committed is sound: see `torn_size`.
+        """
         return not any(row.severity == "error" for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,6 +112,7 @@ class VerifyReport(NamedTuple):
             "ok": self.ok,
             "member_count": self.member_count,
             "size": self.size,
+            "torn_size": self.torn_size,
             "rows": [row._asdict() for row in self.rows],
         }
 
@@ -133,12 +141,17 @@ class VerifyReport(NamedTuple):
                 f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
                 for severity, key, where, what in table
             ]
+        lines.append(f"{self.path or 'archive'}: {self.verdict}")
+        return "\n".join(lines)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is sound, and how many members and findings there are, in one line."""
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
         told = [format_count(self.member_count, "member")]
         told += [format_count(count, name) for name, count in counts.items() if count]
-        verdict = "sound" if self.ok else "NOT sound"
-        lines.append(f"{self.path or 'archive'}: {verdict}, {', '.join(told)}")
-        return "\n".join(lines)
+        state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
+        return f"{state}, {', '.join(told)}"
 
 
 _SEVERITIES = ("error", "warning", "note")
@@ -256,7 +269,8 @@ def verify_source(
                 task = partial(_member_findings, reader, key, entry, 1, meter)
                 pipeline.submit(task, rows.extend)
     meter.finish()
-    return VerifyReport(path, tuple(rows), len(wanted), total)
+    torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
+    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
 
 
 def _entry_of(

@@ -59,8 +59,9 @@ LAYERS = [
     {"saving"},
     {"drop_ins"},
     {""},
+    {"cli.wording"},
     {"cli", "cli.output", "cli.tour", "cli.measuring", "cli.targets", "cli.parts"},
-    {"cli.opening", "cli.members", "cli.slicing", "cli.tables"},
+    {"cli.opening", "cli.members", "cli.slicing", "cli.tables", "cli.archives"},
     {"cli.plotting", "cli.inputs", "cli.formats", "cli.formats.arrays"},
     {"cli.formats.attributes"},
     {

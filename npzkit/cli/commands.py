@@ -15,6 +15,7 @@ import click
 
 import npzkit
 from npzkit.cli.output import in_a_line, report_error
+from npzkit.cli.wording import at_prompt
 
 __all__ = ["Commands", "npzkit_command", "run"]
 
@@ -131,7 +132,7 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
-    click.echo(f"npzkit: warning: {in_a_line(str(message))}", err=True)
+    click.echo(f"npzkit: warning: {in_a_line(at_prompt(str(message)))}", err=True)
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from npzkit.cli.output import (
     report_error,
 )
 from npzkit.cli.parts import blocks
+from npzkit.cli.wording import at_prompt
 
 __all__ = ["diff"]
 
@@ -137,7 +138,8 @@ def diff(
 def _problem_text(problem: _Problem) -> str:
     name = "the standard input" if problem.path == "-" else problem.path
     where = "" if problem.where is None else f" (at byte {problem.where})"
-    return f"{printable(name)}: key {problem.key!r} cannot be compared: {problem.what}{where}"
+    what = at_prompt(problem.what)
+    return f"{printable(name)}: key {problem.key!r} cannot be compared: {what}{where}"
 
 
 def _summary(comparison: _Comparison, rows: list[_Difference]) -> str:

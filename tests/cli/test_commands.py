@@ -97,7 +97,7 @@ def test_verify_tells_and_exits_by_what_it_found(fixtures, tmp_path):
     (tmp_path / "bad.npz").write_bytes(b"<html>")
     bad = run("verify", str(tmp_path / "bad.npz"), "--json")
     assert bad.returncode == 1
-    assert json.loads(bad.stdout)["ok"] is False
+    assert json.loads(bad.stdout)[0]["ok"] is False
     missing = run("verify", str(tmp_path / "no.npz"))
     assert missing.returncode == 2
     assert missing.stderr.count("\n") == 1
@@ -114,7 +114,7 @@ def test_repair_and_repack(tmp_path):
     path.write_bytes(whole[:12_000])
     found = run("repair", str(path), "-o", str(tmp_path / "b.npz"), "--partial", "--json")
     assert found.returncode == 1
-    assert json.loads(found.stdout)["kept"] == ["x", "y"]
+    assert json.loads(found.stdout)[0]["kept"] == ["x", "y"]
     assert "->" in run("repack", str(tmp_path / "b.npz"), "-c", "deflated").stdout
     with npzkit.open(tmp_path / "b.npz") as npz:
         assert npz.info("x").method == "deflated"

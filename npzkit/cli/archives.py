@@ -17,7 +17,6 @@ from npzkit.cli.output import (
     Telling,
     error_text,
     format_count,
-    in_a_line,
     print_json,
     printable,
     progress,
@@ -247,8 +246,9 @@ def _outcome(
         if click.get_current_context().obj or isinstance(error, BrokenPipeError):
             raise
         text, code = error_text(error)
-    if archive.path not in text and printable(archive.path) not in text:
+        is_named = getattr(error, "path", None) is not None or printable(archive.path) in text
+    if not is_named:
         text = f"{shown_path(archive.path)}: {text}"
     tell.hide()
-    click.echo(f"npzkit: {in_a_line(text)}", err=True)
+    click.echo(f"npzkit: {text}", err=True)
     return Outcome({"path": archive.path, "ok": False, "error": text}, "", "failed", code)

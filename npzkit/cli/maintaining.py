@@ -61,9 +61,10 @@ def verify(
     Example: npzkit verify model.npz
     """
     archives = find_archives(files, recursive=recursive)
+    for archive in archives:
+        _check_no_key(archive, files)
 
     def work(archive: Archive, report: Report) -> Outcome:
-        _check_no_key(archive, files)
         with seekable_input(archive.path) as source:
             found = npzkit.verify(source, keys or None, report)
         return _verified(archive, found, quiet=quiet, verbose=verbose)
@@ -211,11 +212,13 @@ def _cut(archive: Archive, report: Report, *, quiet: bool) -> Outcome:
     repaired = npzkit.repair(archive.path)
     verified = npzkit.verify(archive.path, progress=report)
     found = _verified(archive, verified, quiet=quiet)
-    lines = [] if quiet else [_repair_text(repaired)]
+    path = shown_path(archive.path)
+    # The first line counts the members, as the verdict does.
+    done = _repair_text(repaired).splitlines()[1:] or ["there is no unfinished append to cut off"]
+    lines = [] if quiet else [f"{path}: {line}" for line in done]
     if found.text:
         lines.append(found.text)
     if found.code:
-        path = shown_path(archive.path)
         lines.append(
             f"{path}: the damage was not repaired. To save what is sound: "
             f"npzkit repair {path} -o OTHER"

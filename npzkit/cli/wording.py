@@ -39,7 +39,7 @@ _WORDS = (
 """What Python has, and what a command has for the same."""
 
 _PYTHON = re.compile(
-    r"\w=[^=\s]|\w\(|\b(?:npzkit|npz|np|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
+    r"\b[a-z_]+=[^=\s]|\w\(|\b(?:npzkit|npz|np|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
 """What shows that Python is meant."""

@@ -179,8 +179,11 @@ def test_repair_without_output_checks_the_file(cli, folder):
     """A torn end is cut off; damage that remains is reported, and exits with 1."""
     found = cli("repair", "torn.npz")
     assert (found.code, found.err) == (0, "")
-    assert "13 bytes" in found.out
-    assert "torn.npz: sound" in found.out
+    assert found.out.splitlines() == [
+        "torn.npz: 13 bytes of an unfinished append left out",
+        "torn.npz: sound, 2 members",
+    ]
+    assert "no unfinished append" in cli("repair", "good.npz").out
     before = (folder / "bad.npz").read_bytes()
     found = cli("repair", "bad.npz")
     assert found.code == 1

@@ -22,11 +22,11 @@ from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import thread_count
 from npzkit.path_sink import PathSink, open_sink
-from npzkit.progress import Meter, Report
+from npzkit.progress import Advance, Meter, Report
 from npzkit.reader import MemberReader
 from npzkit.rows import RowsLeft, find_rows, is_seen_cut
 from npzkit.source import Source, open_source
-from npzkit.verifying import has_wrong_index, member_error
+from npzkit.verifying import has_wrong_index, member_error, read_size
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, has_control
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
@@ -455,21 +455,21 @@ class _Salvage:
 
     def _sort(self, entry: Entry) -> bool:
         """Keep a sound member; say what is wrong with another one."""
-        sizes = entry.compressed_size, entry.uncompressed_size
-        part = self._meter.part(*sizes, start=entry.header_offset)
+        work = read_size(self._source, entry)
+        part = self._meter.part(entry.compressed_size, work, start=entry.header_offset)
         error = member_error(self._reader, entry, self._threads, part.add)
         if error is not None:
             self._lose(entry, error)
         elif has_control(entry.name):
             self._lose(entry, "whole, but no reader takes its name: it holds a control character")
         else:
-            self._keep(entry)
+            self._keep(entry, part.add)
         return error is None
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
         """Keep a sound member, and its attributes where they are sound."""
         entry = self._with_sound_attributes(entry)
-        if has_wrong_index(self._source, entry, self._threads):
+        if has_wrong_index(self._source, entry, self._threads, advance):
             self._lose(
                 entry, "its seek index leads to other data, and is left out: its data is kept"
             )

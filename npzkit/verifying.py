@@ -42,6 +42,7 @@ __all__ = [
     "check_wanted",
     "has_wrong_index",
     "member_error",
+    "read_size",
     "verify",
     "verify_source",
 ]
@@ -343,8 +344,7 @@ def _member_findings(
 ) -> list[Finding]:
     """Look at one member: the first error, and all else."""
     rows: list[Finding] = []
-    read_count = 2 if _is_read_twice(reader.source, entry) else 1
-    part = meter.part(entry.uncompressed_size, read_count * entry.uncompressed_size)
+    part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
     try:
         rows.extend(_header_findings(reader, key, entry))
     except NpzkitError as error:
@@ -365,14 +365,18 @@ def _member_findings(
     return rows
 
 
-def _is_read_twice(source: Source, entry: Entry) -> bool:
-    """Whether a large member has a seek index, by which it is read once more."""
-    if entry.method != DEFLATED or entry.uncompressed_size < _PEEK_SIZE:
-        return False
+def read_size(source: Source, entry: Entry) -> int:
+    """Return the uncompressed bytes that checking a member reads: twice, if it has a seek index.
+
+    That of a small member is not looked for.
+    """
+    size = entry.uncompressed_size
+    if entry.method != DEFLATED or size < _PEEK_SIZE:
+        return size
     try:
-        return find_index(source, entry, data_offset(source, entry)) is not None
+        return size if find_index(source, entry, data_offset(source, entry)) is None else 2 * size
     except NpzkitError:
-        return False
+        return size
 
 
 def member_error(
@@ -473,8 +477,10 @@ def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int
     return crc, size
 
 
-def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:
+def has_wrong_index(
+    source: Source, entry: Entry, threads: int, advance: Advance | None = None
+) -> bool:
     """Whether a sound member's seek index leads to other data than its own."""
     start = data_offset(source, entry)
     index = find_index(source, entry, start)
-    return index is not None and not _is_right(source, entry, start, index, threads)
+    return index is not None and not _is_right(source, entry, start, index, threads, advance)

@@ -96,12 +96,15 @@ def folder_options(command: Any) -> Any:
     )(command)
 
 
-def find_archives(given: Sequence[str], *, recursive: bool) -> list[Archive]:
+def find_archives(
+    given: Sequence[str], *, recursive: bool, output: str | None = None
+) -> list[Archive]:
     """Return the archives that are named, and those in the folders that are named.
 
     A file that is named is taken whatever its name is. Of a folder those that
     end in .npz are taken, in the order of their names, each file once. Links to
-    files are followed, and links to folders are not.
+    files are followed, and links to folders are not. A folder of `output` is
+    left out: what was written there before is not read.
 
     Raises
     ------
@@ -118,7 +121,7 @@ def find_archives(given: Sequence[str], *, recursive: bool) -> list[Archive]:
         if not recursive:
             raise Refusal(f"{path!r} is a folder. Pass -r to take the archives in it.")
         count = len(found)
-        inside = list(_in_folder(path))
+        inside = list(_in_folder(path, output))
         for archive in inside:
             real = os.path.realpath(archive.path)
             if archive.error is not None or real not in seen:
@@ -129,10 +132,13 @@ def find_archives(given: Sequence[str], *, recursive: bool) -> list[Archive]:
     return found
 
 
-def _in_folder(folder: str) -> Iterator[Archive]:
+def _in_folder(folder: str, output: str | None) -> Iterator[Archive]:
     failed: list[OSError] = []
+    left_out = None if output is None else os.path.realpath(output)
     for place, inner, names in os.walk(folder, onerror=failed.append):
-        inner.sort()
+        inner[:] = sorted(
+            name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
+        )
         for name in sorted(names):
             path = os.path.join(place, name)
             if name.lower().endswith(SUFFIX) and os.path.isfile(path):

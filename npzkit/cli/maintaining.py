@@ -168,7 +168,7 @@ def repair(
     for name, value in (("--partial", partial), ("--uncommitted", uncommitted)):
         if value and not in_place and output is None:
             raise click.UsageError(f"{name} needs --output or --in-place.")
-    archives = find_archives(files, recursive=recursive)
+    archives = find_archives(files, recursive=recursive, output=output)
     outputs = Outputs(archives, output, force=force)
 
     def save(archive: Archive, target: str, report: Report) -> Outcome:
@@ -266,7 +266,7 @@ def repack(
 
     Example: npzkit repack model.npz
     """
-    archives = find_archives(files, recursive=recursive)
+    archives = find_archives(files, recursive=recursive, output=output)
     outputs = Outputs(archives, output, force=force)
 
     def work(archive: Archive, report: Report) -> Outcome:

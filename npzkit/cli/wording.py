@@ -17,6 +17,7 @@ _WORDS = (
     (r"npzkit\.repair\([^()]*\), at a prompt npzkit repair FILE -o OTHER",
      "npzkit repair FILE -o OTHER"),
     (r"partial=True \(--partial\)", "--partial"),
+    (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
     (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
     (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),

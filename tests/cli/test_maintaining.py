@@ -224,6 +224,16 @@ def test_copies_go_into_a_folder(cli, folder, command):
 
 
 @pytest.mark.parametrize("command", ["repair", "repack"])
+def test_an_output_folder_is_no_input(cli, folder, command):
+    """Copies that lie in the folder that is searched are not copied the next time."""
+    (folder / "bad.npz").unlink()
+    (folder / "torn.npz").unlink()
+    for _ in range(2):
+        assert len(cli(command, "-r", ".", "-o", "out", "--force", "--json").json()) == 2
+    assert sorted(os.listdir("out")) == ["deep", "good.npz"]
+
+
+@pytest.mark.parametrize("command", ["repair", "repack"])
 def test_outputs_that_would_be_one_file(cli, folder, command):
     """Two copies of one name are refused before any is written, and so is a file as their folder."""
     found = cli(command, "good.npz", "deep/er/good.npz", "-o", "out")

@@ -183,6 +183,8 @@ def repair(
     Returns
     -------
     RepairReport
+        Without `output` it says nothing about the arrays, which are not read:
+        `npzkit.verify` checks them.
 
     Raises
     ------

@@ -21,8 +21,9 @@ from npzkit.cli.output import (
     printable,
     progress,
 )
-from npzkit.cli.targets import Refusal, check_absent, check_file_names
+from npzkit.cli.targets import Refusal, check_absent
 from npzkit.errors import NpzkitError
+from npzkit.keys import find_collisions
 from npzkit.progress import Meter, Report
 
 __all__ = [
@@ -157,9 +158,7 @@ class Outputs:
     Raises
     ------
     Refusal
-        Several archives would go into one file.
-    UnsafeNameError
-        Two copies would be one file.
+        Several archives, or two copies, would be one file.
     """
 
     def __init__(self, archives: Sequence[Archive], output: str | None, *, force: bool) -> None:
@@ -172,7 +171,10 @@ class Outputs:
             return
         if os.path.lexists(str(output)) and not os.path.isdir(str(output)):
             raise Refusal(f"{output!r} is a file. Several archives need a folder as --output.")
-        check_file_names(archive.name.replace(os.sep, "/") for archive in archives)
+        for name, _ in find_collisions(archive.name.replace(os.sep, "/") for archive in archives):
+            raise Refusal(
+                f"two of the files would be {name!r} in {output!r}. Copy them into several folders."
+            )
 
     def path_for(self, archive: Archive) -> str | None:
         """Return the path for a copy, its folder made.

@@ -280,7 +280,7 @@ def repack(
         except ValueError as error:
             if isinstance(error, npzkit.NpzkitError):
                 raise
-            raise click.UsageError(f"{error}.") from error
+            raise click.UsageError(f"{at_prompt(str(error))}.") from error
         after = os.path.getsize(target)
         document = {"path": archive.path, "ok": True, "output": target,
                     "size_before": before, "size": after}  # fmt: skip

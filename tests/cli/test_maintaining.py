@@ -237,7 +237,7 @@ def test_an_output_folder_is_no_input(cli, folder, command):
 def test_outputs_that_would_be_one_file(cli, folder, command):
     """Two copies of one name are refused before any is written, and so is a file as their folder."""
     found = cli(command, "good.npz", "deep/er/good.npz", "-o", "out")
-    assert (found.code, found.err.count("\n"), os.path.exists("out")) == (1, 1, False)
+    assert (found.code, found.err.count("\n"), os.path.exists("out")) == (2, 1, False)
     before = (folder / "bad.npz").read_bytes()
     found = cli(command, "good.npz", "torn.npz", "-o", "bad.npz", "--force")
     assert (found.code, found.err.count("\n")) == (2, 1)
@@ -293,5 +293,6 @@ def test_quiet_and_json_for_many_files(cli, folder, command):
 
 def test_a_wrong_argument_is_said_once(cli, folder):
     """What is wrong with an option is no fault of a file: nothing is begun."""
-    found = cli("repack", "good.npz", "torn.npz", "--align", "3")
-    assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
+    for options in (["--align", "3"], ["--level", "10"]):
+        found = cli("repack", "good.npz", "deep/er/good.npz", *options)
+        assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)

@@ -178,7 +178,7 @@ def repair(
         Seconds to wait where another writer has the file.
     progress : callable, optional
         Called with the bytes done and those there are: twice the file's size,
-        which is checked first and copied then. Only where there is an `output`.
+        which is checked first and copied then. Not called where no array is read.
 
     Returns
     -------

@@ -155,9 +155,9 @@ def repair(
 ) -> None:
     """Save what is sound of damaged FILEs.
 
-    Without --output and --in-place only what an interrupted append left behind
-    is cut off; then FILE is checked. Exits with 1 if something was lost or is
-    still damaged.
+    Without --output and --in-place only the end of FILE is repaired: an
+    unfinished append is cut off, and a damaged directory is written again. Then
+    FILE is checked. Exits with 1 if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
@@ -206,19 +206,22 @@ def _repair_text(report: npzkit.RepairReport) -> str:
 
 
 def _cut(archive: Archive, report: Report, *, quiet: bool) -> Outcome:
-    """Cut off a torn end, and say whether the rest is sound."""
+    """Repair the end of an archive, and say whether the rest is sound."""
+    size = os.path.getsize(archive.path)
     repaired = npzkit.repair(archive.path)
+    is_changed = os.path.getsize(archive.path) != size
     verified = npzkit.verify(archive.path, progress=report)
     found = _verified(archive, verified, quiet=quiet)
     path = shown_path(archive.path)
     # The first line counts the members, as the verdict does.
-    done = _repair_text(repaired).splitlines()[1:] or ["there is no unfinished append to cut off"]
+    done = _repair_text(repaired).splitlines()[1:]
+    done = done or ["its directory was written again" if is_changed else "its end is complete"]
     lines = [] if quiet else [f"{path}: {line}" for line in done]
     if found.text:
         lines.append(found.text)
     if found.code:
         lines.append(
-            f"{path}: the damage was not repaired. To save what is sound: "
+            f"{path}: this damage was not repaired. To save what is sound: "
             f"npzkit repair {path} -o OTHER"
         )
     document = {**repaired.as_dict(), **found.document}

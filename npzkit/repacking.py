@@ -1,4 +1,4 @@
-"""Writing an archive anew: aligned, seekable, without dead space.
+"""Rewriting an archive: aligned, seekable, without dead space.
 
 Owns what becomes of each member: its bytes are copied as they are
 (`npzkit.copying`), unless its method is to change or it is to get the seek
@@ -56,7 +56,7 @@ def repack(
     lock_timeout: float | None = None,
     progress: Report | None = None,
 ) -> None:
-    """Write an archive anew: stored arrays aligned, deflated ones seekable.
+    """Rewrite an archive: stored arrays aligned, deflated ones seekable.
 
     What any program wrote can be mapped and sliced afterwards. Members that
     need no change are copied as they are, without inflating them; keys, their
@@ -73,11 +73,11 @@ def repack(
     align : int, default 64
         A power of two up to 32768: where arrays that are stored begin.
     level : int, optional
-        0 to 9, for what is deflated anew.
+        0 to 9, for members that are deflated again.
     chunk_size : int, default 262_144
-        As in `NpzWriter`, for what is deflated anew.
+        As in `NpzWriter`, for members that are deflated again.
     seekable : bool, default True
-        Deflate members of more than one chunk anew where they have no seek
+        Deflate members of more than one chunk again if they have no seek
         index. False copies them as they are.
     threads : int, optional
         None takes the processors there are.
@@ -92,7 +92,7 @@ def repack(
     Raises
     ------
     NpzkitError
-        The archive is damaged, or a member that is stored or deflated anew;
+        The archive is damaged, or a member that is stored or deflated again;
         `dst` stays as it was.
     UnsupportedError
         A member is encrypted, or in a method that is missing here.
@@ -142,7 +142,7 @@ def repack(
 
 
 def repack_dead(sink: Sink, *, durable: bool) -> None:
-    """Write the archive that was committed to `sink` anew, if that is worth it.
+    """Rewrite the archive that was committed to `sink`, if that is worth it.
 
     That is where more than half of it is dead, or 7-Zip would show what was
     there before its first member was removed. Every member is copied as it is.
@@ -253,7 +253,7 @@ def _write(
 
 
 class _Rewriting(NamedTuple):
-    """How members are written anew.
+    """How members are rewritten.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ class _Rewriting(NamedTuple):
     method : int or None
         None to keep each member's.
     coding : Coding
-        For what is deflated or stored anew, but for the method.
+        For members that are deflated or stored again, except for the method.
     alignment : int
     """
 

@@ -1,7 +1,7 @@
-"""Holding an archive against every rule it must keep, and saying what breaks one.
+"""Checking an archive against every rule it must keep, and reporting what breaks one.
 
 Owns what is looked at, how much it matters, and the report. What a rule is
-belongs to whoever reads the archive: `npzkit.zip` and `npzkit.reader` raise,
+belongs to the modules that read archives: `npzkit.zip` and `npzkit.reader` raise,
 and here it becomes a row. Nothing is unpickled, and of no array more than some
 megabytes are held.
 """
@@ -166,7 +166,7 @@ def verify(
     threads: int | None = None,
     limits: Limits | None = None,
 ) -> VerifyReport:
-    """Hold an archive against every rule, without stopping at the first fault.
+    """Check an archive against every rule, without stopping at the first fault.
 
     What is looked at: the end records and the directory; that members do not
     overlap, and what lies between them; each local header against its entry;
@@ -185,7 +185,7 @@ def verify(
     threads : int, optional
         None takes the processors there are.
     limits : Limits, optional
-        What a reader will hold the archive against.
+        What a reader will check the archive against.
 
     Returns
     -------
@@ -250,7 +250,7 @@ def verify_source(
     progress: Report | None,
     threads: int,
 ) -> VerifyReport:
-    """Hold the members of an open archive against every rule; see `verify`."""
+    """Check the members of an open archive against every rule; see `verify`."""
     path = None if source.name == UNNAMED else source.name
     listed = dict(zip(keys_of(directory.entries.keys()), directory.entries.values(), strict=True))
     wanted: Mapping[str, Entry] = listed

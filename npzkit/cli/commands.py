@@ -69,7 +69,7 @@ class Commands(click.Group):
 )
 @click.version_option(npzkit.__version__, prog_name="npzkit")
 def npzkit_command() -> None:
-    """Look into .npz archives, compare and check them, mend them and write them anew.
+    """Look into .npz archives, compare, check, repair and rewrite them.
 
     Every command has --help with an example. --debug, anywhere, shows where an
     error came from.

@@ -1,4 +1,4 @@
-"""What the reading commands share: an archive that is opened, and what is told of a member.
+"""What the reading commands share: opening an archive, and showing what is known of a member.
 
 Knows where FILE may come from, and how a key of it is completed at a prompt.
 """

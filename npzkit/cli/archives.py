@@ -121,14 +121,13 @@ def find_archives(
             continue
         if not recursive:
             raise Refusal(f"{path!r} is a folder. Pass -r to take the archives in it.")
-        count = len(found)
         inside = list(_in_folder(path, output))
         for archive in inside:
             real = os.path.realpath(archive.path)
             if archive.error is not None or real not in seen:
                 found.append(archive)
                 seen.add(real)
-        if not inside and count == len(found):
+        if not inside:
             raise Refusal(f"{path!r} holds no archive: no file in it ends in {SUFFIX}.")
     return found
 

@@ -6,7 +6,9 @@ command goes on past a file that fails. Knows nothing of what is done with each.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -242,13 +244,28 @@ def _share(meter: Meter, start: int, size: int) -> Report:
     return tell
 
 
+@contextlib.contextmanager
+def _naming_in_warnings(archive: Archive, tell: Telling) -> Iterator[None]:
+    """Begin each warning with the file that it is about."""
+    with warnings.catch_warnings():
+        show: Any = warnings.showwarning
+
+        def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
+            tell.hide()
+            show(f"{shown_path(archive.path)}: {message}", *args, **options)
+
+        warnings.showwarning = show_named
+        yield
+
+
 def _outcome(
     archive: Archive, work: Callable[[Archive, Report], Outcome], report: Report, tell: Telling
 ) -> Outcome:
     try:
         if archive.error is not None:
             raise archive.error
-        return work(archive, report)
+        with _naming_in_warnings(archive, tell):
+            return work(archive, report)
     except (NpzkitError, OSError, Refusal) as error:
         if click.get_current_context().obj or isinstance(error, BrokenPipeError):
             raise

@@ -285,6 +285,14 @@ def test_many_files_are_repacked_in_place(cli, folder):
             assert npz.info("x").method == "deflated"
 
 
+@pytest.mark.filterwarnings("default")
+def test_warnings_name_their_file(cli, folder):
+    """Among many files a warning says which one it is about."""
+    found = cli("repack", "good.npz", "torn.npz", "-o", "out")
+    assert (found.code, found.err.count("\n")) == (0, 1)
+    assert found.err.startswith("npzkit: warning: torn.npz: 13 bytes")
+
+
 @pytest.mark.parametrize("command", ["repair", "repack"])
 def test_quiet_and_json_for_many_files(cli, folder, command):
     """--quiet says nothing of files without a problem; --json has an object per file."""

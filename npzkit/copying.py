@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from npzkit.codecs import STORED, crc32
 from npzkit.errors import NpyFormatError
 from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
+from npzkit.progress import Advance
 from npzkit.source import Source
 from npzkit.zip.entries import Entry
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
@@ -35,6 +36,7 @@ def copy_member(
     alignment: int = ALIGNMENT,
     verify: bool = True,
     indexed: bool = True,
+    advance: Advance | None = None,
 ) -> None:
     """Write a member anew, its compressed bytes as they are.
 
@@ -53,6 +55,8 @@ def copy_member(
         Compare the CRC-32 of what is stored.
     indexed : bool, default True
         Keep its seek index.
+    advance : callable, optional
+        Called with each number of compressed bytes that were read.
 
     Raises
     ------
@@ -69,7 +73,7 @@ def copy_member(
         lead = lead_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))
     target = entry if renamed is None else renamed
     writer.copy_member(
-        target, _pieces(source, start, entry, verify=verify), index,
+        target, _pieces(source, start, entry, verify=verify, advance=advance), index,
         extra=foreign_extra(target.extra), alignment=alignment, lead_size=lead,
     )  # fmt: skip
 
@@ -98,7 +102,9 @@ def lead_size(prefix: bytes) -> int:
         return 0
 
 
-def _pieces(source: Source, start: int, entry: Entry, *, verify: bool) -> Iterator[bytes]:
+def _pieces(
+    source: Source, start: int, entry: Entry, *, verify: bool, advance: Advance | None
+) -> Iterator[bytes]:
     """Read a member's bytes as they are; of stored ones the CRC is compared."""
     size, crc = entry.compressed_size, 0
     is_checked = verify and entry.method == STORED
@@ -107,5 +113,7 @@ def _pieces(source: Source, start: int, entry: Entry, *, verify: bool) -> Iterat
         if is_checked:
             crc = crc32(piece, crc)
         yield piece
+        if advance is not None:
+            advance(len(piece))
     if is_checked:
         check_crc32(crc, entry, start)

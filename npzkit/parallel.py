@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from npzkit.codecs import crc32, crc32_combine
+from npzkit.progress import Advance
 from npzkit.source import Source
 
 __all__ = ["BLOCK_SIZE", "Pipeline", "crc32_at", "read_blocks", "run", "thread_count"]
@@ -30,6 +31,8 @@ _PENDING_TASKS = 2
 """Tasks for each thread that may be under way or waiting for their turn."""
 _PENDING_RESULTS = 128
 """Results of short tasks that may wait behind them."""
+_WAITING_SECONDS = 0.05
+"""Between two calls of a pipeline's `while_waiting`."""
 
 
 def thread_count(threads: int | None) -> int:
@@ -103,10 +106,13 @@ class Pipeline:
     ----------
     threads : int
         With one, each task runs when it is submitted.
+    while_waiting : callable, optional
+        Called every now and then while a task is waited for.
     """
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
         self._threads = threads
+        self._while_waiting = while_waiting
         self._executor: Any = None
         self._pending: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
 
@@ -119,7 +125,7 @@ class Pipeline:
             from concurrent.futures import ThreadPoolExecutor
 
             self._executor = ThreadPoolExecutor(self._threads, "npzkit")
-        self._pending.append((self._executor.submit(task).result, then))
+        self._pending.append((partial(self._result, self._executor.submit(task)), then))
         while len(self._pending) > _PENDING_TASKS * self._threads:
             self._hand_on()
 
@@ -137,6 +143,16 @@ class Pipeline:
         """Hand on all results that are still under way."""
         while self._pending:
             self._hand_on()
+
+    def _result(self, future: Any) -> Any:
+        """Wait for a task."""
+        if self._while_waiting is not None:
+            from concurrent.futures import wait
+
+            while not future.done():
+                wait([future], _WAITING_SECONDS)
+                self._while_waiting()
+        return future.result()
 
     def _hand_on(self) -> None:
         result, then = self._pending.popleft()
@@ -167,8 +183,13 @@ class Readable(Protocol):
     def readinto_at(self, offset: int, view: memoryview, /) -> None: ...
 
 
-def crc32_at(file: Readable, offset: int, size: int, threads: int) -> int:
-    """Return the CRC-32 of a stretch of a file, read in bounded memory."""
+def crc32_at(
+    file: Readable, offset: int, size: int, threads: int, advance: Advance | None = None
+) -> int:
+    """Return the CRC-32 of a stretch of a file, read in bounded memory.
+
+    `advance` is called with each number of bytes read, from several threads.
+    """
 
     def read(start: int) -> tuple[int, int]:
         end = min(start + BLOCK_SIZE, offset + size)
@@ -178,6 +199,8 @@ def crc32_at(file: Readable, offset: int, size: int, threads: int) -> int:
             step = buffer[: end - position]
             file.readinto_at(position, step)
             crc = crc32(step, crc)
+            if advance is not None:
+                advance(len(step))
         return crc, end - start
 
     crc = 0

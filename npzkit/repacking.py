@@ -1,4 +1,4 @@
-"""Writing an archive anew: aligned, seekable, without dead space.
+"""Rewriting an archive: aligned, seekable, without dead space.
 
 Owns what becomes of each member: its bytes are copied as they are
 (`npzkit.copying`), unless its method is to change or it is to get the seek
@@ -22,6 +22,7 @@ from npzkit.limits import Limits
 from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.parallel import Pipeline, thread_count
 from npzkit.path_sink import PathSink, open_sink
+from npzkit.progress import Meter, Report
 from npzkit.sink import Sink, WrittenSource
 from npzkit.source import Source, open_source
 from npzkit.zip.directory import read_directory
@@ -40,8 +41,6 @@ __all__ = ["repack", "repack_dead"]
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, which takes no more than 64 KiB."""
 
-Progress = Callable[[int, int], object]
-
 
 def repack(
     src: Any,
@@ -55,9 +54,9 @@ def repack(
     threads: int | None = None,
     durable: bool = False,
     lock_timeout: float | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> None:
-    """Write an archive anew: stored arrays aligned, deflated ones seekable.
+    """Rewrite an archive: stored arrays aligned, deflated ones seekable.
 
     What any program wrote can be mapped and sliced afterwards. Members that
     need no change are copied as they are, without inflating them; keys, their
@@ -74,11 +73,11 @@ def repack(
     align : int, default 64
         A power of two up to 32768: where arrays that are stored begin.
     level : int, optional
-        0 to 9, for what is deflated anew.
+        0 to 9, for members that are deflated again.
     chunk_size : int, default 262_144
-        As in `NpzWriter`, for what is deflated anew.
+        As in `NpzWriter`, for members that are deflated again.
     seekable : bool, default True
-        Deflate members of more than one chunk anew where they have no seek
+        Deflate members of more than one chunk again if they have no seek
         index. False copies them as they are.
     threads : int, optional
         None takes the processors there are.
@@ -87,13 +86,13 @@ def repack(
     lock_timeout : float, optional
         Seconds to wait where another writer has the file that is replaced.
     progress : callable, optional
-        Called with the uncompressed bytes done and those there are, after
-        each member.
+        Called with the uncompressed bytes done and those there are: every few
+        megabytes, and at the end.
 
     Raises
     ------
     NpzkitError
-        The archive is damaged, or a member that is stored or deflated anew;
+        The archive is damaged, or a member that is stored or deflated again;
         `dst` stays as it was.
     UnsupportedError
         A member is encrypted, or in a method that is missing here.
@@ -143,7 +142,7 @@ def repack(
 
 
 def repack_dead(sink: Sink, *, durable: bool) -> None:
-    """Write the archive that was committed to `sink` anew, if that is worth it.
+    """Rewrite the archive that was committed to `sink`, if that is worth it.
 
     That is where more than half of it is dead, or 7-Zip would show what was
     there before its first member was removed. Every member is copied as it is.
@@ -175,7 +174,7 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         )
 
 
-def _copy(source: Source, entry: Entry, writer: ZipWriter) -> None:
+def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
     """Copy a member as it is, damaged or not: this is not the time to find out."""
     copy_member(source, entry, writer, verify=False)
 
@@ -220,23 +219,24 @@ def _is_same_file(source: Source, dst: Any) -> bool:
 def _write(
     source: Source,
     sink: Sink,
-    write_member: Callable[[Source, Entry, ZipWriter], None],
-    progress: Progress | None = None,
+    write_member: Callable[[Source, Entry, ZipWriter, Meter], None],
+    progress: Report | None = None,
 ) -> None:
     """Write all members, in their order, and put the new archive in its place."""
     try:
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
         entries = list(directory.entries.values())
         total, done = sum(entry.uncompressed_size for entry in entries), 0
+        meter = Meter(progress, total)
         writer = ZipWriter(sink)
         for entry in entries:
             try:
-                write_member(source, entry, writer)
+                write_member(source, entry, writer, meter)
             except NpzkitError as error:
                 raise error.locate(key=entry.name.removesuffix(SUFFIX)) from error.__cause__
             done += entry.uncompressed_size
-            if progress is not None:
-                progress(done, total)
+            meter.reach(done)
+        meter.finish()
         # Windows does not replace a file that is open.
         source.close()
         writer.commit(directory.comment)
@@ -253,7 +253,7 @@ def _write(
 
 
 class _Rewriting(NamedTuple):
-    """How members are written anew.
+    """How members are rewritten.
 
     Attributes
     ----------
@@ -261,7 +261,7 @@ class _Rewriting(NamedTuple):
     method : int or None
         None to keep each member's.
     coding : Coding
-        For what is deflated or stored anew, but for the method.
+        For members that are deflated or stored again, except for the method.
     alignment : int
     """
 
@@ -270,15 +270,17 @@ class _Rewriting(NamedTuple):
     coding: Coding
     alignment: int
 
-    def write(self, source: Source, entry: Entry, writer: ZipWriter) -> None:
+    def write(self, source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
         """Write one member: as it is, where its bytes can stay."""
         check_entry(entry)
         start = data_offset(source, entry)
         method = entry.method if self.method is None else self.method
         if method == entry.method and not self._lacks_index(source, entry, start):
-            copy_member(source, entry, writer, alignment=self.alignment)
+            part = meter.part(entry.uncompressed_size, entry.compressed_size)
+            copy_member(source, entry, writer, alignment=self.alignment, advance=part.add)
         else:
-            self._recode(source, entry, start, writer, self.coding._replace(method=method))
+            coding = self.coding._replace(method=method)
+            self._recode(source, entry, start, writer, coding, meter)
 
     def _lacks_index(self, source: Source, entry: Entry, start: int) -> bool:
         return (
@@ -289,7 +291,13 @@ class _Rewriting(NamedTuple):
         )
 
     def _recode(
-        self, source: Source, entry: Entry, start: int, writer: ZipWriter, coding: Coding
+        self,
+        source: Source,
+        entry: Entry,
+        start: int,
+        writer: ZipWriter,
+        coding: Coding,
+        meter: Meter,
     ) -> None:
         """Write a member's uncompressed bytes in another way; its CRC is compared."""
         name_size = len(entry.name.encode())
@@ -309,6 +317,7 @@ class _Rewriting(NamedTuple):
         )  # fmt: skip
         while data:
             written.write(memoryview(data))
+            meter.add(len(data))
             data = stream.read_up_to(PIECE_SIZE)
         stream.finish()
         written.finish()

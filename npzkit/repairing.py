@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from npzkit.copying import copy_member
@@ -22,11 +22,12 @@ from npzkit.locking import FileLock, check_timeout, lock_path
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import thread_count
 from npzkit.path_sink import PathSink, open_sink
+from npzkit.progress import Advance, Meter, Report
 from npzkit.reader import MemberReader
 from npzkit.rows import RowsLeft, find_rows, is_seen_cut
 from npzkit.sealing import complete_flushes
 from npzkit.source import Source, open_source
-from npzkit.verifying import has_wrong_index, member_error
+from npzkit.verifying import has_wrong_index, member_error, read_size
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.editing import record_of
 from npzkit.zip.entries import Entry, has_control, parse_entries
@@ -151,7 +152,7 @@ def repair(
     limits: Limits | None = None,
     threads: int | None = None,
     lock_timeout: float | None = None,
-    progress: Callable[[int, int], object] | None = None,
+    progress: Report | None = None,
 ) -> RepairReport:
     """Make a damaged archive whole, as far as its data allows.
 
@@ -187,11 +188,14 @@ def repair(
     lock_timeout : float, optional
         Seconds to wait where another writer has the file.
     progress : callable, optional
-        Called with the bytes of the file that were looked at, and its size.
+        Called with the bytes done and those there are: twice the file's size,
+        which is checked first and copied then. Not called where no array is read.
 
     Returns
     -------
     RepairReport
+        Without `output` it says nothing about the arrays, which are not read:
+        `npzkit.verify` checks them.
 
     Raises
     ------
@@ -249,7 +253,7 @@ def _repair_end(
     lock: FileLock,
     limits: Limits,
     threads: int,
-    progress: Callable[[int, int], object] | None,
+    progress: Report | None,
 ) -> RepairReport:
     """Cut off an unfinished append, or write a damaged commit's directory again."""
     try:
@@ -296,7 +300,7 @@ class _Salvage:
         source: Source,
         limits: Limits,
         threads: int,
-        progress: Callable[[int, int], object] | None,
+        progress: Report | None,
         *,
         partial: bool,
         uncommitted: bool,
@@ -304,7 +308,8 @@ class _Salvage:
         self._source = source = CorrectedSource(source)
         self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         self._threads = threads
-        self._progress = progress
+        # The file is checked first, and copied then.
+        self._meter = Meter(progress, 2 * source.size)
         self._partial, self._uncommitted = partial, uncommitted
         self._sound: dict[str, Entry | RowsLeft] = {}
         self._lost: list[tuple[str, str, int]] = []
@@ -314,7 +319,6 @@ class _Salvage:
         self._claimed: set[str] = set()
         # Where members lie whose seek index leads elsewhere.
         self._misled: set[int] = set()
-        self._told = -1
 
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find what there is, and write it."""
@@ -331,12 +335,7 @@ class _Salvage:
                 self._look_behind(directory.end_offset, keep=self._uncommitted)
             self._check_any()
             writer = ZipWriter(sink)
-            for found in self._sound.values():
-                if isinstance(found, RowsLeft):
-                    found.write(self._source, writer)
-                else:
-                    indexed = found.header_offset not in self._misled
-                    copy_member(self._source, found, writer, indexed=indexed)
+            self._copy(writer)
             self._source.close()
             writer.commit(comment)
         except BaseException:
@@ -371,7 +370,21 @@ class _Salvage:
             sink.abort()
             raise
         sink.close()
+        self._meter.finish()
         return self._report(list(listed), path, 0, newest)
+
+    def _copy(self, writer: ZipWriter) -> None:
+        """Write what is sound."""
+        done = self._source.size
+        for found in self._sound.values():
+            if isinstance(found, RowsLeft):
+                found.write(self._source, writer)
+            else:
+                indexed = found.header_offset not in self._misled
+                part = self._meter.part(found.compressed_size, start=done)
+                copy_member(self._source, found, writer, indexed=indexed, advance=part.add)
+                done += found.compressed_size
+        self._meter.finish()
 
     def _report(
         self, names: list[str], output: str, cut_size: int, newest: NewestState | None
@@ -406,7 +419,7 @@ class _Salvage:
         for entry in entries.values():
             if not self._sort(entry):
                 self._sort_otherwise(entry)
-            self._tell(entry.end_offset)
+            self._meter.reach(entry.end_offset)
 
     def _sort_otherwise(self, entry: Entry) -> None:
         """Keep a member of which one of both headers is damaged, and the other one is right."""
@@ -465,19 +478,21 @@ class _Salvage:
 
     def _sort(self, entry: Entry) -> bool:
         """Keep a sound member; say what is wrong with another one."""
-        error = member_error(self._reader, entry, self._threads)
+        work = read_size(self._source, entry)
+        part = self._meter.part(entry.compressed_size, work, start=entry.header_offset)
+        error = member_error(self._reader, entry, self._threads, part.add)
         if error is not None:
             self._lose(entry, error)
         elif has_control(entry.name):
             self._lose(entry, "whole, but no reader takes its name: it holds a control character")
         else:
-            self._keep(entry)
+            self._keep(entry, part.add)
         return error is None
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
         """Keep a sound member, and its attributes where they are sound."""
         entry = self._with_sound_attributes(entry)
-        if has_wrong_index(self._source, entry, self._threads):
+        if has_wrong_index(self._source, entry, self._threads, advance):
             self._lose(
                 entry, "its seek index leads to other data, and is left out: its data is kept"
             )
@@ -499,11 +514,6 @@ class _Salvage:
     def _lose(self, entry: Entry, what: str) -> None:
         self._lost.append((entry.name, what, entry.header_offset))
 
-    def _tell(self, offset: int) -> None:
-        if self._progress is not None and offset > self._told:
-            self._told = offset
-            self._progress(offset, self._source.size)
-
     # -- without a directory ------------------------------------------------
 
     def _scan(self, start: int) -> None:
@@ -512,13 +522,13 @@ class _Salvage:
         scan = HeaderScan(self._source, end)
         offset = scan.next_from(start)
         while offset is not None:
-            self._tell(offset)
+            self._meter.reach(offset)
             found = find_member(self._source, offset, end, self._allowance)
             if self._allowance.is_spent:
                 self._give_up(offset)
                 break
             offset = scan.next_from(offset + 4 if found is None else self._take(found, end))
-        self._tell(end)
+        self._meter.reach(end)
         # Of a member that was found again further behind nothing is lost.
         self._lost = [lost for lost in self._lost if not self._is_found_behind(lost[0], lost[2])]
 

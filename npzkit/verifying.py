@@ -1,7 +1,7 @@
-"""Holding an archive against every rule it must keep, and saying what breaks one.
+"""Checking an archive against every rule it must keep, and reporting what breaks one.
 
 Owns what is looked at, how much it matters, and the report. What a rule is
-belongs to whoever reads the archive: `npzkit.zip` and `npzkit.reader` raise,
+belongs to the modules that read archives: `npzkit.zip` and `npzkit.reader` raise,
 and here it becomes a row. Nothing is unpickled, and of no array more than some
 megabytes are held.
 """
@@ -25,6 +25,7 @@ from npzkit.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, 
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
+from npzkit.progress import Advance, Meter, Report
 from npzkit.reader import MemberReader
 from npzkit.source import UNNAMED, SeekingSource, Source, open_source
 from npzkit.zip.chunks import Chunks
@@ -43,12 +44,14 @@ __all__ = [
     "check_wanted",
     "has_wrong_index",
     "member_error",
+    "read_size",
     "verify",
     "verify_source",
 ]
 
 _STEP_SIZE = 1 << 18
-Progress = Callable[[int, int], object]
+_PEEK_SIZE = 1 << 20
+"""Bytes of a member from which on progress needs to know whether it is read twice."""
 
 
 class Finding(NamedTuple):
@@ -86,16 +89,23 @@ class VerifyReport(NamedTuple):
         Members that were looked at.
     size : int
         Their bytes, uncompressed.
+    torn_size : int
+        Bytes behind the last commit: an append that was not finished. 0 where
+        only some members were looked at.
     """
 
     path: str | None
     rows: tuple[Finding, ...]
     member_count: int
     size: int
+    torn_size: int = 0
 
     @property
     def ok(self) -> bool:
-        """Whether all of it can be read and trusted: there is no error."""
+        """Whether all of it can be read and trusted: there is no error.
+
+        True of a torn archive too, if what was committed is sound: see `torn_size`.
+        """
         return not any(row.severity == "error" for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
@@ -105,6 +115,7 @@ class VerifyReport(NamedTuple):
             "ok": self.ok,
             "member_count": self.member_count,
             "size": self.size,
+            "torn_size": self.torn_size,
             "rows": [row._asdict() for row in self.rows],
         }
 
@@ -133,12 +144,17 @@ class VerifyReport(NamedTuple):
                 f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
                 for severity, key, where, what in table
             ]
+        lines.append(f"{self.path or 'archive'}: {self.verdict}")
+        return "\n".join(lines)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is sound, and how many members and findings there are, in one line."""
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
         told = [format_count(self.member_count, "member")]
         told += [format_count(count, name) for name, count in counts.items() if count]
-        verdict = "sound" if self.ok else "NOT sound"
-        lines.append(f"{self.path or 'archive'}: {verdict}, {', '.join(told)}")
-        return "\n".join(lines)
+        state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
+        return f"{state}, {', '.join(told)}"
 
 
 _SEVERITIES = ("error", "warning", "note")
@@ -147,12 +163,12 @@ _SEVERITIES = ("error", "warning", "note")
 def verify(
     file: Any,
     keys: Sequence[str] | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
     *,
     threads: int | None = None,
     limits: Limits | None = None,
 ) -> VerifyReport:
-    """Hold an archive against every rule, without stopping at the first fault.
+    """Check an archive against every rule, without stopping at the first fault.
 
     What is looked at: the end records and the directory; that members do not
     overlap, and what lies between them; each local header against its entry;
@@ -167,11 +183,11 @@ def verify(
         Members to look at; all by default.
     progress : callable, optional
         Called with the uncompressed bytes done and those there are, in this
-        thread.
+        thread: every few megabytes, and at the end.
     threads : int, optional
         None takes the processors there are.
     limits : Limits, optional
-        What a reader will hold the archive against.
+        What a reader will check the archive against.
 
     Returns
     -------
@@ -233,10 +249,10 @@ def verify_source(
     directory: Directory,
     limits: Limits,
     keys: Sequence[str] | None,
-    progress: Progress | None,
+    progress: Report | None,
     threads: int,
 ) -> VerifyReport:
-    """Hold the members of an open archive against every rule; see `verify`."""
+    """Check the members of an open archive against every rule; see `verify`."""
     path = None if source.name == UNNAMED else source.name
     listed = dict(zip(keys_of(directory.entries.keys()), directory.entries.values(), strict=True))
     wanted: Mapping[str, Entry] = listed
@@ -244,25 +260,20 @@ def verify_source(
         wanted = {key: _entry_of(key, listed, directory, path) for key in keys}
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
     rows = list(_archive_findings(source, directory, listed)) if keys is None else []
-    total, done = sum(entry.uncompressed_size for entry in wanted.values()), 0
-
-    def collect(entry: Entry, found: list[Finding]) -> None:
-        nonlocal done
-        rows.extend(found)
-        done += entry.uncompressed_size
-        if progress is not None:
-            progress(done, total)
-
-    with Pipeline(threads) as pipeline:
+    total = sum(entry.uncompressed_size for entry in wanted.values())
+    meter = Meter(progress, total)
+    with Pipeline(threads, None if progress is None else meter.report) as pipeline:
         for key, entry in wanted.items():
             if entry.compressed_size > BLOCK_SIZE:
                 # Its blocks, or chunks, are shared out among the threads.
                 pipeline.drain()
-                collect(entry, _member_findings(reader, key, entry, threads))
+                rows += _member_findings(reader, key, entry, threads, meter)
             else:
-                task = partial(_member_findings, reader, key, entry, 1)
-                pipeline.submit(task, partial(collect, entry))
-    return VerifyReport(path, tuple(rows), len(wanted), total)
+                task = partial(_member_findings, reader, key, entry, 1, meter)
+                pipeline.submit(task, rows.extend)
+    meter.finish()
+    torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
+    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
 
 
 def _entry_of(
@@ -330,20 +341,24 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
 # -- a member --------------------------------------------------------------
 
 
-def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int) -> list[Finding]:
+def _member_findings(
+    reader: MemberReader, key: str, entry: Entry, threads: int, meter: Meter
+) -> list[Finding]:
     """Look at one member: the first error, and all else."""
     rows: list[Finding] = []
+    part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
     try:
         rows.extend(_header_findings(reader, key, entry))
     except NpzkitError as error:
         rows.append(_finding(key, error, entry.header_offset))
         if isinstance(error, StaleArchiveError):
+            part.end()
             return rows
     try:
         check_entry(entry, reader.size_limit)
         start = data_offset(reader.source, entry)
-        _check_data(reader.source, entry, start, threads)
-        rows.extend(_index_findings(reader.source, key, entry, start, threads))
+        _check_data(reader.source, entry, start, threads, part.add)
+        rows.extend(_index_findings(reader.source, key, entry, start, threads, part.add))
     except NpzkitError as error:
         found = _finding(key, error, entry.header_offset)
         unsealed = (
@@ -355,15 +370,36 @@ def _member_findings(reader: MemberReader, key: str, entry: Entry, threads: int)
             found = found._replace(what=f"{found.what}; {unsealed}")
         if found not in rows:
             rows.append(found)
+    part.end()
     return rows
 
 
-def member_error(reader: MemberReader, entry: Entry, threads: int) -> str | None:
-    """Return what keeps a member from being read or trusted, or None."""
+def read_size(source: Source, entry: Entry) -> int:
+    """Return the uncompressed bytes that checking a member reads: twice, if it has a seek index.
+
+    That of a small member is not looked for.
+    """
+    size = entry.uncompressed_size
+    if entry.method != DEFLATED or size < _PEEK_SIZE:
+        return size
+    try:
+        return size if find_index(source, entry, data_offset(source, entry)) is None else 2 * size
+    except NpzkitError:
+        return size
+
+
+def member_error(
+    reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
+) -> str | None:
+    """Return what keeps a member from being read or trusted, or None.
+
+    `advance` is called with each number of uncompressed bytes that were read.
+    """
     try:
         reader.find_header(entry)
         check_entry(entry, reader.size_limit)
-        _check_data(reader.source, entry, data_offset(reader.source, entry), threads)
+        start = data_offset(reader.source, entry)
+        _check_data(reader.source, entry, start, threads, advance)
     except NpzkitError as error:
         return _finding(None, error).what
     return None
@@ -387,20 +423,26 @@ def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[F
         yield Finding(key, "note", what, offset)
 
 
-def _check_data(source: Source, entry: Entry, start: int, threads: int) -> None:
+def _check_data(
+    source: Source, entry: Entry, start: int, threads: int, advance: Advance | None
+) -> None:
     """Read all of a member and raise where it is not what its entry says."""
     if entry.method == STORED:
-        check_crc32(crc32_at(source, start, entry.compressed_size, threads), entry, start)
+        crc = crc32_at(source, start, entry.compressed_size, threads, advance)
+        check_crc32(crc, entry, start)
         return
     stream = MemberStream(source, entry, start)
     buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
     while stream.tell() < entry.uncompressed_size:
-        stream.read_exactly(buffer[: entry.uncompressed_size - stream.tell()])
+        step = buffer[: entry.uncompressed_size - stream.tell()]
+        stream.read_exactly(step)
+        if advance is not None:
+            advance(len(step))
     stream.finish()
 
 
 def _index_findings(
-    source: Source, key: str, entry: Entry, start: int, threads: int
+    source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
 ) -> Iterator[Finding]:
     """Read a member once more by its seek index, if it has one."""
     if entry.method != DEFLATED:
@@ -408,20 +450,29 @@ def _index_findings(
     index = find_index(source, entry, start)
     end = start + entry.compressed_size
     if index is not None:
-        if not _is_right(source, entry, start, index, threads):
+        if not _is_right(source, entry, start, index, threads, advance):
             what = "its seek index leads to other data than the whole: parts may be wrong"
             yield Finding(key, "error", what, end)
     elif has_index_member(source, entry, start):
         yield Finding(key, "warning", "its seek index does not fit it, and is not used", end)
 
 
-def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, threads: int) -> bool:
+def _is_right(
+    source: Source,
+    entry: Entry,
+    start: int,
+    index: SeekIndex,
+    threads: int,
+    advance: Advance | None = None,
+) -> bool:
     """Whether the chunks that an index leads to are the member."""
     chunks = Chunks(source, start, index)
     crc = 0
     try:
         # All bytes are skipped: none is kept.
         tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
+        if advance is not None:
+            tasks = [partial(_counted, task, advance) for task in tasks]
         for found in run(tasks, threads):
             crc = crc32_combine(crc, *found)
     except NpzkitError:
@@ -429,8 +480,16 @@ def _is_right(source: Source, entry: Entry, start: int, index: SeekIndex, thread
     return crc == entry.crc32
 
 
-def has_wrong_index(source: Source, entry: Entry, threads: int) -> bool:
+def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int, int]:
+    crc, size = task()
+    advance(size)
+    return crc, size
+
+
+def has_wrong_index(
+    source: Source, entry: Entry, threads: int, advance: Advance | None = None
+) -> bool:
     """Whether a sound member's seek index leads to other data than its own."""
     start = data_offset(source, entry)
     index = find_index(source, entry, start)
-    return index is not None and not _is_right(source, entry, start, index, threads)
+    return index is not None and not _is_right(source, entry, start, index, threads, advance)

@@ -10,7 +10,7 @@ import npzkit
 ROOT = Path(npzkit.__file__).parent
 
 LAYERS = [
-    {"errors", "limits"},
+    {"errors", "limits", "progress"},
     {
         "disk",
         "locking",
@@ -59,8 +59,9 @@ LAYERS = [
     {"saving"},
     {"drop_ins"},
     {""},
+    {"cli.wording"},
     {"cli", "cli.output", "cli.tour", "cli.measuring", "cli.targets", "cli.parts"},
-    {"cli.opening", "cli.members", "cli.slicing", "cli.tables"},
+    {"cli.opening", "cli.members", "cli.slicing", "cli.tables", "cli.archives"},
     {"cli.plotting", "cli.inputs", "cli.formats", "cli.formats.arrays"},
     {"cli.formats.attributes"},
     {

@@ -965,14 +965,14 @@ def test_what_is_cut_off_is_gone_from_the_disk_too(paths, monkeypatch):
 
 
 def test_progress_is_told(paths):
-    """The bytes looked at grow up to the file's size, directory or not."""
+    """The bytes done grow up to twice the file's size, checked and copied, directory or not."""
     for data in (GOOD, GOOD[:DIRECTORY], GOOD + b"torn"):
         steps = []
         mend(paths, data, progress=lambda *step, steps=steps: steps.append(step))
         done = [step[0] for step in steps]
         assert done == sorted(set(done))
-        assert steps[-1] == (len(data), len(data))
-        assert {total for _, total in steps} == {len(data)}
+        assert steps[-1] == (2 * len(data), 2 * len(data))
+        assert {total for _, total in steps} == {2 * len(data)}
 
 
 def test_limits_are_held_against_members(paths):

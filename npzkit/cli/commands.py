@@ -15,6 +15,7 @@ import click
 
 import npzkit
 from npzkit.cli.output import in_a_line, report_error
+from npzkit.cli.wording import at_prompt
 
 __all__ = ["Commands", "npzkit_command", "run"]
 
@@ -68,7 +69,7 @@ class Commands(click.Group):
 )
 @click.version_option(npzkit.__version__, prog_name="npzkit")
 def npzkit_command() -> None:
-    """Look into .npz archives, compare and check them, mend them and write them anew.
+    """Look into .npz archives, compare, check, repair and rewrite them.
 
     Every command has --help with an example. --debug, anywhere, shows where an
     error came from.
@@ -131,7 +132,7 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
-    click.echo(f"npzkit: warning: {in_a_line(str(message))}", err=True)
+    click.echo(f"npzkit: warning: {in_a_line(at_prompt(str(message)))}", err=True)
 
 
 @contextlib.contextmanager

@@ -1,11 +1,12 @@
-"""The command that tells where two archives differ.
+"""The command that shows where two archives differ.
 
-Holds a piece of two arrays at a time; arrays of the same CRC-32 are not read.
+Reads both, and checks what it reads: arrays of the same CRC-32 are the same.
+Values are compared where CRC-32s differ, a piece of two arrays at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import click
@@ -15,6 +16,7 @@ import npzkit
 from npzkit.cli.measuring import is_numeric
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
 from npzkit.cli.output import (
+    counting,
     format_count,
     in_a_line,
     json_option,
@@ -22,8 +24,10 @@ from npzkit.cli.output import (
     print_table,
     printable,
     progress,
+    report_error,
 )
 from npzkit.cli.parts import blocks
+from npzkit.cli.wording import at_prompt
 
 __all__ = ["diff"]
 
@@ -56,22 +60,45 @@ class _Difference(NamedTuple):
     worst: tuple[int, ...] | None = None
 
 
+class _Problem(NamedTuple):
+    """What keeps a key from being compared.
+
+    Attributes
+    ----------
+    path : str
+        The archive, as it was named.
+    key : str
+    what : str
+    where : int or None
+        Bytes from the start of the file.
+    """
+
+    path: str
+    key: str
+    what: str
+    where: int | None
+
+
 @click.command()
 @click.argument("a", type=click.Path(readable=False, allow_dash=True))
 @click.argument("b", type=click.Path(readable=False, allow_dash=True))
 @click.option("--atol", type=float, default=0.0, help="How far values may differ.")
 @click.option("--rtol", type=float, default=0.0, help="The same, as a share of B's value.")
-@click.option("--read", "reads_all", is_flag=True, help="Compare values where CRC-32s agree too.")
+@click.option(
+    "--fast", is_flag=True, help="Trust recorded CRC-32s: do not read arrays whose CRC-32s agree."
+)
 @click.option("--metadata", is_flag=True, help="Compare metadata and attributes too.")
 @json_option
 def diff(
-    a: str, b: str, atol: float, rtol: float, reads_all: bool, metadata: bool, as_json: bool
+    a: str, b: str, atol: float, rtol: float, fast: bool, metadata: bool, as_json: bool
 ) -> None:
-    """Tell where the arrays of A and B differ.
+    """Show where the arrays of A and B differ.
 
-    Compared are keys, shapes, dtypes and values. Two NaNs in one place are
-    equal. Arrays whose CRC-32s agree are taken for equal without reading them.
-    Exits with 1 where there is a difference.
+    Keys, shapes, dtypes and values are compared. Two NaNs in one place are
+    equal. The arrays that both have are read, and their CRC-32s checked.
+
+    Exits with 0 if there is no difference, 1 if there is one, and 2 if an
+    array is damaged or a file cannot be read.
 
     Example: npzkit diff model.npz other.npz --rtol 1e-6
     """
@@ -80,23 +107,55 @@ def diff(
             raise click.UsageError(f"{name} must be 0 or more, not {value}.")
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
-    with opened(a) as left, opened(b) as right, progress("compare") as tell:
-        comparison = _Comparison(left, right, atol, rtol, reads_all, tell)
-        rows = list(comparison.rows(metadata=metadata))
+    context = click.get_current_context()
+    try:
+        with opened(a) as left, opened(b) as right:
+            comparison = _Comparison(left, right, (a, b), atol, rtol, fast=fast)
+            rows = comparison.rows(metadata=metadata)
+    except (npzkit.NpzkitError, OSError) as error:
+        if context.obj or isinstance(error, BrokenPipeError):
+            raise
+        report_error(error)
+        context.exit(2)
+    problems = comparison.problems
     if as_json:
-        print_json({"equal": not rows, "compared": comparison.count,
-                    "differences": [row._asdict() for row in rows]})  # fmt: skip
+        print_json({"equal": not rows and not problems, "fast": fast,
+                    "compared": comparison.count,
+                    "differences": [row._asdict() for row in rows],
+                    "problems": [problem._asdict() for problem in problems]})  # fmt: skip
     else:
         if rows:
             print_table(
                 ["key", "differs in", "A", "B", ("values", "right"), "worst at"],
                 [_cells(row) for row in rows],
             )
+        for problem in problems:
+            click.echo(f"npzkit: {in_a_line(_problem_text(problem))}", err=True)
+        click.echo(_summary(comparison, rows))
+    context.exit(2 if problems else 1 if rows else 0)
+
+
+def _problem_text(problem: _Problem) -> str:
+    name = "the standard input" if problem.path == "-" else problem.path
+    where = "" if problem.where is None else f" (at byte {problem.where})"
+    what = at_prompt(problem.what)
+    return f"{printable(name)}: key {problem.key!r} cannot be compared: {what}{where}"
+
+
+def _summary(comparison: _Comparison, rows: list[_Difference]) -> str:
+    found = []
+    if comparison.problems:
+        damaged = {problem.key for problem in comparison.problems}
+        found.append(f"{len(damaged):,} of them damaged")
+    if rows:
         keys = {row.key for row in rows if row.key is not None}
-        count = format_count(comparison.count, "key")
-        click.echo(f"{count} compared, {len(keys):,} of them different" if rows
-                   else f"{count} compared, no difference")  # fmt: skip
-    click.get_current_context().exit(1 if rows else 0)
+        found.append(f"{len(keys):,} of them different")
+    text = (
+        f"{format_count(comparison.count, 'key')} compared, {', '.join(found or ['no difference'])}"
+    )
+    if comparison.fast:
+        text += " (by recorded CRC-32s: arrays whose CRC-32s agree were not read)"
+    return text
 
 
 def _cells(row: _Difference) -> list[str]:
@@ -111,55 +170,79 @@ def _cells(row: _Difference) -> list[str]:
 
 
 class _Comparison:
-    """Two archives, and how far their values may differ."""
+    """Two archives, and how far their values may differ.
+
+    Attributes
+    ----------
+    count : int
+        Keys of either.
+    problems : list of _Problem
+        What keeps keys from being compared.
+    fast : bool
+        Whether recorded CRC-32s that agree are trusted.
+    """
 
     def __init__(
-        self, a: npzkit.NpzFile, b: npzkit.NpzFile, atol: float, rtol: float,
-        reads_all: bool, tell: Any,
+        self, a: npzkit.NpzFile, b: npzkit.NpzFile, paths: tuple[str, str],
+        atol: float, rtol: float, *, fast: bool,
     ) -> None:  # fmt: skip
         self._a, self._b = a, b
+        self._paths = paths
         self._atol, self._rtol = atol, rtol
-        self._reads_all = reads_all
-        self._tell = tell
-        self._done = 0
-        self._total = 0
-        self.count = 0
+        self.fast = fast
+        self.count = len(set(a) | set(b))
+        self.problems: list[_Problem] = []
 
-    def rows(self, *, metadata: bool) -> Iterator[_Difference]:
-        """Yield what differs, in A's order, then what B has alone."""
-        in_a, in_b = set(self._a), set(self._b)
-        self.count = len(in_a | in_b)
+    def rows(self, *, metadata: bool) -> list[_Difference]:
+        """Return what differs, in A's order, then what B has alone."""
+        rows = []
         if metadata and dict(self._a.metadata) != dict(self._b.metadata):
             x, y = as_text(dict(self._a.metadata)), as_text(dict(self._b.metadata))
-            yield _Difference(None, "metadata", x, y)
-        pairs = []
-        for key in self._a:
-            if key not in in_b:
-                yield _Difference(key, "only in A")
-                continue
-            try:
-                pairs.append((self._a.info(key), self._b.info(key)))
-            except npzkit.NpzkitError as error:
-                yield _unreadable(key, error)
-        self._total = sum(a.nbytes for a, _ in pairs)
+            rows.append(_Difference(None, "metadata", x, y))
+        rows += [_Difference(key, "only in A") for key in self._a if key not in self._b]
+        pairs = self._sound_pairs()
         for a, b in pairs:
             if metadata and dict(a.attrs) != dict(b.attrs):
                 x, y = as_text(dict(a.attrs)), as_text(dict(b.attrs))
-                yield _Difference(a.key, "attributes", x, y)
-            try:
-                yield from self._compare(a, b)
-            except npzkit.NpzkitError as error:
-                yield _unreadable(a.key, error)
-        for key in self._b:
-            if key not in in_a:
-                yield _Difference(key, "only in B")
+                rows.append(_Difference(a.key, "attributes", x, y))
+        compared = [(a, b) for a, b in pairs if not _has_equal_crc(a, b)]
+        with counting("compare", sum(a.nbytes for a, _ in compared)) as advance:
+            for a, b in compared:
+                try:
+                    rows += self._compare(a, b, advance)
+                except npzkit.NpzkitError as error:
+                    path = str(error.path or self._paths[0])
+                    self.problems.append(_Problem(path, a.key, error.what, error.offset))
+        order = {key: place for place, key in enumerate(self._a)}
+        rows.sort(key=lambda row: -1 if row.key is None else order[row.key])
+        return rows + [_Difference(key, "only in B") for key in self._b if key not in self._a]
 
-    def _compare(self, a: npzkit.ArrayInfo, b: npzkit.ArrayInfo) -> Iterator[_Difference]:
+    def _sound_pairs(self) -> list[tuple[npzkit.ArrayInfo, npzkit.ArrayInfo]]:
+        """Read the arrays that both have, and return what is known of those that are sound."""
+        common = [key for key in self._a if key in self._b]
+        pairs = {key: (_info(self._a, key), _info(self._b, key)) for key in common}
+        read = [key for key, (a, b) in pairs.items() if not (self.fast and _has_equal_crc(a, b))]
+        for side, npz in enumerate((self._a, self._b)):
+            with progress(f"read {'AB'[side]}") as tell:
+                report = npz.verify(read, tell)
+            # The first thing that is wrong with a member is enough.
+            errors = {row.key: row for row in reversed(report.rows) if row.severity == "error"}
+            self.problems += [
+                _Problem(self._paths[side], key, errors[key].what, errors[key].where)
+                for key in read if key in errors
+            ]  # fmt: skip
+        damaged = {problem.key for problem in self.problems}
+        return [
+            (a, b) for key, (a, b) in pairs.items()
+            if a is not None and b is not None and key not in damaged
+        ]  # fmt: skip
+
+    def _compare(
+        self, a: npzkit.ArrayInfo, b: npzkit.ArrayInfo, advance: Callable[[int], None]
+    ) -> Iterator[_Difference]:
         """Compare two members of one key, as far as their headers let them be."""
-        self._done += a.nbytes
         if a.dtype is None or b.dtype is None:
-            if (a.dtype, a.crc32, a.nbytes) != (b.dtype, b.crc32, b.nbytes):
-                yield _Difference(a.key, "bytes", _kind_text(a), _kind_text(b))
+            yield _Difference(a.key, "bytes", _kind_text(a), _kind_text(b))
             return
         if a.shape != b.shape:
             yield _Difference(a.key, "shape", shape_text(a.shape), shape_text(b.shape))
@@ -168,26 +251,22 @@ class _Comparison:
             yield _Difference(a.key, "dtype", dtype_text(a.dtype), dtype_text(b.dtype))
         if a.shape != b.shape or not (same_dtype or _is_comparable(a.dtype, b.dtype)):
             return
-        if _has_equal_crc(a, b) and not self._reads_all:
-            return
         if a.dtype.hasobject:
-            if not _has_equal_crc(a, b):
-                yield _Difference(a.key, "pickles, which are not read")
+            yield _Difference(a.key, "pickles, which are not read")
             return
-        yield from self._compare_values(a, in_one_order=a.fortran_order == b.fortran_order)
+        in_one_order = a.fortran_order == b.fortran_order
+        yield from self._compare_values(a, advance, in_one_order=in_one_order)
 
     def _compare_values(
-        self, info: npzkit.ArrayInfo, *, in_one_order: bool
+        self, info: npzkit.ArrayInfo, advance: Callable[[int], None], *, in_one_order: bool
     ) -> Iterator[_Difference]:
-        """Compare values piece by piece, and tell of the two that are furthest apart."""
+        """Compare values piece by piece, and show the two that are furthest apart."""
         a, b = self._a.lazy(info.key), self._b.lazy(info.key)
         count, worst = 0, -1.0
         found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
-        done = self._done - info.nbytes
         for index, left, right in _pairs(a, b, in_one_order=in_one_order):
             differs, distance = self._distances(left, right)
-            done += left.nbytes
-            self._tell(done, self._total)
+            advance(left.nbytes)
             if not differs.any():
                 continue
             count += int(np.count_nonzero(differs))
@@ -239,8 +318,12 @@ def _pairs(
             yield index, left[within], right[within]
 
 
-def _unreadable(key: str, error: npzkit.NpzkitError) -> _Difference:
-    return _Difference(key, f"unreadable: {in_a_line(str(error))}")
+def _info(npz: npzkit.NpzFile, key: str) -> npzkit.ArrayInfo | None:
+    """Return what is known of a member; None if its headers are damaged, as `verify` reports."""
+    try:
+        return npz.info(key)
+    except npzkit.NpzkitError:
+        return None
 
 
 def _kind_text(info: npzkit.ArrayInfo) -> str:
@@ -258,11 +341,13 @@ def _is_comparable(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
     return (is_numeric(a) and is_numeric(b)) or (a.kind == b.kind and a.kind in "SU")
 
 
-def _has_equal_crc(a: npzkit.ArrayInfo, b: npzkit.ArrayInfo) -> bool:
-    """Whether two arrays of one shape are the same bytes, as far as a CRC-32 can tell."""
+def _has_equal_crc(a: npzkit.ArrayInfo | None, b: npzkit.ArrayInfo | None) -> bool:
+    """Whether two members are the same bytes, as far as headers and a CRC-32 can tell."""
+    if a is None or b is None:
+        return False
     return (
-        a.crc32 == b.crc32
-        and (a.nbytes, a.dtype, a.fortran_order) == (b.nbytes, b.dtype, b.fortran_order)
+        (a.crc32, a.nbytes, a.shape) == (b.crc32, b.nbytes, b.shape)
+        and (a.dtype, a.fortran_order) == (b.dtype, b.fortran_order)
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import click
 
 import npzkit
 from npzkit.cli.output import in_a_line, progress
+from npzkit.cli.wording import message_of
 
 __all__ = ["Member", "members_of", "tell_unreadable"]
 
@@ -40,7 +41,7 @@ def _member(npz: npzkit.NpzFile, key: str) -> Member:
     except npzkit.errors.StaleArchiveError:
         raise
     except npzkit.NpzkitError as error:
-        return Member(key, None, in_a_line(str(error)))
+        return Member(key, None, in_a_line(message_of(error)))
 
 
 def tell_unreadable(count: int, members: Sequence[Member]) -> None:

@@ -1,4 +1,4 @@
-"""What the reading commands share: an archive that is opened, and what is told of a member.
+"""What the reading commands share: opening an archive, and showing what is known of a member.
 
 Knows where FILE may come from, and how a key of it is completed at a prompt.
 """
@@ -110,7 +110,8 @@ def _is_pipe(file: str) -> bool:
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the keys of FILE that begin so, those alone that run nothing where they are put."""
-    file = context.params.get("file")
+    # Several files are left unparsed while an option is completed.
+    file = context.params.get("file") or next(iter(context.args), None)
     if not isinstance(file, str) or file == "-":
         return []
     try:

@@ -22,13 +22,18 @@ from typing import Any
 
 import click
 
+from npzkit.cli.wording import message_of
 from npzkit.errors import MemberNotFoundError, NpzkitError
 from npzkit.info import format_count, format_size
+from npzkit.progress import Meter
 
 __all__ = [
+    "Telling",
     "can_print",
     "colour",
     "console",
+    "counting",
+    "error_text",
     "format_count",
     "format_ratio",
     "format_size",
@@ -249,7 +254,14 @@ def in_a_line(text: str) -> str:
 
 
 def report_error(error: Exception) -> int:
-    """Say in one line what is wrong, and return the exit code."""
+    """Print what is wrong, in one line, and return the exit code."""
+    text, code = error_text(error)
+    click.echo(f"npzkit: {text}", err=True)
+    return code
+
+
+def error_text(error: Exception) -> tuple[str, int]:
+    """Return what is wrong, in one line, and the exit code."""
     code = 1
     if isinstance(error, click.Abort):
         text, code = "interrupted", 130
@@ -263,13 +275,14 @@ def report_error(error: Exception) -> int:
     elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
         text, code = _os_text(error), 2
     elif isinstance(error, MemberNotFoundError):
-        text, code = str(error), 2
+        text, code = message_of(error), 2
+        if error.key is not None and os.path.isfile(error.key):
+            text += f" {error.key!r} is a file here, but was taken for a key."
     elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
         text = _os_text(error)
     else:
-        text = str(error)
-    click.echo(f"npzkit: {in_a_line(text)}", err=True)
-    return code
+        text = message_of(error)
+    return in_a_line(text), code
 
 
 _OS_REMEDIES = {
@@ -298,23 +311,46 @@ def format_ratio(compressed_size: int, size: int) -> str:
     return f"{100 * compressed_size / size:.0f} %" if size else "-"
 
 
-@contextlib.contextmanager
-def progress(what: str, *, in_bytes: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar while the block calls what it is given with what is done, and the total.
+class Telling:
+    """Called with what is done, and the total: shows both on a bar, where there is a terminal.
 
     Each call ends an interrupt's work, where a library caught the exception of it.
     """
+
+    def __init__(self, bar: _Bar | None, raise_if_interrupted: Callable[[], None]) -> None:
+        self._bar = bar
+        self._raise_if_interrupted = raise_if_interrupted
+
+    def __call__(self, done: int, total: int) -> None:
+        self._raise_if_interrupted()
+        if self._bar is not None:
+            self._bar.show(done, total)
+
+    def hide(self) -> None:
+        """Remove the bar, for something else to be printed; the next call shows it again."""
+        if self._bar is not None:
+            self._bar.hide()
+
+
+@contextlib.contextmanager
+def progress(what: str, *, in_bytes: bool = True) -> Iterator[Telling]:
+    """Show a bar while the block calls what it is given with what is done, and the total."""
+    bar = _Bar(what, in_bytes=in_bytes) if sys.stderr.isatty() else None
     with _noting_interrupts() as raise_if_interrupted:
-        if not sys.stderr.isatty():
-            yield lambda done, total: raise_if_interrupted()
-            return
-        with _showing(what, in_bytes=in_bytes) as show:
+        telling = Telling(bar, raise_if_interrupted)
+        try:
+            yield telling
+        finally:
+            telling.hide()
 
-            def tell(done: int, total: int) -> None:
-                raise_if_interrupted()
-                show(done, total)
 
-            yield tell
+@contextlib.contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+    with progress(what) as tell:
+        meter = Meter(tell, total)
+        yield meter.add
+        meter.finish()
 
 
 @contextlib.contextmanager
@@ -348,31 +384,31 @@ def _noting_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@contextlib.contextmanager
-def _showing(what: str, *, in_bytes: bool) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar, after a while, on the standard error stream."""
-    begin = time.monotonic()
-    bar: Any = None
-    task: Any = None
+class _Bar:
+    """A bar on the standard error stream, which appears after a while."""
 
-    def show(done: int, total: int) -> None:
-        nonlocal bar, task
-        if bar is None:
-            if time.monotonic() - begin < _BAR_AFTER:
+    def __init__(self, what: str, *, in_bytes: bool) -> None:
+        self._what, self._in_bytes = what, in_bytes
+        self._begin = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def show(self, done: int, total: int) -> None:
+        if self._bar is None:
+            if time.monotonic() - self._begin < _BAR_AFTER:
                 return
-            bar = _bar(what, in_bytes=in_bytes)
-            bar.start()
-            task = bar.add_task(what, total=total)
-        bar.update(task, completed=done, total=total)
+            self._bar = _rich_bar(self._what, in_bytes=self._in_bytes)
+            self._bar.start()
+            self._task = self._bar.add_task(self._what, total=total)
+        self._bar.update(self._task, completed=done, total=total)
 
-    try:
-        yield show
-    finally:
+    def hide(self) -> None:
+        bar, self._bar = self._bar, None
         if bar is not None:
             bar.stop()
 
 
-def _bar(what: str, *, in_bytes: bool) -> Any:
+def _rich_bar(what: str, *, in_bytes: bool) -> Any:
     """Make a bar: rich is imported for work that takes long."""
     from rich import progress as columns
 
@@ -380,4 +416,6 @@ def _bar(what: str, *, in_bytes: bool) -> Any:
     return columns.Progress(
         columns.TextColumn(what, markup=False), columns.BarColumn(), count,
         columns.TimeRemainingColumn(), console=console(stderr=True), transient=True,
+        # What is printed meanwhile would end on the bar's stream.
+        redirect_stdout=False,
     )  # fmt: skip

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, UnsafeNameError
 from npzkit.keys import SUFFIX, check_key, find_collisions
 
@@ -39,7 +40,7 @@ def check_new_key(key: str) -> None:
     try:
         check_key(key)
     except UnsafeNameError as error:
-        raise Refusal(str(error)) from error
+        raise Refusal(message_of(error)) from error
 
 
 @contextlib.contextmanager

@@ -33,9 +33,8 @@ def differences(cli, tmp_path):
 def test_equal_archives(differences, arrays, cli, tmp_path):
     """The same arrays have no difference, whoever wrote them, compressed or not."""
     assert differences(arrays, arrays) == []
-    assert differences(arrays, arrays, "--read") == []
+    assert differences(arrays, arrays, "--fast") == []
     assert differences(arrays, arrays, save=np.savez) == []
-    assert differences(arrays, arrays, "--read", save=npzkit.save) == []
     assert (
         cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
         == "13 keys compared, no difference\n"
@@ -57,13 +56,12 @@ def test_arrays_without_axes(a, b, differences):
     assert (str(found["a"]), str(found["b"])) == (str(a), str(b))
 
 
-def test_arrays_of_one_crc_are_not_read(differences, monkeypatch):
-    """Nothing is inflated where CRC-32s agree, unless --read asks for it."""
+def test_arrays_of_one_crc_are_not_compared_by_value(differences, monkeypatch):
+    """Arrays whose CRC-32s agree are read once, for their CRC-32s, and no values of them."""
     array = {"x": np.arange(1000)}
-    with monkeypatch.context() as patched:
-        patched.setattr(npzkit.LazyArray, "__getitem__", None)
-        assert differences(array, array) == []
-    assert differences(array, array, "--read") == []
+    monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
+    assert differences(array, array) == []
+    assert differences(array, array, "--fast") == []
 
 
 @pytest.mark.parametrize(
@@ -153,26 +151,81 @@ def test_metadata_and_attributes(cli, tmp_path):
 def test_objects_and_members_that_are_no_arrays(cli, tmp_path, fixtures):
     """Pickles are held against each other by their CRC-32s alone, as other bytes are."""
     objects, names = fixtures / "numpy_object.npz", fixtures / "zipfile_names.npz"
-    assert cli("diff", objects, objects, "--read").code == 0
+    assert cli("diff", objects, objects).code == 0
     npzkit.save(tmp_path / "a.npz", {"objects": np.array([1, 2, 3], object)}, allow_pickle=True)
     assert "pickles, which are not read" in cli("diff", objects, tmp_path / "a.npz").out
     assert cli("diff", names, names).code == 0
 
 
-def test_what_cannot_be_read_is_a_difference(cli, fixtures, tmp_path):
-    """Damage is told of the array it is in; the others are compared."""
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"x": np.arange(9000), "y": np.arange(3)}, compression="deflated")
-    npzkit.save(tmp_path / "b.npz", {"x": np.arange(1, 9001), "y": np.arange(3)})
-    with npzkit.open(path) as npz:
-        offset = npz.info("x").data_offset
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("other", [0, 1], ids=["equal", "different"])
+def test_damage_is_no_difference_and_no_equality(compression, other, cli, tmp_path):
+    """A damaged array is an error with its key and exit code 2; the other arrays are compared."""
+    path, copy = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"x": np.arange(9000), "y": np.arange(3)}, compression=compression)
+    npzkit.save(copy, {"x": np.arange(9000), "y": np.arange(other, other + 3)})
+    if compression == "stored" and not other:
+        copy.write_bytes(path.read_bytes())
+    _damage(copy, "x", 200)
+    for names in ((path, copy), (copy, path)):
+        found = cli("diff", *names)
+        assert found.code == 2
+        (line,) = found.err.splitlines()
+        assert str(copy) in line
+        assert "'x'" in line
+        assert "damaged" in line
+        assert "no difference" not in found.out
+        assert ("1 of them different" in found.out) is bool(other)
+        document = cli("diff", *names, "--json").json()
+        assert document["equal"] is False
+        assert [(row["path"], row["key"]) for row in document["problems"]] == [(str(copy), "x")]
+        assert [row["key"] for row in document["differences"]] == ["y"] * other
+
+
+def _damage(path, key, offset):
+    """Change one byte of a member's data."""
     data = bytearray(path.read_bytes())
-    data[offset : offset + 2000] = bytes(2000)
+    with npzkit.open(path) as npz:
+        data[npz.info(key).data_offset + offset] ^= 1
     path.write_bytes(data)
-    result = cli("diff", path, tmp_path / "b.npz", "--json")
-    assert result.code == 1
-    (row,) = result.json()["differences"]
-    assert row["what"].startswith("unreadable: ")
+
+
+def test_damage_in_a_header_is_no_other_shape(cli, tmp_path):
+    """An array whose header was changed is damaged: what it claims is not compared."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    data = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "b.npz").write_bytes(data.replace(b"<i8", b"<f8"))
+    (tmp_path / "c.npz").write_bytes(data.replace(b"(3,)", b"(4,)"))
+    for name in ("b.npz", "c.npz"):
+        found = cli("diff", tmp_path / "a.npz", tmp_path / name)
+        assert (found.code, found.err.count("\n")) == (2, 1)
+        assert found.out == "1 key compared, 1 of them damaged\n"
+
+
+def test_fast_trusts_recorded_checksums_and_says_so(cli, tmp_path):
+    """With --fast arrays of the same recorded CRC-32 are not read; what is read is checked."""
+    path, copy = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"x": np.arange(1000)})
+    copy.write_bytes(path.read_bytes())
+    _damage(copy, "x", 0)
+    found = cli("diff", path, copy, "--fast")
+    assert found.code == 0
+    assert "recorded CRC-32s" in found.out
+    assert "were not read" in found.out
+    assert cli("diff", path, copy, "--fast", "--json").json()["fast"] is True
+    npzkit.save(path, {"x": np.arange(1, 1001)})
+    assert cli("diff", path, copy, "--fast").code == 2
+
+
+@pytest.mark.parametrize("content", [None, b"", b"<html>"], ids=["missing", "empty", "a page"])
+def test_a_file_that_cannot_be_read_is_trouble(content, cli, tmp_path):
+    """As with diff and cmp, exit code 2 says that nothing was compared."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    if content is not None:
+        (tmp_path / "b.npz").write_bytes(content)
+    for names in (("a.npz", "b.npz"), ("b.npz", "a.npz")):
+        found = cli("diff", *(tmp_path / name for name in names))
+        assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
 
 
 def test_bfloat16(differences):
@@ -235,17 +288,6 @@ def test_comparing_takes_little_memory(tmp_path):
     )
     assert found.returncode == 0, found.stderr
     assert "131,072" in found.stdout
-
-
-def test_damage_that_no_crc_tells_is_found_by_reading(differences, cli, tmp_path):
-    """CRC-32s that agree, as a file says, are believed unless --read is passed."""
-    npzkit.save(tmp_path / "a.npz", {"x": np.arange(1000)})
-    data = bytearray((tmp_path / "a.npz").read_bytes())
-    with npzkit.open(tmp_path / "a.npz") as npz:
-        data[npz.info("x").data_offset] ^= 1
-    (tmp_path / "b.npz").write_bytes(data)
-    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").code == 0
-    assert cli("diff", tmp_path / "a.npz", tmp_path / "b.npz", "--read").code == 1
 
 
 def test_zeros_of_either_sign_are_equal_in_fields_too(differences):

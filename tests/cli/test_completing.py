@@ -46,7 +46,8 @@ def test_commands_options_and_keys_are_completed(process, tmp_path):
     assert "--sort" in completed(process, "ls", "--")
     assert completed(process, "show", str(path), "lay") == ["layer/w", "layer/b"]
     assert completed(process, "info", str(path), "t") == ["top"]
-    assert completed(process, "verify", str(path), "top", "t") == ["top"]
+    assert completed(process, "verify", str(path), "--key", "t") == ["top"]
+    assert completed(process, "verify", str(path), "-k", "b", "-k", "t") == ["top"]
     (tmp_path / "b.npz").write_bytes(b"no archive")
     assert completed(process, "show", str(tmp_path / "b.npz"), "l") == []
     assert completed(process, "show", str(tmp_path / "no.npz"), "l") == []

@@ -91,7 +91,7 @@ def test_no_bar_in_a_pipe():
     assert (found.stdout, found.stderr) == (b"", b"")
 
 
-@pytest.mark.parametrize("command", [["show", "--stats"], ["diff", "--read"]])
+@pytest.mark.parametrize("command", [["show", "--stats"], ["diff", "--metadata"]])
 def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
     """Ctrl-C ends a command with 130 and a word, not a trace."""
 
@@ -100,6 +100,7 @@ def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
 
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", read)
     monkeypatch.setattr(npzkit.NpzFile, "read", read)
+    monkeypatch.setattr(npzkit.NpzFile, "verify", read)
     name, option = command
     result = cli(name, model, model if name == "diff" else "b", option)
     assert (result.code, result.out) == (130, "")
@@ -129,3 +130,61 @@ def test_an_interrupt_is_not_lost():
     found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (found.returncode, found.stdout) == (130, "")
     assert found.stderr.split() == ["npzkit:", "interrupted"]
+
+
+def test_a_bar_counts_bytes(model):
+    """Work that is counted by its bytes shows how many are done, and ends with all of them."""
+    code = (
+        "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
+        "with o.counting('measure', 5 << 20) as add:\n"
+        "    add(2 << 20)\n"
+    )
+    shown = on_a_terminal(code=code)
+    assert "measure" in shown
+    assert "5.0/5.0 MiB" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments", [["verify"], ["repair", "-o", "c.npz"], ["repack", "-c", "deflated"]], ids=" ".join
+)
+def test_a_bar_for_one_large_array(arguments, tmp_path, monkeypatch):
+    """Commands show bytes done within one array, before it is complete."""
+    monkeypatch.chdir(tmp_path)
+    npzkit.save("a.npz", {"x": np.zeros(50 << 20, np.uint8)})
+    code = (
+        "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
+        "real, seen = o._Bar.show, []\n"
+        "def show(bar, done, total):\n"
+        "    seen.append(done / total)\n"
+        "    real(bar, done, total)\n"
+        "o._Bar.show = show\n"
+        "from npzkit.cli.commands import run; import sys\n"
+        "code = run(sys.argv[1:])\n"
+        "print(code, len([share for share in seen if 0 < share < 0.9]) > 1)\n"
+    )
+    shown = on_a_terminal(arguments[0], "a.npz", *arguments[1:], code=code)
+    assert arguments[0] in shown
+    assert "MiB" in shown
+    assert "0 True" in shown
+
+
+def test_a_bar_takes_nothing_from_the_output():
+    """What is printed while a bar is shown goes to the standard output, and the bar does not."""
+    leader, follower = pty.openpty()
+    code = (
+        "import click, npzkit.cli.output as o; o._BAR_AFTER = 0\n"
+        "with o.progress('measure') as tell:\n"
+        "    tell(1, 100)\n"
+        "    click.echo('first')\n"
+        "    tell.hide()\n"
+        "    click.echo('second')\n"
+        "    tell(2, 100)\n"
+    )
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=follower, timeout=60, check=False
+    )
+    os.close(follower)
+    assert b"measure" in os.read(leader, 1 << 16)
+    os.close(leader)
+    assert found.stdout.split() == [b"first", b"second"]

@@ -17,6 +17,7 @@ from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.formats.attributes import named
 from npzkit.cli.output import printable
 from npzkit.cli.parts import InFile, make_file
+from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError
 from npzkit.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
 from npzkit.parts import PARTS_ATTRIBUTE
@@ -82,7 +83,7 @@ def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str
             check_attrs(attrs)
             format_attrs(attrs)
     except (NpzkitError, TypeError, ValueError) as error:
-        say(f"the attributes of {named(key)} are not kept: {printable(str(error))}")
+        say(f"the attributes of {named(key)} are not kept: {printable(message_of(error))}")
         return {}
     return attrs
 

@@ -1,0 +1,99 @@
+"""Messages of the library in the terms of the command line: options instead of Python.
+
+Owns what each of Python's words is called at a prompt. Advice that can only be
+followed in Python is left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+
+from npzkit.errors import NpzkitError
+
+__all__ = ["advice_at_prompt", "at_prompt", "is_python", "message_of"]
+
+_WORDS = (
+    (r"npzkit\.repair\([^()]*\), at a prompt npzkit repair FILE -o OTHER",
+     "npzkit repair FILE -o OTHER"),
+    (r"partial=True \(--partial\)", "--partial"),
+    (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
+    (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
+    (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
+    (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),
+    (r"npzkit\.verify\b(\([^()]*\))?", "npzkit verify FILE"),
+    (r"compression=None, seekable=False", "--no-seekable without --compression"),
+    (r"compression='(stored|deflated)'", r"--compression \1"),
+    (r"when allow_pickle=False", "without --allow-pickle"),
+    (r"allow_pickle=True", "--allow-pickle"),
+    (r"overwrite=True to add\(\)", "--overwrite"),
+    (r"(partial|uncommitted|overwrite)=True", r"--\1"),
+    (r"seekable=False", "--no-seekable"),
+    (r"Read it whole: npz\.read\(key\), with", "Show all of it, with"),
+    (r"Remove it first, by del", "Remove it first: npzkit rm FILE KEY"),
+    (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
+    (r"Read it with npzkit\.load or np\.load",
+     "Make an archive of it: npzkit pack NEW.npz FILE"),
+    (r"Read it with h5py", "Convert it: npzkit convert FILE NEW.npz"),
+    (r"\bnp\.load\b", "NumPy"),
+)  # fmt: skip
+"""What Python has, and what a command has for the same."""
+
+_PYTHON = re.compile(
+    r"\b[a-z_]+=[^=\s]|\w\(|\b(?:npzkit|npz|np|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
+    r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
+)
+"""What shows that Python is meant."""
+_JOINTS = re.compile(r"(\. |; |, or )")
+"""Between parts of advice that can be followed on their own."""
+
+
+def at_prompt(text: str) -> str:
+    """Return a text with the command line's words for Python's.
+
+    Examples
+    --------
+    >>> at_prompt("reading it needs allow_pickle=True")
+    'reading it needs --allow-pickle'
+    """
+    for word, replacement in _WORDS:
+        text = re.sub(word, replacement, text)
+    return text
+
+
+def advice_at_prompt(text: str) -> str:
+    """Return advice as it can be followed at a prompt; an empty string if it cannot.
+
+    Examples
+    --------
+    >>> advice_at_prompt("Pass allow_pickle=True only if you trust the file.")
+    'Pass --allow-pickle only if you trust the file.'
+    >>> advice_at_prompt("Fetch the file again; npz.read(key, verify=False) reads it as it is.")
+    'Fetch the file again.'
+    """
+    text = at_prompt(text)
+    if not is_python(text):
+        return text
+    parts = _JOINTS.split(text.removesuffix("."))
+    pairs = zip(parts[::2], ["", *parts[1::2]], strict=True)
+    kept = [(joint, part) for part, joint in pairs if not is_python(part)]
+    if not kept:
+        return ""
+    first = kept[0][1]
+    rest = "".join(joint + part for joint, part in kept[1:])
+    return f"{first[0].upper()}{first[1:]}{rest}."
+
+
+def is_python(text: str) -> bool:
+    """Whether a text has anything that can only be typed in Python."""
+    return _PYTHON.search(text) is not None
+
+
+def message_of(error: Exception) -> str:
+    """Return what an error says, in the terms of the command line."""
+    if not isinstance(error, NpzkitError):
+        return str(error)
+    told = copy.copy(error)
+    told.what = at_prompt(error.what)
+    told.remedy = advice_at_prompt(error.remedy or "")
+    return str(told)

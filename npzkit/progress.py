@@ -1,0 +1,113 @@
+"""How much of a long piece of work is done.
+
+Owns the count, which any thread adds to, and when the caller hears of it: in
+the thread that began the work, and not for every byte. Knows nothing of the work.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+__all__ = ["Advance", "Meter", "Part", "Report"]
+
+Report = Callable[[int, int], object]
+"""Takes the bytes done and the bytes in total."""
+Advance = Callable[[int], object]
+"""Takes the bytes that were done since the last call."""
+
+_STEP_SIZE = 1 << 20
+"""Bytes between two reports of large work."""
+_STEP_COUNT = 200
+"""Reports of small work, at least where it is counted in that many steps."""
+
+
+class Meter:
+    """Counts the bytes that are done, and reports them.
+
+    The count only grows. The last report, by `finish`, is of the total.
+
+    Parameters
+    ----------
+    report : callable or None
+        Called in the thread that made the meter; it may raise to end the work.
+    total : int
+    """
+
+    def __init__(self, report: Report | None, total: int) -> None:
+        self._report = report
+        self._total = total
+        self._step = min(_STEP_SIZE, total // _STEP_COUNT)
+        self._done = 0
+        self._reported = -1
+        self._lock = threading.Lock()
+        self._owner = threading.get_ident()
+
+    def add(self, count: int) -> None:
+        """Count bytes, from any thread."""
+        with self._lock:
+            self._done = min(self._done + count, self._total)
+        self.report()
+
+    def reach(self, done: int) -> None:
+        """Count the bytes up to `done`, from the start of the work."""
+        with self._lock:
+            self._done = min(max(self._done, done), self._total)
+        self.report()
+
+    def part(self, size: int, work: int | None = None, start: int | None = None) -> Part:
+        """Return a counter for `size` of the bytes, which take `work` bytes of reading.
+
+        They begin at `start` of the work, or follow what was counted before.
+        """
+        return Part(self, size, size if work is None else work, start)
+
+    def report(self) -> None:
+        """Report what other threads counted too; does nothing in those."""
+        if threading.get_ident() == self._owner and self._done - self._reported > self._step:
+            self._tell()
+
+    def finish(self) -> None:
+        """Report the total, where that was not done."""
+        self._done = self._total
+        if self._reported < self._total:
+            self._tell()
+
+    def _tell(self) -> None:
+        self._reported = self._done
+        if self._report is not None:
+            self._report(self._reported, self._total)
+
+
+class Part:
+    """Counts one part of the work, of which more or fewer bytes are read than it counts for.
+
+    So a member that is read twice counts once, and a damaged one completely.
+    Made by `Meter.part`.
+    """
+
+    def __init__(self, meter: Meter, size: int, work: int, start: int | None) -> None:
+        self._meter = meter
+        self._size, self._work, self._start = size, work, start
+        self._worked = self._counted = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        """Count bytes that were read, from any thread."""
+        with self._lock:
+            self._worked += count
+            self._count(self._size * self._worked // max(self._work, 1))
+
+    def end(self) -> None:
+        """Count what is left of the part."""
+        with self._lock:
+            self._count(self._size)
+
+    def _count(self, counted: int) -> None:
+        counted = min(counted, self._size)
+        if counted > self._counted:
+            difference, self._counted = counted - self._counted, counted
+            if self._start is None:
+                self._meter.add(difference)
+            else:
+                self._meter.reach(self._start + counted)

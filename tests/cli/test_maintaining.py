@@ -1,0 +1,311 @@
+"""verify, repair and repack: many files and folders, what is printed, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import npzkit
+import numpy as np
+import pytest
+
+
+def _damage(path, key="x", offset=100):
+    """Change one byte of a member's data."""
+    data = bytearray(path.read_bytes())
+    with npzkit.open(path) as npz:
+        data[npz.info(key).data_offset + offset] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory: a sound, a damaged and a torn archive, and another sound one below."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    for name in ("good", "bad", "torn", "deep/er/good"):
+        npzkit.save(f"{name}.npz", {"x": np.arange(1000), "y": np.arange(3)})
+    _damage(tmp_path / "bad.npz")
+    with open("torn.npz", "ab") as file:
+        file.write(b"half an array")
+    (tmp_path / "deep" / "notes.txt").write_text("no archive")
+    return tmp_path
+
+
+# -- verify --------------------------------------------------------------------
+
+
+def test_many_files_are_verified(cli, folder):
+    """Each file has its verdict, in the order given, and the last line counts them."""
+    found = cli("verify", "good.npz", "bad.npz", "torn.npz")
+    assert (found.code, found.err) == (1, "")
+    lines = found.out.splitlines()
+    assert lines[0] == "good.npz: sound, 2 members"
+    assert lines[1].startswith("bad.npz: error: x: the data is damaged")
+    assert lines[2] == "bad.npz: NOT sound, 2 members, 1 error"
+    assert lines[3].startswith("torn.npz: warning: 13 bytes")
+    assert lines[4] == "torn.npz: torn, 2 members, 1 warning"
+    assert lines[5:] == ["3 files: 1 sound, 1 NOT sound, 1 torn"]
+
+
+@pytest.mark.parametrize(("name", "code"), [("good", 0), ("bad", 1), ("torn", 1), ("no", 2)])
+@pytest.mark.parametrize("option", ["--quiet", "--verbose", "--json"])
+def test_the_exit_code_says_what_was_found(cli, folder, name, code, option):
+    """0 is sound, 1 damaged or torn, 2 not read; alone and beside a sound file."""
+    assert cli("verify", f"{name}.npz", option).code == code
+    assert cli("verify", "good.npz", f"{name}.npz", option).code == code
+
+
+def test_quiet_prints_problems_alone(cli, folder):
+    """With --quiet sound files print nothing, and others their errors only."""
+    assert cli("verify", "good.npz", "deep/er/good.npz", "-q") == (0, "", "")
+    found = cli("verify", "good.npz", "bad.npz", "torn.npz", "--quiet")
+    assert [line.split(": ")[:2] for line in found.out.splitlines()] == [
+        ["bad.npz", "error"],
+        ["torn.npz", "warning"],
+    ]
+
+
+def test_notes_are_counted_and_printed_on_demand(cli, tmp_path):
+    """Notes, such as of alignment, are a number on the file's line; --verbose prints them."""
+    np.savez(tmp_path / "a.npz", **{f"a{i}": np.arange(3) for i in range(20)})
+    found = cli("verify", tmp_path / "a.npz")
+    assert (found.code, found.out.count("\n")) == (0, 1)
+    assert "20 notes" in found.out
+    assert cli("verify", tmp_path / "a.npz", "--verbose").out.count("is not aligned") == 20
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(cli, folder):
+    """A missing file, and one that is no archive, are reported; the others are verified."""
+    (folder / "page.npz").write_bytes(b"<html>")
+    found = cli("verify", "no.npz", "page.npz", "good.npz")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "no.npz" in found.err
+    assert "good.npz: sound" in found.out
+    assert "page.npz: NOT sound" in found.out
+    assert found.out.splitlines()[-1] == "3 files: 1 failed, 1 NOT sound, 1 sound"
+
+
+def test_json_is_one_list(cli, folder):
+    """--json gives a list with an object per file, those that cannot be read among them."""
+    found = cli("verify", "good.npz", "no.npz", "bad.npz", "--json")
+    assert [(row["path"], row["ok"]) for row in found.json()] == [
+        ("good.npz", True), ("no.npz", False), ("bad.npz", False)
+    ]  # fmt: skip
+    assert "No such file" in found.json()[1]["error"]
+    assert cli("verify", "torn.npz", "--json").json()[0]["torn_size"] == 13
+
+
+def test_a_folder_is_searched(cli, folder):
+    """With -r the .npz files of a folder are verified, sorted, those in its folders too."""
+    found = cli("verify", "-r", ".", "--json").json()
+    names = ["bad.npz", "good.npz", "torn.npz", os.path.join("deep", "er", "good.npz")]
+    assert [row["path"] for row in found] == [os.path.join(".", name) for name in names]
+    assert cli("verify", "deep", "-r").code == 0
+
+
+def test_a_folder_needs_the_option(cli, folder):
+    """A folder without -r, and one without an archive, are wrong usage that says what to do."""
+    for arguments, text in (("deep",), "Pass -r"), (("-r", "empty"), "no archive"):
+        (folder / "empty").mkdir(exist_ok=True)
+        found = cli("verify", *arguments)
+        assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
+        assert text in found.err
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="the system has no symbolic links")
+def test_links_in_folders(cli, folder):
+    """Links to folders are not followed, so a loop ends; a file with several links counts once."""
+    try:
+        os.symlink(folder, folder / "deep" / "loop")
+    except OSError:
+        pytest.skip("links may not be made here")
+    os.symlink("nowhere.npz", folder / "deep" / "broken.npz")
+    os.symlink("itself.npz", folder / "deep" / "itself.npz")
+    os.symlink(folder / "good.npz", folder / "deep" / "link.npz")
+    paths = [row["path"] for row in cli("verify", "-r", "deep", "--json").json()]
+    assert paths == [os.path.join("deep", "link.npz"), os.path.join("deep", "er", "good.npz")]
+    assert len(cli("verify", "-r", "good.npz", "deep", "--json").json()) == 2
+
+
+def test_a_folder_that_cannot_be_listed_is_reported(cli, folder, monkeypatch):
+    """The archives elsewhere are verified, and the exit code is not 0."""
+    real = os.scandir
+
+    def scandir(path):
+        if os.path.basename(path) == "er":
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", scandir)
+        found = cli("verify", "-r", "good.npz", "deep")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert os.path.join("deep", "er") in found.err
+    assert "good.npz: sound" in found.out
+
+
+def test_only_some_arrays(cli, folder):
+    """--key, repeated, chooses arrays; one that is missing is reported for its file."""
+    assert cli("verify", "bad.npz", "--key", "y").code == 0
+    assert cli("verify", "bad.npz", "-k", "y", "-k", "x").code == 1
+    found = cli("verify", "good.npz", "--key", "z")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "'z'" in found.err
+
+
+def test_a_key_is_no_file_and_a_file_no_key(cli, folder):
+    """Whoever names a key where a file belongs, or a file where a key does, is told so."""
+    found = cli("verify", "good.npz", "x")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert "--key x" in found.err
+    found = cli("show", "good.npz", "bad.npz")
+    assert found.code == 2
+    assert "taken for a key" in found.err
+
+
+def test_a_file_of_any_name_is_verified(cli, folder):
+    """What is named is checked, whatever it is called; in folders only .npz files are."""
+    shutil.copy("good.npz", "good.zip")
+    assert cli("verify", "good.zip").code == 0
+    assert cli("verify", "deep/notes.txt").code == 1
+
+
+# -- repair --------------------------------------------------------------------
+
+
+def test_repair_without_output_checks_the_file(cli, folder):
+    """A torn end is cut off; damage that remains is reported, and exits with 1."""
+    found = cli("repair", "torn.npz")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines() == [
+        "torn.npz: 13 bytes of an unfinished append left out",
+        "torn.npz: sound, 2 members",
+    ]
+    assert cli("repair", "good.npz").out.startswith("good.npz: its end is complete\n")
+    data = bytearray((folder / "good.npz").read_bytes())
+    data[-5] ^= 1
+    (folder / "end.npz").write_bytes(data)
+    found = cli("repair", "end.npz")
+    assert found.out.splitlines()[0] == "end.npz: its directory was written again"
+    before = (folder / "bad.npz").read_bytes()
+    found = cli("repair", "bad.npz")
+    assert found.code == 1
+    assert "bad.npz: error: x: the data is damaged" in found.out
+    assert "was not repaired" in found.out
+    assert "npzkit repair bad.npz -o OTHER" in found.out
+    assert (folder / "bad.npz").read_bytes() == before
+    (document,) = cli("repair", "bad.npz", "--json").json()
+    assert (document["ok"], document["cut_size"], document["rows"][0]["key"]) == (False, 0, "x")
+
+
+def test_files_are_repaired_in_place(cli, folder):
+    """--in-place keeps what is sound of a damaged file, and leaves a sound one alone."""
+    sound = os.stat("good.npz")
+    found = cli("repair", "--in-place", "good.npz", "bad.npz", "torn.npz")
+    assert found.code == 1
+    assert "lost: x" in found.out
+    assert found.out.splitlines()[-1] == "3 files: 1 sound, 1 with losses, 1 saved"
+    assert os.stat("good.npz").st_mtime_ns == sound.st_mtime_ns
+    assert os.stat("good.npz").st_ino == sound.st_ino
+    assert cli("verify", "good.npz", "bad.npz", "torn.npz", "-q") == (0, "", "")
+    with npzkit.open("bad.npz") as npz:
+        assert list(npz) == ["y"]
+
+
+@pytest.mark.parametrize("command", ["repair", "repack"])
+def test_copies_go_into_a_folder(cli, folder, command):
+    """Several files, or those of a folder, are written under their names into OUTPUT."""
+    shutil.copy("good.npz", "same.npz")
+    assert cli(command, "good.npz", "same.npz", "-o", "out").code == 0
+    assert sorted(os.listdir("out")) == ["good.npz", "same.npz"]
+    assert cli(command, "-r", "deep", "-o", "copies/").code == 0
+    assert os.path.isfile("copies/er/good.npz")
+    refused = cli(command, "good.npz", "-o", "out")
+    assert (refused.code, "--force" in refused.err) == (2, True)
+    assert cli(command, "good.npz", "-o", "out", "--force").code == 0
+    assert cli("verify", "-r", "out", "copies", "-q").code == 0
+
+
+@pytest.mark.parametrize("command", ["repair", "repack"])
+def test_an_output_folder_is_no_input(cli, folder, command):
+    """Copies that lie in the folder that is searched are not copied the next time."""
+    (folder / "bad.npz").unlink()
+    (folder / "torn.npz").unlink()
+    for _ in range(2):
+        assert len(cli(command, "-r", ".", "-o", "out", "--force", "--json").json()) == 2
+    assert sorted(os.listdir("out")) == ["deep", "good.npz"]
+
+
+@pytest.mark.parametrize("command", ["repair", "repack"])
+def test_outputs_that_would_be_one_file(cli, folder, command):
+    """Two copies of one name are refused before any is written, and so is a file as their folder."""
+    found = cli(command, "good.npz", "deep/er/good.npz", "-o", "out")
+    assert (found.code, found.err.count("\n"), os.path.exists("out")) == (2, 1, False)
+    before = (folder / "bad.npz").read_bytes()
+    found = cli(command, "good.npz", "torn.npz", "-o", "bad.npz", "--force")
+    assert (found.code, found.err.count("\n")) == (2, 1)
+    assert (folder / "bad.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "options", [["--partial"], ["--uncommitted"], ["--in-place", "-o", "b.npz"]], ids=" ".join
+)
+def test_options_that_would_do_nothing_are_refused(cli, folder, options):
+    """What is kept can only be chosen where something is written."""
+    found = cli("repair", "torn.npz", *options)
+    assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
+
+
+def test_a_file_without_a_directory_says_what_to_do(cli, folder):
+    """repair without an output cannot save it, and names the command that can."""
+    data = (folder / "good.npz").read_bytes()
+    (folder / "cut.npz").write_bytes(data[:-200])
+    found = cli("repair", "cut.npz", "torn.npz")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "npzkit repair FILE -o OTHER" in found.err
+    assert "npzkit.repair" not in found.err
+    assert "torn.npz: sound" in found.out
+
+
+# -- repack --------------------------------------------------------------------
+
+
+def test_many_files_are_repacked_in_place(cli, folder):
+    """Each file is rewritten, and one that is damaged stays as it was while the others go on."""
+    before = (folder / "bad.npz").read_bytes()
+    found = cli("repack", "bad.npz", "good.npz", "deep/er/good.npz", "-c", "deflated")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "bad.npz" in found.err
+    assert (folder / "bad.npz").read_bytes() == before
+    assert found.out.splitlines()[-1] == "3 files: 1 failed, 2 repacked"
+    for path in ("good.npz", "deep/er/good.npz"):
+        with npzkit.open(path) as npz:
+            assert npz.info("x").method == "deflated"
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_name_their_file(cli, folder):
+    """Among many files a warning says which one it is about."""
+    found = cli("repack", "good.npz", "torn.npz", "-o", "out")
+    assert (found.code, found.err.count("\n")) == (0, 1)
+    assert found.err.startswith("npzkit: warning: torn.npz: 13 bytes")
+
+
+@pytest.mark.parametrize("command", ["repair", "repack"])
+def test_quiet_and_json_for_many_files(cli, folder, command):
+    """--quiet says nothing of files without a problem; --json has an object per file."""
+    assert cli(command, "good.npz", "deep/er/good.npz", "--quiet") == (0, "", "")
+    found = cli(command, "good.npz", "no.npz", "--json")
+    assert found.code == 2
+    assert [(row["path"], row["ok"]) for row in json.loads(found.out)] == [
+        ("good.npz", True), ("no.npz", False)
+    ]  # fmt: skip
+
+
+def test_a_wrong_argument_is_said_once(cli, folder):
+    """What is wrong with an option is no fault of a file: nothing is begun."""
+    for options in (["--align", "3"], ["--level", "10"]):
+        found = cli("repack", "good.npz", "deep/er/good.npz", *options)
+        assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)

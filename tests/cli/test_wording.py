@@ -1,0 +1,143 @@
+"""Messages at a prompt name options and commands, not Python."""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickle
+import zlib
+from pathlib import Path
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.cli.wording import advice_at_prompt, at_prompt, is_python, message_of
+from npzkit.errors import MemberNotFoundError, NpzkitError
+
+LIBRARY = [
+    path for path in Path(npzkit.__file__).parent.rglob("*.py") if "cli" not in path.parts
+]  # fmt: skip
+
+
+def _texts(node):
+    """Yield the strings below a node, with a word for each part that is computed."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.JoinedStr):
+        parts = node.values
+        yield "".join(part.value if isinstance(part, ast.Constant) else "N" for part in parts)
+    else:
+        for inner in ast.iter_child_nodes(node):
+            yield from _texts(inner)
+
+
+def _is_advice(node):
+    """Whether a node is an argument, or is assigned to a name, that holds a remedy."""
+    if isinstance(node, ast.keyword):
+        return node.arg == "remedy"
+    if isinstance(node, ast.Assign):
+        names = [getattr(to, "attr", getattr(to, "id", "")) for to in node.targets]
+        return any("remedy" in name.lower() for name in names)
+    return False
+
+
+def _nodes():
+    for path in LIBRARY:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            yield path, node
+
+
+ADVICE = sorted({
+    text for _, node in _nodes() if _is_advice(node) for text in _texts(node.value)
+    # What is joined to another one begins with a comma.
+    if text[:1].isupper()
+})  # fmt: skip
+FINDINGS = sorted({
+    text for path, node in _nodes() if path.name in ("verifying.py", "repairing.py")
+    and isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "what"
+    for text in _texts(node.value)
+})  # fmt: skip
+
+
+def test_there_is_advice():
+    """The library's source is searched: it has advice in Python's words, and findings."""
+    assert len(ADVICE) > 60
+    assert len([text for text in ADVICE if is_python(text)]) > 20
+    assert len(FINDINGS) > 8
+
+
+@pytest.mark.parametrize("text", ADVICE)
+def test_no_advice_is_python(text):
+    """Whatever the library advises, at a prompt it is a sentence without Python, or nothing."""
+    told = advice_at_prompt(text)
+    assert not is_python(told)
+    assert "=True" not in told
+    assert not told or (told[0].isupper() and told.endswith(".") == text.endswith("."))
+
+
+@pytest.mark.parametrize("text", FINDINGS)
+def test_no_finding_is_python(text):
+    """What verify and repair report names options."""
+    assert not is_python(at_prompt(text))
+
+
+def test_a_message_keeps_what_comes_from_a_file():
+    """Keys, paths and values are shown as they are, and the error itself is not changed."""
+    error = NpzkitError(
+        "reading it needs allow_pickle=True", path="npzkit.repair", key="allow_pickle=True",
+        found="partial=True", remedy="Pass allow_pickle=True; npz.read(key) reads it.",
+    )  # fmt: skip
+    assert message_of(error) == (
+        "reading it needs --allow-pickle (in 'npzkit.repair', key 'allow_pickle=True'): "
+        "found 'partial=True'. Pass --allow-pickle."
+    )
+    assert error.remedy.startswith("Pass allow_pickle=True")
+
+
+@pytest.mark.parametrize("kind", [npzkit.errors.ArchiveLockedError, MemberNotFoundError])
+def test_errors_of_two_kinds(kind):
+    """Errors that are one of Python's too are told like others."""
+    assert message_of(kind("it is so", path="a.npz", remedy="Wait.")) == (
+        "it is so (in 'a.npz'). Wait."
+    )
+
+
+@pytest.mark.filterwarnings("default")
+def test_what_commands_print(cli, tmp_path, monkeypatch):
+    """Damaged and strange files give messages of the command line, whatever command meets them."""
+    monkeypatch.chdir(tmp_path)
+    npzkit.save("a.npz", {"x": np.arange(1000), "y": np.arange(3)})
+    whole = Path("a.npz").read_bytes()
+    Path("cut.npz").write_bytes(whole[:-30])
+    Path("half.npz").write_bytes(whole[:400])
+    Path("torn.npz").write_bytes(whole + b"torn")
+    Path("flipped.npz").write_bytes(whole[:500] + b"\xff" + whole[501:])
+    Path("directory.npz").write_bytes(whole[:-60] + b"\xff" * 8 + whole[-52:])
+    Path("page.npz").write_bytes(b"<html>")
+    Path("pickle.npz").write_bytes(pickle.dumps([1]))
+    np.save("x.npz.npy", np.arange(3))
+    os.rename("x.npz.npy", "bare.npz")
+    npzkit.save("objects.npz", {"x": np.array([1, "a"], object)}, allow_pickle=True)
+    np.savez("plain.npz", x=np.arange(3))
+    # As a flush of a map leaves it that was killed between two writes.
+    flush = bytearray(whole)
+    flush[400] ^= 1
+    with npzkit.open("a.npz") as npz:
+        start, end = 64, 64 + npz.info("x").nbytes + 128
+    flush[14:18] = zlib.crc32(flush[start:end]).to_bytes(4, "little")
+    Path("flush.npz").write_bytes(flush)
+    np.save("objects.npy", np.array([{}], object))
+    printed = []
+    for path in sorted(Path().glob("*.npz")):
+        for arguments in (
+            ["ls", path], ["info", path], ["show", path, "x"], ["verify", "-v", path],
+            ["diff", path, "a.npz"], ["repair", path], ["repair", path, "-o", "out/", "--force"],
+            ["repack", path, "-o", "out/", "--force"], ["extract", path, "-d", "out"],
+            ["add", path, "x=objects.npy"], ["rm", path, "no"], ["mv", path, "x", "y"],
+            ["convert", path, "out.safetensors"],
+        ):  # fmt: skip
+            found = cli(*arguments)
+            printed += [(arguments, line) for line in (found.out + found.err).splitlines()]
+    assert not [(arguments, line) for arguments, line in printed if is_python(line)]
+    assert any("--allow-pickle" in line for _, line in printed)
+    assert any("npzkit repair FILE -o OTHER" in line for _, line in printed)

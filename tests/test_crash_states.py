@@ -1176,7 +1176,7 @@ def test_a_sync_that_is_left_out_is_seen(tmp_path, monkeypatch, work, number):
     assert checked(play_one(tmp_path, work)).violations
 
 
-@pytest.mark.parametrize("work", [append_one, save_over, repack])
+@pytest.mark.parametrize("work", [append_one, save_over])
 def test_a_commit_that_does_not_wait_is_seen(tmp_path, work):
     """Of work without durable=True, a loss of power leaves states that are wrong."""
     played = play_one(tmp_path, work, durable=False)

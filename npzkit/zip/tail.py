@@ -187,7 +187,24 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
         if newer.kind is not TailKind.DAMAGED:
             break
         found = newer
+    place = _last_record(source, start)
+    if found.kind is TailKind.TORN and place is not None and _is_own(source, place, start):
+        return Tail(TailKind.DAMAGED, place)
     return found
+
+
+def _is_own(source: Source, place: int, start: int) -> bool:
+    """Whether the end record at `place` leads to a directory behind `start` in this file.
+
+    One of an archive in an array counts from that archive's own first byte.
+    """
+    if _base_of(source, place) != 0:
+        return False
+    offset = int.from_bytes(source.read_at(place + 16, 4), "little")
+    if offset == SENTINEL_32:
+        offset = int.from_bytes(source.read_at(place - _RECORDS64_SIZE + 48, 8), "little")
+    is_behind = start <= offset < place
+    return is_behind and source.read_at(offset, 4).startswith(CENTRAL_ENTRY_SIGNATURE)
 
 
 def _next_commit(window: _Window, tail: Tail) -> int | None:
@@ -281,7 +298,7 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
 
 def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
     """Say what a directory at `offset` ends in."""
-    position = offset
+    position = last_entry = offset
     while (head := window.at(position, CENTRAL_ENTRY_SIZE)).startswith(CENTRAL_ENTRY_SIGNATURE):
         is_whole = len(head) == CENTRAL_ENTRY_SIZE
         size = CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(head, 28)) if is_whole else 0
@@ -289,11 +306,16 @@ def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
             last = _last_record(source, position)
             kind = TailKind.TORN if last is None else TailKind.DAMAGED
             return Tail(kind, position if last is None else last, offset, position)
-        position += size
+        last_entry, position = position, position + size
     place = _end_place(window, position)
     record = window.at(place, END_SIZE)
-    last = _last_record(source, position)
-    if len(record) < END_SIZE and (position == offset or not record.startswith(END_SIGNATURE)):
+    # An entry that claims too much has the end record in it.
+    last = _last_record(source, last_entry)
+    if (
+        last is None
+        and len(record) < END_SIZE
+        and (position == offset or not record.startswith(END_SIGNATURE))
+    ):
         # Of a directory that lists nothing a few bytes are no commit.
         return Tail(TailKind.TORN, place, offset, position)
     if record.startswith(END_SIGNATURE):

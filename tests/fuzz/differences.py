@@ -424,7 +424,7 @@ def _is_unfit(case: Case) -> bool:
     end, at = _end(case.data), case.data.rfind(b"PK\5\6")
     if end.has_locator:
         at -= 76
-    return end.size + end.offset != at or end.here != end.count or bool(end.disk)
+    return end.size + end.offset != at or end.here != end.count or any(end[:2])
 
 
 def _is_unfinished(case: Case) -> bool:

@@ -321,7 +321,8 @@ def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
     if record.startswith(END_SIGNATURE):
         is_other = bool(start) and _is_archive(source, place, start)
         return Tail(TailKind.ARCHIVE if is_other else TailKind.DAMAGED, place, offset, position)
-    is_signed = not _is_unsealed(record) and _tells(record, offset, position)
+    is_whole = len(record) == END_SIZE
+    is_signed = is_whole and not _is_unsealed(record) and _tells(record, offset, position)
     if last is None and not is_signed:
         return Tail(TailKind.TORN, place, offset, position)
     return Tail(TailKind.DAMAGED, place if last is None else last, offset, position)

@@ -186,7 +186,7 @@ class File:
         """
         if not mapped and size < _RESERVE_SIZE:
             return
-        if not _allocate(self.descriptor, offset, size) and mapped:
+        if not _allocate(self.descriptor.fileno(), offset, size) and mapped:
             self._write_zeros(offset, size)
 
     def fill_holes(self, offset: int, size: int) -> None:
@@ -195,7 +195,7 @@ class File:
         What was written stays as it is. No other process may write there meanwhile.
         """
         for start, end in list(self._holes(offset, offset + size)):
-            if not _allocate(self.descriptor, start, end - start):
+            if not _allocate(self.descriptor.fileno(), start, end - start):
                 self._write_zeros(start, end - start)
 
     def has_holes(self, offset: int, size: int) -> bool:

@@ -72,6 +72,8 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     try:
         source = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
         directory, listed = _read(source)
+        if listed or directory.directory_offset:
+            sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
     except BaseException as error:
         sink.close()
         if isinstance(error, NpzkitError):
@@ -81,8 +83,6 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         # A first member behind an end record is nothing that np.load reads.
         sink.close()
         sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
-    else:
-        sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
     return Resumed(sink, listed, directory.comment)
 
 

@@ -357,8 +357,7 @@ class FilledArray(CreatedArray):
 
     def _map(self) -> tuple[np.memmap[Any, Any], mmap.mmap]:
         if self._mapped is None:
-            descriptor = self._place.descriptor
-            if descriptor is None:
+            if self._place.descriptor is None:
                 raise UnsupportedError(
                     "only whole rows can be written to an array in a file object",
                     key=self.key,
@@ -367,7 +366,9 @@ class FilledArray(CreatedArray):
             skipped = self._offset % mmap.ALLOCATIONGRANULARITY
             size = math.prod(self.shape) * self.dtype.itemsize
             if size:
-                pages = mmap.mmap(descriptor, size + skipped, offset=self._offset - skipped)
+                pages = mmap.mmap(
+                    self._place.descriptor, size + skipped, offset=self._offset - skipped
+                )
             else:
                 # The file may end here, and of nothing there is no map.
                 skipped, pages = 0, mmap.mmap(-1, mmap.PAGESIZE)

@@ -1,7 +1,7 @@
 """Every call that changes a file: the one layer that all writing goes through.
 
-Owns descriptors open for writing, and what stands in for a call that the
-operating system lacks. Knows nothing of what is in a file. A test that puts
+Owns descriptors and how long each is open, and what stands in for a call that
+the operating system lacks. Knows nothing of what is in a file. A test that puts
 something else in the place of this module's `os` sees, or spoils, every
 change: `tests/support/crash.py` does. Maps alone write behind its back.
 """
@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import threading
 from collections.abc import Iterator
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NoReturn, Protocol
 
-__all__ = ["OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "File", "Place", "link", "replace",
-           "sync_directory", "unlink"]  # fmt: skip
+from npzkit.errors import ClosedArchiveError
+
+__all__ = ["CLOSED", "OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "Descriptor", "File", "Place",
+           "duplicated", "link", "replace", "sync_directory", "unlink"]  # fmt: skip
 
 _CALL_SIZE = 1 << 30
 """Linux takes at most 2 GiB a call, macOS refuses more."""
@@ -31,11 +35,48 @@ _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
 """Errors of a system or a file system that does not know a call."""
 
 OPEN_FLAGS = getattr(os, "O_BINARY", 0)
-"""What every file is opened with."""
+"""What a folder is opened with; files are opened by `Descriptor`."""
 RENAMES_OPEN_FILES = os.name != "nt"
 """Whether a file can be renamed, or replaced, while it is open."""
 
 Buffer = bytes | bytearray | memoryview
+
+
+class Descriptor(io.FileIO):
+    """An open file that is passed to the calls of the system in place of its number.
+
+    A call holds the object until it returns, and the file is closed when nobody
+    holds the object. So a call that is under way ends before the file is closed,
+    and the system cannot give the number to another file meanwhile. That costs
+    no lock and no count of our own.
+
+    The file has an owner from the call that opens it to the call that closes it:
+    both happen in C, where no interrupt comes between. Keep no `Descriptor` in a
+    local variable for longer than a call: an exception keeps the variable.
+    """
+
+    __index__ = io.FileIO.fileno
+    __del__ = io.FileIO.close
+
+
+def duplicated(descriptor: Any) -> io.FileIO:
+    """Return a file object for reading that owns a duplicate of a descriptor."""
+    # In one call of C's, so that no interrupt finds a duplicate without an owner.
+    return next(map(io.FileIO, map(os.dup, (descriptor,)), ("rb",)))
+
+
+class _Closed:
+    """What takes the place of a `Descriptor` that was let go: any use is an error."""
+
+    closed = True
+
+    def __index__(self) -> NoReturn:
+        raise ClosedArchiveError("the archive is closed", remedy="Open it again.")
+
+    fileno = __index__
+
+
+CLOSED = _Closed()
 
 
 class Place(Protocol):
@@ -45,14 +86,14 @@ class Place(Protocol):
     ----------
     path : str or None
         By which other processes find it.
-    descriptor : int or None
+    descriptor : Descriptor or None
         By which it can be mapped.
     """
 
     @property
     def path(self) -> str | None: ...
     @property
-    def descriptor(self) -> int | None: ...
+    def descriptor(self) -> Any: ...
     def patch(self, offset: int, data: Buffer) -> None: ...
 
 
@@ -69,24 +110,31 @@ class File:
         Make the file; one that is there is an error.
     mode : int, default 0o666
         Permissions of a new file, less those that the process gives to none.
+
+    Attributes
+    ----------
+    descriptor : Descriptor
+        `CLOSED`, once the file is closed.
     """
 
     def __init__(
         self,
         path: str | None,
-        descriptor: int | None = None,
+        descriptor: Any = None,
         *,
         is_new: bool = False,
         mode: int = 0o666,
     ) -> None:
-        self.descriptor = -1
+        self.descriptor: Any = CLOSED
         self.path = path
         self._lock = threading.Lock()
         if descriptor is not None:
-            self.descriptor = os.dup(descriptor)
+            # As in `duplicated`.
+            self.descriptor = next(map(Descriptor, map(os.dup, (descriptor,)), ("r+b",)))
+        elif is_new and path is not None:
+            self.descriptor = Descriptor(path, "x+b", opener=partial(os.open, mode=mode))
         elif path is not None:
-            flags = os.O_CREAT | os.O_EXCL if is_new else 0
-            self.descriptor = os.open(path, os.O_RDWR | flags | OPEN_FLAGS, mode)
+            self.descriptor = Descriptor(path, "r+b", opener=os.open)
 
     @property
     def size(self) -> int:
@@ -138,7 +186,7 @@ class File:
         """
         if not mapped and size < _RESERVE_SIZE:
             return
-        if not _allocate(self.descriptor, offset, size) and mapped:
+        if not _allocate(self.descriptor.fileno(), offset, size) and mapped:
             self._write_zeros(offset, size)
 
     def fill_holes(self, offset: int, size: int) -> None:
@@ -147,7 +195,7 @@ class File:
         What was written stays as it is. No other process may write there meanwhile.
         """
         for start, end in list(self._holes(offset, offset + size)):
-            if not _allocate(self.descriptor, start, end - start):
+            if not _allocate(self.descriptor.fileno(), start, end - start):
                 self._write_zeros(start, end - start)
 
     def has_holes(self, offset: int, size: int) -> bool:
@@ -211,7 +259,7 @@ class File:
 
     def sync(self) -> None:
         """Wait until what was written is on disk."""
-        if _sync_fully(self.descriptor):
+        if _sync_fully(self.descriptor.fileno()):
             return
         if hasattr(os, "fdatasync"):
             os.fdatasync(self.descriptor)
@@ -219,13 +267,21 @@ class File:
             os.fsync(self.descriptor)
 
     def close(self) -> None:
-        """Close the descriptor. May be called twice."""
-        if self.descriptor >= 0:
-            descriptor, self.descriptor = self.descriptor, -1
-            os.close(descriptor)
+        """Let the file go: it is closed now, or when a write that is under way ends.
 
-    def __del__(self) -> None:
-        self.close()
+        May be called twice.
+        """
+        if self.descriptor is CLOSED:
+            return
+        try:
+            # A network's file system may report only now that there is no room. The close of
+            # a duplicate does: in one call of C's, so that no interrupt comes between.
+            next(map(os.close, map(os.dup, (self.descriptor,))))
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        finally:
+            self.descriptor = CLOSED
 
 
 def _allocate(descriptor: int, offset: int, size: int) -> bool:
@@ -284,7 +340,7 @@ def link(source: str, target: str) -> None:
         os.link(source, target)
     except (OSError, AttributeError):
         # No hard links here (FAT, some network shares): claim the name, if it is free.
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | OPEN_FLAGS, 0o666))
+        Descriptor(target, "xb", opener=partial(os.open, mode=0o666)).close()
         try:
             os.replace(source, target)
         except BaseException:
@@ -305,7 +361,8 @@ def sync_directory(directory: str) -> None:
     """Wait until new names are on disk too. Windows cannot open directories."""
     if os.name == "nt":
         return
-    descriptor = os.open(directory, os.O_RDONLY | OPEN_FLAGS)
+    # No interrupt comes before the try: unpacking is no call. A `Descriptor` takes no folder.
+    (descriptor,) = map(os.open, (directory,), (os.O_RDONLY | OPEN_FLAGS,))
     try:
         os.fsync(descriptor)
     finally:

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from npzkit.disk import OPEN_FLAGS
+from npzkit.disk import Descriptor
 from npzkit.errors import ArchiveLockedError
 
 fcntl: Any
@@ -41,39 +41,17 @@ _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
-class FileLock:
-    """An exclusive lock on the file at a path, from `lock_path`.
+class FileLock(Descriptor):
+    """An exclusive lock on the file at a path, from `lock_path`: closing it lets the file go.
 
-    In a forked child it is let go, so that it ends with the process that took it.
-
-    Parameters
-    ----------
-    descriptor : int
-        Locked; owned from now on.
-    can_write : bool
-        Whether the file may be written to, and not only read.
+    In a forked child it is closed, so that the lock ends with the process that
+    took it. A file that may only be read is open for reading.
     """
-
-    def __init__(self, descriptor: int, *, can_write: bool) -> None:
-        self.descriptor = descriptor
-        self.can_write = can_write
-        _held.add(self)
-
-    def release(self) -> None:
-        """Let the file go. May be called twice."""
-        if self.descriptor >= 0:
-            descriptor, self.descriptor = self.descriptor, -1
-            # Nothing was written by it.
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-
-    def __del__(self) -> None:
-        self.release()
 
 
 def _release_all() -> None:
     for lock in list(_held):
-        lock.release()
+        lock.close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -110,25 +88,31 @@ def lock_path(path: str, timeout: float) -> FileLock:
     deadline = time.monotonic() + max(timeout, _GRACE)
     while True:
         lock = _open(path)
-        _wait(lock.descriptor, path, timeout, deadline)
-        here = os.fstat(lock.descriptor)
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(here, os.stat(path)):
-                return lock
+        try:
+            _wait(lock, path, timeout, deadline)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
+                    return lock
+        except BaseException:
+            # Whoever keeps the error keeps this frame, and with it the lock.
+            lock.close()
+            raise
         # Another file came in its place while this one waited.
-        lock.release()
+        lock.close()
 
 
 def _open(path: str) -> FileLock:
     """Open a file to be locked; who may only read it can repair it to another one."""
     try:
-        return FileLock(os.open(path, os.O_RDWR | OPEN_FLAGS), can_write=True)
+        lock = FileLock(path, "r+b", opener=os.open)
     except PermissionError:
-        return FileLock(os.open(path, os.O_RDONLY | OPEN_FLAGS), can_write=False)
+        lock = FileLock(path, "rb", opener=os.open)
+    _held.add(lock)
+    return lock
 
 
 @contextlib.contextmanager
-def holding(descriptor: int, path: str | None, timeout: float) -> Iterator[None]:
+def holding(descriptor: Any, path: str | None, timeout: float) -> Iterator[None]:
     """Keep other writers from an open file for a moment.
 
     Raises
@@ -136,15 +120,16 @@ def holding(descriptor: int, path: str | None, timeout: float) -> Iterator[None]
     ArchiveLockedError
         One has it for longer than `timeout` seconds.
     """
-    _wait(descriptor, path, timeout, time.monotonic() + max(timeout, _GRACE))
     try:
+        # An interrupt may come as soon as the lock is taken.
+        _wait(descriptor, path, timeout, time.monotonic() + max(timeout, _GRACE))
         yield
     finally:
         with contextlib.suppress(OSError):
             _change_lock(descriptor, is_taken=False)
 
 
-def _wait(descriptor: int, path: str | None, timeout: float, deadline: float) -> None:
+def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) -> None:
     wait = _FIRST_WAIT
     while not _try_lock(descriptor):
         left = deadline - time.monotonic()
@@ -160,7 +145,7 @@ def _wait(descriptor: int, path: str | None, timeout: float, deadline: float) ->
         wait = min(2 * wait, _LONGEST_WAIT)
 
 
-def is_locked(descriptor: int) -> bool:
+def is_locked(descriptor: Any) -> bool:
     """Whether a writer has the file now; False where that cannot be told."""
     if not hasattr(fcntl, "flock"):
         return False
@@ -168,11 +153,14 @@ def is_locked(descriptor: int) -> bool:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return error.errno in _BUSY
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        # Also where an interrupt came as soon as it was taken.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
     return False
 
 
-def _try_lock(descriptor: int) -> bool:
+def _try_lock(descriptor: Any) -> bool:
     """Take the lock if nobody has it. Where the system has no locks, nobody ever has."""
     try:
         _change_lock(descriptor, is_taken=True)
@@ -185,7 +173,7 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _change_lock(descriptor: int, *, is_taken: bool) -> None:
+def _change_lock(descriptor: Any, *, is_taken: bool) -> None:
     """Take the lock, or let it go, by the call that the system has."""
     if hasattr(fcntl, "flock"):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)

@@ -70,11 +70,11 @@ class Maps:
         _check_mappable(info, self._source)
         self._source.check_whole()
         if mode == "r":
-            self._file = self._file or FileMap(self._source, mode)
+            self._file = self._file or FileMap(cast(FileSource, self._source), mode)
             return self._file.array(info)
         if mode == "c":
             # Each keeps changes of its own.
-            return FileMap(self._source, mode).array(info)
+            return FileMap(cast(FileSource, self._source), mode).array(info)
         if self._sealer is None:
             self._sealer = Sealer(self._source, self._starts, self._opened)
         array, pages = _map_writable(info, entry, self._source, self._sealer, self._resealed.add)
@@ -115,10 +115,10 @@ class FileMap:
         The file is shorter than it was when the source was opened.
     """
 
-    def __init__(self, source: Source, mode: str) -> None:
+    def __init__(self, source: FileSource, mode: str) -> None:
         self._filename = _filename(source)
         self._mode = mode
-        self._map = mmap.mmap(source.file.fileno(), source.size, access=_ACCESS[mode])
+        self._map = source.call(mmap.mmap, source.size, access=_ACCESS[mode])
 
     def array(self, info: ArrayInfo) -> np.memmap[Any, Any]:
         """Return the stored array that `info` describes, in the file's memory."""

@@ -29,7 +29,7 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
 from npzkit.reader import MemberReader, Options
-from npzkit.source import UNNAMED, FileSource, Source, SourceFile, open_source
+from npzkit.source import UNNAMED, FileSource, Source, SourceFile, duplicate, open_source
 from npzkit.streaming import LocatedStream
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry
@@ -151,6 +151,7 @@ class NpzFile(Mapping[str, Any]):
         self._zip_stream: io.BufferedReader | None = None
         self._maps: Maps | None = None
         self._closes_silently = False
+        self._fid: Any = None
         if isinstance(file, zipfile.ZipFile):
             self._zip, file, own_fid = file, _file_of(file), False
         if limits is None:
@@ -168,16 +169,20 @@ class NpzFile(Mapping[str, Any]):
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
             "mmap_mode": mmap_mode, "strict": strict, "limits": limits,
         }  # fmt: skip
+        is_owner = own_fid and hasattr(file, "read")
         self._source: Source = open_source(file, owned=own_fid)
         self._is_open = True
-        is_owner = own_fid or not hasattr(file, "read")
-        self.fid = self._source.handle if is_owner else None
+        self._fid = self._source.handle if is_owner else None
         try:
             # Behind other data in a file object, an archive may begin where that stands.
             self._starts = sorted({0, self._source.position})
             directory = read_directory(
                 self._source, starts=self._starts, strict=strict, limits=limits
             )
+            self._reader = MemberReader(
+                self._source, limits,
+                allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
+            )  # fmt: skip
         except BaseException as error:
             self.close()
             if isinstance(error, NpzkitError):
@@ -188,10 +193,6 @@ class NpzFile(Mapping[str, Any]):
         self._comment = directory.comment
         # What lies behind may be cut off by a writer, or be written by one.
         self._source.size = self._end_offset = directory.end_offset
-        self._reader = MemberReader(
-            self._source, limits,
-            allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
-        )  # fmt: skip
         self._files: list[str] | None = None
 
     # -- the mapping --------------------------------------------------------
@@ -674,6 +675,13 @@ class NpzFile(Mapping[str, Any]):
     # -- the archive as a file ----------------------------------------------
 
     @property
+    def fid(self) -> Any:
+        # Of its own, as the archive's is open for as long as a read is under way.
+        if self._fid is None and self._source.path is not None and self._is_open:
+            self._fid = duplicate(self._source)
+        return self._fid
+
+    @property
     def zip(self) -> zipfile.ZipFile:
         self._check_open()
         if self._zip is None:
@@ -682,12 +690,22 @@ class NpzFile(Mapping[str, Any]):
         return self._zip
 
     def close(self) -> None:
-        """Close what the archive opened, never a caller's file. Idempotent."""
+        """Close what the archive opened, never a caller's file. Idempotent.
+
+        Other threads may be reading: what they read by then is right, and the
+        file is closed when the last of these reads ends. Later ones raise
+        ClosedArchiveError.
+        """
         if getattr(self, "_is_open", False):
             try:
                 self.flush()
             finally:
-                self._release()
+                try:
+                    self._release()
+                finally:
+                    # Once more, as an interrupt may come at any instant.
+                    self._is_open = False
+                    self._source.close()
 
     def _release(self) -> None:
         """Close what the archive opened."""
@@ -700,6 +718,8 @@ class NpzFile(Mapping[str, Any]):
             if self._zip is not None and self._zip_stream is not None:
                 self._zip.close()
                 self._zip_stream.close()
+            if self._fid is not None and self._source.path is not None:
+                self._fid.close()
             self._source.close()
 
     def __enter__(self) -> NpzFile:

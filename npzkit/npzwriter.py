@@ -18,7 +18,7 @@ from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from npzkit.appending import begin, resume
+from npzkit.appending import Resumed, begin, resume
 from npzkit.attributes import EditedAttributes
 from npzkit.codecs import STORED, check_level, method_number
 from npzkit.errors import (
@@ -238,20 +238,29 @@ class NpzWriter:
         else:
             resumed = begin(file, exclusive=mode == "x", durable=durable, lock_timeout=timeout)
         self._sink = resumed.sink
+        try:
+            self._take_over(resumed, metadata or {})
+        except BaseException:
+            # Nobody has the writer yet.
+            self._sink.abort()
+            raise
+        self._durable, self._auto_repack = durable, auto_repack
+        self._is_open = True
+
+    def _take_over(self, resumed: Resumed, metadata: Mapping[str, Any]) -> None:
+        """Begin with what is there."""
         self._zip = ZipWriter(self._sink, resumed.listed)
         self._has_bare = not all(name.endswith(SUFFIX) for name in resumed.listed)
         self._attributes = EditedAttributes()
-        self._durable, self._auto_repack = durable, auto_repack
         self._comment = resumed.comment
         self.metadata = dict(parse_metadata(resumed.comment))
         self._committed_metadata = format_metadata(self.metadata)
-        self.metadata.update(metadata or {})
+        self.metadata.update(metadata)
         # Bytes behind the last commit are a change as well.
         self._is_edited = False
         # Whether bytes were given up: looking for them takes as long as a small save.
         self._has_dead = False
         self._failure = ""
-        self._is_open = True
 
     @property
     def files(self) -> list[str]:
@@ -894,16 +903,12 @@ class NpzWriter:
                 repack_dead(self._sink, durable=self._durable)
         finally:
             # The warning may be an error.
-            self._let_go()
-
-    def _let_go(self) -> None:
-        """Close the file, in which all that was committed is."""
-        try:
-            self._sink.close()
-        except BaseException as error:
-            # Interrupts too: the lock would be held for as long as somebody keeps them.
-            self._give_up("the file could not be closed", error, is_in_place=True)
-            raise
+            try:
+                self._sink.close()
+            except BaseException as error:
+                # Interrupts too: the lock would be held for as long as somebody keeps them.
+                self._give_up("the file could not be closed", error, is_in_place=True)
+                raise
 
     def abort(self) -> None:
         """Discard what was written since the last commit. Idempotent.
@@ -942,7 +947,13 @@ class NpzWriter:
 
     def __exit__(self, exc_type: type[BaseException] | None, *rest: object) -> None:
         if exc_type is None:
-            self.close()
+            try:
+                self.close()
+            except BaseException:
+                # An interrupt may have come before it did anything.
+                with contextlib.suppress(RuntimeError, OSError):
+                    self.abort()
+                raise
             return
         try:
             self.abort()

@@ -2,16 +2,23 @@
 
 No thread outlives the call that started it: there is no pool for a forked
 child to find dead. The work releases the GIL: reads, CRCs, deflate both ways.
+
+An interrupt may come at any moment, so nothing here waits but in one call of
+C's. `threading` waits in Python for a thread to start or end, and an interrupt
+there can release a lock that nobody holds.
 """
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import operator
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import repeat
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
@@ -52,6 +59,43 @@ def thread_count(threads: int | None) -> int:
     return operator.index(threads)
 
 
+class _Threads:
+    """Threads that all do the same work, to be waited for.
+
+    Parameters
+    ----------
+    work : callable
+        Called once in each thread.
+    args : tuple
+    """
+
+    def __init__(self, work: Callable[..., None], *args: Any) -> None:
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._work = partial(_work_and_say, self._ended, work, *args)
+        self._started: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._started)
+
+    def start(self, count: int) -> None:
+        """Start more threads."""
+        # In one call, so that after an interrupt it is known which were started.
+        self._started.extend(map(_thread.start_new_thread, repeat(self._work, count), repeat(())))
+
+    def wait(self) -> None:
+        """Wait until all that were started have ended."""
+        for _ in self._started:
+            self._ended.get()
+        self._started.clear()
+
+
+def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: Any) -> None:
+    try:
+        work(*args)
+    finally:
+        ended.put(None)
+
+
 def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """Call every task and return their results in order.
 
@@ -62,36 +106,36 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
-    left = iter(range(len(tasks)))
-    lock = threading.Lock()
+    left = deque(range(len(tasks)))
 
     def work() -> None:
-        while not failures:
-            with lock:
-                index = next(left, None)
-            if index is None:
+        while left and not failures:
+            try:
+                index = left.popleft()
+            except IndexError:
+                # Another thread took the last one.
                 return
             try:
                 results[index] = tasks[index]()
             except BaseException as error:
                 failures[index] = error
 
-    helpers = [threading.Thread(target=work) for _ in range(min(threads, len(tasks)) - 1)]
+    helpers = _Threads(work)
     try:
-        for helper in helpers:
-            helper.start()
+        helpers.start(min(threads, len(tasks)) - 1)
         work()
-    except BaseException as error:
-        # A signal's handler raised, here and not in a task.
-        failures[-1] = error
-        raise
     finally:
-        for helper in helpers:
-            if helper.ident is not None:
-                helper.join()
+        # Also where a signal's handler raised, here and not in a task.
+        left.clear()
+        helpers.wait()
     if failures:
         raise failures[min(failures)]
     return [results[index] for index in range(len(tasks))]
+
+
+Outcome = tuple[Any, BaseException | None]
+"""What a task returned, or raised."""
+Job = tuple[Callable[[], Any], "SimpleQueue[Outcome]"]
 
 
 class Pipeline:
@@ -113,19 +157,20 @@ class Pipeline:
     def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
         self._threads = threads
         self._while_waiting = while_waiting
-        self._executor: Any = None
-        self._pending: deque[tuple[Callable[[], Any], Callable[[Any], None]]] = deque()
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._workers = _Threads(_do, self._jobs)
+        self._pending: deque[tuple[Callable[[], Outcome], Callable[[Any], None]]] = deque()
 
     def submit(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
         """Have `task` run on a thread, and `then` called with its result here."""
         if self._threads == 1:
             then(task())
             return
-        if self._executor is None:
-            from concurrent.futures import ThreadPoolExecutor
-
-            self._executor = ThreadPoolExecutor(self._threads, "npzkit")
-        self._pending.append((partial(self._result, self._executor.submit(task)), then))
+        outcome: SimpleQueue[Outcome] = SimpleQueue()
+        self._jobs.put((task, outcome))
+        self._pending.append((partial(self._outcome, outcome), then))
+        if len(self._workers) < self._threads:
+            self._workers.start(1)
         while len(self._pending) > _PENDING_TASKS * self._threads:
             self._hand_on()
 
@@ -133,7 +178,7 @@ class Pipeline:
         """Call a short `task` here and now, and `then` in its turn."""
         result = task()
         if self._pending:
-            self._pending.append((lambda: result, then))
+            self._pending.append((lambda: (result, None), then))
             while len(self._pending) > _PENDING_TASKS * self._threads + _PENDING_RESULTS:
                 self._hand_on()
         else:
@@ -144,19 +189,25 @@ class Pipeline:
         while self._pending:
             self._hand_on()
 
-    def _result(self, future: Any) -> Any:
+    def _outcome(self, outcome: SimpleQueue[Outcome]) -> Outcome:
         """Wait for a task."""
-        if self._while_waiting is not None:
-            from concurrent.futures import wait
-
-            while not future.done():
-                wait([future], _WAITING_SECONDS)
-                self._while_waiting()
-        return future.result()
+        if self._while_waiting is None:
+            return outcome.get()
+        while True:
+            with contextlib.suppress(Empty):
+                return outcome.get(timeout=_WAITING_SECONDS)
+            self._while_waiting()
 
     def _hand_on(self) -> None:
-        result, then = self._pending.popleft()
-        then(result())
+        outcome, then = self._pending.popleft()
+        result, error = outcome()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # Its traceback holds this frame.
+                del error
+        then(result)
 
     def __enter__(self) -> Pipeline:
         return self
@@ -172,9 +223,31 @@ class Pipeline:
                 self.drain()
         finally:
             self._pending.clear()
-            executor, self._executor = self._executor, None
-            if executor is not None:
-                executor.shutdown(wait=True, cancel_futures=True)
+            with contextlib.suppress(Empty):
+                while True:
+                    self._jobs.get_nowait()
+            self._dismiss()
+            self._workers.wait()
+
+    def _dismiss(self) -> None:
+        """Let every worker end once it has done what it has begun."""
+        # In one call, which no interrupt leaves half done.
+        any(map(self._jobs.put, repeat(None, len(self._workers))))
+
+    def __del__(self) -> None:
+        # After an interrupt that came as the block was left.
+        self._dismiss()
+
+
+def _do(jobs: SimpleQueue[Job | None]) -> None:
+    """Do jobs until there is None in place of one; hold nothing of them in between."""
+    while (job := jobs.get()) is not None:
+        task, outcome = job
+        try:
+            outcome.put((task(), None))
+        except BaseException as error:
+            outcome.put((None, error))
+        del job, task, outcome
 
 
 class Readable(Protocol):

@@ -22,7 +22,7 @@ from typing import Any
 from npzkit import disk
 from npzkit.codecs import crc32
 from npzkit.disk import Buffer, File
-from npzkit.errors import StaleArchiveError
+from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.locking import FileLock, lock_path
 from npzkit.parallel import crc32_at
 from npzkit.sink import SEAL_SIZE, FileSink, Sink
@@ -100,6 +100,7 @@ class PathSink(Sink):
         self._temporary: str | None = None
         self._is_changed = False
         self._is_replacing = False
+        self._is_closed = False
         self._seal_offset = -1
         self._opened: File | None = None
         self._placed: os.stat_result | None = None
@@ -120,15 +121,19 @@ class PathSink(Sink):
         return self._temporary or self._path
 
     @property
-    def descriptor(self) -> int:
+    def descriptor(self) -> Any:
         return self._file.descriptor
 
     @property
     def _file(self) -> File:
         """The file, opened again where a commit closed it."""
-        if self._opened is None:
-            self._opened = self._reopen()
-        return self._opened
+        opened = self._opened
+        if opened is None:
+            if self._is_closed:
+                # A thread that fills an array came too late.
+                raise ClosedArchiveError("the writer is closed", path=self._name)
+            self._opened = opened = self._reopen()
+        return opened
 
     def _reopen(self) -> File:
         """Open the file at the path, which must be the one that was put there."""
@@ -151,7 +156,7 @@ class PathSink(Sink):
             except FileNotFoundError:
                 return
         self._locks.append(lock)
-        if not lock.can_write:
+        if not lock.writable():
             # To replace it the system asks for the folder alone, users for the file.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
@@ -232,9 +237,9 @@ class PathSink(Sink):
     def _flush(self) -> None:
         """Write what was gathered: always the last bytes before `position`."""
         if self._buffer:
-            with memoryview(self._buffer) as view:
-                self._put(self.position - len(view), view)
-            self._buffer.clear()
+            # A debugger may hold views of what is written: it is let go, never emptied.
+            gathered, self._buffer = self._buffer, bytearray()
+            self._put(self.position - len(gathered), gathered)
         self._flushed = self.position
 
     def _put(self, offset: int, data: Buffer) -> None:
@@ -327,8 +332,9 @@ class PathSink(Sink):
 
     def _check_lock(self) -> None:
         """Raise where the file was exchanged between being locked and being opened."""
-        locked = self._locks[0].descriptor if self._locks else self._file.descriptor
-        if not os.path.samestat(os.fstat(locked), os.fstat(self._file.descriptor)):
+        opened = os.fstat(self._file.descriptor)
+        locked = os.fstat(self._locks[0].fileno()) if self._locks else opened
+        if not os.path.samestat(locked, opened):
             raise StaleArchiveError(
                 "the archive was replaced while it was opened", path=self._name,
                 remedy="Try again.",
@@ -394,27 +400,37 @@ class PathSink(Sink):
             raise
 
     def close(self) -> None:
+        self._is_closed = True
         try:
             self._close()
         finally:
             self._release_locks()
 
     def _close(self) -> None:
-        if self._opened is not None:
-            opened, self._opened = self._opened, None
-            opened.close()
+        opened = self._opened
+        if opened is not None:
+            try:
+                opened.close()
+            finally:
+                self._opened = None
+                # An interrupt may have come before it did anything.
+                opened.close()
 
     def hand_over(self) -> FileLock:
         """Close the file, and return the lock on it to whoever writes it anew."""
+        self._is_closed = True
         self._close()
         # The last one is the file's that is at the path now.
-        lock = self._locks.pop()
-        self._release_locks()
-        return lock
+        for lock in self._locks[:-1]:
+            lock.close()
+        return self._locks.pop()
 
     def _release_locks(self) -> None:
-        while self._locks:
-            self._locks.pop().release()
+        for lock in self._locks:
+            # Nothing was written by it.
+            with contextlib.suppress(OSError):
+                lock.close()
+        self._locks.clear()
 
 
 def open_sink(

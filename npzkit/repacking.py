@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, check_level, method_number
@@ -125,20 +126,22 @@ def repack(
         dst = os.fsdecode(dst)
     # What is replaced must not be written to while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
-    source = _open(src, lock)
-    source.is_locked = lock is not None
-    try:
-        if _is_same_file(source, dst):
-            raise ValueError("src and dst are one file, which would be overwritten as it is read")
-        with Pipeline(thread_count(threads)) as pipeline:
-            rewriting = _Rewriting(pipeline, wanted, coding, align)
-            _write(source, _open_sink(dst, lock, durable, timeout), rewriting.write, progress)
-    except NpzkitError as error:
-        raise error.locate(path=source.path) from error.__cause__
-    finally:
-        source.close()
-        if lock is not None:
-            lock.release()
+    with lock or contextlib.nullcontext():
+        source = open_source(src)
+        try:
+            source.is_locked = lock is not None
+            if _is_same_file(source, dst):
+                raise ValueError(
+                    "src and dst are one file, which would be overwritten as it is read"
+                )
+            with Pipeline(thread_count(threads)) as pipeline:
+                rewriting = _Rewriting(pipeline, wanted, coding, align)
+                open_dst = partial(_open_sink, dst, lock, durable, timeout)
+                _write(source, open_dst, rewriting.write, progress)
+        except NpzkitError as error:
+            raise error.locate(path=source.path) from error.__cause__
+        finally:
+            source.close()
 
 
 def repack_dead(sink: Sink, *, durable: bool) -> None:
@@ -161,12 +164,12 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
         is_shadowed = not has_first_member(directory)
         if not is_shadowed and 2 * dead_size(written, directory) <= directory.end_offset:
             return
-        lock = sink.hand_over()
-        with contextlib.ExitStack() as stack:
-            stack.callback(lock.release)
+        with sink.hand_over() as lock:
             source = open_source(sink.path)
-            stack.callback(source.close)
-            _write(source, PathSink(sink.path, durable=durable, lock=lock), _copy)
+            try:
+                _write(source, partial(PathSink, sink.path, durable=durable, lock=lock), _copy)
+            finally:
+                source.close()
     except (NpzkitError, OSError) as error:
         warn(
             f"the archive is complete, but its dead space could not be given back: {error}",
@@ -189,15 +192,6 @@ def _is_replaced(src: Any, dst: Any) -> bool:
         return False
 
 
-def _open(src: Any, lock: FileLock | None) -> Source:
-    try:
-        return open_source(src)
-    except BaseException:
-        if lock is not None:
-            lock.release()
-        raise
-
-
 def _open_sink(dst: Any, lock: FileLock | None, durable: bool, timeout: float) -> Sink:
     if lock is not None:
         return PathSink(dst, durable=durable, lock=lock)
@@ -218,11 +212,12 @@ def _is_same_file(source: Source, dst: Any) -> bool:
 
 def _write(
     source: Source,
-    sink: Sink,
+    open_dst: Callable[[], Sink],
     write_member: Callable[[Source, Entry, ZipWriter, Meter], None],
     progress: Report | None = None,
 ) -> None:
     """Write all members, in their order, and put the new archive in its place."""
+    sink = open_dst()
     try:
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
         entries = list(directory.entries.values())
@@ -240,6 +235,7 @@ def _write(
         # Windows does not replace a file that is open.
         source.close()
         writer.commit(directory.comment)
+        sink.close()
     except BaseException as error:
         # Where only the folder could not be synced, the new file is there.
         state = "is in its place" if sink.committed_size else "was discarded"
@@ -249,7 +245,6 @@ def _write(
             state += f", but could not be removed: {second}"
         error.add_note(f"npzkit: the new archive {state}.")
         raise
-    sink.close()
 
 
 class _Rewriting(NamedTuple):

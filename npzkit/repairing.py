@@ -226,9 +226,10 @@ def repair(
     path = os.fsdecode(path)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
-    with contextlib.ExitStack() as stack:
-        lock = lock_path(path, check_timeout(lock_timeout))
-        stack.callback(lock.release)
+    with (
+        lock_path(path, check_timeout(lock_timeout)) as lock,
+        contextlib.ExitStack() as stack,
+    ):
         source = open_source(path)
         stack.callback(source.close)
         source.is_locked = True
@@ -338,10 +339,10 @@ class _Salvage:
             self._copy(writer)
             self._source.close()
             writer.commit(comment)
+            sink.close()
         except BaseException:
             sink.abort()
             raise
-        sink.close()
         return self._report(list(self._sound), output, cut_size, newest)
 
     def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
@@ -366,10 +367,10 @@ class _Salvage:
         try:
             sink.resume(size, min(size, _KNOWN_SIZE))
             ZipWriter(sink, listed).commit(newest.comment)
+            sink.close()
         except BaseException:
             sink.abort()
             raise
-        sink.close()
         self._meter.finish()
         return self._report(list(listed), path, 0, newest)
 
@@ -423,7 +424,8 @@ class _Salvage:
 
     def _sort_otherwise(self, entry: Entry) -> None:
         """Keep a member of which one of both headers is damaged, and the other one is right."""
-        if self._fits_data(entry):
+        # If the entry's name is damaged, that of the member's own header counts.
+        if not entry.flags & BAD_NAME and self._fits_data(entry):
             self._lost.pop()
             self._keep(entry)
             return

@@ -15,9 +15,10 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
-from npzkit.disk import File
+from npzkit.disk import File, duplicated
 from npzkit.errors import ArchiveLockedError, NotMappableError, NpzkitError, StaleArchiveError
 from npzkit.limits import Limits
 from npzkit.locking import FileLock, holding, lock_path
@@ -53,7 +54,7 @@ class Sealer:
     """
 
     def __init__(self, source: Source, starts: Sequence[int], opened: tuple[int, int]) -> None:
-        self._file = _open_for_writing(source)
+        self._file = _open_for_writing(cast(FileSource, source))
         self._checked_path = source.path
         self._path = source.path or _name_of(source)
         self._seals = Seals(self._file, starts, opened)
@@ -63,7 +64,7 @@ class Sealer:
         self._process = os.getpid()
 
     @property
-    def descriptor(self) -> int:
+    def descriptor(self) -> Any:
         return self._file.descriptor
 
     def seal(self, entry: Entry, take_crc32: Callable[[], int]) -> None:
@@ -129,7 +130,7 @@ class Sealer:
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Source]:
         """Open the archive as it is now."""
-        with os.fdopen(os.dup(self.descriptor), "rb", buffering=0) as file:
+        with duplicated(self.descriptor) as file:
             yield open_source(file)
 
     def _alone_in_process(self) -> contextlib.AbstractContextManager[Any]:
@@ -164,10 +165,8 @@ class Sealer:
             with holding(self.descriptor, self._path, timeout):
                 yield
             return
-        try:
+        with lock:
             yield
-        finally:
-            lock.release()
 
     def _lock_path(self, timeout: float) -> FileLock | None:
         """Lock the file by its path; None if the path does not lead to it."""
@@ -182,9 +181,9 @@ class Sealer:
             raise
         except OSError:
             return None
-        if os.path.samestat(here, os.fstat(lock.descriptor)):
+        if os.path.samestat(here, os.fstat(lock.fileno())):
             return lock
-        lock.release()
+        lock.close()
         return None
 
 
@@ -195,7 +194,7 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
     """
     if not isinstance(source, FileSource):
         return False
-    with os.fdopen(os.dup(source.file.fileno()), "rb", buffering=0) as file:
+    with source.call(duplicated) as file:
         now = open_source(file)
         if now.size == directory.end_offset:
             return False
@@ -239,7 +238,7 @@ def _name_of(source: Source) -> str | None:
     return os.path.abspath(name) if isinstance(name, str) else None
 
 
-def _open_for_writing(source: Source) -> File:
+def _open_for_writing(source: FileSource) -> File:
     """Open the source's file again, or take the caller's, which is open for writing."""
     if source.path is None:
         if not source.file.writable():
@@ -247,13 +246,13 @@ def _open_for_writing(source: Source) -> File:
                 "the member cannot be mapped for writing: the file object is open for reading",
                 remedy="Open it with mode 'r+b', or open the archive by its path.",
             )
-        return File(None, source.file.fileno())
+        return source.call(partial(File, None))
     file = File(source.path)
-    _check_same(source.path, source.file.fileno())
+    _check_same(source.path, source.file)
     return file
 
 
-def _check_same(path: str, descriptor: int) -> None:
+def _check_same(path: str, descriptor: Any) -> None:
     """Raise where a file was put in the place of the one that is open."""
     here = os.fstat(descriptor)
     try:

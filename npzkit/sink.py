@@ -14,7 +14,8 @@ import threading
 from typing import Any
 
 from npzkit.disk import Buffer
-from npzkit.source import Source, unwrapped
+from npzkit.errors import ClosedArchiveError
+from npzkit.source import Source, name_of, unwrapped
 
 __all__ = ["SEAL_SIZE", "FileSink", "Sink", "WrittenSource", "write_all"]
 
@@ -127,6 +128,7 @@ class FileSink(Sink):
     ) -> None:
         self._file = file
         self._owned = owned
+        self._name = name_of(file)
         # The file has one position, and created arrays are filled while others are added.
         self._lock = threading.RLock()
         self.can_patch = _is_seekable(file)
@@ -138,6 +140,7 @@ class FileSink(Sink):
             self.position = committed_size
         # Of an append that was cut short.
         self._has_tail = committed_size is not None
+        self._is_closed = False
 
     def write(self, data: Buffer) -> None:
         with self._lock:
@@ -160,6 +163,9 @@ class FileSink(Sink):
 
     def patch(self, offset: int, data: Buffer) -> None:
         with self._lock:
+            if self._is_closed:
+                # A thread that fills an array came too late.
+                raise ClosedArchiveError("the writer is closed", path=self._name)
             self._file.seek(self._start + offset)
             write_all(self._file, data)
             self._file.seek(self._start + self.position)
@@ -193,6 +199,7 @@ class FileSink(Sink):
             self.close()
 
     def close(self) -> None:
+        self._is_closed = True
         if self._owned:
             self._file.close()
 

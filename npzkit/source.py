@@ -4,6 +4,10 @@ Owns the file descriptor, buffer or file object. Must never know zip or NPY.
 Every source reads at an explicit offset and keeps no position of its own, so
 threads and forked processes share one without hearing of each other. The one
 exception, a file object with no descriptor, takes a lock around seek and read.
+
+A source may be closed while other threads read. A read that is under way ends
+first, and returns the right bytes; a later one is a ClosedArchiveError. If a
+caller closes a file object of its own, both are: the bytes are then dropped.
 """
 
 from __future__ import annotations
@@ -15,8 +19,9 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from npzkit.disk import CLOSED, Descriptor, duplicated
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
 from npzkit.locking import is_locked
 
@@ -26,6 +31,8 @@ UNNAMED = "object"
 _CALL_SIZE = 1 << 26
 """Bytes asked of calls that return what they read as an object of its own."""
 
+T = TypeVar("T")
+
 __all__ = [
     "UNNAMED",
     "BufferSource",
@@ -33,6 +40,7 @@ __all__ = [
     "SeekingSource",
     "Source",
     "SourceFile",
+    "duplicate",
     "name_of",
     "open_source",
     "unwrapped",
@@ -158,13 +166,47 @@ class FileSource(Source):
         self.file = file
         self.handle = handle
         self.name = name_of(handle)
-        self._owned = owned
+        is_own = type(file) is Descriptor and owned
+        self._lent: Any = None if is_own else file
+        self._descriptor: Any = file if is_own else _Lent(file, handle if owned else None)
         self._lock = threading.Lock()
         self.position = _position(file)
         self.refresh()
 
+    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call a function of the system, the file's descriptor first.
+
+        The file stays open until the call returns.
+
+        Raises
+        ------
+        ClosedArchiveError
+            The source was closed before, or a caller's file before the end.
+        """
+        if self._lent is None:
+            return function(self._descriptor, *args, **options)
+        return self._call_lent(self._descriptor, function, *args, **options)
+
+    def _call_lent(
+        self, descriptor: Any, function: Callable[..., T], *args: Any, **options: Any
+    ) -> T:
+        """Make sure that the number was the file's all the time: a caller may close it."""
+        try:
+            result = function(descriptor, *args, **options)
+        except (OSError, ValueError):
+            if self._lent.closed:
+                raise _closed() from None
+            raise
+        else:
+            if self._lent.closed:
+                raise _closed()
+        finally:
+            # An error keeps this frame, and the file is to be closed all the same.
+            del descriptor
+        return result
+
     def refresh(self) -> None:
-        found = os.fstat(self._descriptor())
+        found = self.call(os.fstat)
         self.size = self._file_size = found.st_size
         self.modified_ns = found.st_mtime_ns
         self._accepted = self._file_size, self.modified_ns
@@ -172,51 +214,44 @@ class FileSource(Source):
     def is_being_written(self) -> bool:
         if self.is_locked:
             return False
-        if is_locked(self._descriptor()):
+        if self.call(is_locked):
             return True
         # One that has gone may have completed what seems torn.
-        now = os.fstat(self._descriptor())
+        now = self.call(os.fstat)
         return (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns)
-
-    def _descriptor(self) -> int:
-        try:
-            return cast(int, self.file.fileno())
-        except ValueError:
-            raise _closed() from None
 
     def read_at(self, offset: int, size: int) -> bytes:
         if not hasattr(os, "pread"):
             return super().read_at(offset, size)
-        data = os.pread(self._descriptor(), size, offset)
+        data = self.call(os.pread, size, offset)
         return data if len(data) == size else super().read_at(offset, size)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        descriptor = self._descriptor()
-        count = self._read_some(descriptor, view, offset)
+        count = self._read_some(view, offset)
         while count < len(view):
-            more = self._read_some(descriptor, view[count:], offset + count)
+            more = self._read_some(view[count:], offset + count)
             if not more:
                 raise _stale(found=offset + count, expected=self.size)
             count += more
 
-    def _read_some(self, descriptor: int, view: memoryview, offset: int) -> int:
+    def _read_some(self, view: memoryview, offset: int) -> int:
         """Read some bytes at `offset` into `view`, leaving the file's position alone."""
         if hasattr(os, "preadv"):
-            return os.preadv(descriptor, [view], offset)
+            if self._lent is None:
+                # As in `call`, and a call less: small members are read by this one.
+                return os.preadv(self._descriptor, [view], offset)
+            return self._call_lent(self._descriptor, os.preadv, [view], offset)
         size = min(len(view), _CALL_SIZE)
         if hasattr(os, "pread"):
-            data = os.pread(descriptor, size, offset)
+            data = self.call(os.pread, size, offset)
         else:
             with self._lock:
-                position = os.lseek(descriptor, 0, os.SEEK_CUR)
-                os.lseek(descriptor, offset, os.SEEK_SET)
-                data = os.read(descriptor, size)
-                os.lseek(descriptor, position, os.SEEK_SET)
+                data = self.call(_read_elsewhere, size, offset)
         view[: len(data)] = data
         return len(data)
 
     def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
-        now = os.fstat(self._descriptor())
+        now = self.call(os.fstat)
         if self.is_shared:
             self.modified_ns = now.st_mtime_ns
         state = now.st_size, now.st_mtime_ns
@@ -228,13 +263,53 @@ class FileSource(Source):
         self._accepted = state
 
     def check_whole(self) -> None:
-        size = os.fstat(self._descriptor()).st_size
+        size = self.call(os.fstat).st_size
         if size < self.size:
             raise _stale(found=size, expected=self.size)
 
     def close(self) -> None:
-        if self._owned:
-            self.handle.close()
+        self._descriptor = CLOSED
+        if self._lent is None:
+            self.file = self.handle = CLOSED
+
+
+class _Lent:
+    """A caller's file, in the place of a `Descriptor`: any call may find it closed.
+
+    Parameters
+    ----------
+    file : file object
+        Whose number is used.
+    owned : file object or None
+        Closed when nobody uses the number any more.
+    """
+
+    def __init__(self, file: Any, owned: Any) -> None:
+        self._file, self._owned = file, owned
+
+    def fileno(self) -> int:
+        try:
+            return cast(int, self._file.fileno())
+        except ValueError:
+            raise _closed() from None
+
+    __index__ = fileno
+
+    def __del__(self) -> None:
+        if self._owned is not None:
+            self._owned.close()
+
+
+def _read_elsewhere(descriptor: Any, size: int, offset: int) -> bytes:
+    """Read at `offset` and go back, if the system has no call that does both."""
+    try:
+        position = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        data = os.read(descriptor, size)
+        os.lseek(descriptor, position, os.SEEK_SET)
+    finally:
+        del descriptor
+    return data
 
 
 class SeekingSource(Source):
@@ -244,6 +319,7 @@ class SeekingSource(Source):
         self.file = self.handle = file
         self.name = name_of(file)
         self._owned = owned
+        self._is_closed = False
         self._lock = threading.Lock()
         self.position = _position(file)
         end = file.seek(0, os.SEEK_END)
@@ -251,21 +327,44 @@ class SeekingSource(Source):
         file.seek(self.position)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
+        try:
+            with self._lock:
+                self._readinto_at(offset, view)
+        except ValueError:
+            if not self._is_gone():
+                raise
+            raise _closed() from None
+        finally:
+            if self._is_closed:
+                self._close_unused()
+
+    def _readinto_at(self, offset: int, view: memoryview) -> None:
+        if self._is_gone():
+            raise _closed()
         done = 0
-        with self._lock:
-            if getattr(self.file, "closed", False):
-                raise _closed()
-            self.file.seek(offset)
-            while done < len(view):
-                piece = self.file.read(len(view) - done)
-                if not piece:
-                    raise _stale(found=offset + done, expected=self.size)
-                view[done : done + len(piece)] = piece
-                done += len(piece)
+        self.file.seek(offset)
+        while done < len(view):
+            piece = self.file.read(len(view) - done)
+            if not piece:
+                raise _stale(found=offset + done, expected=self.size)
+            view[done : done + len(piece)] = piece
+            done += len(piece)
+
+    def _is_gone(self) -> bool:
+        return self._is_closed or bool(getattr(self.file, "closed", False))
 
     def close(self) -> None:
-        if self._owned:
-            self.handle.close()
+        self._is_closed = True
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close an own file, unless a read is under way: it then does so at its end."""
+        # Never waits: a forked child may find the lock held by nobody.
+        if self._owned and self._lock.acquire(blocking=False):
+            try:
+                self.handle.close()
+            finally:
+                self._lock.release()
 
 
 class SourceFile(io.RawIOBase):
@@ -308,6 +407,15 @@ def _stale(*, found: int, expected: int) -> StaleArchiveError:
     )
 
 
+def duplicate(source: Source) -> Any:
+    """Return the file of a source as a file object of its own, None if it has no descriptor."""
+    if not isinstance(source, FileSource):
+        return None
+    file = source.call(duplicated)
+    file.name = source.name
+    return file
+
+
 def name_of(file: Any) -> str:
     """Return a file object's name for messages; a descriptor's number is none."""
     name = getattr(file, "name", None)
@@ -333,10 +441,10 @@ def _is_plain_file(file: Any) -> bool:
     ``FileIO``, bare or under one of io's buffers, is read by descriptor, and
     no subclass of them, which may have changed what ``read`` returns.
     """
-    if type(file) not in (io.FileIO, io.BufferedReader, io.BufferedRandom):
+    if type(file) not in (io.FileIO, Descriptor, io.BufferedReader, io.BufferedRandom):
         return False
     raw = getattr(file, "raw", file)
-    if type(raw) is not io.FileIO or raw.closed or not raw.readable():
+    if type(raw) not in (io.FileIO, Descriptor) or raw.closed or not raw.readable():
         return False
     return stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
 
@@ -365,14 +473,14 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
     if hasattr(file, "read"):
         return _wrap_file(file, owned=owned)
     name = os.fsdecode(file)
-    opened = open(name, "rb", buffering=0)  # noqa: SIM115 - the source closes it
+    path, is_pathlike = os.path.abspath(name), isinstance(file, os.PathLike)
+    opened = Descriptor(name, "rb")
     try:
         source = _wrap_file(opened, owned=True)
     except BaseException:
         opened.close()
         raise
-    source.name, source.path = name, os.path.abspath(name)
-    source.is_pathlike = isinstance(file, os.PathLike)
+    source.name, source.path, source.is_pathlike = name, path, is_pathlike
     return source
 
 

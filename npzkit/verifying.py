@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from npzkit.codecs import DEFLATED, STORED, crc32_combine
 from npzkit.errors import (
     ChecksumError,
+    ClosedArchiveError,
+    FormatError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
@@ -287,6 +289,9 @@ def _entry_of(
 
 def _finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
     """Make a row of an error: what it says but for key and path, which have columns."""
+    if isinstance(error, ClosedArchiveError):
+        # It says nothing of the file.
+        raise error
     where = error.offset
     if where is None or isinstance(error, NpyFormatError):
         # What is said of an array counts its bytes from its own first one.
@@ -475,7 +480,7 @@ def _is_right(
             tasks = [partial(_counted, task, advance) for task in tasks]
         for found in run(tasks, threads):
             crc = crc32_combine(crc, *found)
-    except NpzkitError:
+    except FormatError:
         return False
     return crc == entry.crc32
 

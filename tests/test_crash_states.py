@@ -630,7 +630,7 @@ EXCEPTIONS = {
     ("path_sink", "open"): "a device or a pipe, where nothing is kept",
     ("format.memmap", "open"): "numpy's open_memmap: a new .npy, which is no archive",
     ("format.memmap", "np.memmap"): "the same",
-    ("locking", "O_RDWR"): "to lock it: nothing is written by that descriptor",
+    ("locking", "open"): "to lock it: nothing is written by that descriptor",
     ("created", "mmap.mmap"): "a map of an array that is not listed yet",
     ("mapping", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
 }
@@ -660,9 +660,9 @@ def writes_of(tree: ast.AST) -> Iterator[str]:
 
 
 def opens_for_writing(call: ast.Call) -> bool:
-    """Whether this is a call of `open` or `fdopen` whose mode is another than for reading."""
+    """Whether this is a call of what opens a file whose mode is another than for reading."""
     name = getattr(call.func, "id", getattr(call.func, "attr", ""))
-    if name not in ("open", "fdopen", "FileIO"):
+    if name not in ("open", "fdopen", "FileIO", "Descriptor", "FileLock"):
         return False
     modes = [*call.args[1:2], *(word.value for word in call.keywords if word.arg == "mode")]
     if isinstance(call.func, ast.Attribute) and getattr(call.func.value, "id", "") == "os":

@@ -623,8 +623,8 @@ def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
     modes = []
     real = os.open
 
-    def opened(name, flags, *mode):
-        descriptor = real(name, flags, *mode)
+    def opened(name, flags, **options):
+        descriptor = real(name, flags, **options)
         if str(name).endswith(".tmp"):
             modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
         return descriptor

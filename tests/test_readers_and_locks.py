@@ -778,10 +778,10 @@ def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
     """Who may not write to a file, and repairs it to another one, locks it all the same."""
     real = os.open
 
-    def refuse(name, flags, *mode):
+    def refuse(name, flags, **options):
         if os.fspath(name) == str(path) and flags & os.O_RDWR:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
-        return real(name, flags, *mode)
+        return real(name, flags, **options)
 
     def write(done, size):
         with pytest.raises(ArchiveLockedError):
@@ -795,7 +795,7 @@ def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
 def test_a_lock_ends_with_its_object(path):
     """A lock that nobody has any more is let go, and its file closed."""
     lock = npzkit.locking.lock_path(str(path), 0.0)
-    descriptor = lock.descriptor
+    descriptor = lock.fileno()
     del lock
     with pytest.raises(OSError, match="descriptor"):
         os.fstat(descriptor)

@@ -126,9 +126,9 @@ class Recorder(Recording):
         record = RECORDED.get(name)
         return real if record is None else partial(self._alone, record, real)
 
-    def _alone(self, record: Any, real: Any, *args: Any) -> Any:
+    def _alone(self, record: Any, real: Any, *args: Any, **options: Any) -> Any:
         with self._lock:
-            return record(self, real, *args)
+            return record(self, partial(real, **options), *args)
 
     def _number(self, found: os.stat_result, *, is_new: bool = False) -> int:
         """Return a file's number; the system gives a removed file's to a new one."""

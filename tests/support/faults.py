@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
 from functools import partial
@@ -73,7 +74,11 @@ class FaultyOS:
         real = getattr(os, name)
         return partial(self._call, name, real) if name in CALLS else real
 
-    def _call(self, name: str, real: Callable[..., Any], *args: Any) -> Any:
+    def _call(self, name: str, real: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        # A file is open for as long as a frame of an error holds what owns it.
+        args = [arg.fileno() if isinstance(arg, io.FileIO) else arg for arg in given]
+        del given
+        real = partial(real, **options) if options else real
         self.calls.append((name, args[0] if args else None))
         if self.was_hit:
             self.later.append(name)

@@ -424,8 +424,7 @@ class _Salvage:
 
     def _sort_otherwise(self, entry: Entry) -> None:
         """Keep a member of which one of both headers is damaged, and the other one is right."""
-        # If the entry's name is damaged, that of the member's own header counts.
-        if not entry.flags & BAD_NAME and self._fits_data(entry):
+        if self._fits_data(entry):
             self._lost.pop()
             self._keep(entry)
             return

@@ -1352,7 +1352,10 @@ def test_dtypes_that_numpy_misspells():
 
 
 def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):
-    """durable=True has the file on disk before it takes its place, and the folder after."""
+    """durable=True has the file on disk before it takes its place, and the folder after.
+
+    Without it only what takes another file's place is on disk first.
+    """
     events = []
     real_sync, real_replace = os.fsync, os.replace
     for call in ("fsync", "fdatasync"):
@@ -1364,6 +1367,9 @@ def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):
     )
     events.clear()
     npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)})
+    assert events == ["sync", "replace"]
+    events.clear()
+    npzkit.save(tmp_path / "b.npz", {"a": np.arange(3)})
     assert events == ["replace"]
 
 

@@ -15,7 +15,6 @@ hostile file holds one every 22 bytes.
 from __future__ import annotations
 
 import itertools
-import json
 import struct
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -381,6 +380,9 @@ def _completes_json(source: Source, comment: bytes, start: int) -> bool:
     size = source.size - start
     if size + len(comment) > COMMENT_MAX_SIZE:
         return False
+    # Importing it takes longer than opening an archive does.
+    import json
+
     try:
         return isinstance(json.loads(comment + source.read_at(start, size)), dict)
     except (ValueError, RecursionError):

@@ -22,6 +22,7 @@ import numpy as np
 from npzkit.disk import File, Place
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
+from npzkit.prepare import as_array
 
 __all__ = ["AppendedArray", "CreatedArray", "FilledArray"]
 
@@ -74,6 +75,8 @@ class CreatedArray(abc.ABC):
         ------
         ValueError
             The shape does not fit, or the array has no room for so many rows.
+        NotAnArrayError
+            NumPy cannot make an array of `rows`.
         UnsupportedError
             A masked array.
         ClosedArchiveError
@@ -92,8 +95,8 @@ class CreatedArray(abc.ABC):
     def _as_array(self, value: Any) -> np.ndarray[Any, Any]:
         """Make an array of what is assigned, as numpy does: what has no dtype takes this one."""
         if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
-            return np.asarray(value, self.dtype)
-        array: np.ndarray[Any, Any] = np.asanyarray(value)
+            return as_array(value, self.key, self.dtype)
+        array = as_array(value, self.key)
         try:
             # Objects are cast: only a mask has no place.
             check_savable(array, allow_pickle=True)

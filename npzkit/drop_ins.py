@@ -11,13 +11,14 @@ import os
 import pickle
 from typing import Any
 
-from npzkit.errors import NpzkitError, PickleRefusedError
+from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.npzfile import NpzFile
 from npzkit.saving import save_arrays
+from npzkit.source import UNNAMED, name_of
 
 __all__ = ["load", "savez", "savez_compressed"]
 
@@ -57,8 +58,9 @@ def load(
 
     Raises
     ------
-    EOFError
-        A file object with nothing left to read.
+    NoDataError
+        An empty file, or a file object with nothing left to read; also an
+        ``EOFError``, as from numpy.
     ValueError
         Another encoding than "ASCII", "latin1" and "bytes"; a pickle without
         `allow_pickle`.
@@ -90,7 +92,11 @@ def load(
         stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
-            raise EOFError(f"no data left in {file!r}")
+            raise NoDataError(
+                "no data left in the file",
+                path=_path_of(file),
+                remedy="The file is empty, or the stream is at its end.",
+            )
         stream.seek(-len(beginning), os.SEEK_CUR)
         if beginning.startswith(_ZIP_BEGINNINGS):
             return NpzFile(
@@ -113,15 +119,23 @@ def load(
                 max_header_size=max_header_size,
             )
         except NpzkitError as error:
-            error.locate(path=file if is_path else None)
+            error.locate(path=_path_of(file))
             raise
+
+
+def _path_of(file: Any) -> str | os.PathLike[str] | None:
+    """Return a path for messages; an object's name, if it has one."""
+    if isinstance(file, (str, os.PathLike)):
+        return file
+    name = name_of(file)
+    return None if name == UNNAMED else name
 
 
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:
     if not allow_pickle:
         raise PickleRefusedError(
             "this is neither an .npz nor an .npy file; it may be pickled (object) data",
-            path=file if isinstance(file, (str, os.PathLike)) else None,
+            path=_path_of(file),
             remedy="Pass allow_pickle=True only if you trust the file: "
             "unpickling runs code from it.",
         )

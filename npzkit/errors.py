@@ -1,9 +1,10 @@
 """The error tree: every way a file or a call can be wrong, one class each.
 
-Owns the classes and how their messages read. Imports nothing of npzkit and
-never touches a file. A layer raises with what it knows (an offset, what was
-found); the layers above add what they know (the key, the path) with
-`NpzkitError.locate` on the way out, so that nobody has to pass a path down.
+Owns the classes, how their messages read, and how a name from a file is
+shown. Imports nothing of npzkit and never touches a file. A layer raises with
+what it knows (an offset, what was found); the layers above add what they know
+(the key, the path) with `NpzkitError.locate` on the way out, so that nobody
+has to pass a path down.
 
 ========================= =============================== =======================
 class                     raised when                     is also a
@@ -18,6 +19,9 @@ class                     raised when                     is also a
 `LimitExceededError`      larger than `npzkit.Limits`     ``ValueError``
 `PickleRefusedError`      pickle needed, not allowed      ``ValueError``
 `UnsafeNameError`         a key that would not be safe    ``ValueError``
+`KeyExistsError`          a key that is already taken     ``ValueError``
+`NotAnArrayError`         NumPy makes no array of it      ``TypeError``
+`NoDataError`             nothing is left to read         ``EOFError``
 `MemberNotFoundError`     no member has this key          ``KeyError``
 `ClosedArchiveError`      used after ``close()``          ``ValueError``
 `StaleArchiveError`       the file changed underneath     ``ValueError``
@@ -45,8 +49,11 @@ __all__ = [
     "ChecksumError",
     "ClosedArchiveError",
     "FormatError",
+    "KeyExistsError",
     "LimitExceededError",
     "MemberNotFoundError",
+    "NoDataError",
+    "NotAnArrayError",
     "NotMappableError",
     "NpyFormatError",
     "NpzkitError",
@@ -56,6 +63,8 @@ __all__ = [
     "UnsafeNameError",
     "UnsupportedError",
     "ZipFormatError",
+    "printable",
+    "shown_key",
     "warn",
 ]
 
@@ -63,6 +72,37 @@ _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 _SHOWN_LENGTH = 120
 """A hostile header may be megabytes long: messages quote this much of it."""
+_KEY_LENGTH = 80
+"""Characters of a key that a table shows: every row is as wide as the longest."""
+
+
+def printable(text: str) -> str:
+    r"""Return text with everything escaped that could control a terminal or a page.
+
+    Control characters (C1 too), marks that change the direction of text, line
+    and paragraph separators, and halves of surrogate pairs.
+
+    Examples
+    --------
+    >>> print(printable("a\u202eb"))
+    a\u202eb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown_key(key: str) -> str:
+    r"""Return a key or a path as tables and messages show it: short, and quoted if escaped.
+
+    Examples
+    --------
+    >>> print(shown_key("layer/w"), shown_key("a\x9b31m"))
+    layer/w 'a\x9b31m'
+    """
+    if len(key) > _KEY_LENGTH:
+        key = key[: _KEY_LENGTH - 3] + "..."
+    return key if key.isprintable() else repr(key)
 
 
 class NpzkitError(Exception):
@@ -156,7 +196,7 @@ class NpzkitError(Exception):
             values.append(f"expected {_shown(self.expected)}")
         if values:
             text += ": " + ", ".join(values)
-        return f"{text}. {self.remedy}" if self.remedy else text
+        return printable(f"{text}. {self.remedy}" if self.remedy else text)
 
 
 def _shown(value: object) -> str:
@@ -208,6 +248,18 @@ class UnsafeNameError(NpzkitError, ValueError):
     """A key that would be dangerous or ambiguous as a member name."""
 
 
+class KeyExistsError(UnsafeNameError):
+    """The archive already has this key, or one that would hide it."""
+
+
+class NotAnArrayError(NpzkitError, ValueError, TypeError):
+    """An object that NumPy cannot make an array of."""
+
+
+class NoDataError(NpzkitError, EOFError):
+    """The file is empty, or the stream is at its end."""
+
+
 class MemberNotFoundError(NpzkitError, KeyError):
     """No member of the archive has this key."""
 
@@ -236,7 +288,7 @@ def warn(message: str, category: type[Warning]) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(printable(message), category, stacklevel=level)
 
 
 class TornArchiveWarning(UserWarning):

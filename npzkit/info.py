@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs import METHOD_NAMES, STORED, method_name
+from npzkit.errors import shown_key
 from npzkit.extension_dtypes import restored_dtype
 from npzkit.format.header import NpyHeader
 from npzkit.metadata import user_attrs
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
-
-_KEY_LENGTH = 80
-"""Characters of a key that a table shows: every row is as wide as the longest."""
 
 __all__ = [
     "ArchiveInfo",
@@ -26,7 +24,6 @@ __all__ = [
     "format_size",
     "format_summary",
     "short_dtype",
-    "shown_key",
 ]
 
 
@@ -208,13 +205,6 @@ def short_dtype(dtype: np.dtype[Any]) -> str:
     except RecursionError:
         return "structure"
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def shown_key(key: str) -> str:
-    """Show a key from a file, without letting it control or flood the terminal."""
-    if len(key) > _KEY_LENGTH:
-        key = key[: _KEY_LENGTH - 3] + "..."
-    return key if key.isprintable() else repr(key)
 
 
 def format_size(size: int) -> str:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from npzkit.info import ArrayInfo, format_count, format_size, short_dtype, shown_key
+from npzkit.errors import shown_key
+from npzkit.info import ArrayInfo, format_count, format_size, short_dtype
 
 __all__ = ["SHOWN_COUNT", "archive_html", "array_html"]
 

@@ -22,9 +22,10 @@ from npzkit.errors import (
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
+    shown_key,
 )
 from npzkit.info import ArchiveInfo, ArrayInfo, describe, format_summary
-from npzkit.keys import keys_of, member_of, missing
+from npzkit.keys import key_of, keys_of, member_of, missing
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.metadata import parse_attrs, parse_metadata
 from npzkit.parallel import thread_count
@@ -222,7 +223,7 @@ class NpzFile(Mapping[str, Any]):
         return self[key] if key in self else default  # noqa: SIM401 - this is get
 
     def __repr__(self) -> str:
-        keys = ", ".join(self.files[:_REPR_COUNT])
+        keys = ", ".join(map(shown_key, self.files[:_REPR_COUNT]))
         if len(self.files) > _REPR_COUNT:
             keys += "..."
         return f"NpzFile {self._source.name!r} with keys: {keys}"
@@ -395,7 +396,8 @@ class NpzFile(Mapping[str, Any]):
         from npzkit.parts import join
 
         try:
-            return join(read, key, parse_attrs(self._entry(key).extra))
+            entry = self._entry(key)
+            return join(read, self._listed(entry), parse_attrs(entry.extra))
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
 
@@ -423,7 +425,7 @@ class NpzFile(Mapping[str, Any]):
             indexed = find_index(self._source, entry, start) is not None
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
-        return describe(key, entry, header, start, attrs, indexed=indexed)
+        return describe(self._listed(entry), entry, header, start, attrs, indexed=indexed)
 
     def archive_info(self) -> ArchiveInfo:
         """Return what is known of the archive as a file, dead space included.
@@ -570,7 +572,7 @@ class NpzFile(Mapping[str, Any]):
                 raise NpyFormatError(
                     "the member is not an array", remedy="Read it with npz.stream(key)."
                 )
-            return LazyArray(self, key, header, parse_attrs(entry.extra))
+            return LazyArray(self, self._listed(entry), header, parse_attrs(entry.extra))
         except NpzkitError as error:
             raise self._explain(error, key) from error.__cause__
 
@@ -773,12 +775,21 @@ class NpzFile(Mapping[str, Any]):
     def _entry(self, key: str) -> Entry:
         return self._entries[self._member(key)]
 
+    def _listed(self, entry: Entry) -> str:
+        """Return the key under which a member is listed, whichever one it was asked for by."""
+        return key_of(entry.name, self._entries)
+
     def _member(self, key: str) -> str:
         self._check_open()
         name = member_of(key, self._entries)
         if name is None:
             raise missing(key, self.files, self._path)
         return name
+
+    def _lend_source(self) -> Source:
+        """For `npzkit.source.open_source`: the archive's bytes, which it goes on reading."""
+        self._check_open()
+        return self._source
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -819,14 +830,12 @@ class NpzFile(Mapping[str, Any]):
             except StaleArchiveError as stale:
                 error = stale
         error.locate(path=self._path, key=key)
-        return error.locate(offset=self._offset_of(error))
-
-    def _offset_of(self, error: NpzkitError) -> int | None:
-        """Return where the member begins that an error is about, if it is about one."""
         name = member_of(error.key, self._entries)
-        if name is None or isinstance(error, StaleArchiveError):
-            return None
-        return self._entries[name].header_offset
+        if name is not None:
+            error.key = key_of(name, self._entries)
+            if not isinstance(error, StaleArchiveError):
+                error.locate(offset=self._entries[name].header_offset)
+        return error
 
     @property
     def _path(self) -> str | None:

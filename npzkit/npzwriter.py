@@ -23,8 +23,8 @@ from npzkit.attributes import EditedAttributes
 from npzkit.codecs import STORED, check_level, method_number
 from npzkit.errors import (
     ClosedArchiveError,
+    KeyExistsError,
     NpzkitError,
-    UnsafeNameError,
     UnsupportedError,
 )
 from npzkit.keys import SUFFIX, check_key, keys_of, member_of, missing
@@ -316,7 +316,11 @@ class NpzWriter:
         Raises
         ------
         UnsafeNameError
-            The key cannot be used, or is taken.
+            The key cannot be used.
+        KeyExistsError
+            The key is already in the archive.
+        NotAnArrayError
+            NumPy cannot make an array of it.
         PickleRefusedError
             The array needs pickle and the writer does not allow it.
         UnsupportedError
@@ -420,7 +424,8 @@ class NpzWriter:
 
         Raises
         ------
-        UnsafeNameError, PickleRefusedError, LimitExceededError, ClosedArchiveError
+        UnsafeNameError, KeyExistsError, PickleRefusedError, LimitExceededError, \
+        ClosedArchiveError
             As `add`. Also for a header over 65,535 bytes, of a deflated array
             whose number of rows is not known.
         UnsupportedError
@@ -580,7 +585,7 @@ class NpzWriter:
             )
         # Of two members that differ in the suffix alone, readers find the bare one.
         if (key if name != key else key + SUFFIX) in self._zip.listed:
-            raise UnsafeNameError(
+            raise KeyExistsError(
                 "a member of this name that is no array is in the archive, and either would hide "
                 "the other",
                 path=self._name, key=key, remedy="Remove it first, by del, or choose another key.",
@@ -588,8 +593,8 @@ class NpzWriter:
         if name not in self._zip.listed:
             return
         if not overwrite:
-            raise UnsafeNameError(
-                "this key is in the archive already", path=self._name, key=key,
+            raise KeyExistsError(
+                "this key is already in the archive", path=self._name, key=key,
                 remedy="Pass overwrite=True to add(), or write each key once.",
             )  # fmt: skip
         self._check_sealed(key, name)
@@ -647,7 +652,9 @@ class NpzWriter:
         MemberNotFoundError
             No `old`.
         UnsafeNameError
-            `new` cannot be used, or is taken.
+            `new` cannot be used.
+        KeyExistsError
+            `new` is already in the archive.
         ZipFormatError, ChecksumError
             The member is damaged; what was not committed is discarded.
         UnsupportedError

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs import crc32
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import NotAnArrayError, NpzkitError, UnsupportedError
 from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
 from npzkit.format.array import (
     array_header,
@@ -34,6 +34,7 @@ __all__ = [
     "Heads",
     "Prepared",
     "SmallArrays",
+    "as_array",
     "gather",
     "prepare",
     "prepare_header",
@@ -50,9 +51,49 @@ Small = tuple[str, bytes, bytes, int, int]
 """Name, bytes in two parts, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
 
 
-def _as_array(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
+def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
+    """Return NumPy's array of an object.
+
+    Raises
+    ------
+    NotAnArrayError
+        NumPy, or the object itself, cannot make one.
+    """
+    try:
+        return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
+    except (NpzkitError, OSError, MemoryError, OverflowError):
+        raise
+    except Exception as error:
+        # An object's own `__array__` may raise anything.
+        raise NotAnArrayError(
+            f"NumPy cannot make an array of this object: {NpzkitError.shown(str(error))}",
+            key=key,
+            found=type(value).__name__,
+            remedy=_how_to_convert(value),
+        ) from error
+
+
+def _how_to_convert(value: Any) -> str:
+    """Return what to do about an object that is not an array."""
+    if isinstance(value, (list, tuple)):
+        return (
+            "Items of different lengths make no array: save each under a key of its own, "
+            "or fill them up to one length."
+        )
+    if hasattr(value, "detach") and hasattr(value, "cpu"):
+        tensor = "tensor.detach().cpu()"
+        if str(getattr(value, "dtype", "")).endswith("bfloat16"):
+            return (
+                f"NumPy has no bfloat16. Save {tensor}.float().numpy(), or the same bits: "
+                f"{tensor}.view(torch.int16).numpy().view(ml_dtypes.bfloat16)."
+            )
+        return f"Save {tensor}.numpy()."
+    return "Convert it to a NumPy array first."
+
+
+def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
     """Convert to an array that can be saved whole, or say why that cannot be."""
-    converted: np.ndarray[Any, Any] = np.asanyarray(array)
+    converted = as_array(array, key)
     try:
         check_savable(converted, allow_pickle=allow_pickle)
         check_dtype(converted.dtype)
@@ -101,7 +142,7 @@ def prepare(
     key: str, name: str, array: Any, attrs: Mapping[str, Any] | None, *, allow_pickle: bool
 ) -> Prepared:
     """Do everything that can fail but the writing: header, attributes and pickle."""
-    array = _as_array(array, key, allow_pickle=allow_pickle)
+    array = _as_savable(array, key, allow_pickle=allow_pickle)
     extra = _format_attrs(attrs, array.dtype)
     try:
         pieces, size = _member_pieces(array)

@@ -65,7 +65,8 @@ def repack(
 
     Parameters
     ----------
-    src : path, bytes-like or file object
+    src : path, bytes-like, file object or NpzFile
+        An `NpzFile` stays open, onto the old file.
     dst : path or file object, optional
         None replaces `src`, which must be a path: its old file stays until the
         new one is complete, and is kept by whoever has it open.

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from npzkit.copying import copy_member
 from npzkit.disk import File
-from npzkit.errors import NpzkitError, ZipFormatError
-from npzkit.info import format_count, shown_key
+from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
+from npzkit.info import format_count
 from npzkit.keys import keys_of
 from npzkit.limits import Limits
 from npzkit.locking import FileLock, check_timeout, lock_path
@@ -116,8 +116,7 @@ class RepairReport(NamedTuple):
         return json.dumps(self.as_dict(), **options)
 
     def __str__(self) -> str:
-        output = self.output if self.output.isprintable() else repr(self.output)
-        lines = [f"{output}: {format_count(len(self.kept), 'member')} kept"]
+        lines = [f"{printable(self.output)}: {format_count(len(self.kept), 'member')} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
         lines += self._doubts()
@@ -125,7 +124,8 @@ class RepairReport(NamedTuple):
             lines.append(f"{self.cut_size:,} bytes of an unfinished append left out")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
         lines += [
-            f"lost: {shown_key(lost.key)} (at byte {lost.where}): {lost.what}" for lost in self.lost
+            f"lost: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"
+            for lost in self.lost
         ]
         return "\n".join(lines)
 

@@ -19,7 +19,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from npzkit.disk import CLOSED, Descriptor, duplicated
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
@@ -37,6 +37,8 @@ __all__ = [
     "UNNAMED",
     "BufferSource",
     "FileSource",
+    "Lender",
+    "LentSource",
     "SeekingSource",
     "Source",
     "SourceFile",
@@ -367,6 +369,32 @@ class SeekingSource(Source):
                 self._lock.release()
 
 
+@runtime_checkable
+class Lender(Protocol):
+    """An open archive: `open_source` takes it like a file."""
+
+    def _lend_source(self) -> Source: ...
+
+
+class LentSource(Source):
+    """The source of an archive that is open, and stays so when this one is closed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.path, self.is_pathlike = source.name, source.path, source.is_pathlike
+        self.size, self._file_size = source.size, source.file_size
+        self.file, self.handle, self.position = source.file, source.handle, source.position
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._source.read_at(offset, size)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self._source.readinto_at(offset, view)
+
+    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+        self._source.check_unchanged(is_kept)
+
+
 class SourceFile(io.RawIOBase):
     """A source, up to `end_offset`, as a readable file object with a position."""
 
@@ -450,13 +478,13 @@ def _is_plain_file(file: Any) -> bool:
 
 
 def open_source(file: Any, *, owned: bool = False) -> Source:
-    """Return the source for a path, a bytes-like object or a file object.
+    """Return the source for a path, a bytes-like object, a file object or an open archive.
 
     Parameters
     ----------
-    file : str, path-like, bytes-like or file object
+    file : str, path-like, bytes-like, file object or Lender
         Bytes are contents, never a path. A file object needs ``read`` and
-        ``seek``.
+        ``seek``. An archive stays open when the source is closed.
     owned : bool, default False
         Whether closing the source closes the file object. A path's file is
         always owned.
@@ -470,6 +498,8 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
     """
     if isinstance(file, (bytes, bytearray, memoryview)):
         return BufferSource(file)
+    if isinstance(file, Lender):
+        return LentSource(file._lend_source())
     if hasattr(file, "read"):
         return _wrap_file(file, owned=owned)
     name = os.fsdecode(file)

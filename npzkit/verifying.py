@@ -21,15 +21,17 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     UnsafeNameError,
+    printable,
+    shown_key,
 )
-from npzkit.info import format_count, shown_key
+from npzkit.info import format_count
 from npzkit.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, missing
 from npzkit.limits import Limits
 from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
 from npzkit.progress import Advance, Meter, Report
 from npzkit.reader import MemberReader
-from npzkit.source import UNNAMED, SeekingSource, Source, open_source
+from npzkit.source import UNNAMED, Lender, SeekingSource, Source, open_source
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.editing import dead_size, repeated_names
@@ -134,7 +136,7 @@ class VerifyReport(NamedTuple):
                 row.severity,
                 "-" if row.key is None else shown_key(row.key),
                 "" if row.where is None else str(row.where),
-                row.what,
+                printable(row.what),
             )
             for row in self.rows
         ]
@@ -146,7 +148,7 @@ class VerifyReport(NamedTuple):
                 f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
                 for severity, key, where, what in table
             ]
-        lines.append(f"{self.path or 'archive'}: {self.verdict}")
+        lines.append(f"{printable(self.path or 'archive')}: {self.verdict}")
         return "\n".join(lines)
 
     @property
@@ -180,7 +182,7 @@ def verify(
 
     Parameters
     ----------
-    file : path, bytes-like or file object
+    file : path, bytes-like, file object or NpzFile
     keys : sequence of str, optional
         Members to look at; all by default.
     progress : callable, optional
@@ -189,7 +191,7 @@ def verify(
     threads : int, optional
         None takes the processors there are.
     limits : Limits, optional
-        What a reader will check the archive against.
+        What a reader will check the archive against; those of an `NpzFile` by default.
 
     Returns
     -------
@@ -219,6 +221,10 @@ def verify(
     error     w         64  the data is damaged: its CRC-32 differs: found ...
     archive: NOT sound, 2 members, 1 error
     """
+    if limits is None and isinstance(file, Lender):
+        archive: Any = file
+        report: VerifyReport = archive.verify(keys, progress, threads=threads)
+        return report
     check_wanted(keys)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)

@@ -10,7 +10,7 @@ import pickle
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import PickleRefusedError, UnsafeNameError
+from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, UnsafeNameError
 
 
 @pytest.mark.parametrize("name", ["load", "savez", "savez_compressed"])
@@ -67,6 +67,28 @@ def test_load_tells_the_kinds_apart(tmp_path):
         npzkit.load(io.BytesIO())
     with pytest.raises(ValueError, match="encoding"):
         npzkit.load(tmp_path / "a.npy", encoding="utf-8")
+
+
+def test_nothing_left_to_read(tmp_path):
+    """An empty file, and a stream at its end, are numpy's EOFError and one of npzkit's."""
+    path = tmp_path / "empty.npz"
+    path.touch()
+    stream = io.BytesIO()
+    for number in range(2):
+        np.save(stream, np.arange(number))
+    stream.seek(0)
+    assert [len(npzkit.load(stream)) for _ in range(2)] == [0, 1]
+    for file in (path, str(path), stream, io.BytesIO()):
+        with pytest.raises(EOFError) as theirs:
+            np.load(file)
+        with pytest.raises(EOFError, match="no data left") as caught:
+            npzkit.load(file)
+        assert isinstance(caught.value, NpzkitError)
+        assert type(caught.value) is NoDataError
+        assert "no data left" in str(theirs.value).lower()
+    with open(path, "rb") as file, pytest.raises(NoDataError) as caught:
+        npzkit.load(file)
+    assert str(path) in str(caught.value)
 
 
 def test_load_takes_a_path_of_bytes(tmp_path):

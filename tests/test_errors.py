@@ -28,6 +28,7 @@ BASES = {
     "LimitExceededError": ValueError, "PickleRefusedError": ValueError, "UnsafeNameError": ValueError,
     "MemberNotFoundError": KeyError, "ClosedArchiveError": ValueError, "StaleArchiveError": ValueError,
     "NotMappableError": ValueError, "ArchiveLockedError": BlockingIOError,
+    "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -194,7 +195,14 @@ CASES = {
         errors.UnsafeNameError, lambda path: npzkit.save(path, {"../w": np.eye(2)}),
         "key remedy",
     ),
-    "a key twice": Case(errors.UnsafeNameError, write_twice, "path key remedy"),
+    "a key twice": Case(errors.KeyExistsError, write_twice, "path key remedy"),
+    "an object that is no array": Case(
+        errors.NotAnArrayError, lambda path: npzkit.save(path, {"w": [1, [2, 3]]}),
+        "key found remedy",
+    ),
+    "no data": Case(
+        errors.NoDataError, lambda path: (path.touch(), npzkit.load(path)), "path remedy"
+    ),
     "missing": Case(
         errors.MemberNotFoundError, lambda path: read(path, agreed(), "v"), "path key remedy"
     ),
@@ -306,23 +314,23 @@ def test_the_tree(name, base):
 
 
 def test_those_of_bad_values_are_value_errors():
-    """All but a missing key, a lock and what is not supported are ValueErrors, as from NumPy."""
+    """All but a missing key, a lock, an empty file and what is not supported are ValueErrors."""
     others = {cls.__name__ for cls in ERRORS if not issubclass(cls, ValueError)}
     assert others == {
         "NpzkitError",
         "UnsupportedError",
         "MemberNotFoundError",
         "ArchiveLockedError",
+        "NoDataError",
     }
 
 
 def test_errors_of_the_system_and_of_calls_pass_through(tmp_path):
-    """A missing file, an empty stream and a wrong argument are Python's own errors."""
+    """A missing file and a wrong argument are Python's own errors."""
     for error, call in [
         (FileNotFoundError, lambda: npzkit.open(tmp_path / "none.npz")),
         (IsADirectoryError, lambda: npzkit.open(tmp_path)),
         (FileExistsError, lambda: npzkit.NpzWriter(Path(__file__), mode="x")),
-        (EOFError, lambda: npzkit.load(io.BytesIO())),
         (TypeError, lambda: npzkit.open(3.5)),
         (ValueError, lambda: npzkit.save(io.BytesIO(), {}, compression="best")),
     ]:
@@ -349,6 +357,49 @@ def test_keys_of_a_file_do_not_control_messages(name, tmp_path):
                 texts.append(str(missing.value))
         texts += [str(warning.message) for warning in caught]
     assert all(text.isprintable() and len(text) < 1000 for text in texts)
+
+
+HOSTILE = ["a\x9b31mb", "\u202egpj.x", "a\u2028b", "\u200fx", "\u2066x", "a\x85b"]
+
+
+@pytest.mark.parametrize("key", HOSTILE)
+def test_names_are_shown_in_one_way(key, tmp_path):
+    """Whatever prints a key or a path, of a report, a table, an error or an archive, escapes it."""
+    path = tmp_path / f"{key}.npz"
+    bad = {"crc": 1}
+    path.write_bytes(
+        archive(Member(f"{key}.npy", X), Member(f"{key}/b.npy", X, central=bad, local=bad))
+    )
+    with npzkit.open(path) as npz:
+        texts = [repr(npz), npz.summary(), repr(npz.lazy(key)), str(npz.verify())]
+        for read_or_look in (npz.read, npz.info):
+            with pytest.raises(errors.NpzkitError) as caught:
+                read_or_look(f"{key}/{'b' if read_or_look == npz.read else 'c'}")
+            texts.append(str(caught.value))
+    texts += [str(npzkit.verify(path)), str(npzkit.repair(path, path))]
+    with npzkit.NpzWriter(path, "a") as w:
+        texts.append(repr(w))
+    for text in texts:
+        assert all(line.isprintable() for line in text.split("\n"))
+        assert ascii(key)[1:-1] in text
+
+
+@pytest.mark.parametrize("key", ["a\x80", "\x9bm", "a\x85b", "x\u2028y", "x\u2029"])
+def test_control_characters_are_no_part_of_new_keys(key, tmp_path):
+    """Controls of C1 and separators of lines are refused like those of ASCII; nothing is written."""
+    path = tmp_path / "a.npz"
+    with pytest.raises(errors.UnsafeNameError, match=r"control character|separator"):
+        npzkit.save(path, {key: np.eye(2)})
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", ["\u05d0\u200f", "\u202bx\u202c", "\u2067x\u2069"])
+def test_marks_of_direction_are_part_of_keys(key, tmp_path):
+    """Keys in Arabic and Hebrew may hold the marks that these need, and come back."""
+    npzkit.save(tmp_path / "a.npz", {key: np.eye(2)})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz.files == [key]
+        assert npz[key].shape == (2, 2)
 
 
 def test_values_from_a_file_are_shown_short():

@@ -251,6 +251,92 @@ def test_keys_that_numpy_eats():
     assert list(np.load(io.BytesIO(stream.getvalue()))) == list(arrays)
 
 
+class Tensor:
+    """An object that refuses to become an array, as tensors do."""
+
+    def __init__(self, error, dtype="float32"):
+        self.error, self.dtype = error, f"torch.{dtype}"
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.error
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+
+NO_ARRAYS = {
+    "ragged list": ([1, [2, 3]], "different lengths"),
+    "gradient": (Tensor(RuntimeError("requires grad")), r"tensor\.detach\(\)\.cpu\(\)\.numpy\(\)"),
+    "bfloat16": (Tensor(TypeError("no bfloat16"), "bfloat16"), r"view\(ml_dtypes\.bfloat16\)"),
+    "anything": (Tensor(KeyError("why")), r"tensor\.detach"),
+}
+
+
+def check_no_array(value, remedy, tmp_path):
+    """Hold every way to write an object against the one error it is to give."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(io.BytesIO()) as w:
+        filled = w.create("filled", (2,), "f8")
+        grown = w.create("k", (None,), "f8", compression="deflated")
+        for write in (
+            lambda: npzkit.save(path, {"k": value}),
+            lambda: npzkit.save(path, {"k": value}, masked="split"),
+            lambda: npzkit.savez(path, k=value),
+            lambda: npzkit.savez_compressed(path, k=value),
+            lambda: w.add("k", value),
+            lambda: w.add("k", value, attrs={"unit": "m"}),
+            lambda: w.__setitem__("k", value),
+            lambda: filled.__setitem__(slice(None), value),
+            lambda: grown.append(value),
+        ):
+            with pytest.raises(NpzkitError, match=remedy) as caught:
+                write()
+            assert isinstance(caught.value, ValueError)
+            assert isinstance(caught.value, TypeError)
+            assert caught.value.key in ("k", "filled")
+            assert caught.value.found == type(value).__name__
+            assert caught.value.__cause__ is not None
+        grown.append(np.ones(2))
+        grown.close()
+        filled.close()
+        w["more"] = np.eye(2)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", NO_ARRAYS)
+def test_what_is_no_array(kind, tmp_path):
+    """An object that NumPy makes no array of is one error with key and remedy, however written."""
+    check_no_array(*NO_ARRAYS[kind], tmp_path)
+
+
+def test_tensors_that_are_no_arrays(tmp_path):
+    """PyTorch's tensors that need a gradient, or hold bfloat16, are refused; the remedies work."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    gradient = torch.ones(2, requires_grad=True)
+    bfloat16 = torch.full((2,), 1.5, dtype=torch.bfloat16)
+    check_no_array(gradient, NO_ARRAYS["gradient"][1], tmp_path)
+    check_no_array(bfloat16, NO_ARRAYS["bfloat16"][1], tmp_path)
+    arrays = {
+        "gradient": gradient.detach().cpu().numpy(),
+        "float": bfloat16.detach().cpu().float().numpy(),
+        "bits": bfloat16.detach().cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16),
+    }
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert [npz[key].tolist() for key in arrays] == [[1, 1], [1.5, 1.5], [1.5, 1.5]]
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError()], ids=repr)
+def test_errors_of_the_system_pass_through_an_object(error):
+    """What the system says while an object becomes an array is not renamed."""
+    with pytest.raises(type(error)) as caught:
+        npzkit.save(io.BytesIO(), {"k": Tensor(error)})
+    assert caught.value is error
+
+
 def test_repeated_keys(tmp_path):
     """A key is written once; the second time is refused and the first one kept."""
     with npzkit.NpzWriter(tmp_path / "a.npz") as w:

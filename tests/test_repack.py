@@ -11,7 +11,13 @@ import forge
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ChecksumError, NotMappableError, UnsupportedError, ZipFormatError
+from npzkit.errors import (
+    ChecksumError,
+    ClosedArchiveError,
+    NotMappableError,
+    UnsupportedError,
+    ZipFormatError,
+)
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 READABLE = sorted(path for path in FIXTURES.glob("*.npz") if "encrypted" not in path.name)
@@ -264,6 +270,29 @@ def test_what_cannot_be_repacked_is_refused(tmp_path):
     with pytest.raises(ValueError, match="dst is needed"):
         npzkit.repack(good.read_bytes())
     assert os.listdir(tmp_path) == []
+
+
+def test_an_open_archive_is_repacked(tmp_path):
+    """An NpzFile is taken as it was opened, needs a place for the new one, and stays open."""
+    path, other = tmp_path / "a.npz", tmp_path / "b.npz"
+    np.savez_compressed(path, x=np.arange(200_000), y=np.eye(2))
+    with npzkit.open(path) as npz:
+        npzkit.repack(npz, other)
+        with pytest.raises(ValueError, match="dst is needed"):
+            npzkit.repack(npz)
+        npzkit.save(path, {"new": np.eye(3)})
+        stream = io.BytesIO()
+        npzkit.repack(npz, stream)
+        npzkit.repack(npz, path)
+        assert npz["y"].tolist() == [[1, 0], [0, 1]]
+    for file in (path, other, stream):
+        with npzkit.open(file) as new:
+            assert new.info("x").seekable
+            assert np.array_equal(new["x"], np.arange(200_000))
+    with open(other, "r+b") as file, pytest.raises(ValueError, match="one file"):
+        npzkit.repack(npzkit.open(file), file)
+    with pytest.raises(ClosedArchiveError):
+        npzkit.repack(npz, stream)
 
 
 def test_readers_keep_the_old_file(tmp_path):

@@ -322,6 +322,23 @@ def test_progress_may_stop_it():
     assert set(threading.enumerate()) <= before
 
 
+def test_an_open_archive_is_verified(tmp_path):
+    """An NpzFile is taken as it was opened, with its own limits unless others are given."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(1000), "y": np.eye(2)})
+    with npzkit.open(path, limits=npzkit.Limits(member_size=1000)) as npz:
+        assert npzkit.verify(npz) == npz.verify()
+        assert not npzkit.verify(npz).ok
+        assert npzkit.verify(npz, ["y"]).ok
+        found = npzkit.verify(npz, limits=npzkit.Limits())
+        assert (found.ok, found.path, found.member_count) == (True, str(path), 2)
+        npzkit.save(path, {"other": np.eye(3)})
+        assert npzkit.verify(npz, limits=npzkit.Limits()).member_count == 2
+        assert npz["y"].shape == (2, 2)
+    with pytest.raises(npzkit.errors.ClosedArchiveError):
+        npzkit.verify(npz)
+
+
 def test_only_some_members():
     """keys= looks at those, counts those, and leaves the archive as a whole alone."""
     data = (

@@ -23,7 +23,7 @@ from typing import Any
 import click
 
 from npzkit.cli.wording import message_of
-from npzkit.errors import MemberNotFoundError, NpzkitError
+from npzkit.errors import MemberNotFoundError, NpzkitError, printable
 from npzkit.info import format_count, format_size
 from npzkit.progress import Meter
 
@@ -237,15 +237,6 @@ def _width(text: str) -> int:
         2 if unicodedata.east_asian_width(character) in "WF" else 1
         for character in text
     )  # fmt: skip
-
-
-def printable(text: str) -> str:
-    """Return text from a file so that it cannot control the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in text
-    )
 
 
 def in_a_line(text: str) -> str:

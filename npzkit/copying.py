@@ -13,7 +13,7 @@ from npzkit.errors import NpyFormatError
 from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
 from npzkit.progress import Advance
 from npzkit.source import Source
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
@@ -38,7 +38,7 @@ def copy_member(
     indexed: bool = True,
     advance: Advance | None = None,
 ) -> None:
-    """Write a member anew, its compressed bytes as they are.
+    """Write a member anew, its compressed bytes as they are, whatever its name.
 
     Parameters
     ----------
@@ -65,6 +65,7 @@ def copy_member(
     UnsupportedError
         It is encrypted, or the like.
     """
+    entry = accepting_name(entry)
     check_entry(entry)
     start = data_offset(source, entry)
     index = find_index(source, entry, start) if indexed else None
@@ -80,6 +81,7 @@ def copy_member(
 
 def check_copyable(source: Source, entry: Entry) -> None:
     """Raise what `copy_member` would raise before it writes."""
+    entry = accepting_name(entry)
     check_entry(entry)
     data_offset(source, entry)
 

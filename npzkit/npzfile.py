@@ -78,8 +78,9 @@ class NpzFile(Mapping[str, Any]):
     mmap_mode : {None, "r", "c", "r+"}, optional
         ``npz[key]`` maps the member instead of reading it; see `memmap`.
     strict : bool, default False
-        Raise on oddities that are otherwise read with a warning: a torn end,
-        a repeated name.
+        Raise on oddities that are otherwise read with a warning, a torn end or
+        a repeated name; and on a name that cannot be used, whose member alone
+        is otherwise refused.
     limits : Limits, optional
         Upper bounds on sizes and counts.
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs import DEFLATED, STORED, check_level, method_number
 from npzkit.copying import PIECE_SIZE, copy_member, lead_size
-from npzkit.errors import NpzkitError, UnsupportedError, warn
+from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.keys import SUFFIX
 from npzkit.limits import Limits
@@ -28,7 +28,7 @@ from npzkit.sink import Sink, WrittenSource
 from npzkit.source import Source, open_source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.editing import dead_size, has_first_member
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import Entry, name_error
 from npzkit.zip.extra import foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
@@ -104,6 +104,11 @@ def repack(
         The new file cannot be written; the old one stays.
     ValueError
         A bad argument; or `dst` is a file object on the same file as `src`.
+
+    Warns
+    -----
+    UserWarning
+        A member's name cannot be used: it is copied as it is.
 
     Examples
     --------
@@ -268,6 +273,12 @@ class _Rewriting(NamedTuple):
 
     def write(self, source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
         """Write one member: as it is, where its bytes can stay."""
+        error = name_error(entry)
+        if error is not None:
+            shown = shown_key(entry.name.removesuffix(SUFFIX))
+            warn(f"{error.what}: {shown} is copied as it is. {error.remedy}", UserWarning)
+            copy_member(source, entry, writer, alignment=self.alignment)
+            return
         check_entry(entry)
         start = data_offset(source, entry)
         method = entry.method if self.method is None else self.method

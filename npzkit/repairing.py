@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from npzkit.copying import copy_member
+from npzkit.copying import copy_member, rename_entry
 from npzkit.disk import File
 from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
 from npzkit.info import format_count
@@ -30,7 +30,14 @@ from npzkit.source import Source, open_source
 from npzkit.verifying import has_wrong_index, member_error, read_size
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.editing import record_of
-from npzkit.zip.entries import Entry, has_control, parse_entries
+from npzkit.zip.entries import (
+    BAD_NAME,
+    Entry,
+    accepting_name,
+    name_error,
+    parse_entries,
+    usable_name,
+)
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.recovery import NewestState, find_newest
@@ -335,6 +342,7 @@ class _Salvage:
                 comment, cut_size = directory.comment, self._source.size - directory.end_offset
                 self._look_behind(directory.end_offset, keep=self._uncommitted)
             self._check_any()
+            self._give_usable_names()
             writer = ZipWriter(sink)
             self._copy(writer)
             self._source.close()
@@ -383,7 +391,10 @@ class _Salvage:
             else:
                 indexed = found.header_offset not in self._misled
                 part = self._meter.part(found.compressed_size, start=done)
-                copy_member(self._source, found, writer, indexed=indexed, advance=part.add)
+                renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
+                copy_member(
+                    self._source, found, writer, renamed=renamed, indexed=indexed, advance=part.add
+                )
                 done += found.compressed_size
         self._meter.finish()
 
@@ -424,7 +435,8 @@ class _Salvage:
 
     def _sort_otherwise(self, entry: Entry) -> None:
         """Keep a member of which one of both headers is damaged, and the other one is right."""
-        if self._fits_data(entry):
+        # If the entry's name is damaged, that of the member's own header counts.
+        if not entry.flags & BAD_NAME and self._fits_data(entry):
             self._lost.pop()
             self._keep(entry)
             return
@@ -432,11 +444,11 @@ class _Salvage:
         found = find_member(self._source, entry.header_offset, end, self._allowance)
         if (
             found is not None
-            and found.entry.name == entry.name
+            and (found.entry.name == entry.name or entry.flags & BAD_NAME)
             and found.end_offset <= end
             # Of no bytes the CRC-32 says nothing.
             and found.entry.compressed_size
-            and member_error(self._reader, found.entry, self._threads) is None
+            and member_error(self._reader, accepting_name(found.entry), self._threads) is None
         ):
             self._lost.pop()
             self._keep(found.entry)
@@ -481,14 +493,25 @@ class _Salvage:
         """Keep a sound member; say what is wrong with another one."""
         work = read_size(self._source, entry)
         part = self._meter.part(entry.compressed_size, work, start=entry.header_offset)
-        error = member_error(self._reader, entry, self._threads, part.add)
+        error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
             self._lose(entry, error)
-        elif has_control(entry.name):
-            self._lose(entry, "whole, but no reader takes its name: it holds a control character")
         else:
             self._keep(entry, part.add)
         return error is None
+
+    def _give_usable_names(self) -> None:
+        """Give members whose names cannot be used other ones, and report them."""
+        sound, self._sound = self._sound, {}
+        for name, found in sound.items():
+            error = name_error(found) if isinstance(found, Entry) else None
+            if error is None or not isinstance(found, Entry):
+                self._sound[name] = found
+                continue
+            taken = (sound.keys() | self._sound.keys()) - {name}
+            usable = found._replace(name=usable_name(name, taken))
+            self._lose(found, f"{error.what}: its data is kept as {shown_key(usable.name)}")
+            self._sound[usable.name] = usable
 
     def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
         """Keep a sound member, and its attributes where they are sound."""
@@ -572,7 +595,7 @@ class _Salvage:
         Maybe it is a neighbour, whose place the other claims, maybe of an archive
         in its array. One that lies elsewhere has the better claim to a name.
         """
-        if has_control(entry.name) or member_error(self._reader, entry, self._threads) is not None:
+        if member_error(self._reader, accepting_name(entry), self._threads) is not None:
             return False
         other = self._sound.get(entry.name)
         if other is None or entry.name in self._claimed:
@@ -585,7 +608,7 @@ class _Salvage:
     def _take_rows(self, found: Found, end: int) -> None:
         """Keep what is there of an array that goes on behind the file's end."""
         rows = None
-        if self._partial and not has_control(found.entry.name):
+        if self._partial and not found.entry.flags & BAD_NAME:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is None:
             self._lose(found.entry, "cut short: it goes on behind the end of the file")

@@ -35,7 +35,7 @@ from npzkit.source import UNNAMED, Lender, SeekingSource, Source, open_source
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.editing import dead_size, repeated_names
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
 from npzkit.zip.reseal import find_unsealed
@@ -340,7 +340,8 @@ def _archive_findings(
 
 def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:
     try:
-        check_key(key.removesuffix(SUFFIX).removesuffix("/"))
+        if not entry.flags & BAD_NAME:
+            check_key(key.removesuffix(SUFFIX).removesuffix("/"))
     except UnsafeNameError as error:
         what = error.what.replace("cannot be saved", "would not be saved, nor extracted")
         yield Finding(key, "warning", what, entry.header_offset)
@@ -357,6 +358,10 @@ def _member_findings(
 ) -> list[Finding]:
     """Look at one member: the first error, and all else."""
     rows: list[Finding] = []
+    bad_name = name_error(entry)
+    if bad_name is not None:
+        rows.append(_finding(key, bad_name))
+        entry = accepting_name(entry)
     part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
     try:
         rows.extend(_header_findings(reader, key, entry))

@@ -320,7 +320,6 @@ def not_archives():
             forge.Member("y.npy", forge.npy(np.arange(9)), central={"offset": 10}),
         ),
         "split": forge.archive(forge.Member("x.npy", forge.npy(np.arange(9))), disk=1, total=7),
-        "control character": forge.archive(forge.Member("x\n.npy", forge.npy(np.arange(9)))),
     }
 
 

@@ -99,14 +99,6 @@ BAD_AT_OPEN = {
     "member beyond the directory": archive(plain(central={"csize": 10**6, "usize": 10**6})),
     "member inside another": archive(plain(), plain("y.npy", central={"offset": 10})),
     "two entries, one member": archive(plain(), plain("y.npy", central={"offset": 0})),
-    "NUL in a name": archive(plain("x\0y.npy")),
-    "control character in a name": archive(plain("x\x1b[2Jy.npy")),
-    "name not UTF-8": archive(plain(b"\xff\xfe.npy")),
-    "Unicode path: another name": archive(plain(extra=unicode_path(b"x.npy", b"y.npy"))),
-    "Unicode path: another name under UTF-8": archive(
-        plain("é.npy", extra=TIME + unicode_path("é.npy".encode(), b"y.npy"))
-    ),
-    "Unicode path: control character": archive(plain(extra=unicode_path(b"x.npy", b"\x1b.npy"))),
     "extra runs over behind zip64": archive(
         plain(extra=struct.pack("<HHQQ", 1, 16, len(DATA), len(DATA)) + b"UT\t\0")
     ),
@@ -134,6 +126,125 @@ def test_damaged_at_open(case):
     error = caught.value
     assert error.found is not None
     assert str(error).endswith(f". {error.remedy}")
+
+
+BAD_NAMES = {
+    "NUL": (plain("x\0y.npy"), "x\0y", "control character"),
+    "control character": (plain("x\x1b[2Jy.npy"), "x\x1b[2Jy", "control character"),
+    "line break": (plain("x\ny.npy", LARGE), "x\ny", "control character"),
+    "deflated": (plain("\x7f.npy", method=8), "\x7f", "control character"),
+    "not UTF-8": (plain(b"\xff\xfe.npy"), "\udcff\udcfe", "not UTF-8"),
+    "Unicode path: another name": (
+        plain("w.npy", extra=unicode_path(b"w.npy", b"y.npy")), "w", "another name",
+    ),
+    "Unicode path: another name under UTF-8": (
+        plain("é.npy", extra=TIME + unicode_path("é.npy".encode(), b"y.npy")), "é", "another name",
+    ),
+    "Unicode path: control character": (
+        plain(b"\x81.npy", extra=unicode_path(b"\x81.npy", b"\x1b.npy"),
+              central={"flags": 0}, local={"flags": 0}), "\x1b", "control character",
+    ),
+    "Unicode path: not UTF-8": (
+        plain("w.npy", extra=unicode_path(b"w.npy", b"\xff")), "w", "not UTF-8",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_NAMES)
+def test_a_name_that_cannot_be_used_refuses_its_member_alone(case, tmp_path):
+    """Of an archive with one bad name, the others are read, and that member is named with a remedy."""
+    member, key, says = BAD_NAMES[case]
+    data = archive(plain("a.npy"), member, plain("z.npy", LARGE))
+    with npzkit.open(data) as npz:
+        assert npz.files == ["a", key, "z"]
+        assert repr(npz).isprintable()
+        assert list(npz.load_all(["a", "z"])) == ["a", "z"]
+        assert npz.summary().count("\n") == 5
+        for use in (
+            npz.read, npz.info, npz.lazy, npz.stream, npz.join, npz.memmap,
+            lambda key: npz.load_all(["a", key]), lambda key: npz.load_all(),
+            lambda key: npz.read(key, verify=False),
+        ):  # fmt: skip
+            with pytest.raises(ZipFormatError, match=says) as caught:
+                use(key)
+            assert caught.value.key == key
+            assert caught.value.offset == len(plain("a.npy").local_bytes())
+            assert "rename" in caught.value.remedy
+            assert str(caught.value).isprintable()
+        errors = [row for row in npz.verify().rows if row.severity == "error"]
+        assert [row.key for row in errors] == [key]
+        assert says in errors[0].what
+    with pytest.raises(ZipFormatError, match=says) as caught:
+        npzkit.open(data, strict=True)
+    assert caught.value.key is not None
+    # The remedies work: another key in the archive, and repair.
+    path = tmp_path / "a.npz"
+    path.write_bytes(data)
+    with npzkit.NpzWriter(path, "a") as w:
+        assert w.files == ["a", key, "z"]
+        w["more"] = X
+        w.rename(key, "new")
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files == ["a", "new", "z", "more"]
+        assert npz["new"].tobytes() == np.load(io.BytesIO(member.data)).tobytes()
+        assert npz.verify().ok
+    path.write_bytes(data)
+    report = npzkit.repair(path, path)
+    assert len(report.kept) == 3
+    assert [(lost.key, says in lost.what) for lost in report.lost] == [(key, True)]
+    assert str(report).count("\n") == 1
+    with npzkit.open(path, strict=True) as npz:
+        assert tuple(npz.files) == report.kept
+        array = npz[report.kept[1]]
+        assert array.tobytes() == np.load(io.BytesIO(member.data)).tobytes()
+
+
+def test_what_np_savez_wrote_is_read():
+    """One key with a control character, as np.savez takes it, costs no other array."""
+    stream = io.BytesIO()
+    np.savez(stream, **{f"k{number}": X for number in range(100)}, **{"bad\n": X})
+    with npzkit.open(stream) as npz:
+        assert len(npz) == 101
+        keys = [key for key in npz if key != "bad\n"]
+        assert all(np.array_equal(array, X) for array in npz.load_all(keys).values())
+        with pytest.raises(ZipFormatError, match="control character"):
+            npz["bad\n"]
+
+
+@pytest.mark.parametrize("compression", [None, "deflated"])
+def test_a_bad_name_is_kept_by_what_copies(compression, tmp_path):
+    """An append keeps the member as it is, and so does repack, with a warning that names it."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(archive(plain("a.npy", LARGE), plain("bad\n.npy"), plain("gone.npy", LARGE)))
+    with npzkit.NpzWriter(path, "a") as w:
+        del w["gone"], w["a"]
+        w["b"] = X
+    with npzkit.open(path) as npz:
+        assert npz.files == ["bad\n", "b"]
+        assert np.array_equal(npz["b"], X)
+    with pytest.warns(UserWarning, match=r"control character: 'bad\\n' is copied as it is"):
+        npzkit.repack(path, compression=compression)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["bad\n", "b"]
+        assert np.array_equal(npz["b"], X)
+        assert npz.archive_info().dead_size == 0
+    with npzkit.NpzWriter(path, "a") as w:
+        w.rename("bad\n", "good")
+    assert np.array_equal(read(path, "good"), X)
+
+
+def test_repair_gives_each_bad_name_one_of_its_own(tmp_path):
+    """Names that cannot be used become names that no other member has, also without a directory."""
+    listed = [plain("n\n.npy", LARGE), plain("n%0A.npy"), plain(b"\xff.npy"), plain("n\x1b.npy")]
+    for data in (archive(*listed), b"".join(member.local_bytes() for member in listed)):
+        path = tmp_path / "a.npz"
+        path.write_bytes(data)
+        report = npzkit.repair(path, path)
+        assert report.kept == ("_n%0A", "n%0A", "%FF", "n%1B")
+        assert [lost.key for lost in report.lost] == ["n\n", "\udcff", "n\x1b"]
+        with npzkit.open(path, strict=True) as npz:
+            assert npz["_n%0A"].shape == (20_000,)
+            assert npz["n%0A"].shape == X.shape
 
 
 @pytest.mark.parametrize("extra", [b"", TIME])

@@ -23,6 +23,7 @@ from forge import Member, archive, deflate, npy
 from hypothesis import event, given
 from hypothesis import strategies as st
 from npzkit.errors import NpyFormatError, NpzkitError
+from npzkit.zip.entries import accepting_name
 
 pytestmark = pytest.mark.usefixtures("either_walk")
 
@@ -63,7 +64,7 @@ def ours(data: bytes) -> Answer:
         found = Found(torn=any(w.category is npzkit.TornArchiveWarning for w in caught))
         for name, entry in npz._entries.items():
             # Members that cannot be read have fields too, which info() does not give.
-            fields = tuple(getattr(entry, field) for field in OURS)
+            fields = tuple(getattr(accepting_name(entry), field) for field in OURS)
             found.renamed |= not KNOWS_UNICODE_PATHS and b"up" in entry.extra
             try:
                 # The stream gives any member's bytes, arrays or not.
@@ -377,6 +378,14 @@ ROWS = {
     "control character": Row(
         "a member's name holds a control character", "reads", archive(plain("a\x1b.npy")),
         "a name is shown to people, and to terminals; zipfile cuts it at a NUL",
+    ),
+    "NUL in a name": Row(
+        r"lists .*\\x00.*", "lists .*", archive(plain("a\0b.npy")),
+        "zipfile cuts the name at the NUL, and could give one array for another",
+    ),
+    "not UTF-8": Row(
+        "reads", "UnicodeDecodeError: .*", archive(plain(b"\xff.npy")),
+        "the other members are read",
     ),
     "Unicode path": Row(
         "lists by Unicode paths", "lists .*",

@@ -16,7 +16,7 @@ import numpy as np
 
 from npzkit.codecs import STORED
 from npzkit.errors import ZipFormatError
-from npzkit.zip.entries import UNICODE_PATH, Entry, decode_name, resolve_zip64
+from npzkit.zip.entries import UNICODE_PATH, Entry, read_name, resolve_zip64
 from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -92,7 +92,7 @@ class Columns(Mapping[str, Entry]):
     Raises
     ------
     ZipFormatError
-        A name or a zip64 value cannot be.
+        A zip64 value cannot be.
     OverflowError
         A zip64 value is too large for a column.
     """
@@ -118,7 +118,7 @@ class Columns(Mapping[str, Entry]):
         )
 
     def _decode_names(self) -> list[str]:
-        """Cut all names out of one string, and mend those that are not plain."""
+        """Cut all names out of one string, and decode those that are not plain."""
         text = self._data.decode("latin-1")
         starts, ends = self._name_starts, self._name_starts + self.name_size
         names = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
@@ -128,7 +128,9 @@ class Columns(Mapping[str, Entry]):
             return names
         for row, (name, flags) in enumerate(zip(names, self.flags.tolist(), strict=True)):
             if not (name.isascii() and name.isprintable() and name):
-                names[row] = decode_name(name.encode("latin-1"), flags, self._extra(row), 0)
+                names[row], self.flags[row] = read_name(
+                    name.encode("latin-1"), flags, self._extra(row)
+                )
         return names
 
     def _extra(self, row: int) -> bytes:
@@ -151,8 +153,9 @@ class Columns(Mapping[str, Entry]):
             extra, values = self._extra(row), tuple(int(column[row]) for column in large)
             if UNICODE_PATH in extra:
                 start, size = self._name_starts.item(row), self.name_size.item(row)
-                # Names in ASCII were not held against it.
-                decode_name(self._data[start : start + size], self.flags.item(row), extra, 0)
+                # Names in ASCII were not compared to it.
+                raw, flags = self._data[start : start + size], self.flags.item(row)
+                self.flags[row] = read_name(raw, flags, extra)[1]
             compressed, uncompressed, offset = resolve_zip64(extra, values, 0)
             for column, value in zip(large, (uncompressed, compressed, offset), strict=True):
                 column[row] = value

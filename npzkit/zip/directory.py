@@ -36,7 +36,7 @@ from npzkit.zip.end import (
     find_fitting,
     resolve_end,
 )
-from npzkit.zip.entries import Entry, parse_entries
+from npzkit.zip.entries import Entry, check_names, parse_entries
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.tail import Tail, TailKind, find_commits, read_tail
 
@@ -113,7 +113,8 @@ def read_directory(
         Offsets at which the archive may begin. Offsets in the archive count
         from its start, or from the file's.
     strict : bool, default False
-        Raise where a torn end or a repeated name would only warn.
+        Raise where a torn end or a repeated name would only warn, and for a
+        name that would keep its member alone from being read.
     silent : bool, default False
         Do not warn: who opened the archive was told.
     limits : Limits
@@ -203,6 +204,8 @@ def _read(
             "npzkit.repair(path, output) saves the members that are sound."
         )
         raise
+    if strict:
+        check_names(named.values())
     if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
     if limits.total_size is not None:

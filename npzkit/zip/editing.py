@@ -11,7 +11,7 @@ import collections
 from npzkit.errors import FormatError
 from npzkit.source import Source
 from npzkit.zip.directory import Directory
-from npzkit.zip.entries import Entry, parse_entries, walk_entries
+from npzkit.zip.entries import Entry, accepting_name, parse_entries, walk_entries
 from npzkit.zip.extra import format_extra, iter_extra
 from npzkit.zip.layout import central_bytes, central_entry
 from npzkit.zip.member import data_offset
@@ -77,6 +77,7 @@ def entry_of(record: bytes, end_offset: int) -> Entry:
 
 def record_of(entry: Entry) -> bytes:
     """Format an entry for a member that is in the file, and whose own header is right."""
+    entry = accepting_name(entry)
     version = VERSIONS_NEEDED.get(entry.method, VERSION_DEFAULT)
     header = LocalHeader(
         version, entry.flags, entry.method, 0, DOS_DATE_1980, entry.crc32,

@@ -1,13 +1,14 @@
 """The entries of the central directory, parsed in one pass and held together.
 
-Owns what an entry must be to be believed: a name that can be used, sizes that
-agree with their zip64 values, a place of its own in the file.
+Owns what an entry must be to be believed: sizes that agree with their zip64
+values, a place of its own in the file. An entry whose name cannot be used is
+marked, and its member alone is refused.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import NamedTuple
 
 from npzkit.errors import ZipFormatError
@@ -30,17 +31,25 @@ from npzkit.zip.records import (
 )
 
 __all__ = [
+    "BAD_NAME",
     "UNICODE_PATH",
     "Entry",
-    "decode_any_name",
-    "decode_name",
-    "has_control",
+    "accepting_name",
+    "check_names",
+    "name_error",
     "parse_entries",
+    "read_name",
     "resolve_zip64",
+    "usable_name",
     "walk_entries",
 ]
 
 _CONTROL = "[\x00-\x1f\x7f]"
+BAD_NAME = 1 << 16
+"""The mark of a name that cannot be used, above the 16 bits that flags have in a file.
+
+Whoever reads quickly takes no flags that it does not know: the mark costs nothing.
+"""
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
 """What an extra field with a Unicode path holds somewhere: quicker found than walked to."""
 
@@ -54,7 +63,9 @@ class Entry(NamedTuple):
         The member's name, decoded.
     raw_name : bytes
         As it stands in the archive; the local header must repeat it.
-    flags, method, crc32 : int
+    flags : int
+        With `BAD_NAME`, where that applies.
+    method, crc32 : int
     compressed_size, uncompressed_size : int
         Bytes.
     header_offset : int
@@ -124,7 +135,7 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
         if not name.isprintable() or not name or UNICODE_PATH in extra:
-            name = decode_name(raw_name, flags, extra, offset + position)
+            name, flags = read_name(raw_name, flags, extra)
         if (
             extra_size
             or compressed_size == SENTINEL_32
@@ -175,18 +186,72 @@ def _miscounted(expected: int, found: object, offset: int) -> ZipFormatError:
     )
 
 
-def decode_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
-    """Decode a name, and refuse one that holds a control character."""
-    name = decode_any_name(raw, flags, extra, offset)
-    if has_control(name):
-        raise ZipFormatError(
-            "a member's name holds a control character", offset=offset, found=name,
-            remedy="npzkit.repair(path, output) saves the others.",
-        )  # fmt: skip
+def read_name(raw: bytes, flags: int, extra: bytes) -> tuple[str, int]:
+    """Return a member's name and its flags, marked if the name cannot be used.
+
+    Bytes that are not UTF-8 become halves of surrogate pairs, as in Python's
+    names of files: no other name is the same.
+    """
+    try:
+        name = _decode(raw, flags, extra)
+    except ZipFormatError:
+        return raw.decode("utf-8" if flags & FLAG_UTF8 else "cp437", "surrogateescape"), (
+            flags | BAD_NAME
+        )
+    return name, flags | BAD_NAME if _has_control(name) else flags
+
+
+def name_error(entry: Entry) -> ZipFormatError | None:
+    """Return why a name that is marked cannot be used: control characters, or two readings."""
+    if not entry.flags & BAD_NAME:
+        return None
+    remedy = (
+        'Give it another key, NpzWriter(path, "a").rename(key, new), or save the archive by '
+        "npzkit.repair(path, output)."
+    )
+    try:
+        name = _decode(entry.raw_name, entry.flags, entry.extra)
+    except ZipFormatError as error:
+        error.offset, error.remedy = entry.header_offset, remedy
+        return error
+    return ZipFormatError(
+        "a member's name holds a control character",
+        offset=entry.header_offset, found=name, remedy=remedy,
+    )  # fmt: skip
+
+
+def check_names(entries: Iterable[Entry]) -> None:
+    """Raise ZipFormatError for the first name that is marked."""
+    for entry in entries:
+        error = name_error(entry)
+        if error is not None:
+            raise error.locate(key=entry.name)
+
+
+def accepting_name(entry: Entry) -> Entry:
+    """Return an entry without its mark: to check, copy or rename the member all the same."""
+    return entry._replace(flags=entry.flags & ~BAD_NAME) if entry.flags & BAD_NAME else entry
+
+
+def usable_name(name: str, taken: Container[str]) -> str:
+    r"""Return a name that can be used in the place of one that cannot.
+
+    Examples
+    --------
+    >>> usable_name("new\nline.npy", {"new%0Aline.npy"})
+    '_new%0Aline.npy'
+    """
+    name = "".join(c if c.isprintable() else _percent_encoded(c) for c in name)
+    while name in taken:
+        name = f"_{name}"
     return name
 
 
-def decode_any_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
+def _percent_encoded(character: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def _decode(raw: bytes, flags: int, extra: bytes) -> str:
     """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D).
 
     Info-ZIP's Unicode path stands for a name in another code page. Where the
@@ -196,37 +261,27 @@ def decode_any_name(raw: bytes, flags: int, extra: bytes, offset: int) -> str:
         try:
             name = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ZipFormatError(
-                "a member's name is not UTF-8", offset=offset, found=raw
-            ) from error
+            raise ZipFormatError("a member's name is not UTF-8", found=raw) from error
     else:
         name = raw.decode("cp437")
     if UNICODE_PATH in extra:
-        path = _find_unicode_path(extra, raw, offset) or name
+        path = _find_unicode_path(extra, raw) or name
         if path != name and (raw.isascii() or flags & FLAG_UTF8):
             raise ZipFormatError(
-                "a member's Unicode path is another name than its own",
-                offset=offset,
-                found=path,
-                expected=name,
-                remedy="Programs would read different names from this file; make it again.",
+                "a member's Unicode path is another name than its own", found=path, expected=name
             )
         name = path
     return name
 
 
-def has_control(name: str) -> bool:
+def _has_control(name: str) -> bool:
     """Whether a name holds a control character, which could forge what a terminal shows."""
     return not name.isprintable() and re.search(_CONTROL, name) is not None
 
 
-def _find_unicode_path(extra: bytes, raw: bytes, offset: int) -> str | None:
-    try:
-        payload = find_extra(extra, UNICODE_PATH_ID)
-        return None if payload is None else parse_unicode_path(payload, raw)
-    except ZipFormatError as error:
-        error.offset = offset
-        raise
+def _find_unicode_path(extra: bytes, raw: bytes) -> str | None:
+    payload = find_extra(extra, UNICODE_PATH_ID)
+    return None if payload is None else parse_unicode_path(payload, raw)
 
 
 def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[int, int, int]:

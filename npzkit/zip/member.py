@@ -17,7 +17,7 @@ from npzkit.codecs import (
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
 from npzkit.source import Source
 from npzkit.zip import records
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import BAD_NAME, Entry, check_names
 from npzkit.zip.extra import ZIP64_ID, find_extra, parse_zip64
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
@@ -47,7 +47,8 @@ _UNVERIFIED = "npz.read(key, verify=False) reads it as it is."
 
 _REFUSED_FLAGS = (
     FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
-)
+    | BAD_NAME
+)  # fmt: skip
 
 
 def check_entry(entry: Entry, size_limit: int | None = None) -> None:
@@ -58,11 +59,12 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
     UnsupportedError
         Encrypted, patched, or on another disk.
     ZipFormatError
-        A size that the compressed bytes cannot reach.
+        A name that cannot be used, or a size that the compressed bytes cannot reach.
     LimitExceededError
         More uncompressed bytes than `size_limit`.
     """
     if entry.flags & _REFUSED_FLAGS or entry.disk_start:
+        check_names([entry])
         raise UnsupportedError(
             "the member is encrypted, patched, or split over several files",
             offset=entry.header_offset,

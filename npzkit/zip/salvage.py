@@ -18,7 +18,7 @@ from npzkit.decompressors import decompressor
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE
-from npzkit.zip.entries import Entry, decode_any_name
+from npzkit.zip.entries import BAD_NAME, Entry, read_name
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member import header_end, resolve_sizes
 from npzkit.zip.records import (
@@ -226,7 +226,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     allowance.charge(offset, offset + size)
     try:
         header = parse_local_header(source.read_at(offset, size))
-        name, dropped = _decode_name(header, offset)
+        name, flags, dropped = _read_name(header)
         sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
     except ZipFormatError:
         return None
@@ -241,7 +241,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
         extra = header.extra
     start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     entry = Entry(
-        name, header.name, header.flags, header.method, header.crc32, sizes[1], sizes[0], offset,
+        name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
         0, extra, end,
     )  # fmt: skip
     if not header.flags & FLAG_DESCRIPTOR:
@@ -256,15 +256,14 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     return Found(entry, start, data_end + size if size else end + 1)
 
 
-def _decode_name(header: LocalHeader, offset: int) -> tuple[str, tuple[int, ...]]:
-    """Return a member's name, and the Unicode path to be dropped where it contradicts.
-
-    A name that no reader takes is for whoever asks to tell of.
-    """
-    try:
-        return decode_any_name(header.name, header.flags, header.extra, offset), ()
-    except ZipFormatError:
-        return decode_any_name(header.name, header.flags, b"", offset), (UNICODE_PATH_ID,)
+def _read_name(header: LocalHeader) -> tuple[str, int, tuple[int, ...]]:
+    """Return a member's name and flags, and the Unicode path if that is to be dropped."""
+    name, flags = read_name(header.name, header.flags, header.extra)
+    if flags & BAD_NAME:
+        own_name, own_flags = read_name(header.name, header.flags, b"")
+        if not own_flags & BAD_NAME:
+            return own_name, own_flags, (UNICODE_PATH_ID,)
+    return name, flags, ()
 
 
 def is_followed(source: Source, offset: int) -> bool:

@@ -98,6 +98,11 @@ def index_name(name: str) -> str:
     return f"{folder}{slash}.{base}.sozip.idx"
 
 
+def _raw_index_name(name: str) -> bytes:
+    # A name that is not UTF-8 was decoded so; see npzkit.zip.entries.read_name.
+    return index_name(name).encode("utf-8", "surrogateescape")
+
+
 def is_index_name(name: str) -> bool:
     """Whether a member's name is that of an index."""
     base = name.rpartition("/")[2]
@@ -118,7 +123,7 @@ def format_index_member(name: str, index: SeekIndex) -> bytes:
 
     Nothing where its name, longer than the member's, is too long for a header.
     """
-    raw_name = index_name(name).encode()
+    raw_name = _raw_index_name(name)
     if len(raw_name) > SENTINEL_16:
         return b""
     data = format_index(index)
@@ -172,7 +177,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
         return None
     offset = data_start + entry.compressed_size
     room = entry.end_offset - offset
-    raw_name = index_name(entry.name).encode()
+    raw_name = _raw_index_name(entry.name)
     if room < LOCAL_HEADER_SIZE + len(raw_name) + _HEADER.size:
         return None
     head = source.read_at(offset, min(room, LOCAL_HEADER_SIZE + len(raw_name) + 1024))
@@ -195,7 +200,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
 def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
     """Whether something with an index's name lies behind a member, good or not."""
     offset = data_start + entry.compressed_size
-    raw_name = index_name(entry.name).encode()
+    raw_name = _raw_index_name(entry.name)
     size = LOCAL_HEADER_SIZE + len(raw_name)
     if entry.end_offset - offset < size:
         return False

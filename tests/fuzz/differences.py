@@ -236,14 +236,24 @@ def _is_split(case: Case) -> bool:
 
 
 def _has_control(case: Case) -> bool:
-    names = [info.orig_filename for info in case.archive.filelist]
-    return any(re.search("[\x00-\x1f\x7f]", name) for name in names) or _has_unicode_path(case)
+    name = case.info.orig_filename
+    return re.search("[\x00-\x1f\x7f]", name) is not None or _has_unicode_path(case)
 
 
 def _has_unicode_path(case: Case) -> bool:
-    return any(
-        b"\x75\x70"[::-1] in info.extra or b"up" in info.extra for info in case.archive.filelist
-    )
+    return b"up" in case.info.extra
+
+
+def _has_name_of_no_unicode(case: Case) -> bool:
+    """Some entry's name is not UTF-8, and its flags say that it is."""
+    for found in re.finditer(b"PK\1\2", case.data):
+        flags, size = struct.unpack_from(
+            "<H18xH", case.data.ljust(found.start() + 46), found.start() + 8
+        )
+        name = case.data[found.start() + 46 :][:size]
+        if flags & 0x800 and name.decode("utf-8", "replace").encode() != name:
+            return True
+    return False
 
 
 def _blocks(extra: bytes) -> list[tuple[int, bytes]]:
@@ -514,8 +524,12 @@ DIFFERENCES = (
         "open", "UnsupportedError: the archive is split", "read", _is_split,
     ),
     Difference(
+        "not UTF-8", "the other members are read",
+        "open", "read", "UnicodeDecodeError: ", _has_name_of_no_unicode,
+    ),
+    Difference(
         "control characters", "a NUL ends a name for zipfile; others forge listings",
-        "open", "ZipFormatError: a member's name holds a control character", "read", _has_control,
+        "member", "ZipFormatError: a member's name holds a control character", "read", _has_control,
     ),
     Difference(
         "zip64 extra field", "values that deny the 32-bit ones, or are missing",
@@ -523,7 +537,7 @@ DIFFERENCES = (
     ),
     Difference(
         "Unicode path", "programs see another name; zipfile before 3.13 does not look at it",
-        "open", "ZipFormatError: a (Unicode path is not UTF-8|member's Unicode path is another)", "read", _has_unicode_path,
+        "member", "ZipFormatError: a (Unicode path is not UTF-8|member's Unicode path is another)", "read", _has_unicode_path,
     ),
     Difference(
         "second name", "zipfile from 3.13 on compares Info-ZIP's, and must be able to read it",

@@ -16,6 +16,7 @@ from npzkit.errors import NpzkitError
 from npzkit.limits import Limits
 from npzkit.source import open_source
 from npzkit.zip.directory import read_directory
+from npzkit.zip.entries import BAD_NAME
 
 pytestmark = pytest.mark.usefixtures("either_walk")
 
@@ -104,10 +105,14 @@ def test_changed_directories(data):
             ValueError,
         ):
             return
+    # Names that cannot be used may be other ones to zipfile, which cuts them at a NUL.
+    refused = {fields[3] for fields in ours.values() if fields[5] & BAD_NAME}
     if comments[0] == comments[1]:
-        assert {name: fields[:5] for name, fields in ours.items()} == {
-            name: fields[:5] for name, fields in expected.items()
-        }
+        both = [
+            {name: fields[:5] for name, fields in found.items() if fields[3] not in refused}
+            for found in (ours, expected)
+        ]
+        assert both[0] == both[1]
 
 
 def test_code_page_437_names():

@@ -27,7 +27,7 @@ from npzkit.errors import (
     NpzkitError,
     UnsupportedError,
 )
-from npzkit.keys import SUFFIX, check_key, keys_of, member_of, missing
+from npzkit.keys import SUFFIX, check_key, check_keys, keys_of, member_of, missing
 from npzkit.locking import check_timeout
 from npzkit.metadata import check_attrs, format_metadata, parse_metadata
 from npzkit.parallel import Pipeline, thread_count
@@ -37,6 +37,7 @@ from npzkit.prepare import (
     Prepared,
     SmallArrays,
     gather,
+    gather_split,
     prepare,
     prepare_parts,
     splitting_for,
@@ -294,24 +295,27 @@ class NpzWriter:
         seekable: bool | None = None,
         overwrite: bool = False,
     ) -> None:
-        """Write one array.
+        """Write one array, or a tree of arrays.
 
         Parameters
         ----------
         key : str
             New to the archive; may hold ``/``. See `npzkit.errors.UnsafeNameError`
             for what may not be a key.
-        array : array-like
-            Read before this returns, so that it may be changed afterwards.
+        array : array-like, or dict, list or tuple that holds arrays
+            Read before this returns, so that it may be changed afterwards. Nested
+            data is saved under the key as `npzkit.save` does it, for
+            `npzkit.load_tree`.
         compression, level, chunk_size, seekable : optional
             For this array; the writer's by default.
         attrs : mapping of str to object, optional
             Attributes to keep with the array: up to 255, strings or whatever
-            JSON can express, 65,279 bytes in all.
+            JSON can express, 65,279 bytes in all. Not for nested data.
         overwrite : bool, default False
             Write it in the place of the array that has the key, if one has:
             until the next commit the old one counts. Its bytes stay in the
-            file until that is repacked.
+            file until that is repacked. Nested data replaces everything that
+            is under its key.
 
         Raises
         ------
@@ -324,7 +328,8 @@ class NpzWriter:
         PickleRefusedError
             The array needs pickle and the writer does not allow it.
         UnsupportedError
-            A masked array, or fields that overlap or lie out of order.
+            A masked array, fields that overlap or lie out of order, or a
+            namedtuple in nested data.
         LimitExceededError, ValueError, TypeError
             Attributes that are too long, contain themselves, or are nothing
             JSON can express; a bad compression, level or chunk_size; an array
@@ -350,6 +355,14 @@ class NpzWriter:
         name = check_key(key)
         coding = self._coding_for(compression, level, chunk_size, seekable)
         check_attrs(attrs)
+        if isinstance(array, (Mapping, list, tuple)):
+            from npzkit.nesting import is_nested
+
+            if is_nested({key: array}):
+                if attrs:
+                    raise ValueError("attrs are those of an array; a tree has none")
+                self._add_tree(key, array, coding, overwrite=overwrite)
+                return
         parts = self._splitting.parts(array) if self._splitting is not None else []
         if parts:
             self._alone(self._write_parts, prepare_parts(key, parts, attrs), coding, overwrite)
@@ -364,6 +377,59 @@ class NpzWriter:
             largest=largest, allow_pickle=self._allow_pickle,
         )  # fmt: skip
         self._put(list(members), coding, overwrite=overwrite)
+
+    def _add_tree(self, key: str, tree: Any, coding: Coding, *, overwrite: bool) -> None:
+        """Write a tree's arrays, and note its structure in the metadata."""
+        from npzkit.nesting import flatten
+
+        arrays, note = flatten({key: tree})
+        heads = self._heads.setdefault(
+            (coding.method, largest := largest_small(coding.method, coding.chunk_size)), {}
+        )
+        options: dict[str, Any] = {"largest": largest, "allow_pickle": self._allow_pickle}
+        if self._splitting is None:
+            keys = list(arrays)
+            members = gather(keys, check_keys(keys), arrays.values(), heads, **options)
+        else:
+            members = gather_split(arrays, self._splitting, heads, **options)
+        self._alone(self._write_tree, key, list(members), note, coding, overwrite)
+
+    def _write_tree(
+        self,
+        key: str,
+        members: list[Prepared | SmallArrays],
+        note: Any,
+        coding: Coding,
+        overwrite: bool,
+    ) -> None:
+        """Write a tree in the place of what is under its key: all of it, or nothing."""
+        from npzkit.nesting import TREE_KEY, has_note, is_within, replace_note, with_note
+
+        self._check_open()
+        old = {name for name in self._zip.listed if is_within(name.removesuffix(SUFFIX), key)}
+        noted = self.metadata.get(TREE_KEY)
+        if not overwrite and (old or has_note(noted, key)):
+            raise KeyExistsError(
+                "this key is already in the archive", path=self._name, key=key,
+                remedy="Pass overwrite=True to add(), which replaces all that is under it.",
+            )  # fmt: skip
+        for name in old:
+            self._check_sealed(name.removesuffix(SUFFIX), name)
+        for member in members:
+            for name in member.names if isinstance(member, SmallArrays) else (member.name,):
+                self._check_free(name.removesuffix(SUFFIX), name, overwrite=True)
+        left = (name for name in reversed(self._zip.listed) if name not in old)
+        last = next(left, "").removesuffix(SUFFIX).partition("/")[0] or None
+        metadata = with_note(
+            self.metadata, replace_note(noted, key, note, None if members else last)
+        )
+        for name in old:
+            self._give_way(name)
+            del self._zip.listed[name]
+            self._is_edited = True
+        self._write(members, coding, overwrite)
+        self.metadata.pop(TREE_KEY, None)
+        self.metadata.update(metadata)
 
     def _coding_for(
         self,

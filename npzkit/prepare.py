@@ -36,6 +36,7 @@ __all__ = [
     "SmallArrays",
     "as_array",
     "gather",
+    "gather_split",
     "prepare",
     "prepare_header",
     "prepare_parts",
@@ -101,7 +102,7 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
         if converted.dtype == object and not isinstance(array, np.ndarray):
             error.found = type(array).__name__
             error.remedy = (
-                "Save the arrays in it under keys of their own, such as 'layer/weights'."
+                "Save it by npzkit.save(file, {key: value}), which takes nested data."
                 if isinstance(array, Mapping)
                 else "Save something that NumPy makes an array of numbers or strings of, "
                 "or pass allow_pickle=True."
@@ -328,6 +329,22 @@ def gather(
         yield prepare(key, name, array, None, allow_pickle=allow_pickle)
     if run.keys:
         yield run
+
+
+def gather_split(
+    arrays: Mapping[str, Any],
+    splitting: Splitting,
+    heads: Heads,
+    *,
+    largest: int = SMALL_SIZE,
+    allow_pickle: bool,
+) -> Iterator[Prepared | SmallArrays]:
+    """Prepare arrays one by one, in parts where they have any; see `gather`."""
+    for key, array in arrays.items():
+        name, parts = check_key(key), splitting.parts(array)
+        yield from prepare_parts(key, parts, None) or gather(
+            (key,), (name,), (array,), heads, largest=largest, allow_pickle=allow_pickle
+        )
 
 
 def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:

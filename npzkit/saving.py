@@ -5,22 +5,15 @@ Owns what `save` checks before anything is touched, and the order of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npzkit.codecs import method_number
-from npzkit.keys import check_key, check_keys
+from npzkit.keys import check_keys
 from npzkit.npzwriter import Compression, NpzWriter, largest_small, level_for
-from npzkit.prepare import (
-    Heads,
-    Prepared,
-    SmallArrays,
-    gather,
-    prepare_parts,
-    splitting_for,
-)
+from npzkit.prepare import Prepared, SmallArrays, gather, gather_split, splitting_for
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 
 if TYPE_CHECKING:
@@ -72,9 +65,11 @@ def save(
     Mappings in a dict, and lists and tuples that hold arrays, become keys with
     ``/``: ``{"layer": {"w": w}}`` is ``layer/w``, and ``{"steps": [a, b]}`` is
     ``steps/0`` and ``steps/1``. `npzkit.load_tree` gives back the dicts, lists
-    and tuples, and None, numbers and strings in them, which are kept in the
-    metadata under ``npzkit.tree``, 65,535 bytes in all. At the top, numbers,
-    strings and lists of them are arrays, as in `numpy.savez`.
+    and tuples in their order, keys that are ints, and None, numbers and strings
+    in them. These are kept in the metadata under ``npzkit.tree``, 65,535 bytes
+    in all; more is a `LimitExceededError`. A namedtuple is an `UnsupportedError`:
+    save its ``_asdict()``. At the top, numbers, strings and lists of them are
+    arrays, as in `numpy.savez`.
 
     Examples
     --------
@@ -89,15 +84,12 @@ def save(
             f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
             "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
         )
-    if isinstance(arrays, dict) and any(type(array) is not np.ndarray for array in arrays.values()):
-        from npzkit.trees import TREE_KEY, flatten, is_nested
+    if isinstance(arrays, dict) and not _is_flat(arrays):
+        from npzkit.nesting import flatten, is_nested, with_note
 
         if is_nested(arrays):
             arrays, note = flatten(arrays)
-            metadata = dict(metadata or {})
-            metadata.pop(TREE_KEY, None)
-            if note is not None:
-                metadata[TREE_KEY] = note
+            metadata = with_note(metadata, note)
     save_arrays(
         file,
         arrays,
@@ -112,6 +104,11 @@ def save(
         lock_timeout=lock_timeout,
         splitting=splitting_for(masked, strings),
     )
+
+
+def _is_flat(arrays: dict[Any, Any]) -> bool:
+    """Whether these are arrays by strings, as mostly."""
+    return set(map(type, arrays)) <= {str} and set(map(type, arrays.values())) <= {np.ndarray}
 
 
 def save_arrays(
@@ -137,7 +134,7 @@ def save_arrays(
             largest=largest, allow_pickle=allow_pickle,
         )  # fmt: skip
     else:
-        members = _gather_split(arrays, splitting, largest, allow_pickle=allow_pickle)
+        members = gather_split(arrays, splitting, {}, largest=largest, allow_pickle=allow_pickle)
     if isinstance(arrays, dict):
         # All of them are at hand: nothing is touched where one cannot be saved.
         members = list(members)
@@ -150,15 +147,3 @@ def save_arrays(
         **options,
     ) as writer:
         writer._put(members, writer._coding)
-
-
-def _gather_split(
-    arrays: Mapping[str, Any], splitting: Splitting, largest: int, *, allow_pickle: bool
-) -> Iterator[Prepared | SmallArrays]:
-    """Prepare arrays one by one, in parts where they have any."""
-    heads: Heads = {}
-    for key, array in arrays.items():
-        name, parts = check_key(key), splitting.parts(array)
-        yield from prepare_parts(key, parts, None) or gather(
-            (key,), (name,), (array,), heads, largest=largest, allow_pickle=allow_pickle
-        )

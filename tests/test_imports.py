@@ -52,7 +52,7 @@ LAYERS = [
     {"metadata", "extension_dtypes", "info", "sealing", "mapping", "copying"},
     {"attributes", "appending", "notebook"},
     {"window", "neighbours", "inflation", "streaming", "reader", "bulk", "lazyarray", "rows"},
-    {"parts"},
+    {"parts", "nesting"},
     {"prepare", "created", "creation"},
     {"npzfile", "npzwriter", "repacking", "repairing", "verifying"},
     {"trees"},

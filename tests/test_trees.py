@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+from typing import NamedTuple
 
 import npzkit
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from npzkit.errors import LimitExceededError, PickleRefusedError, ZipFormatError
+from npzkit.errors import (
+    KeyExistsError,
+    LimitExceededError,
+    MemberNotFoundError,
+    PickleRefusedError,
+    UnsupportedError,
+    ZipFormatError,
+)
+
+
+class Point(NamedTuple):
+    x: object
+    y: object
 
 
 def saved(tree, **options):
@@ -20,7 +33,7 @@ def saved(tree, **options):
 
 
 def is_same(one, other):
-    """Whether two trees are equal: the same types, arrays with their dtypes."""
+    """Whether two trees are equal: types, order and keys, and arrays with their dtypes."""
     if isinstance(one, np.ndarray):
         return (
             isinstance(other, np.ndarray)
@@ -31,7 +44,11 @@ def is_same(one, other):
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(is_same(one[k], other[k]) for k in one)
+        return (
+            list(one) == list(other)
+            and list(map(type, one)) == list(map(type, other))
+            and all(is_same(one[k], other[k]) for k in one)
+        )
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(is_same, one, other))
     return repr(one) == repr(other)
@@ -45,7 +62,7 @@ VALUES = st.one_of(
 NODES = st.recursive(
     VALUES,
     lambda inner: st.one_of(
-        st.dictionaries(NAMES, inner, max_size=3),
+        st.dictionaries(NAMES | st.integers(-3, 3), inner, max_size=3),
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
     ),
@@ -53,11 +70,188 @@ NODES = st.recursive(
 )
 
 
-@given(st.dictionaries(NAMES, NODES, max_size=4))
+def without_twins(tree):
+    """Return a tree in which no dict has an int and a string that are one name."""
+    if isinstance(tree, dict):
+        names = {str(name): name for name in tree}
+        return {name: without_twins(tree[name]) for name in names.values()}
+    if isinstance(tree, (list, tuple)):
+        return type(tree)(map(without_twins, tree))
+    return tree
+
+
+TREES = st.dictionaries(NAMES, NODES, max_size=4).map(without_twins)
+
+
+@given(TREES)
 def test_any_tree_comes_back(tree):
     """A nested dict of dicts, lists, tuples, None, numbers, strings and arrays is given back."""
     tree["nested"] = {"array": np.arange(2)}
     assert is_same(npzkit.load_tree(saved(tree)), tree)
+
+
+@given(TREES)
+def test_any_part_comes_back(tree):
+    """The subtree under each key is what the whole tree has there."""
+    tree["nested"] = {"array": np.arange(2)}
+    stream = saved(tree)
+
+    def walk(node, key):
+        assert is_same(npzkit.load_tree(stream, key), node)
+        items = node.items() if isinstance(node, dict) else ()
+        if isinstance(node, (list, tuple)) and key.count("/"):
+            items = enumerate(node)
+        for name, inner in items:
+            walk(inner, f"{key}/{name}")
+
+    for name, inner in tree.items():
+        walk(inner, name)
+
+
+@given(TREES, st.booleans())
+def test_any_tree_is_added(tree, is_appended):
+    """Values of a tree added one by one to a writer, or to an archive, make the same tree."""
+    stream = io.BytesIO()
+    tree = {name: value for name, value in tree.items() if isinstance(value, (dict, list, tuple))}
+    tree = {name: [np.arange(2), value] for name, value in tree.items()}
+    with npzkit.NpzWriter(stream) as w:
+        for name, value in tree.items() if not is_appended else ():
+            w[name] = value
+    for name, value in tree.items() if is_appended else ():
+        with npzkit.NpzWriter(stream, "a") as w:
+            w[name] = value
+    assert is_same(npzkit.load_tree(stream), tree)
+
+
+def test_the_order_of_keys_is_kept():
+    """Numbers, None and empty dicts stand where they stood between the arrays."""
+    x = np.arange(2)
+    tree = {
+        "b": {"lr": 0.1, "w": x, "name": "n", "none": None, "v": x, "empty": {}, "list": [1, x]},
+        "a": {"x": {"n": 1}, "w": x, "z": {"n": 1}, "y": {"n": 2, "w": x}},
+    }
+    assert is_same(npzkit.load_tree(saved(tree)), tree)
+    stream = saved({"w": x, "n": {"k": x}})
+    with npzkit.NpzWriter(stream, "a") as w:
+        w["config"] = {"lr": 0.1}
+        w["last"] = x
+    assert list(npzkit.load_tree(stream)) == ["w", "n", "config", "last"]
+
+
+def test_int_keys_come_back_as_ints():
+    """The state of an optimizer, whose keys are ints, is given back; np.load reads its arrays."""
+    x = np.arange(2)
+    state = {
+        "state": {0: {"step": x, "exp_avg": x}, 1: {"step": x}, -1: {"step": 3.0}},
+        "param_groups": [{"lr": 0.1, "params": [0, 1]}],
+        "mixed": {"a": x, 7: x, "8": x, "08": x, 10**30: {}},
+        "digits": {"0": x, "1": x},
+    }
+    stream = saved(state)
+    assert is_same(npzkit.load_tree(stream), state)
+    assert npzkit.open(stream).files[:3] == ["state/0/step", "state/0/exp_avg", "state/1/step"]
+    assert is_same(npzkit.load_tree(stream, "state/0"), state["state"][0])
+    assert is_same(npzkit.load_tree(saved({0: x, 1: x})), {0: x, 1: x})
+
+
+def test_only_the_part_is_read():
+    """Under a prefix other arrays are not read, damaged or not; a name is not a beginning."""
+    x = np.arange(1000)
+    stream = saved({"model": {"w": x}, "opt": {"m": x + 1, "lr": 0.5}, "optim": {"m": x}})
+    data = bytearray(stream.getvalue())
+    with npzkit.open(stream) as npz:
+        data[npz.info("model/w").data_offset] ^= 1
+    with npzkit.open(bytes(data)) as npz:
+        assert is_same(npzkit.load_tree(npz, "opt"), {"m": x + 1, "lr": 0.5})
+        assert is_same(npzkit.load_tree(npz, prefix="opt/"), {"m": x + 1, "lr": 0.5})
+        assert npzkit.load_tree(npz, "opt/lr") == 0.5
+        for prefix in ("op", "opt/x", "opt/lr/x", "none"):
+            with pytest.raises(MemberNotFoundError) as caught:
+                npzkit.load_tree(npz, prefix)
+            assert caught.value.key == prefix
+        with pytest.raises(npzkit.errors.ChecksumError):
+            npzkit.load_tree(npz)
+    with pytest.raises(TypeError):
+        npzkit.load_tree(stream, 3)
+
+
+def test_a_part_of_any_archive():
+    """A prefix needs no note, and joins what was split; an array beside its branch is found."""
+    stream = io.BytesIO()
+    np.savez(stream, **{"a": np.array(1), "a/b": np.array(2), "c/d/e": np.array(3)})
+    assert npzkit.load_tree(stream, "a") == 1
+    assert npzkit.load_tree(stream, "a/b") == 2
+    assert npzkit.load_tree(stream, "c") == {"d": {"e": 3}}
+    masked = np.ma.array([1, 2], mask=[False, True])
+    stream = saved({"t": {"m": masked}, "x": np.arange(2)}, masked="split")
+    assert npzkit.load_tree(stream, "t")["m"].mask.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_trees_are_added_under_their_keys(tmp_path, mode):
+    """A writer takes nested data in place of an array, replaces it as a whole, and refuses twice."""
+    path = tmp_path / "a.npz"
+    x = np.arange(3)
+    npzkit.save(path, {"old": {"x": x, "n": 1}}, metadata={"mine": 1})
+    tree = {"w": x, "n": [1, None, {"deep": (x, "text")}], 0: x}
+    with npzkit.NpzWriter(path, mode, masked="split") as w:
+        w["model"] = tree
+        w.add("run/1", tree, compression="deflated")
+        w.add("config", {"lr": 0.1})
+        w.add("t", {"m": np.ma.array([1, 2], mask=[0, 1])})
+        for key in ("model", "run", "config", "model/n", "config/lr"):
+            with pytest.raises(KeyExistsError, match="overwrite=True"):
+                w.add(key, {"other": None})
+        with pytest.raises(ValueError, match="attrs"):
+            w.add("other", tree, attrs={"a": 1})
+        with pytest.raises(LimitExceededError, match="structure"):
+            w.add("long", {"text": "x" * 70_000, "w": x})
+        with pytest.raises(UnsupportedError, match="namedtuple"):
+            w.add("point", {"p": Point(1, x)})
+        with pytest.raises(PickleRefusedError):
+            w.add("objects", {"w": x, "o": {1, 2}})
+        w["x"] = x
+    expected = {"model": tree, "run": {"1": tree}, "config": {"lr": 0.1}}
+    found = npzkit.load_tree(path)
+    assert {key: found[key] for key in expected}.keys() == expected.keys()
+    assert is_same({key: found[key] for key in expected}, expected)
+    assert found["t"]["m"].mask.tolist() == [False, True]
+    assert list(found) == [*(["old"] if mode == "a" else []), "model", "run", "config", "t", "x"]
+    with npzkit.open(path) as npz:
+        assert npz.info("run/1/w").method == "deflated"
+        assert npz.metadata.get("mine") == (1 if mode == "a" else None)
+    with npzkit.NpzWriter(path, "a") as w:
+        w.add("model", {"v": x}, overwrite=True)
+        w.add("config", {"rate": 2, "w": [x]}, overwrite=True)
+    found = npzkit.load_tree(path)
+    assert is_same(found["model"], {"v": x})
+    assert is_same(found["config"], {"rate": 2, "w": [x]})
+    assert is_same(npzkit.load_tree(path, "run/1"), tree)
+    assert npzkit.verify(path).ok
+
+
+def test_a_tree_that_is_given_up_changes_nothing(tmp_path):
+    """An exception behind a tree that was added leaves arrays and structure as they were."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": {"n": 1, "x": np.eye(2)}})
+    before = path.read_bytes()
+    with pytest.raises(KeyError), npzkit.NpzWriter(path, "a") as w:
+        w.add("a", {"y": [np.eye(2), None]}, overwrite=True)
+        raise KeyError
+    assert path.read_bytes() == before
+
+
+def test_flat_lists_stay_arrays():
+    """Lists of numbers are arrays for a writer, as they are in np.savez."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream) as w:
+        w["x"] = [1, 2, 3]
+        w.add("y", (1.5, [2][0]))
+        w.add("p", Point(1, 2))
+    assert npzkit.open(stream).metadata == {}
+    assert {key: array.tolist() for key, array in npzkit.open(stream).items()} == {
+        "x": [1, 2, 3], "y": [1.5, 2], "p": [1, 2],
+    }  # fmt: skip
 
 
 def test_numpy_reads_the_arrays_by_their_keys():
@@ -250,7 +444,16 @@ def deep():
 @pytest.mark.parametrize(
     ("tree", "error", "text"),
     [
-        ({"a": {1: np.eye(2)}}, TypeError, "a key must be a string, not int, in 'a'"),
+        ({"a": {1.5: np.eye(2)}}, TypeError, "a key must be a string or an int, not float, in 'a'"),
+        ({"a": {True: np.eye(2)}}, TypeError, "not bool"),
+        ({"a": {1: np.eye(2), "1": np.eye(2)}}, ValueError, "two arrays .* 'a/1'"),
+        ({"a": [Point(np.eye(1), 2)]}, UnsupportedError, r"namedtuple.*'a/0'.*_asdict"),
+        ({"p": Point(1, 2), "n": None}, UnsupportedError, "namedtuple.*'p'.*Point"),
+        (
+            {f"block_{n}": {"act": "relu", "rate": 0.125, "norm": None} for n in range(2000)},
+            LimitExceededError,
+            "structure.*too long.*65,535.*np.array",
+        ),
         ({"a": {"b": 1, "c": np.eye(1)}, "a/c": np.eye(2)}, ValueError, "two arrays .* 'a/c'"),
         (circular(), ValueError, "contains itself"),
         (circular_list(), ValueError, "contains itself"),
@@ -272,6 +475,7 @@ def test_what_is_no_tree_is_refused(tmp_path, tree, error, text):
     "note",
     [
         7, "x", [], ["what", 1], ["value"], ["value", [1]], ["value", {"a": 1}],
+        ["ints"], ["ints", 5], {"a": ["ints", {}, 5]}, {"a": ["ints", {"b": 5}]}, ["ints", {}, [], 1],
         ["as", "code"], {"a": 5}, {"a": ["list", 5]}, {"a": ["as"]}, {"a": {"b": [[]]}},
     ],
 )  # fmt: skip

@@ -19,7 +19,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 from npzkit.disk import CLOSED, Descriptor, duplicated
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
@@ -37,12 +37,12 @@ __all__ = [
     "UNNAMED",
     "BufferSource",
     "FileSource",
-    "Lender",
     "LentSource",
     "SeekingSource",
     "Source",
     "SourceFile",
     "duplicate",
+    "is_archive",
     "name_of",
     "open_source",
     "unwrapped",
@@ -369,13 +369,6 @@ class SeekingSource(Source):
                 self._lock.release()
 
 
-@runtime_checkable
-class Lender(Protocol):
-    """An open archive: `open_source` takes it like a file."""
-
-    def _lend_source(self) -> Source: ...
-
-
 class LentSource(Source):
     """The source of an archive that is open, and stays so when this one is closed."""
 
@@ -444,6 +437,11 @@ def duplicate(source: Source) -> Any:
     return file
 
 
+def is_archive(file: Any) -> bool:
+    """Whether this is an open archive, which lends its source."""
+    return hasattr(file, "_lend_source")
+
+
 def name_of(file: Any) -> str:
     """Return a file object's name for messages; a descriptor's number is none."""
     name = getattr(file, "name", None)
@@ -482,7 +480,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
 
     Parameters
     ----------
-    file : str, path-like, bytes-like, file object or Lender
+    file : str, path-like, bytes-like, file object or NpzFile
         Bytes are contents, never a path. A file object needs ``read`` and
         ``seek``. An archive stays open when the source is closed.
     owned : bool, default False
@@ -498,7 +496,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
     """
     if isinstance(file, (bytes, bytearray, memoryview)):
         return BufferSource(file)
-    if isinstance(file, Lender):
+    if is_archive(file):
         return LentSource(file._lend_source())
     if hasattr(file, "read"):
         return _wrap_file(file, owned=owned)

@@ -31,7 +31,7 @@ from npzkit.metadata import parse_attrs
 from npzkit.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
 from npzkit.progress import Advance, Meter, Report
 from npzkit.reader import MemberReader
-from npzkit.source import UNNAMED, Lender, SeekingSource, Source, open_source
+from npzkit.source import UNNAMED, SeekingSource, Source, is_archive, open_source
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.editing import dead_size, repeated_names
@@ -221,9 +221,8 @@ def verify(
     error     w         64  the data is damaged: its CRC-32 differs: found ...
     archive: NOT sound, 2 members, 1 error
     """
-    if limits is None and isinstance(file, Lender):
-        archive: Any = file
-        report: VerifyReport = archive.verify(keys, progress, threads=threads)
+    if limits is None and is_archive(file):
+        report: VerifyReport = file.verify(keys, progress, threads=threads)
         return report
     check_wanted(keys)
     bounds = Limits() if limits is None else limits

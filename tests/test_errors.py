@@ -139,7 +139,7 @@ CASES = {
         "path found expected remedy",
     ),
     "local header": Case(
-        errors.ZipFormatError, lambda path: read(path, archive(Member("w.npy", X, local={"crc": 1}))),
+        errors.ZipFormatError, lambda path: read(path, archive(Member("w.npy", X, local={"method": 8}))),
         "path key offset found expected remedy",
     ),
     "stream": Case(

@@ -31,6 +31,8 @@ _WORDS = (
     (r"seekable=False", "--no-seekable"),
     (r"Read it whole: npz\.read\(key\), with", "Show all of it, with"),
     (r"Remove it first, by del", "Remove it first: npzkit rm FILE KEY"),
+    (r'another key, NpzWriter\(path, "a"\)\.rename\(key, new\)',
+     "another key by npzkit mv FILE KEY NEW"),
     (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
     (r"Read it with npzkit\.load or np\.load",
      "Make an archive of it: npzkit pack NEW.npz FILE"),

@@ -129,6 +129,19 @@ def test_keys_do_not_control_the_terminal(cli, archive):
         assert "\x1b" not in result.err
 
 
+def test_a_name_that_cannot_be_used_is_replaced(cli, tmp_path, monkeypatch):
+    """The others are shown, the message of that one names the command, and mv gives it a key."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("b.npz", **{"bad\x1b[31m": np.arange(3), "x": np.arange(4)})
+    assert cli("show", "b.npz", "x").out == "[0 1 2 3]\n"
+    result = cli("show", "b.npz", "bad\x1b[31m")
+    assert result.code == 1
+    assert "npzkit mv FILE KEY NEW" in result.err
+    assert (result.out + result.err).replace("\n", "").isprintable()
+    assert cli("mv", "b.npz", "bad\x1b[31m", "good").code == 0
+    assert content("b.npz") == {"good": [0, 1, 2], "x": [0, 1, 2, 3]}
+
+
 def test_large_arrays_are_added_in_parts(cli, archive, monkeypatch):
     """A large one is compressed, and replaces another, as a small one does."""
     monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 16)

@@ -14,11 +14,27 @@ from typing import Any
 import numpy as np
 
 import npzkit
+from npzkit.format.array import read_header
+from npzkit.limits import DEFAULT_HEADER_SIZE
+from npzkit.progress import Advance
 
-__all__ = ["PART_SIZE", "InFile", "block_shape", "blocks", "checked_array", "make_file"]
+__all__ = [
+    "PART_SIZE",
+    "PIECE_SIZE",
+    "InFile",
+    "approach",
+    "block_shape",
+    "blocks",
+    "checked_array",
+    "checked_pieces",
+    "is_taken_by_parts",
+    "make_file",
+]
 
 PART_SIZE = 1 << 25
 """Bytes that are held of an array at a time, roughly."""
+PIECE_SIZE = 1 << 20
+"""Bytes of a piece of a stream."""
 
 
 def block_shape(
@@ -163,8 +179,40 @@ def make_file(path: str, head: bytes, size: int) -> None:
                 file.write(bytes(min(PART_SIZE, size - start)))
 
 
-def checked_array(npz: npzkit.NpzFile, key: str) -> Any:
-    """Return an array, or a lazy one where it is large, whose CRC-32 was compared.
+def checked_array(npz: npzkit.NpzFile, key: str, advance: Advance | None = None) -> Any:
+    """Return an array whose CRC-32 was compared, or a lazy one if it is large.
+
+    Parameters
+    ----------
+    npz : NpzFile
+    key : str
+    advance : callable, optional
+        Called with each number of bytes that were read of a large array.
+
+    Raises
+    ------
+    NpzkitError
+        As `npzkit.NpzFile.read`.
+    """
+    if not is_taken_by_parts(npz.info(key)):
+        return npz.read(key)
+    # Parts are not compared with anything: once through all of it first.
+    with npz.stream(key) as stream:
+        while piece := stream.read(PIECE_SIZE):
+            if advance is not None:
+                advance(len(piece))
+    return npz.lazy(key)
+
+
+def is_taken_by_parts(info: npzkit.ArrayInfo) -> bool:
+    """Whether an array is too large to be in memory as a whole."""
+    return info.dtype is not None and not info.dtype.hasobject and info.nbytes > PART_SIZE
+
+
+def checked_pieces(npz: npzkit.NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield an array's items in their order of storage, about a megabyte at a time.
+
+    They are read once, by one thread; their CRC-32 is compared at the end.
 
     Raises
     ------
@@ -172,10 +220,38 @@ def checked_array(npz: npzkit.NpzFile, key: str) -> Any:
         As `npzkit.NpzFile.read`.
     """
     info = npz.info(key)
-    if info.dtype is None or info.dtype.hasobject or info.nbytes <= PART_SIZE:
-        return npz.read(key)
-    # Parts are not compared with anything: once through all of it first.
+    dtype: Any = info.dtype
+    step = max(PIECE_SIZE // dtype.itemsize, 1)
+    count = info.nbytes // dtype.itemsize
     with npz.stream(key) as stream:
-        while stream.read(1 << 20):
-            pass
-    return npz.lazy(key)
+        read_header(stream, DEFAULT_HEADER_SIZE)
+        for start in range(0, count, step):
+            piece = np.empty(min(step, count - start), dtype)
+            # The stream raises where it ends early.
+            stream.readinto(piece.view(np.uint8).data)
+            yield piece
+        # Its end is what is checked.
+        stream.read(1)
+
+
+def approach(
+    lazy: npzkit.LazyArray, last: tuple[int, ...], by_columns: bool, advance: Advance
+) -> None:
+    """Read up to an item, where all that lies before it has to be read, and count that.
+
+    Parameters
+    ----------
+    lazy : LazyArray
+        Of a member that is not seekable.
+    last : tuple of int
+        Its position.
+    by_columns : bool
+        The array is in Fortran's order.
+    advance : callable
+    """
+    order: Any = "F" if by_columns else "C"
+    end = int(np.ravel_multi_index(last, lazy.shape, order=order))
+    step = max(PART_SIZE // max(lazy.dtype.itemsize, 1), 1)
+    for place in range(step, end, step):
+        lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
+        advance(step * lazy.dtype.itemsize)

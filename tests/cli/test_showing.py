@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import zipfile
+from fractions import Fraction
 from pathlib import Path
 
 import npzkit
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.cli.measuring import Statistics, as_numbers
+from npzkit.cli.measuring import Statistics, as_numbers, measure
 from npzkit.cli.slicing import Index, Part, parse_index
 
 RNG = np.random.default_rng(0)
@@ -120,7 +121,7 @@ def test_fields(cli, fixtures):
 @pytest.mark.parametrize(
     "text",
     ["x y", "1:2:3:4", "__import__('os')", "1,,2", "[1", "9" * 5000, "[1:2]", "a, b", "[1],[2]", "",
-     "1e3", "()", "--stat"],
+     "1e3", "()", "--stat", "::0", "1, 2:5:0", "[1], ::-0"],
 )  # fmt: skip
 def test_what_is_no_slice_is_wrong_usage(text, cli, fixtures):
     """Nothing is evaluated: what is not an index is said to be none, in a line."""
@@ -277,24 +278,98 @@ def test_statistics_are_numpys(name, cli, tmp_path):
     assert sum(found["histogram"]["counts"]) == found["count"] == array.size
 
 
-@given(st.lists(st.floats(width=32) | st.just(0.0), min_size=1, max_size=30), st.integers(1, 7))
-def test_statistics_of_pieces(values, size):
-    """However the numbers are cut up, and whatever they are, the sums come out."""
-    array = np.array(values)
+NUMBERS = st.sampled_from(
+    ["f4", "f8", ">f8", "f2", "i8", "u8", "u1", "?", "c16", "M8[s]"]
+).flatmap(
+    lambda dtype: st.tuples(
+        st.just(np.dtype(dtype)),
+        st.lists(
+            st.floats(width=16) | st.sampled_from([0.0, 1e-45, -1e-45, 3e38])
+            if dtype.strip(">") in ("f4", "f8")
+            else st.floats(width=16) | st.just(0.0)
+            if dtype == "f2"
+            else st.integers(-(2**63), 2**63 - 1) | st.integers(-30, 30)
+            if dtype in ("i8", "M8[s]")
+            else st.integers(0, 200),
+            min_size=1,
+            max_size=30,
+        ),
+    )
+)
+
+
+@given(NUMBERS, st.integers(1, 7))
+def test_statistics_of_pieces(found, size):
+    """However the numbers are cut up, and whatever they are, all is as NumPy has it."""
+    dtype, values = found
+    array = np.array(values).astype(dtype)
     found = Statistics()
     for start in range(0, len(array), size):
-        found.add(as_numbers(array[start : start + size], array.dtype))
-    finite = array[np.isfinite(array)]
-    assert (found.nan_count, found.inf_count) == (np.isnan(array).sum(), np.isinf(array).sum())
-    histogram = found.histogram()
+        found.merge(measure(array[start : start + size], dtype))
+    numbers = as_numbers(array, dtype)
+    is_missing = np.isnat(array) if dtype.kind == "M" else np.isnan(numbers)
+    numbers = numbers[~is_missing]
+    finite = numbers[np.isfinite(numbers)]
+    assert (found.nan_count, found.inf_count) == (is_missing.sum(), np.isinf(numbers).sum())
+    if len(numbers):
+        assert (found.least, found.most) == (numbers.min(), numbers.max())
+    assert (found.histogram is not None) == (found.finite_count > 0) == (len(finite) > 0)
     if not len(finite):
-        assert histogram is None
         return
-    assert found.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-9 * np.abs(finite).max())
-    assert found.deviation == pytest.approx(finite.std(), rel=1e-6, abs=1e-6 * np.abs(finite).max())
-    histogram.add(array)
-    assert histogram.counts.sum() == len(finite)
-    assert (histogram.edges()[0], histogram.edges()[-1]) == (finite.min(), finite.max())
+    doubles = finite.astype("f8")
+    scale = np.abs(doubles).max()
+    assert found.mean == pytest.approx(doubles.mean(), rel=1e-9, abs=1e-9 * scale)
+    assert found.deviation == pytest.approx(doubles.std(), rel=1e-6, abs=1e-6 * scale)
+    exactly = found.histogram
+    width = Fraction(2) ** exactly.exponent
+    places = [Fraction(number) // width - exactly.first for number in finite.tolist()]
+    assert exactly.counts == np.bincount(places, minlength=len(exactly.counts)).tolist()
+    assert exactly.counts[0]
+    assert exactly.counts[-1]
+    assert len(exactly.counts) <= 20
+
+
+@pytest.mark.parametrize("name", ["line", "plane", "block", "flags", "big_endian", "nan"])
+def test_a_histogram_is_numpys(name, cli, tmp_path):
+    """The counts are those that np.histogram gives for the edges, 10 to 20 bins."""
+    npzkit.save(tmp_path / "a.npz", {"x": BIG[name]})
+    found = cli("show", tmp_path / "a.npz", "x", "--stats", "--json").json()["histogram"]
+    finite = BIG[name][np.isfinite(BIG[name])] + 0
+    counts, edges = np.histogram(finite, found["edges"])
+    assert (counts.tolist(), edges.tolist()) == (found["counts"], found["edges"])
+    assert len(np.unique(finite)) < 20 or 10 <= len(counts) <= 20
+
+
+def test_deviations_are_sound():
+    """A large mean does not drown a small deviation, however many pieces there are."""
+    array = 1e9 + np.random.default_rng(0).standard_normal(1 << 19)
+    found = Statistics()
+    for piece in np.split(array, 64):
+        found.merge(measure(piece, array.dtype))
+    assert found.deviation == pytest.approx(array.std(), rel=1e-9)
+    assert measure(array, array.dtype).deviation == pytest.approx(array.std(), rel=1e-9)
+
+
+def test_an_array_is_read_once_for_its_statistics(cli, tmp_path, monkeypatch):
+    """The bytes are read, and compared with the CRC-32, in one pass, whatever the compression."""
+    values = np.random.default_rng(0).random((300, 1000))
+    for compression in ("stored", "deflated"):
+        path = tmp_path / f"{compression}.npz"
+        npzkit.save(path, {"x": values}, compression=compression)
+        read = []
+        source = npzkit.source.FileSource
+        with monkeypatch.context() as patch:
+            for name in ("readinto_at", "read_at"):
+                real = getattr(source, name)
+                patch.setattr(
+                    source, name,
+                    lambda self, offset, size, real=real: (
+                        read.append(size if isinstance(size, int) else len(size)),
+                        real(self, offset, size),
+                    )[1],
+                )  # fmt: skip
+            assert cli("show", path, "x", "--stats").code == 0
+        assert sum(read) < 1.3 * path.stat().st_size
 
 
 @pytest.mark.parametrize(

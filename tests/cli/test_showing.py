@@ -279,7 +279,7 @@ def test_statistics_are_numpys(name, cli, tmp_path):
 
 
 NUMBERS = st.sampled_from(
-    ["f4", "f8", ">f8", "f2", "i8", "u8", "u1", "?", "c16", "M8[s]"]
+    ["f4", "f8", ">f8", "f2", "i8", "u8", "u1", "i1", "?", "c16", "M8[s]"]
 ).flatmap(
     lambda dtype: st.tuples(
         st.just(np.dtype(dtype)),
@@ -290,7 +290,7 @@ NUMBERS = st.sampled_from(
             if dtype == "f2"
             else st.integers(-(2**63), 2**63 - 1) | st.integers(-30, 30)
             if dtype in ("i8", "M8[s]")
-            else st.integers(0, 200),
+            else st.integers(0, 100),
             min_size=1,
             max_size=30,
         ),

@@ -74,12 +74,27 @@ pickle_option = click.option(
 
 @contextlib.contextmanager
 def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
-    """Open FILE, or for ``-`` the standard input."""
+    """Open FILE, or for ``-`` the standard input; warnings name it."""
     with (
         seekable_input(file) as source,
+        _naming_in_warnings(file),
         npzkit.open(source, allow_pickle=allow_pickle) as npz,
     ):
         yield npz
+
+
+@contextlib.contextmanager
+def _naming_in_warnings(file: str) -> Iterator[None]:
+    """Begin each warning with the name of FILE, unless it is in there."""
+    with warnings.catch_warnings():
+        show: Any = warnings.showwarning
+
+        def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
+            text = str(message)
+            show(text if file in text else f"{file}: {text}", *args, **options)
+
+        warnings.showwarning = show_named
+        yield
 
 
 @contextlib.contextmanager

@@ -349,12 +349,17 @@ def _print_histogram(histogram: Histogram) -> None:
     sign = "█" if can_print("█") else "#"
     largest = max(histogram.counts)
     edges = histogram.edges()
-    width = min((terminal_width() or 80) - 40, _BAR_WIDTH)
-    rows = []
-    for low, high, count in zip(edges, edges[1:], histogram.counts, strict=False):
-        name = f"{low:.0f}" if histogram.by_integer else f"{low:.4g} to {high:.4g}"
-        length = max(round(count / largest * width), 1 if count else 0)
-        rows.append([name, f"{count:,}", sign * length])
+    names = [
+        f"{low:.0f}" if histogram.by_integer else f"{low:.4g} to {high:.4g}"
+        for low, high in itertools.pairwise(edges)
+    ]
+    counts = [f"{count:,}" for count in histogram.counts]
+    taken = max(map(len, names)) + max(map(len, [*counts, "count"])) + 4
+    width = min(max((terminal_width() or 80) - taken, 1), _BAR_WIDTH)
+    rows = [
+        [name, text, sign * max(round(count / largest * width), 1 if count else 0)]
+        for name, text, count in zip(names, counts, histogram.counts, strict=True)
+    ]
     click.echo()
     heading = "value" if histogram.by_integer else "from"
     print_table([(heading, "right"), ("count", "right"), ""], rows)

@@ -40,6 +40,7 @@ __all__ = [
     "format_size",
     "in_a_line",
     "json_option",
+    "metering",
     "print_fields",
     "print_json",
     "print_table",
@@ -367,12 +368,19 @@ def progress(what: str, *, in_bytes: bool = True) -> Iterator[Telling]:
 
 
 @contextlib.contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+def metering(what: str, total: int) -> Iterator[Meter]:
+    """Show a bar while the block counts bytes by a meter."""
     with progress(what) as tell:
         meter = Meter(tell, total)
-        yield meter.add
+        yield meter
         meter.finish()
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+    with metering(what, total) as meter:
+        yield meter.add
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ __all__ = [
     "approach",
     "block_shape",
     "blocks",
+    "check_array",
     "checked_array",
     "checked_pieces",
     "is_taken_by_parts",
@@ -179,15 +180,15 @@ def make_file(path: str, head: bytes, size: int) -> None:
                 file.write(bytes(min(PART_SIZE, size - start)))
 
 
-def checked_array(npz: npzkit.NpzFile, key: str, advance: Advance | None = None) -> Any:
+def checked_array(npz: npzkit.NpzFile, key: str, advance: Advance) -> Any:
     """Return an array whose CRC-32 was compared, or a lazy one if it is large.
 
     Parameters
     ----------
     npz : NpzFile
     key : str
-    advance : callable, optional
-        Called with each number of bytes that were read of a large array.
+    advance : callable
+        Called with each number of bytes that were read to compare it.
 
     Raises
     ------
@@ -196,12 +197,18 @@ def checked_array(npz: npzkit.NpzFile, key: str, advance: Advance | None = None)
     """
     if not is_taken_by_parts(npz.info(key)):
         return npz.read(key)
-    # Parts are not compared with anything: once through all of it first.
+    check_array(npz, key, advance)
+    return npz.lazy(key)
+
+
+def check_array(npz: npzkit.NpzFile, key: str, advance: Advance) -> None:
+    """Read an array once and compare its CRC-32, which parts of it are not compared with.
+
+    Parameters, and what is raised, as of `checked_array`.
+    """
     with npz.stream(key) as stream:
         while piece := stream.read(PIECE_SIZE):
-            if advance is not None:
-                advance(len(piece))
-    return npz.lazy(key)
+            advance(len(piece))
 
 
 def is_taken_by_parts(info: npzkit.ArrayInfo) -> bool:
@@ -223,7 +230,8 @@ def checked_pieces(npz: npzkit.NpzFile, key: str) -> Iterator[np.ndarray[Any, An
     dtype: Any = info.dtype
     step = max(PIECE_SIZE // dtype.itemsize, 1)
     count = info.nbytes // dtype.itemsize
-    with npz.stream(key) as stream:
+    with npz.stream(key) as opened:
+        stream: Any = opened
         read_header(stream, DEFAULT_HEADER_SIZE)
         for start in range(0, count, step):
             piece = np.empty(min(step, count - start), dtype)

@@ -100,9 +100,7 @@ def _step(part: Part) -> int:
     return -(-max(part.shape[:2], default=0) // _IMAGE_SIDE) or 1
 
 
-def _values(
-    part: Part, step: int, advance: Callable[[int], object]
-) -> np.ndarray[Any, Any]:
+def _values(part: Part, step: int, advance: Callable[[int], object]) -> np.ndarray[Any, Any]:
     """Read every `step`th item of the first two axes, as numbers that can be drawn."""
     steps = [step] * len(part.shape[:2]) + [1] * len(part.shape[2:])
     shape = [len(range(0, length, by)) for length, by in zip(part.shape, steps, strict=True)]
@@ -120,6 +118,6 @@ def _values(
 
 def _colours(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return colours as matplotlib takes them: integers from 0 to 255, others from 0 to 1."""
-    if dtype.kind in "iu":
-        return np.clip(values, 0, 255).astype(np.uint8)
-    return np.clip(np.nan_to_num(values), 0, 1)
+    is_integer = dtype.kind in "iu"
+    colours: np.ndarray[Any, Any] = np.clip(np.nan_to_num(values), 0, 255 if is_integer else 1)
+    return colours.astype(np.uint8) if is_integer else colours

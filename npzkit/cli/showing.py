@@ -251,15 +251,13 @@ class Wanted(NamedTuple):
     as_json: bool
 
 
-def _show_numbers(
-    npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wanted: Wanted
-) -> None:
+def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wanted: Wanted) -> None:
     found = None
     if wanted.stats or kind_of_picture(part) == "histogram":
         found = _measured(npz, part, info)
     if wanted.plot:
         with counting("read", part.nbytes) as advance:
-            draw(part, found and found.histogram, info.key, wanted.plot, advance)
+            draw(part, found.histogram if found else None, info.key, wanted.plot, advance)
         if not wanted.stats and wanted.as_json:
             print_json({"key": info.key, "output": wanted.plot})
         elif not wanted.stats:
@@ -285,9 +283,7 @@ def _measured(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo) -> Statis
     return found
 
 
-def _facts(
-    part: Part, info: npzkit.ArrayInfo, found: Statistics
-) -> dict[str, Any]:
+def _facts(part: Part, info: npzkit.ArrayInfo, found: Statistics) -> dict[str, Any]:
     histogram = found.histogram
     has_numbers = found.least is not None
     facts: dict[str, Any] = {

@@ -183,7 +183,7 @@ class Part:
         return Part(source, self._index, fortran_order=self._fortran_order)
 
     def last_position(self) -> tuple[int, ...]:
-        """Return the position in the array behind which nothing is read; of a part of some items."""
+        """Return the position in the array behind which nothing is read; it is not empty."""
         return tuple(
             item if isinstance(item, int) else max(item[0], item[-1]) for item in self._items
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -83,8 +84,18 @@ def show(
     try:
         index = Index() if slice_ is None else parse_index(slice_)
     except ValueError as error:
+        if slice_ and os.path.isfile(slice_):
+            raise click.UsageError(
+                f"show takes one FILE: {slice_!r} is a file, but was taken for SLICE."
+            ) from error
         raise click.UsageError(f"{error}.") from error
     with opened(file, allow_pickle=allow_pickle) as npz:
+        if key is not None and key not in npz and slice_ is None and _is_slice(key):
+            only = npz.files[0] if len(npz) == 1 else "KEY"
+            raise click.UsageError(
+                f"{key!r} is no key of FILE but a SLICE, which follows KEY: "
+                f"npzkit show FILE {only} {key!r}."
+            )
         info = npz.info(_only_key(npz) if key is None else key)
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
@@ -95,6 +106,14 @@ def show(
             _show_numbers(npz, part, info, Wanted(stats, plot, as_json))
         else:
             _show_values(npz, part, info, as_json)
+
+
+def _is_slice(text: str) -> bool:
+    """Whether text has signs that a SLICE has and a key has not."""
+    try:
+        return bool(parse_index(text).items)
+    except ValueError:
+        return False
 
 
 def _only_key(npz: npzkit.NpzFile) -> str:

@@ -19,10 +19,12 @@ import npzkit
 from npzkit import format as npy
 from npzkit.cli.opening import opened
 from npzkit.cli.output import printable
+from npzkit.cli.parts import is_taken_by_parts
 from npzkit.cli.tables import DELIMITERS, TableOptions, read_table
 from npzkit.cli.targets import Refusal, check_new_key
 from npzkit.errors import NpzkitError, PickleRefusedError
 from npzkit.keys import SUFFIX
+from npzkit.progress import Advance
 
 __all__ = [
     "ARCHIVE_SUFFIX",
@@ -72,6 +74,13 @@ class Input(NamedTuple):
         if self.archive is not None:
             return self.archive.info(self.member).nbytes
         return 0 if self.path == PIPE else os.path.getsize(self.path)
+
+    @property
+    def work(self) -> int:
+        """Bytes that are read for them: twice, if they are looked through first."""
+        if self.archive is not None:
+            return self.size * (2 if is_taken_by_parts(self.archive.info(self.member)) else 1)
+        return self.size * (1 if self.suffix == SUFFIX else 2)
 
 
 class Inputs(NamedTuple):
@@ -219,8 +228,16 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def read_input(item: Input, options: TableOptions, *, allow_pickle: bool = False) -> Any:
+def read_input(
+    item: Input,
+    options: TableOptions,
+    *,
+    allow_pickle: bool = False,
+    advance: Advance | None = None,
+) -> Any:
     """Read an array; one in an .npy file is a map, of which nothing is in memory.
+
+    `advance` is called with each number of bytes that were read of a table.
 
     Raises
     ------
@@ -230,7 +247,7 @@ def read_input(item: Input, options: TableOptions, *, allow_pickle: bool = False
         A table that is none.
     """
     if item.suffix != SUFFIX:
-        return read_table(item.path, item.suffix, options)
+        return read_table(item.path, item.suffix, options, advance or (lambda size: None))
     try:
         if item.path == PIPE:
             return _read_pipe(allow_pickle=allow_pickle)

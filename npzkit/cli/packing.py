@@ -121,10 +121,9 @@ def add_inputs(
     for item in inputs.arrays:
         if item.key in writer:
             replaced.append(item.key)
-        array, attrs = _input_array(item, path, options, allow_pickle=allow_pickle)
-        is_large = isinstance(array, Array)
-        part = meter.part(item.size * is_counted, array.work if is_large else None)
-        if is_large:
+        part = meter.part(item.size * is_counted, item.work)
+        array, attrs = _input_array(item, path, options, part.add, allow_pickle=allow_pickle)
+        if isinstance(array, Array):
             if item.key in writer:
                 del writer[item.key]
             array = array.watched(part.add)
@@ -136,7 +135,7 @@ def add_inputs(
 
 
 def _input_array(
-    item: Input, path: str, options: TableOptions, *, allow_pickle: bool
+    item: Input, path: str, options: TableOptions, advance: Advance, *, allow_pickle: bool
 ) -> tuple[Any, Mapping[str, Any]]:
     """Return an array to be written, as an `Array` if it is taken by parts; and attributes."""
     if item.archive is not None:
@@ -144,7 +143,7 @@ def _input_array(
         if is_taken_by_parts(info):
             return array_in(item.archive, item.member)._replace(key=item.key), info.attrs
         return item.archive.read(item.member), info.attrs
-    found = read_input(item, options, allow_pickle=allow_pickle)
+    found = read_input(item, options, allow_pickle=allow_pickle, advance=advance)
     is_large = isinstance(found, np.memmap) and found.nbytes > parts.PART_SIZE
     return array_of(item.key, found) if is_large and path != PIPE else found, {}
 

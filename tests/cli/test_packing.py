@@ -683,3 +683,67 @@ def test_extract_goes_on_past_a_damaged_header(cli, here):
     result = cli("extract", "a.npz", "-d", "out")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert sorted(os.listdir("out")) == ["a.npy", "c.npy"]
+
+
+# -- progress -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["show", "a.npz", "x", "--stats"],
+        ["show", "a.npz", "x", "--plot", "a.png"],
+        ["show", "z.npz", "x"],
+        ["show", "z.npz", "x", "0", "--stats"],
+        ["extract", "a.npz"],
+        ["extract", "a.npz", "--format", "csv"],
+        ["pack", "b.npz", "a.npy"],
+        ["pack", "b.npz", "a.npy", "-c", "deflated"],
+        ["pack", "b.npz", "a.npz"],
+        ["pack", "b.npz", "a.csv"],
+        ["add", "z.npz", "new=a.npy"],
+        ["convert", "a.npz", "a.h5"],
+        ["convert", "a.npz", "a.zarr", "-c", "stored"],
+        ["convert", "a.npz", "folder/"],
+        ["convert", "a.safetensors", "b.npz"],
+    ],
+    ids=" ".join,
+)
+def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
+    """Work on one large array is counted in small steps, up to all of it."""
+    array = np.arange(60_000.0).reshape(300, 200)
+    if line[0] == "show":
+        array = np.arange(600_000.0).reshape(3000, 200)
+    np.save("a.npy", array)
+    npzkit.save("a.npz", {"x": array})
+    np.savez_compressed("z.npz", x=array)
+    if "a.csv" in line:
+        np.savetxt("a.csv", array, delimiter=",")
+    if "a.safetensors" in line:
+        assert cli("convert", "a.npz", "a.safetensors").code == 0
+    for name in ("parts.PART_SIZE", "parts.PIECE_SIZE", "packing.PIECE_SIZE", "tables.PIECE_SIZE",
+                 "plotting.PART_SIZE"):  # fmt: skip
+        monkeypatch.setattr(f"npzkit.cli.{name}", 1 << 16)
+    monkeypatch.setattr("npzkit.cli.slicing._CHUNK_SIZE", 1 << 8)
+    told = []
+    monkeypatch.setattr(npzkit.progress.Meter, "finish", lambda self: None)
+    tell = npzkit.progress.Meter._tell
+    monkeypatch.setattr(
+        npzkit.progress.Meter, "_tell",
+        lambda self: (told.append(self._done / self._total), tell(self)),
+    )  # fmt: skip
+    assert cli(*line).code == 0
+    assert told == sorted(told)
+    assert len(told) >= 4
+    assert max(b - a for a, b in zip([0, *told], told, strict=False)) < 0.5
+
+
+def test_bytes_to_a_pipe_are_counted(process, here):
+    """What goes to a pipe is the archive, counted as it is written."""
+    np.save("a.npy", np.arange(300_000.0))
+    found = subprocess.run(
+        [sys.executable, "-m", "npzkit", "pack", "-", "a.npy"], capture_output=True, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (0, b"")
+    with npzkit.open(found.stdout) as npz:
+        assert np.array_equal(npz["a"], np.arange(300_000.0))

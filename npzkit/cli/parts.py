@@ -8,14 +8,18 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
 import npzkit
-from npzkit.format.array import read_header
+from npzkit.codecs import crc32, crc32_combine
+from npzkit.errors import StaleArchiveError
+from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import DEFAULT_HEADER_SIZE
+from npzkit.parallel import Pipeline, thread_count
 from npzkit.progress import Advance
 
 __all__ = [
@@ -27,10 +31,12 @@ __all__ = [
     "blocks",
     "check_array",
     "checked_array",
-    "checked_pieces",
+    "for_each_piece",
     "is_taken_by_parts",
     "make_file",
 ]
+
+T = TypeVar("T")
 
 PART_SIZE = 1 << 25
 """Bytes that are held of an array at a time, roughly."""
@@ -216,16 +222,78 @@ def is_taken_by_parts(info: npzkit.ArrayInfo) -> bool:
     return info.dtype is not None and not info.dtype.hasobject and info.nbytes > PART_SIZE
 
 
-def checked_pieces(npz: npzkit.NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield an array's items in their order of storage, about a megabyte at a time.
+def for_each_piece(
+    npz: npzkit.NpzFile,
+    key: str,
+    compute: Callable[[np.ndarray[Any, Any]], T],
+    take: Callable[[T], None],
+    advance: Advance,
+) -> None:
+    """Compute something of each piece of an array, on all cores, and compare its CRC-32.
 
-    They are read once, by one thread; their CRC-32 is compared at the end.
+    The array is read once. A piece has a few megabytes; nothing is said of its shape.
+
+    Parameters
+    ----------
+    npz : NpzFile
+    key : str
+        Of an array of plain values.
+    compute : callable
+        Called with each piece, on several threads.
+    take : callable
+        Called here with each result, in the pieces' order of storage.
+    advance : callable
+        Called with each number of bytes that were read.
 
     Raises
     ------
     NpzkitError
         As `npzkit.NpzFile.read`.
     """
+    info = npz.info(key)
+    with Pipeline(thread_count(None)) as pipeline:
+        if not info.seekable:
+            for piece in _stream_pieces(npz, key):
+                pipeline.submit(partial(compute, piece), take)
+                advance(piece.nbytes)
+            return
+        lazy = npz.lazy(key)
+        crc = crc32(_header_bytes(npz, key))
+
+        def read(chunk: tuple[slice, ...]) -> tuple[T, int, int]:
+            values = np.asarray(lazy[chunk])
+            return compute(values), crc32(array_bytes(values)), values.nbytes
+
+        def hand_on(found: tuple[T, int, int]) -> None:
+            nonlocal crc
+            result, piece_crc, size = found
+            crc = crc32_combine(crc, piece_crc, size)
+            take(result)
+            advance(size)
+
+        # Rows do not end where compressed chunks do: of few chunks at a time many are read twice.
+        size = PIECE_SIZE if info.method == "stored" else 4 * PIECE_SIZE
+        by_columns = bool(info.fortran_order)
+        itemsize = lazy.dtype.itemsize
+        for chunk in blocks(lazy.shape, itemsize, lazy.chunks, by_columns=by_columns, size=size):
+            pipeline.submit(partial(read, chunk), hand_on)
+        pipeline.drain()
+    if crc != info.crc32:
+        # Says what is wrong, as reading all of it would.
+        check_array(npz, key, lambda size: None)
+        raise StaleArchiveError("the file changed while it was read", key=key)
+
+
+def _header_bytes(npz: npzkit.NpzFile, key: str) -> bytes:
+    """Return what comes before an array's data in its member."""
+    with npz.stream(key) as stream:
+        size = read_header(stream, DEFAULT_HEADER_SIZE).data_offset
+    with npz.stream(key) as stream:
+        return stream.read(size)
+
+
+def _stream_pieces(npz: npzkit.NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield an array's items in their order of storage; their CRC-32 is compared at the end."""
     info = npz.info(key)
     dtype: Any = info.dtype
     step = max(PIECE_SIZE // dtype.itemsize, 1)
@@ -235,7 +303,7 @@ def checked_pieces(npz: npzkit.NpzFile, key: str) -> Iterator[np.ndarray[Any, An
         read_header(stream, DEFAULT_HEADER_SIZE)
         for start in range(0, count, step):
             piece = np.empty(min(step, count - start), dtype)
-            # The stream raises where it ends early.
+            # The stream raises if it ends early.
             stream.readinto(piece.view(np.uint8).data)
             yield piece
         # Its end is what is checked.

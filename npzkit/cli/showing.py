@@ -32,7 +32,7 @@ from npzkit.cli.output import (
     printable,
     terminal_width,
 )
-from npzkit.cli.parts import approach, checked_array, checked_pieces
+from npzkit.cli.parts import approach, checked_array, for_each_piece
 from npzkit.cli.plotting import draw, kind_of_picture
 from npzkit.cli.slicing import Index, Part, parse_index
 from npzkit.limits import is_backed
@@ -290,15 +290,20 @@ def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wante
 
 
 def _measured(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo) -> Statistics:
-    """Return the statistics of a part, read once: this thread reads, others compute."""
-    pieces = part.pieces()
-    if part.is_whole and isinstance(part.source, npzkit.LazyArray):
-        pieces = map(part.field_of, checked_pieces(npz, info.key))
+    """Return the statistics of a part, which is read once."""
     found = Statistics()
-    with counting("measure", part.nbytes) as advance, Pipeline(thread_count(None)) as pipeline:
-        for piece in pieces:
-            pipeline.submit(partial(measure, piece, part.dtype), found.merge)
-            advance(np.asarray(piece).nbytes)
+
+    def compute(piece: Any) -> Statistics:
+        return measure(part.field_of(piece), part.dtype)
+
+    with counting("measure", part.nbytes) as advance:
+        if part.is_whole and isinstance(part.source, npzkit.LazyArray):
+            for_each_piece(npz, info.key, compute, found.merge, advance)
+            return found
+        with Pipeline(thread_count(None)) as pipeline:
+            for piece in part.pieces():
+                pipeline.submit(partial(measure, piece, part.dtype), found.merge)
+                advance(np.asarray(piece).nbytes)
     return found
 
 

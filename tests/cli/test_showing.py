@@ -366,7 +366,7 @@ def test_deviations_are_sound():
 def test_an_array_is_read_once_for_its_statistics(compression, cli, tmp_path, monkeypatch):
     """The bytes are read, and compared with the CRC-32, in one pass, whatever the compression."""
     path = tmp_path / "a.npz"
-    values = np.random.default_rng(0).random((300, 1000))
+    values = np.random.default_rng(0).random((600, 1000))
     npzkit.save(path, {"x": values}, compression=compression)
     sizes = []
     for name in ("readinto_at", "read_at"):
@@ -378,7 +378,7 @@ def test_an_array_is_read_once_for_its_statistics(compression, cli, tmp_path, mo
 
         monkeypatch.setattr(npzkit.source.FileSource, name, counted)
     assert cli("show", path, "x", "--stats").code == 0
-    assert sum(sizes) < 1.3 * path.stat().st_size
+    assert sum(sizes) < 1.4 * path.stat().st_size
 
 
 @pytest.mark.parametrize(

@@ -146,6 +146,8 @@ def _is_store(path: str) -> bool:
 
 
 def _target_format(path: str) -> _Format:
+    if not path:
+        raise Refusal("DST is empty; it names a file or a folder.")
     name = path.rstrip("/" + os.sep)
     is_folder = name != path
     suffix = os.path.splitext(name)[1].lower()

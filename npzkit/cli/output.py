@@ -324,7 +324,7 @@ def _os_text(error: OSError) -> str:
     name: Any = error.filename
     text = error.strerror or str(error)
     if isinstance(name, (str, bytes)):
-        text = f"{os.fsdecode(name)}: {text}"
+        text = f"{os.fsdecode(name) or repr('')}: {text}"
     remedy = _OS_REMEDIES.get(error.errno or 0)
     return f"{text}. {remedy}." if remedy else text
 

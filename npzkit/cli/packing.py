@@ -308,6 +308,8 @@ def extract(
     Example: npzkit extract model.npz weights -d arrays
     """
     delimiter = table_options(delimiter, None).delimiter or ","
+    if not folder:
+        raise Refusal("--dir is empty; the folder you are in is --dir .")
     with opened(file) as npz:
         wanted = list(dict.fromkeys(keys or npz.files))
         if folder == PIPE:

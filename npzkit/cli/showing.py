@@ -364,15 +364,26 @@ def _print_statistics(facts: Mapping[str, Any], histogram: Histogram | None) -> 
         _print_histogram(histogram)
 
 
+def _bin_names(histogram: Histogram) -> list[str]:
+    """Return how each bin is called: its integer, or its edges, which look different."""
+    edges = histogram.edges()
+    if histogram.by_integer:
+        return [f"{low:.0f}" for low in edges[:-1]]
+    if len(edges) == 2:
+        return [f"{edges[0]:.10g}"]
+    texts: list[str] = []
+    for digits in range(4, 18):
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            break
+    return [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+
+
 def _print_histogram(histogram: Histogram) -> None:
     """Print a bar for each bin."""
     sign = "█" if can_print("█") else "#"
     largest = max(histogram.counts)
-    edges = histogram.edges()
-    names = [
-        f"{low:.0f}" if histogram.by_integer else f"{low:.4g} to {high:.4g}"
-        for low, high in itertools.pairwise(edges)
-    ]
+    names = _bin_names(histogram)
     counts = [f"{count:,}" for count in histogram.counts]
     taken = max(map(len, names)) + max(map(len, [*counts, "count"])) + 4
     width = min(max((terminal_width() or 80) - taken, 1), _BAR_WIDTH)

@@ -420,6 +420,18 @@ def test_statistics_as_a_table(cli, tmp_path, monkeypatch):
     assert max(map(len, narrow.splitlines())) <= 60
 
 
+def test_bins_have_different_names(cli, tmp_path):
+    """Of numbers that are close to each other, as many digits are shown as tell bins apart."""
+    npzkit.save(tmp_path / "a.npz", {"x": 1e9 + np.linspace(0, 1, 500), "one": np.full(9, 2.5)})
+    out = cli("show", tmp_path / "a.npz", "x", "--stats").out
+    assert "1000000000.94 to 1000000001 " in out
+    names = [line.split()[0] for line in out.splitlines()[-15:]]
+    assert len(set(names)) == len(names)
+    assert cli("show", tmp_path / "a.npz", "one", "--stats").out.splitlines()[-1].split()[:2] == [
+        "2.5", "9"
+    ]  # fmt: skip
+
+
 def test_statistics_of_a_part(cli, fixtures):
     """SLICE chooses what is measured, of a table by a field."""
     path = fixtures / "numpy_records.npz"

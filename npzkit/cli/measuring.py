@@ -176,22 +176,24 @@ def _measured(numbers: _Numbers, *, has_times: bool) -> Statistics:
     if not (np.isfinite(least) and np.isfinite(most)):
         numbers = numbers.where(np.isfinite(numbers.values))
         found.inf_count = found.count - found.nan_count - numbers.total()
-    if len(numbers.values):
-        _measure_finite(numbers, found)
+        if not len(numbers.values):
+            return found
+        least, most = numbers.values.min(), numbers.values.max()
+    if numbers.values.dtype.kind == "f" and numbers.values.dtype.itemsize > 8:
+        values = np.clip(numbers.values, -_LARGEST, _LARGEST).astype(np.float64)
+        numbers, least, most = numbers._replace(values=values), values.min(), values.max()
+    found.finite_count = numbers.total()
+    found.histogram = Histogram.of(numbers, least, most)
+    found.mean, found.squares = _mean_and_squares(numbers, found.finite_count)
     return found
 
 
-def _measure_finite(numbers: _Numbers, found: Statistics) -> None:
-    """Note the sums of finite numbers, more than none."""
-    if numbers.values.dtype.kind == "f" and numbers.values.dtype.itemsize > 8:
-        values = np.clip(numbers.values, -_LARGEST, _LARGEST).astype(np.float64)
-        numbers = numbers._replace(values=values)
-    found.finite_count = numbers.total()
-    found.histogram = Histogram.of(numbers)
-    distances = numbers.values.astype(np.float64)
-    found.mean = numbers.sum(distances) / found.finite_count
-    distances -= found.mean
-    found.squares = numbers.sum(np.square(distances, out=distances))
+def _mean_and_squares(numbers: _Numbers, count: int) -> tuple[float, float]:
+    """Return the mean of finite numbers, and the sum of the squared distances from it."""
+    values = numbers.values.astype(np.float64, copy=False)
+    mean = numbers.sum(values) / count
+    distances = values - mean if values is numbers.values else np.subtract(values, mean, out=values)
+    return mean, numbers.sum(np.square(distances, out=distances))
 
 
 class Histogram(NamedTuple):
@@ -217,10 +219,12 @@ class Histogram(NamedTuple):
     is_integer: bool = False
 
     @classmethod
-    def of(cls, numbers: _Numbers) -> Histogram:
-        """Return the histogram of finite numbers: bins as narrow as so few can be."""
+    def of(cls, numbers: _Numbers, low: Any, high: Any) -> Histogram:
+        """Return the histogram of finite numbers, the least `low` and the largest `high`.
+
+        The bins are as narrow as so few can be.
+        """
         values = numbers.values
-        low, high = values.min(), values.max()
         is_integer = values.dtype.kind in "iu"
         # Between neighbours among floating-point numbers there is no edge.
         exponent = 0 if is_integer else _exponent(np.spacing(max(abs(low), abs(high))))

@@ -74,10 +74,11 @@ def show(
 ) -> None:
     """Show the values of the array KEY, or a SLICE of it.
 
-    They look as NumPy prints them, and only what is shown is read; where that
-    is the whole array, its CRC-32 is compared. Without KEY it is the only array
-    there is. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
-    name. --plot draws a line, an image or a histogram.
+    They look as NumPy prints them. Only what is shown is read; if that is the
+    whole array, its CRC-32 is compared. KEY may be left out if there is only
+    one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
+    name. --plot draws a line, an image, a picture in colours of shape (h, w, 3)
+    or (h, w, 4), or a histogram.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """

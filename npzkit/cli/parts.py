@@ -272,7 +272,7 @@ def for_each_piece(
             advance(size)
 
         # Rows do not end where compressed chunks do: of few chunks at a time many are read twice.
-        size = PIECE_SIZE if info.method == "stored" else 4 * PIECE_SIZE
+        size = 4 * PIECE_SIZE
         by_columns = bool(info.fortran_order)
         itemsize = lazy.dtype.itemsize
         for chunk in blocks(lazy.shape, itemsize, lazy.chunks, by_columns=by_columns, size=size):

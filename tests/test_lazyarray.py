@@ -673,6 +673,22 @@ def test_dask(path):
         gc.collect()
 
 
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_dask_chooses_its_chunks(compression):
+    """Without chunks= dask takes chunks of its own size, multiples of the cheap ones."""
+    array = pytest.importorskip("dask.array", reason="dask is not installed")
+    config = pytest.importorskip("dask.config")
+    values = np.arange(1 << 20).reshape(1024, 1024)
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": values}, compression=compression)
+    with npzkit.open(stream) as npz, config.set({"array.chunk-size": "2MiB"}):
+        lazy = npz.lazy("a")
+        chunked = array.from_array(lazy)
+        assert 1 << 20 <= math.prod(chunked.chunksize) * 8 <= 1 << 21
+        assert [a % b for a, b in zip(chunked.chunksize, lazy.chunks, strict=True)] == [0, 0]
+        assert np.array_equal(chunked.sum(axis=0).compute(), values.sum(axis=0))
+
+
 class Rows:
     """A data set of rows, as torch takes it."""
 

@@ -6,15 +6,14 @@ command goes on past a file that fails. Knows nothing of what is done with each.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
+from npzkit.cli.opening import naming_in_warnings
 from npzkit.cli.output import (
     Telling,
     error_text,
@@ -244,27 +243,13 @@ def _share(meter: Meter, start: int, size: int) -> Report:
     return tell
 
 
-@contextlib.contextmanager
-def _naming_in_warnings(archive: Archive, tell: Telling) -> Iterator[None]:
-    """Begin each warning with the file that it is about."""
-    with warnings.catch_warnings():
-        show: Any = warnings.showwarning
-
-        def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
-            tell.hide()
-            show(f"{shown_path(archive.path)}: {message}", *args, **options)
-
-        warnings.showwarning = show_named
-        yield
-
-
 def _outcome(
     archive: Archive, work: Callable[[Archive, Report], Outcome], report: Report, tell: Telling
 ) -> Outcome:
     try:
         if archive.error is not None:
             raise archive.error
-        with _naming_in_warnings(archive, tell):
+        with naming_in_warnings(shown_path(archive.path), tell.hide):
             return work(archive, report)
     except (NpzkitError, OSError, Refusal) as error:
         if click.get_current_context().obj or isinstance(error, BrokenPipeError):

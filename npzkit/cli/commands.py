@@ -88,6 +88,7 @@ def run(arguments: list[str] | None = None) -> int:
     is_debugging = _take_debug(arguments)
     _prepare_streams()
     try:
+        _check_arguments(arguments)
         with contextlib.nullcontext() if is_debugging else _one_word_for_interrupts():
             code = npzkit_command.main(
                 arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging
@@ -108,6 +109,17 @@ def run(arguments: list[str] | None = None) -> int:
         # Without a command there is only help to give.
         return 2
     return code if isinstance(code, int) else 0
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Raise for what is neither a path nor text: callers in this process may pass anything."""
+    for argument in arguments:
+        try:
+            is_usable = b"\0" not in os.fsencode(argument)
+        except UnicodeEncodeError:
+            is_usable = False
+        if not is_usable:
+            raise click.UsageError(f"{argument!r} has a character that no argument can have.")
 
 
 def _end_output() -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import click
@@ -30,6 +30,7 @@ from npzkit.cli.packing import check_level
 from npzkit.cli.targets import Refusal, check_absent, replacing
 from npzkit.errors import NpzkitError
 from npzkit.keys import check_key
+from npzkit.progress import Meter, Report
 
 __all__ = ["convert"]
 
@@ -69,7 +70,8 @@ _STORE_FILES = ("zarr.json", ".zgroup", ".zarray")
 @click.argument("dst", type=named_file)
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
-    help="Of DST; stored by default. From .npz to .npz each array keeps its own.",
+    help="Of DST. By default arrays are stored; those of .zarr are compressed as zarr does "
+    "by default, and from .npz to .npz each keeps its own.",
 )  # fmt: skip
 @click.option("--level", type=click.IntRange(0, 9), help="For what is deflated.")
 @click.option(
@@ -116,7 +118,7 @@ def convert(
         with npzkit.open(dst) as npz:
             keys = npz.files
     else:
-        options = Options(compression == "deflated", level, int(zarr_format))
+        options = Options(compression, level, int(zarr_format))
         with progress("convert") as tell, _explaining(src, dst):
             keys = _convert(src, source, dst, target, options, _Telling(say, tell, skip))
     if as_json:
@@ -144,6 +146,8 @@ def _is_store(path: str) -> bool:
 
 
 def _target_format(path: str) -> _Format:
+    if not path:
+        raise Refusal("DST is empty; it names a file or a folder.")
     name = path.rstrip("/" + os.sep)
     is_folder = name != path
     suffix = os.path.splitext(name)[1].lower()
@@ -189,7 +193,7 @@ class _Telling(NamedTuple):
     """How the user hears of it."""
 
     say: Say
-    tell: Callable[[int, int], None]
+    report: Report
     skip: bool
 
 
@@ -200,9 +204,8 @@ def _convert(
     reader, writer = _module(source), _module(target)
     with reader.read(src, telling.say) as contents:
         arrays = list(_fitting(contents.arrays, writer, telling))
-        total = sum(array.nbytes for array in arrays)
-        count = _Count(total, telling.tell)
-        counted = [array._replace(open=count.watched(array)) for array in arrays]
+        meter = Meter(telling.report, sum(array.work for array in arrays))
+        counted = [array.watched(meter.add) for array in arrays]
         with replacing(dst) as temporary:
             writer.write(temporary, Contents(contents.metadata, counted), options, telling.say)
     return [array.key for array in arrays]
@@ -232,33 +235,6 @@ def _why_unfit(array: Array, writer: Any, keys: dict[str, Array]) -> str | None:
         return reason
     found: str | None = writer.why_unfit(array)
     return found
-
-
-class _Count:
-    """Tells how many bytes were read."""
-
-    def __init__(self, total: int, tell: Callable[[int, int], None]) -> None:
-        self._total, self._tell = total, tell
-        self._done = 0
-
-    def watched(self, array: Array) -> Callable[[], Any]:
-        return lambda: _Watched(array.open(), self)
-
-    def add(self, size: int) -> None:
-        self._done += size
-        self._tell(self._done, self._total)
-
-
-class _Watched:
-    """An array whose parts are counted."""
-
-    def __init__(self, array: Any, count: _Count) -> None:
-        self._array, self._count = array, count
-
-    def __getitem__(self, index: tuple[slice, ...]) -> Any:
-        part = self._array[index]
-        self._count.add(getattr(part, "nbytes", 0))
-        return part
 
 
 @contextlib.contextmanager

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 import npzkit
-from npzkit.cli.inputs import find_inputs
+from npzkit.cli.inputs import Input, opened_inputs
 from npzkit.cli.opening import complete_key, inputs_argument, named_file
-from npzkit.cli.output import json_option, print_json, printable, progress
+from npzkit.cli.output import json_option, metering, print_json, printable
 from npzkit.cli.packing import (
     add_inputs,
+    add_metadata,
     check_level,
     compression_options,
     input_options,
@@ -29,11 +31,12 @@ def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
-def _tell(file: str, what: str, keys: list[str], *, as_json: bool) -> None:
+def _tell(file: str, done: dict[str, list[str]], *, as_json: bool) -> None:
     if as_json:
-        print_json({"file": file, what: keys})
-    else:
-        click.echo(f"{printable(file)}: {what} {', '.join(map(printable, keys))}")
+        print_json({"file": file, **done})
+        return
+    texts = [f"{what} {', '.join(map(printable, keys))}" for what, keys in done.items() if keys]
+    click.echo(f"{printable(file)}: {'; '.join(texts) or 'nothing to do'}")
 
 
 @click.command()
@@ -56,31 +59,40 @@ def add(
 ) -> None:
     """Put more arrays into the archive FILE, where it is.
 
-    IN is an .npy file, a table (.csv, .tsv, .txt), a folder, or - for one .npy
-    from a pipe. A key is the file's name without its suffix, or KEY. Where one
-    cannot be added none is.
+    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), a folder,
+    or - for one .npy from a pipe. A key is the file's name without its suffix,
+    or KEY. Attributes and metadata of archives are kept; metadata that FILE has
+    stays, unless --overwrite is given. If one array cannot be added none is.
 
     Example: npzkit add model.npz more=bias.npy
     """
     check_level(compression, level)
     options = table_options(delimiter, header)
-    found = find_inputs(inputs)
+    coding = {"compression": compression, "level": level}
     with (
-        progress("add") as tell,
-        _writer(file, compression=compression, level=level, allow_pickle=allow_pickle) as writer,
+        opened_inputs(inputs, file, allow_pickle=allow_pickle) as found,
+        metering("add", found.size) as meter,
+        _writer(file, **coding, allow_pickle=allow_pickle) as writer,
     ):
         if not overwrite:
-            taken = [item.key for item in found if item.key in writer]
-            if taken:
-                raise Refusal(
-                    f"{taken[0]!r} is in {file!r} already. Pass --overwrite to replace it, "
-                    "or KEY=IN to give the new one another key."
-                )
-        add_inputs(
-            writer, file, found, options, tell,
+            _check_free(writer, file, found.arrays)
+        add_metadata(writer, found, file, overwrite=overwrite)
+        replaced = add_inputs(
+            writer, file, found, options, meter,
             is_deflated=compression == "deflated", allow_pickle=allow_pickle,
         )  # fmt: skip
-    _tell(file, "added", [item.key for item in found], as_json=as_json)
+    added = [item.key for item in found.arrays if item.key not in set(replaced)]
+    _tell(file, {"added": added, "replaced": replaced}, as_json=as_json)
+
+
+def _check_free(writer: npzkit.NpzWriter, file: str, arrays: Iterable[Input]) -> None:
+    """Raise if an array has a key that is taken."""
+    taken = next((item.key for item in arrays if item.key in writer), None)
+    if taken is not None:
+        raise Refusal(
+            f"{taken!r} is in {file!r} already. Pass --overwrite to replace it, "
+            "or KEY=IN to give the new one another key."
+        )
 
 
 @click.command()
@@ -90,8 +102,8 @@ def add(
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     """Remove the arrays KEYS from the archive FILE, where it is.
 
-    Where one is not there none is removed. Their bytes stay in the file until
-    more than half of it belongs to nothing, or: npzkit repack FILE.
+    If one is missing none is removed. Their bytes stay in the file until more
+    than half of it is unused, or until: npzkit repack FILE.
 
     Example: npzkit rm model.npz bias
     """
@@ -99,7 +111,7 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
     with _writer(file) as writer:
         for key in removed:
             del writer[key]
-    _tell(file, "removed", removed, as_json=as_json)
+    _tell(file, {"removed": removed}, as_json=as_json)
 
 
 @click.command()

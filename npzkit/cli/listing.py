@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from npzkit.cli.output import (
     json_option,
     print_json,
     print_table,
+    print_text,
     printable,
     report_error,
 )
@@ -69,9 +71,10 @@ def ls(
 ) -> None:
     """List the arrays of FILEs, reading headers only.
 
-    The ratio is what is left of an array's bytes in the file. Under "asm" stands
-    which arrays are (a)ligned, (s)eekable, which means that parts are read
-    without what comes before them, and (m)appable. FILE may be - for the
+    The ratio is the share of an array's bytes that the file takes for it. The
+    column "asm" shows whether an array is aligned (a), seekable (s), so that a
+    part is read without what comes before it, and mappable (m). The last line
+    has the sums, and the size of the file itself. FILE may be - for the
     standard input.
 
     Example: npzkit ls -l model.npz
@@ -88,7 +91,7 @@ def ls(
                 else:
                     if len(files) > 1:
                         click.echo(("" if is_first else "\n") + f"{printable(file)}:")
-                    _print_members(npz, members, is_long)
+                    _print_members(npz, members, _file_size(file, npz), is_long)
         except (npzkit.NpzkitError, OSError) as error:
             if len(files) == 1 or isinstance(error, BrokenPipeError) or context.obj:
                 raise
@@ -116,9 +119,15 @@ def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> l
     return members
 
 
+def _file_size(file: str, npz: npzkit.NpzFile) -> int:
+    """Return the size of the file itself: more than its members take together."""
+    return os.path.getsize(file) if os.path.isfile(file) else npz.archive_info().size
+
+
 def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, Any]:
     return {
         "path": file,
+        "size": _file_size(file, npz),
         "metadata": dict(npz.metadata),
         "members": [
             info_dict(member.info) if member.info else {"key": member.key, "error": member.error}
@@ -145,19 +154,21 @@ _LONG_COLUMNS: list[str | tuple[str, str]] = [
 ]
 
 
-def _print_members(npz: npzkit.NpzFile, members: Sequence[Member], is_long: bool) -> None:
+def _print_members(
+    npz: npzkit.NpzFile, members: Sequence[Member], file_size: int, is_long: bool
+) -> None:
     columns = [*_COLUMNS, *(_LONG_COLUMNS if is_long else [])]
     if members:
         print_table(columns, [_row(member, is_long) for member in members])
-    click.echo(_totals(members, len(npz)))
+    print_text(_totals(members, len(npz), file_size))
     metadata, is_tree = metadata_of(npz)
     if is_tree:
-        click.echo(f"nested: {NESTED_TEXT}")
+        print_text(f"nested: {NESTED_TEXT}")
     if metadata:
         text = as_text(metadata)
         if not is_long and len(text) > _METADATA_LENGTH:
             text = text[: _METADATA_LENGTH - 3] + "..."
-        click.echo(f"metadata: {text}")
+        print_text(f"metadata: {text}")
 
 
 def _row(member: Member, is_long: bool) -> list[str]:
@@ -184,7 +195,7 @@ def _marks(info: npzkit.ArrayInfo) -> str:
     return "".join(mark if is_set else "-" for mark, is_set in marks)
 
 
-def _totals(members: Sequence[Member], all_count: int) -> str:
+def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
     infos = [member.info for member in members if member.info]
     size = sum(info.nbytes for info in infos)
     compressed_size = sum(info.compressed_size for info in infos)
@@ -192,7 +203,8 @@ def _totals(members: Sequence[Member], all_count: int) -> str:
     if len(members) != all_count:
         count = f"{len(members):,} of {count}"
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
-    return f"{count}, {format_size(size)}, {format_size(compressed_size)} in the file{ratio}"
+    taken = f"{format_size(compressed_size)} of the file's {format_size(file_size)}"
+    return f"{count}, {format_size(size)}, {taken}{ratio}"
 
 
 # -- tree ---------------------------------------------------------------------

@@ -1,18 +1,29 @@
 """Minimum, maximum, mean, deviation and histogram of numbers that come piece by piece.
 
-Owns the sums. Holds a piece at a time; knows no archive and no terminal.
+Owns the sums. `measure` looks at one piece, on any thread; `Statistics.merge`
+puts pieces together. Knows no archive and no terminal.
 """
 
 from __future__ import annotations
 
 import math
+import sys
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Histogram", "Statistics", "as_numbers", "is_numeric"]
+__all__ = ["Histogram", "Statistics", "as_numbers", "is_numeric", "measure"]
 
 _BIN_COUNT = 20
+"""Bins of a histogram, at most."""
+_SLICE_COUNT = 1 << 17
+"""Numbers taken at a time: they stay in the cache, and NumPy's calls take no time."""
+_BYTES_COUNT = 1 << 20
+"""Numbers of one byte taken at a time, which are counted in a table."""
+_LARGEST = sys.float_info.max
+_NO_TIME = np.iinfo(np.int64).min
+"""The integer that stands for no time among those of dates."""
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
@@ -21,7 +32,7 @@ def is_numeric(dtype: np.dtype[Any]) -> bool:
 
 
 def as_numbers(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return values as a flat array that NumPy computes on.
+    """Return values as a flat array that NumPy computes on quickly.
 
     Complex numbers are taken by their magnitudes, dates by their place in time:
     as int64, of which the least is no time.
@@ -32,135 +43,252 @@ def as_numbers(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     elif dtype.kind in "mM":
         array = array.astype(dtype.newbyteorder("="), copy=False).view(np.int64)
     elif dtype.kind == "b":
-        array = array.astype(np.uint8)
+        array = array.view(np.uint8)
     elif dtype.kind in "iuf":
         array = array.astype(dtype.newbyteorder("="), copy=False)
     else:
         # None of ml_dtypes has more than float64 can hold.
         array = array.astype(np.float64)
-    return array
+    # NumPy computes on two bytes by way of four, once for each operation.
+    return array.astype(np.float32) if array.dtype == np.float16 else array
 
 
+@dataclass
 class Statistics:
-    """What is known of the numbers added so far.
-
-    Parameters
-    ----------
-    missing : int or None
-        The integer that stands for no number.
+    """What is known of numbers.
 
     Attributes
     ----------
     count, nan_count, inf_count : int
-    least, most : int, float or None
+    least, most : number or None
         Of those that are numbers; exact.
     mean : float
         Of those that are finite.
+    histogram : Histogram or None
+        Of those that are finite, if there are any.
     """
 
-    def __init__(self, missing: int | None = None) -> None:
-        self._missing = missing
-        self.count = self.nan_count = self.inf_count = 0
-        self.least: Any = None
-        self.most: Any = None
-        self._finite_count = 0
-        self._range: tuple[Any, Any] | None = None
-        self.mean = 0.0
-        self._squares = 0.0
-
-    def add(self, numbers: np.ndarray[Any, Any]) -> None:
-        """Add a piece, from `as_numbers`."""
-        self.count += len(numbers)
-        numbers = self._without_missing(numbers)
-        if not len(numbers):
-            return
-        least, most = numbers.min(), numbers.max()
-        if self.least is None or least < self.least:
-            self.least = least
-        if self.most is None or most > self.most:
-            self.most = most
-        if numbers.dtype.kind == "f":
-            finite = numbers[np.isfinite(numbers)]
-            self.inf_count += len(numbers) - len(finite)
-            numbers = finite
-        if len(numbers):
-            low, high = self._range or (numbers[0], numbers[0])
-            self._range = min(low, numbers.min()), max(high, numbers.max())
-            self._merge(numbers.astype(np.float64, copy=False))
-
-    def _without_missing(self, numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        if numbers.dtype.kind == "f":
-            is_missing = np.isnan(numbers)
-        elif self._missing is not None:
-            is_missing = numbers == self._missing
-        else:
-            return numbers
-        missing_count = int(np.count_nonzero(is_missing))
-        self.nan_count += missing_count
-        return numbers[~is_missing] if missing_count else numbers
-
-    def _merge(self, finite: np.ndarray[Any, Any]) -> None:
-        """Take a piece's mean and squares in, as Chan, Golub and LeVeque do."""
-        with np.errstate(all="ignore"):
-            mean = float(finite.mean())
-            squares = float(np.square(finite - mean).sum())
-        count = self._finite_count + len(finite)
-        step = mean - self.mean
-        self.mean += step * (len(finite) / count)
-        self._squares += squares + step * step * (self._finite_count * (len(finite) / count))
-        self._finite_count = count
+    count: int = 0
+    nan_count: int = 0
+    inf_count: int = 0
+    least: Any = None
+    most: Any = None
+    mean: float = 0.0
+    histogram: Histogram | None = None
+    finite_count: int = 0
+    squares: float = 0.0
+    """Of the distances from the mean, summed up."""
 
     @property
     def deviation(self) -> float:
         """The standard deviation of those that are finite."""
-        return math.sqrt(self._squares / self._finite_count) if self._finite_count else math.nan
+        return math.sqrt(self.squares / self.finite_count) if self.finite_count else math.nan
 
-    def histogram(self) -> Histogram | None:
-        """Return an empty histogram from the least to the most that is finite."""
-        return None if self._range is None else Histogram.between(*self._range)
+    def merge(self, other: Statistics) -> None:
+        """Add what is known of more numbers."""
+        self.count += other.count
+        self.nan_count += other.nan_count
+        self.inf_count += other.inf_count
+        if other.least is None:
+            return
+        self.least = other.least if self.least is None else min(self.least, other.least)
+        self.most = other.most if self.most is None else max(self.most, other.most)
+        if other.histogram is None:
+            return
+        self.histogram = (
+            other.histogram if self.histogram is None else self.histogram.merged(other.histogram)
+        )
+        # Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm", 1979.
+        count = self.finite_count + other.finite_count
+        share, step = other.finite_count / count, other.mean - self.mean
+        self.mean += step * share
+        self.squares += other.squares + step * step * (self.finite_count * share)
+        self.finite_count = count
+
+
+def measure(values: Any, dtype: np.dtype[Any]) -> Statistics:
+    """Return the statistics of one piece. May be called on several threads."""
+    flat = np.asarray(values).reshape(-1)
+    found = Statistics()
+    step = _SLICE_COUNT if dtype.itemsize > 1 else _BYTES_COUNT
+    with np.errstate(all="ignore"):
+        for start in range(0, len(flat), step):
+            part = flat[start : start + step]
+            found.merge(_measured(_Numbers.of(part, dtype), has_times=dtype.kind in "mM"))
+    return found
+
+
+class _Numbers(NamedTuple):
+    """Numbers, and how often each of them occurs; once each if `counts` is None."""
+
+    values: np.ndarray[Any, Any]
+    counts: np.ndarray[Any, Any] | None = None
+
+    @classmethod
+    def of(cls, values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> _Numbers:
+        """Return the numbers of some items, those of one byte counted."""
+        if dtype.itemsize > 1:
+            return cls(as_numbers(values, dtype))
+        counts = _count_bytes(np.ascontiguousarray(values).view(np.uint8))
+        found = np.flatnonzero(counts)
+        return cls(as_numbers(found.astype(np.uint8).view(dtype), dtype), counts[found])
+
+    def where(self, is_kept: np.ndarray[Any, Any]) -> _Numbers:
+        counts = None if self.counts is None else self.counts[is_kept]
+        return _Numbers(self.values[is_kept], counts)
+
+    def total(self) -> int:
+        """Return how many there are."""
+        return len(self.values) if self.counts is None else int(self.counts.sum())
+
+    def count(self, is_counted: np.ndarray[Any, Any]) -> int:
+        """Return how many are True."""
+        if self.counts is None:
+            return int(np.count_nonzero(is_counted))
+        return int(self.counts[is_counted].sum())
+
+    def sum(self, terms: np.ndarray[Any, Any]) -> float:
+        """Return the sum of a term for each value."""
+        return float(terms.sum() if self.counts is None else (terms * self.counts).sum())
+
+
+def _count_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return how often each byte occurs: two at a time, which takes half as long."""
+    even = len(values) // 2 * 2
+    pairs = np.bincount(values[:even].view(np.uint16), minlength=1 << 16).reshape(256, 256)
+    counts: np.ndarray[Any, Any] = pairs.sum(axis=0) + pairs.sum(axis=1)
+    counts[values[even:]] += 1
+    return counts
+
+
+def _measured(numbers: _Numbers, *, has_times: bool) -> Statistics:
+    """Return the statistics of a few numbers, more than none."""
+    found = Statistics(numbers.total())
+    least, most = numbers.values.min(), numbers.values.max()
+    if least == _NO_TIME if has_times else np.isnan(least):
+        is_missing = numbers.values == _NO_TIME if has_times else np.isnan(numbers.values)
+        numbers = numbers.where(~is_missing)
+        found.nan_count = found.count - numbers.total()
+        if not len(numbers.values):
+            return found
+        least, most = numbers.values.min(), numbers.values.max()
+    found.least, found.most = least, most
+    if not (np.isfinite(least) and np.isfinite(most)):
+        numbers = numbers.where(np.isfinite(numbers.values))
+        found.inf_count = found.count - found.nan_count - numbers.total()
+        if not len(numbers.values):
+            return found
+        least, most = numbers.values.min(), numbers.values.max()
+    if numbers.values.dtype.kind == "f" and numbers.values.dtype.itemsize > 8:
+        values = np.clip(numbers.values, -_LARGEST, _LARGEST).astype(np.float64)
+        numbers, least, most = numbers._replace(values=values), values.min(), values.max()
+    found.finite_count = numbers.total()
+    found.histogram = Histogram.of(numbers, least, most)
+    found.mean, found.squares = _mean_and_squares(numbers, found.finite_count)
+    return found
+
+
+def _mean_and_squares(numbers: _Numbers, count: int) -> tuple[float, float]:
+    """Return the mean of finite numbers, and the sum of the squared distances from it."""
+    values = numbers.values.astype(np.float64, copy=False)
+    mean = numbers.sum(values) / count
+    distances = values - mean if values is numbers.values else np.subtract(values, mean, out=values)
+    return mean, numbers.sum(np.square(distances, out=distances))
 
 
 class Histogram(NamedTuple):
-    """Bins of equal width.
+    """Bins that are a power of two wide, and begin at multiples of it.
+
+    Nothing is rounded at their edges, and bins of one width are sums of narrower
+    ones: histograms of pieces add up to that of the whole.
 
     Attributes
     ----------
-    low, high : float
-        Where the first bin begins and the last one ends.
-    counts : numpy.ndarray of int64
-    by_integer : bool
-        Each bin is one integer.
+    exponent : int
+        The width is two to this power.
+    first : int
+        Where the first bin begins, in widths.
+    counts : list of int
+    is_integer : bool
+        Of integers, which have bins of one integer at least.
     """
 
-    low: float
-    high: float
-    counts: np.ndarray[Any, Any]
-    by_integer: bool = False
+    exponent: int
+    first: int
+    counts: list[int]
+    is_integer: bool = False
 
     @classmethod
-    def between(cls, least: Any, most: Any) -> Histogram:
-        """Return an empty histogram; each of a few integers has a bin of its own."""
-        if isinstance(least, np.integer) and int(most) - int(least) < _BIN_COUNT:
-            count = int(most) - int(least) + 1
-            low = float(least)
-            return cls(low, low + count, np.zeros(count, np.int64), True)
-        largest = np.finfo(np.float64).max
-        low, high = float(max(least, -largest)), float(min(most, largest))
-        return cls(low, high, np.zeros(_BIN_COUNT if high > low else 1, np.int64))
+    def of(cls, numbers: _Numbers, low: Any, high: Any) -> Histogram:
+        """Return the histogram of finite numbers, the least `low` and the largest `high`.
 
-    def add(self, numbers: np.ndarray[Any, Any]) -> None:
-        """Count a piece, from `as_numbers`; what lies outside is left out."""
-        count = len(self.counts)
-        values = numbers.astype(np.float64, copy=False)
-        values = values[(values >= self.low) & (values <= self.high)]
-        # A quarter of each, so that the widest range does not overflow.
-        width = self.high / 4 - self.low / 4
-        places = (values / 4 - self.low / 4) / width * count if width else np.zeros(len(values))
-        places = np.minimum(places.astype(np.int64), count - 1)
-        self.counts[:] += np.bincount(places, minlength=count)
+        The bins are as narrow as so few can be.
+        """
+        values = numbers.values
+        is_integer = values.dtype.kind in "iu"
+        # Between neighbours among floating-point numbers there is no edge.
+        exponent = 0 if is_integer else _exponent(np.spacing(max(abs(low), abs(high))))
+        bin_size = float(high) / _BIN_COUNT - float(low) / _BIN_COUNT
+        if bin_size:
+            exponent = max(exponent, _exponent(bin_size) - 1)
+        while _place(high, exponent) - _place(low, exponent) >= _BIN_COUNT:
+            exponent += 1
+        first, last = _place(low, exponent), _place(high, exponent)
+        is_below = np.empty(len(values), bool)
+        below = [0]
+        for place in range(first + 1, last + 1):
+            edge = values.dtype.type(_number(place, exponent))
+            below.append(numbers.count(np.less(values, edge, out=is_below)))
+        counts = np.diff([*below, numbers.total()]).tolist()
+        return cls(exponent, first, counts, is_integer)
+
+    def merged(self, other: Histogram) -> Histogram:
+        """Return the histogram of the numbers of both."""
+        exponent = max(self.exponent, other.exponent)
+        while other._last(exponent) - self._first(exponent) >= _BIN_COUNT or (
+            self._last(exponent) - other._first(exponent) >= _BIN_COUNT
+        ):
+            exponent += 1
+        first = min(self._first(exponent), other._first(exponent))
+        last = max(self._last(exponent), other._last(exponent))
+        counts = [0] * (last - first + 1)
+        for histogram in (self, other):
+            shift = exponent - histogram.exponent
+            for place, count in enumerate(histogram.counts, histogram.first):
+                counts[(place >> shift) - first] += count
+        return Histogram(exponent, first, counts, self.is_integer)
+
+    def _first(self, exponent: int) -> int:
+        return self.first >> (exponent - self.exponent)
+
+    def _last(self, exponent: int) -> int:
+        return (self.first + len(self.counts) - 1) >> (exponent - self.exponent)
+
+    @property
+    def by_integer(self) -> bool:
+        """Whether each bin is one integer."""
+        return self.is_integer and not self.exponent
 
     def edges(self) -> list[float]:
         """Return where the bins begin, and where the last one ends."""
-        count = len(self.counts)
-        low, high = self.low, self.high
-        return [low * (1 - n / count) + high * (n / count) for n in range(count + 1)]
+        places = range(self.first, self.first + len(self.counts) + 1)
+        numbers = (_number(place, self.exponent) for place in places)
+        return [float(max(min(number, _LARGEST), -_LARGEST)) for number in numbers]
+
+
+def _exponent(number: Any) -> int:
+    """Return the largest power of two that is not above a positive number."""
+    return math.frexp(number)[1] - 1
+
+
+def _place(number: Any, exponent: int) -> int:
+    """Return the bin, of a width, in which a number is; exactly."""
+    numerator, denominator = number.item().as_integer_ratio()
+    if exponent >= 0:
+        return int(numerator // (denominator << exponent))
+    return int((numerator << -exponent) // denominator)
+
+
+def _number(place: int, exponent: int) -> float:
+    """Return where a bin begins; an integer where it is one."""
+    return place << exponent if exponent >= 0 else place / (1 << -exponent)

@@ -38,7 +38,7 @@ def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
 def _member(npz: npzkit.NpzFile, key: str) -> Member:
     try:
         return Member(key, npz.info(key), "")
-    except npzkit.errors.StaleArchiveError:
+    except (npzkit.errors.StaleArchiveError, npzkit.errors.MemberNotFoundError):
         raise
     except npzkit.NpzkitError as error:
         return Member(key, None, in_a_line(message_of(error)))

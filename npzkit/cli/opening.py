@@ -36,6 +36,7 @@ __all__ = [
     "key_argument",
     "metadata_of",
     "named_file",
+    "naming_in_warnings",
     "opened",
     "pickle_option",
     "seekable_input",
@@ -74,12 +75,27 @@ pickle_option = click.option(
 
 @contextlib.contextmanager
 def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
-    """Open FILE, or for ``-`` the standard input."""
+    """Open FILE, or for ``-`` the standard input; warnings name it."""
     with (
         seekable_input(file) as source,
+        naming_in_warnings(printable(file)),
         npzkit.open(source, allow_pickle=allow_pickle) as npz,
     ):
         yield npz
+
+
+@contextlib.contextmanager
+def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Begin each warning with the name of what it is about; call `before` before it is shown."""
+    with warnings.catch_warnings():
+        show: Any = warnings.showwarning
+
+        def show_named(message: Warning | str, *args: Any, **options: Any) -> None:
+            before()
+            show(f"{name}: {message}", *args, **options)
+
+        warnings.showwarning = show_named
+        yield
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import sys
@@ -39,9 +40,11 @@ __all__ = [
     "format_size",
     "in_a_line",
     "json_option",
+    "metering",
     "print_fields",
     "print_json",
     "print_table",
+    "print_text",
     "printable",
     "progress",
     "report_error",
@@ -55,7 +58,11 @@ _PIPE_WIDTH = 200
 _CELL_WIDTH = 100
 """Columns of a cell up to which others are padded, where no terminal bounds them."""
 _LEAST_WIDTH = 6
-"""Columns that a table's column keeps on a narrow terminal."""
+"""Columns that a list's column keeps on a narrow terminal."""
+_LEAST_FOLDED = 20
+"""Columns that a table's column keeps, if it has so many: shorter cells are not folded."""
+_BREAKS = re.compile(r"(?<=[ ,/])")
+"""Behind which a cell may be folded."""
 _GAP = "  "
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
@@ -118,15 +125,14 @@ def print_table(
     """Print a table; a column is its heading, or heading and ``"right"``.
 
     Cells are taken as they are: `printable` text. A hundred thousand rows take
-    half a second. On a narrow terminal the widest columns are folded, and where
-    that does not do, each row becomes a few lines.
+    half a second. On a narrow terminal the widest columns are folded between
+    words; if that is not enough, each row becomes a few lines.
     """
     headings = [column if isinstance(column, str) else column[0] for column in columns]
     sides = ["left" if isinstance(column, str) else column[1] for column in columns]
-    widths = _fit([headings, *rows])
     lines = [title] if title else []
-    limit = terminal_width()
-    if limit is not None and sum(widths) + len(_GAP) * (len(widths) - 1) > limit:
+    widths = _fit([headings, *rows], between_words=True)
+    if not widths:
         click.echo("\n".join([*lines, *_stacked(headings, rows)]))
         return
     lines += [colour(line, bold=True) for line in _lay_out(headings, widths, sides)]
@@ -150,6 +156,12 @@ def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
     return lines
 
 
+def print_text(text: str) -> None:
+    """Print a line, folded between words on a narrow terminal."""
+    limit = terminal_width()
+    click.echo(text if limit is None else "\n".join(_fold(text, limit)))
+
+
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     """Print names and what they stand for, a line each."""
     widths = _fit(fields)
@@ -159,23 +171,37 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     click.echo("\n".join(lines))
 
 
-def _fit(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column, the widest narrowed to what the terminal has."""
-    widths = [
-        max(map(len if "".join(column).isascii() else _width, column))
-        for column in zip(*rows, strict=True)
-    ]
+def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[int]:
+    """Return the width of each column, the widest narrowed to what the terminal has.
+
+    With `between_words` the result is empty if words would have to be cut.
+    """
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(len if "".join(column).isascii() else _width, column)) for column in columns]
     limit = terminal_width()
     if limit is None:
         return [min(width, _CELL_WIDTH) for width in widths]
     room = limit - len(_GAP) * (len(widths) - 1)
-    while sum(widths) > room and max(widths) > _LEAST_WIDTH:
-        widest = max(widths)
-        others = [width for width in widths if width < widest]
-        excess = -((room - sum(widths)) // widths.count(widest))
-        least = max([_LEAST_WIDTH, *others])
-        widths = [max(least, widest - excess) if width == widest else width for width in widths]
+    if sum(widths) <= room:
+        return widths
+    least = [_LEAST_WIDTH] * len(widths)
+    if between_words:
+        least = [_width_of_words(column) for column in columns]
+    # The widest gives up a column at a time.
+    while sum(widths) > room:
+        spare = [width - kept for width, kept in zip(widths, least, strict=True)]
+        candidates = [place for place, count in enumerate(spare) if count > 0]
+        if not candidates:
+            return [] if between_words else widths
+        widths[max(candidates, key=widths.__getitem__)] -= 1
     return widths
+
+
+def _width_of_words(column: Sequence[str]) -> int:
+    """Return the width to which a column can be narrowed without cutting a word."""
+    words = (word for cell in column for word in _BREAKS.split(cell))
+    longest = max(map(_width, words))
+    return max(longest, min(max(map(_width, column)), _LEAST_FOLDED))
 
 
 def _lay_out(row: Sequence[str], widths: Sequence[int], sides: Sequence[str]) -> list[str]:
@@ -205,14 +231,11 @@ def _padded(cell: str, width: int, side: str) -> str:
 
 
 def _fold(cell: str, width: int) -> list[str]:
-    """Cut a cell into lines, behind a space, comma or slash where one is near."""
+    """Cut a cell into lines behind a space, comma or slash; within a word that is too long."""
     lines = []
     while _width(cell) > width:
-        size = end = _cut(cell, width)
-        for place in range(size, size // 3, -1):
-            if cell[place - 1] in " ,/":
-                end = place
-                break
+        size = _cut(cell, width)
+        end = 1 + max(cell.rfind(sign, 0, size) for sign in " ,/") or size
         lines.append(cell[:end].rstrip())
         cell = cell[end:]
     return [*lines, cell]
@@ -292,7 +315,7 @@ def _os_text(error: OSError) -> str:
     name: Any = error.filename
     text = error.strerror or str(error)
     if isinstance(name, (str, bytes)):
-        text = f"{os.fsdecode(name)}: {text}"
+        text = f"{os.fsdecode(name) or repr('')}: {text}"
     remedy = _OS_REMEDIES.get(error.errno or 0)
     return f"{text}. {remedy}." if remedy else text
 
@@ -336,12 +359,19 @@ def progress(what: str, *, in_bytes: bool = True) -> Iterator[Telling]:
 
 
 @contextlib.contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+def metering(what: str, total: int) -> Iterator[Meter]:
+    """Show a bar while the block counts bytes by a meter."""
     with progress(what) as tell:
         meter = Meter(tell, total)
-        yield meter.add
+        yield meter
         meter.finish()
+
+
+@contextlib.contextmanager
+def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+    with metering(what, total) as meter:
+        yield meter.add
 
 
 @contextlib.contextmanager

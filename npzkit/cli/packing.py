@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, TextIO
 
 import click
@@ -14,19 +14,27 @@ import numpy as np
 
 import npzkit
 from npzkit.cli import parts
-from npzkit.cli.formats.arrays import array_of
-from npzkit.cli.formats.npz import write_array
-from npzkit.cli.inputs import PIPE, SUFFIXES, Input, find_inputs, read_input
-from npzkit.cli.opening import archive_argument, complete_key, inputs_argument, opened
+from npzkit.cli.formats.arrays import Array, array_of
+from npzkit.cli.formats.npz import array_in, write_array
+from npzkit.cli.inputs import PIPE, SUFFIXES, Input, Inputs, opened_inputs, read_input
+from npzkit.cli.members import members_of
+from npzkit.cli.opening import (
+    archive_argument,
+    complete_key,
+    inputs_argument,
+    metadata_of,
+    opened,
+)
 from npzkit.cli.output import (
     format_count,
     format_size,
+    in_a_line,
     json_option,
+    metering,
     print_json,
     printable,
-    progress,
 )
-from npzkit.cli.parts import blocks, checked_array
+from npzkit.cli.parts import PIECE_SIZE, blocks, checked_array, is_taken_by_parts
 from npzkit.cli.tables import TableOptions, check_writable, write_table
 from npzkit.cli.targets import (
     Refusal,
@@ -35,11 +43,18 @@ from npzkit.cli.targets import (
     path_within,
     replacing,
 )
+from npzkit.errors import NpzkitError, StaleArchiveError
 from npzkit.keys import SUFFIX
+from npzkit.progress import Advance, Meter, Part
 
-__all__ = ["add_inputs", "compression_options", "extract", "input_options", "pack"]
-
-_PIECE_SIZE = 1 << 20
+__all__ = [
+    "add_inputs",
+    "add_metadata",
+    "compression_options",
+    "extract",
+    "input_options",
+    "pack",
+]
 
 
 def compression_options(command: Any) -> Any:
@@ -86,27 +101,90 @@ def check_level(compression: str, level: int | None) -> None:
 def add_inputs(
     writer: npzkit.NpzWriter,
     path: str,
-    inputs: Sequence[Input],
+    inputs: Inputs,
     options: TableOptions,
-    tell: Callable[[int, int], None],
+    meter: Meter,
     *,
     is_deflated: bool,
     allow_pickle: bool = False,
-) -> None:
-    """Write arrays to the archive at a path one after the other, each read when its turn comes."""
-    total = sum(item.size for item in inputs)
-    done = 0
-    for item in inputs:
-        array = read_input(item, options, allow_pickle=allow_pickle)
-        is_large = isinstance(array, np.memmap) and array.nbytes > parts.PART_SIZE
-        if is_large and path != PIPE:
+) -> list[str]:
+    """Write arrays to the archive at a path, each read when its turn comes.
+
+    Returns
+    -------
+    list of str
+        The keys of arrays that were replaced.
+    """
+    replaced = []
+    # The bytes that go to a pipe are counted there.
+    is_counted = path != PIPE or is_deflated
+    for item in inputs.arrays:
+        if item.key in writer:
+            replaced.append(item.key)
+        part = meter.part(item.size * is_counted, item.work)
+        array, attrs = _input_array(item, path, options, part.add, allow_pickle=allow_pickle)
+        if isinstance(array, Array):
             if item.key in writer:
                 del writer[item.key]
-            write_array(writer, array_of(item.key, array), path, is_deflated=is_deflated)
+            array = array.watched(part.add)
+            write_array(writer, array, path, attrs, is_deflated=is_deflated)
         else:
-            writer.add(item.key, array, overwrite=True)
-        done += item.size
-        tell(done, total)
+            writer.add(item.key, array, attrs=attrs, overwrite=True)
+        part.end()
+    return replaced
+
+
+def _input_array(
+    item: Input, path: str, options: TableOptions, advance: Advance, *, allow_pickle: bool
+) -> tuple[Any, Mapping[str, Any]]:
+    """Return an array to be written, as an `Array` if it is taken by parts; and attributes."""
+    if item.archive is not None:
+        info = item.archive.info(item.member)
+        if is_taken_by_parts(info):
+            return array_in(item.archive, item.member)._replace(key=item.key), info.attrs
+        return item.archive.read(item.member), info.attrs
+    found = read_input(item, options, allow_pickle=allow_pickle, advance=advance)
+    is_large = isinstance(found, np.memmap) and found.nbytes > parts.PART_SIZE
+    return array_of(item.key, found) if is_large and path != PIPE else found, {}
+
+
+class _Counted:
+    """A stream whose bytes are counted as they are written."""
+
+    def __init__(self, stream: BinaryIO, advance: Advance) -> None:
+        self._stream, self._advance = stream, advance
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PIECE_SIZE):
+            self._stream.write(view[start : start + PIECE_SIZE])
+            self._advance(len(view[start : start + PIECE_SIZE]))
+        return len(view)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
+def add_metadata(writer: npzkit.NpzWriter, inputs: Inputs, target: str, *, overwrite: bool) -> None:
+    """Add the metadata of archives; what has another value already stays, and that is said."""
+    owners = dict.fromkeys(writer.metadata, target)
+    for path, npz in inputs.archives.items():
+        metadata, is_tree = metadata_of(npz)
+        if is_tree:
+            _say(f"{printable(path)}: nested data becomes plain keys; save it as a tree again")
+        for name, value in metadata.items():
+            if name not in owners or overwrite:
+                writer.metadata[name] = value
+            elif writer.metadata[name] != value:
+                _say(
+                    f"{printable(path)}: the metadata {printable(name)!r} is not kept, because "
+                    f"{printable(owners[name])} has another value"
+                )
+            owners.setdefault(name, path)
+
+
+def _say(text: str) -> None:
+    click.echo(f"npzkit: {text}", err=True)
 
 
 @click.command()
@@ -129,39 +207,45 @@ def pack(
 ) -> None:
     """Put arrays into a new archive OUT.
 
-    IN is an .npy file, a table (.csv, .tsv, .txt), a folder, whose files go by
-    their paths in it, or - for one .npy from a pipe. A key is the file's name
-    without its suffix, or KEY. OUT may be - for a pipe.
+    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), a folder,
+    or - for one .npy from a pipe. A key is the file's name without its suffix,
+    or KEY. Arrays of a folder go by their paths in it, those of an archive by
+    their keys, behind KEY and a slash if it is given. Attributes and metadata
+    of archives are kept. OUT may be - for a pipe.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
     check_level(compression, level)
     options = table_options(delimiter, header)
-    target: Any = out
-    if out == PIPE:
-        target = binary_stdout()
-    elif os.path.splitext(out)[1].lower() in SUFFIXES:
+    if out != PIPE and os.path.splitext(out)[1].lower() in SUFFIXES:
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
-    else:
+    if out != PIPE:
         check_absent(out, force=force)
-    found = find_inputs(inputs)
-    with progress("pack") as tell:
-        writer = npzkit.NpzWriter(
+    is_deflated = compression == "deflated"
+    with (
+        opened_inputs(inputs, out, allow_pickle=allow_pickle) as found,
+        metering("pack", found.size) as meter,
+    ):
+        target: Any = out
+        if out == PIPE:
+            stream = binary_stdout()
+            target = stream if is_deflated else _Counted(stream, meter.add)
+        with npzkit.NpzWriter(
             target, compression=compression, level=level, allow_pickle=allow_pickle
-        )
-        with writer:
+        ) as writer:
+            add_metadata(writer, found, out, overwrite=False)
             add_inputs(
-                writer, out, found, options, tell,
-                is_deflated=compression == "deflated", allow_pickle=allow_pickle,
+                writer, out, found, options, meter,
+                is_deflated=is_deflated, allow_pickle=allow_pickle,
             )  # fmt: skip
     if out == PIPE:
         target.flush()
         return
     size = os.path.getsize(out)
     if as_json:
-        print_json({"output": out, "keys": [item.key for item in found], "size": size})
+        print_json({"output": out, "keys": [item.key for item in found.arrays], "size": size})
     else:
-        count = format_count(len(found), "array")
+        count = format_count(len(found.arrays), "array")
         click.echo(f"{printable(out)}: {count}, {format_size(size)}")
 
 
@@ -217,34 +301,43 @@ def extract(
 ) -> None:
     """Write the arrays of FILE, or KEYS of them, to files.
 
-    A key's slashes are folders. No key leads out of the folder, and no file is
+    Slashes in a key are folders. No key leads out of the folder, and no file is
     replaced without --force. Members that are no arrays are written as they
-    are.
+    are. A damaged array is reported and skipped; the exit code is then 1.
 
     Example: npzkit extract model.npz weights -d arrays
     """
     delimiter = table_options(delimiter, None).delimiter or ","
+    if not folder:
+        raise Refusal("--dir is empty; the folder you are in is --dir .")
     with opened(file) as npz:
         wanted = list(dict.fromkeys(keys or npz.files))
         if folder == PIPE:
             _extract_to_pipe(npz, wanted, kind, delimiter)
             return
-        targets = _targets(npz, wanted, folder, kind, force=force)
-        with progress("extract") as tell:
-            _extract(npz, targets, kind, delimiter, tell)
+        targets, failed = _targets(npz, wanted, folder, kind, force=force)
+        with metering("extract", sum(npz.info(key).nbytes for key in targets)) as meter:
+            failed |= _extract(npz, targets, kind, delimiter, meter)
+    written = {key: path for key, path in targets.items() if key not in failed}
     if as_json:
-        print_json({"files": targets})
+        print_json({"files": written, "failed": failed})
     else:
-        click.echo(f"{printable(folder)}: {format_count(len(targets), 'file')}")
+        click.echo(f"{printable(folder)}: {format_count(len(written), 'file')}")
+    for text in failed.values():
+        _say(in_a_line(text))
+    click.get_current_context().exit(1 if failed else 0)
 
 
 def _targets(
     npz: npzkit.NpzFile, keys: Sequence[str], folder: str, kind: str, *, force: bool
-) -> dict[str, str]:
-    """Return the path of each key's file, all of them checked before any is written."""
-    names = {}
-    for key in keys:
-        info = npz.info(key)
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the path of each key's file, checked before any is written; and what is damaged."""
+    names, failed = {}, {}
+    for member in members_of(npz, keys):
+        key, info = member.key, member.info
+        if info is None:
+            failed[key] = member.error
+            continue
         if info.member.endswith("/") and not info.nbytes:
             # An entry that only says that there is a folder.
             continue
@@ -260,60 +353,67 @@ def _targets(
         check_absent(path, force=force)
         if os.path.isdir(path):
             raise Refusal(f"{path!r} is a folder, and a file is to be there.")
-    return targets
+    return targets, failed
 
 
 def _extract(
-    npz: npzkit.NpzFile,
-    targets: dict[str, str],
-    kind: str,
-    delimiter: str,
-    tell: Callable[[int, int], None],
-) -> None:
-    sizes = {key: npz.info(key).nbytes for key in targets}
-    total, done = sum(sizes.values()), 0
+    npz: npzkit.NpzFile, targets: dict[str, str], kind: str, delimiter: str, meter: Meter
+) -> dict[str, str]:
+    """Write files; return what is wrong with the arrays that are damaged, by their keys."""
+    failed = {}
     for key, path in targets.items():
+        part = meter.part(npz.info(key).nbytes)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with replacing(path) as temporary:
-            if kind == "csv" and npz.info(key).dtype is not None:
-                with open(temporary, "x", encoding="utf-8", newline="") as text:
-                    _write_table(npz, key, text, delimiter)
-            else:
-                with open(temporary, "xb") as out:
-                    for piece in _pieces(npz, key):
-                        out.write(piece)
-                        tell(done + out.tell(), total)
-        done += sizes[key]
-        tell(done, total)
+        try:
+            with replacing(path) as temporary:
+                if kind == "csv" and npz.info(key).dtype is not None:
+                    with open(temporary, "x", encoding="utf-8", newline="") as text:
+                        _write_table(npz, key, text, delimiter, part)
+                else:
+                    with open(temporary, "xb") as out:
+                        _copy(npz, key, out, part.add)
+        except StaleArchiveError:
+            raise
+        except NpzkitError as error:
+            failed[key] = str(error)
+        part.end()
+    return failed
 
 
-def _pieces(npz: npzkit.NpzFile, key: str) -> Iterator[bytes]:
-    """Yield a member's bytes, which are an .npy file's; their CRC-32 is compared at the end."""
+def _copy(npz: npzkit.NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
+    """Write a member's bytes, which are an .npy file's; their CRC-32 is compared at the end."""
     with npz.stream(key) as stream:
-        while piece := stream.read(_PIECE_SIZE):
-            yield piece
+        while piece := stream.read(PIECE_SIZE):
+            out.write(piece)
+            advance(len(piece))
 
 
-def _write_table(npz: npzkit.NpzFile, key: str, out: TextIO, delimiter: str) -> None:
-    array = checked_array(npz, key)
+def _write_table(npz: npzkit.NpzFile, key: str, out: TextIO, delimiter: str, part: Part) -> None:
+    array = checked_array(npz, key, part.add)
     if not array.shape:
         write_table(out, array.dtype, [array[()].reshape(1)], delimiter)
         return
-    row_size = array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1)
-    rows = (array[index] for index in blocks(array.shape[:1], max(row_size, 1)))
-    write_table(out, array.dtype, rows, delimiter)
+    row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
+
+    def rows() -> Iterator[np.ndarray[Any, Any]]:
+        for index in blocks(array.shape[:1], row_size, size=PIECE_SIZE):
+            yield array[index]
+            part.add((index[0].stop - index[0].start) * row_size)
+
+    write_table(out, array.dtype, rows(), delimiter)
 
 
 def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: str, delimiter: str) -> None:
     if len(keys) != 1:
         raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
     info = npz.info(keys[0])
-    if kind == "csv" and info.dtype is not None and info.shape is not None:
-        check_writable(info.shape, info.dtype, keys[0])
-        with _text_stdout() as text:
-            _write_table(npz, keys[0], text, delimiter)
-        return
-    out = binary_stdout()
-    for piece in _pieces(npz, keys[0]):
-        out.write(piece)
-    out.flush()
+    with metering("extract", info.nbytes) as meter:
+        part = meter.part(info.nbytes)
+        if kind == "csv" and info.dtype is not None and info.shape is not None:
+            check_writable(info.shape, info.dtype, keys[0])
+            with _text_stdout() as text:
+                _write_table(npz, keys[0], text, delimiter, part)
+            return
+        out = binary_stdout()
+        _copy(npz, keys[0], out, part.add)
+        out.flush()

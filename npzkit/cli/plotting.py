@@ -7,24 +7,47 @@ matplotlib, of the extra `plot`, is imported here alone.
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import click
 import numpy as np
 
 from npzkit.cli.measuring import Histogram, as_numbers
 from npzkit.cli.output import printable
+from npzkit.cli.parts import PART_SIZE
 from npzkit.cli.slicing import Part
 from npzkit.cli.targets import replacing
 
-__all__ = ["plot"]
+__all__ = ["draw", "kind_of_picture"]
 
 _LINE_COUNT = 100_000
 _IMAGE_SIDE = 2000
+_COLOUR_COUNTS = 3, 4
+"""Along the last axis of a picture: red, green, blue, and how opaque it is."""
 
 
-def plot(part: Part, histogram: Histogram | None, title: str, path: str) -> None:
-    """Draw a part of an array to a file, which appears whole or not at all.
+def kind_of_picture(part: Part) -> Literal["line", "image", "colours", "histogram"]:
+    """Return as what a part of an array is drawn.
+
+    ``colours`` is a picture of shape (height, width, 3) or (height, width, 4).
+    """
+    if len(part.shape) == 1:
+        return "line"
+    if len(part.shape) == 2:
+        return "image"
+    has_colours = len(part.shape) == 3 and part.shape[2] in _COLOUR_COUNTS
+    return "colours" if has_colours and part.dtype.kind in "biufV" else "histogram"
+
+
+def draw(
+    part: Part,
+    histogram: Histogram | None,
+    title: str,
+    path: str,
+    advance: Callable[[int], object],
+) -> None:
+    """Draw a part of an array to a file, which appears complete or not at all.
 
     Parameters
     ----------
@@ -36,6 +59,8 @@ def plot(part: Part, histogram: Histogram | None, title: str, path: str) -> None
         From a file, perhaps: shown as it is.
     path : str
         Its suffix says in which format.
+    advance : callable
+        Called with each number of bytes that were read.
     """
     try:
         from matplotlib.figure import Figure
@@ -44,39 +69,55 @@ def plot(part: Part, histogram: Histogram | None, title: str, path: str) -> None
             "--plot needs matplotlib; install it: python -m pip install 'npzkit[plot]'"
         ) from error
     figure = Figure(layout="constrained")
+    suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix not in figure.canvas.get_supported_filetypes():
+        known = "it ends in none" if suffix else "it has no ending"
+        raise click.UsageError(f"--plot {path!r}: {known} of a picture's, such as .png or .svg.")
     axes: Any = figure.subplots()
-    step = _step(part)
-    if len(part.shape) == 1 and part.size:
-        axes.plot(np.arange(0, part.shape[0], step), _values(part, step), linewidth=0.8)
-    elif len(part.shape) == 2 and part.size:
-        image = _values(part, step)
-        figure.colorbar(axes.imshow(image, interpolation="nearest"), ax=axes)
-    elif histogram is not None:
+    kind, step = kind_of_picture(part), _step(part)
+    if kind == "histogram" and histogram is not None:
         axes.stairs(histogram.counts, histogram.edges(), fill=True)
+    elif part.size and kind == "line":
+        values = _values(part, step, advance)
+        axes.plot(np.arange(0, part.shape[0], step), values, linewidth=0.8)
+    elif part.size and kind == "image":
+        image = _values(part, step, advance)
+        figure.colorbar(axes.imshow(image, interpolation="nearest"), ax=axes)
+    elif part.size and kind == "colours":
+        axes.imshow(_colours(_values(part, step, advance), part.dtype), interpolation="nearest")
     told = f"{printable(title)}  {part.shape} {part.dtype}"
     told += f", every {step}th" if step > 1 else ""
     # A title is no formula, whatever signs are in it.
     axes.set_title(told[:120], parse_math=False, fontsize="medium")
-    kind = os.path.splitext(path)[1][1:].lower()
-    if kind not in figure.canvas.get_supported_filetypes():
-        known = "it ends in none" if kind else "it has no ending"
-        raise click.UsageError(f"--plot {path!r}: {known} of a picture's, such as .png or .svg.")
     with replacing(path) as temporary:
-        figure.savefig(temporary, format=kind, dpi=150)
+        figure.savefig(temporary, format=suffix, dpi=150)
 
 
 def _step(part: Part) -> int:
-    """Return how many items of each axis are stepped over."""
+    """Return how many items of the first two axes are stepped over."""
     if len(part.shape) == 1:
         return -(-part.shape[0] // _LINE_COUNT) or 1
-    if len(part.shape) == 2:
-        return -(-max(part.shape) // _IMAGE_SIDE) or 1
-    return 1
+    return -(-max(part.shape[:2], default=0) // _IMAGE_SIDE) or 1
 
 
-def _values(part: Part, step: int) -> np.ndarray[Any, Any]:
-    """Read every `step`th item, as numbers that can be drawn."""
-    values = part.read(*[slice(None, None, step)] * len(part.shape))
-    numbers = as_numbers(values, part.dtype)
-    shape = np.shape(values)
-    return np.asarray(numbers, np.float64).reshape(shape)
+def _values(part: Part, step: int, advance: Callable[[int], object]) -> np.ndarray[Any, Any]:
+    """Read every `step`th item of the first two axes, as numbers that can be drawn."""
+    steps = [step] * len(part.shape[:2]) + [1] * len(part.shape[2:])
+    shape = [len(range(0, length, by)) for length, by in zip(part.shape, steps, strict=True)]
+    found = np.empty(shape)
+    row_size = max(part.nbytes // part.shape[0] * step, 1)
+    count = max(PART_SIZE // row_size, 1)
+    others = [slice(None, None, by) for by in steps[1:]]
+    for row in range(0, shape[0], count):
+        rows = slice(row * step, (row + count) * step, step)
+        values = part.read(rows, *others)
+        found[row : row + count] = as_numbers(values, part.dtype).reshape(np.shape(values))
+        advance(row_size * count)
+    return found
+
+
+def _colours(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return colours as matplotlib takes them: integers from 0 to 255, others from 0 to 1."""
+    is_integer = dtype.kind in "iu"
+    colours: np.ndarray[Any, Any] = np.clip(np.nan_to_num(values), 0, 255 if is_integer else 1)
+    return colours.astype(np.uint8) if is_integer else colours

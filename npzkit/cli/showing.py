@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
 
 import npzkit
-from npzkit.cli.measuring import Histogram, Statistics, as_numbers, is_numeric
+from npzkit.cli.measuring import Histogram, Statistics, is_numeric, measure
 from npzkit.cli.opening import (
     archive_argument,
     dtype_text,
@@ -22,17 +24,19 @@ from npzkit.cli.opening import (
 )
 from npzkit.cli.output import (
     can_print,
+    counting,
     json_option,
     print_fields,
     print_json,
     print_table,
     printable,
-    progress,
     terminal_width,
 )
-from npzkit.cli.parts import checked_array
+from npzkit.cli.parts import approach, checked_array, for_each_piece
+from npzkit.cli.plotting import draw, kind_of_picture
 from npzkit.cli.slicing import Index, Part, parse_index
 from npzkit.limits import is_backed
+from npzkit.parallel import Pipeline, thread_count
 
 __all__ = ["show"]
 
@@ -70,29 +74,47 @@ def show(
 ) -> None:
     """Show the values of the array KEY, or a SLICE of it.
 
-    They look as NumPy prints them, and only what is shown is read; where that
-    is the whole array, its CRC-32 is compared. Without KEY it is the only array
-    there is. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
-    name. --plot draws a line, an image or a histogram.
+    They look as NumPy prints them. Only what is shown is read; if that is the
+    whole array, its CRC-32 is compared. KEY may be left out if there is only
+    one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
+    name. --plot draws a line, an image, a picture in colours of shape (h, w, 3)
+    or (h, w, 4), or a histogram.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
     try:
         index = Index() if slice_ is None else parse_index(slice_)
     except ValueError as error:
+        if slice_ and os.path.isfile(slice_):
+            raise click.UsageError(
+                f"show takes one FILE: {slice_!r} is a file, but was taken for SLICE."
+            ) from error
         raise click.UsageError(f"{error}.") from error
     with opened(file, allow_pickle=allow_pickle) as npz:
+        if key is not None and key not in npz and slice_ is None and _is_slice(key):
+            only = npz.files[0] if len(npz) == 1 else "KEY"
+            raise click.UsageError(
+                f"{key!r} is no key of FILE but a SLICE, which follows KEY: "
+                f"npzkit show FILE {only} {key!r}."
+            )
         info = npz.info(_only_key(npz) if key is None else key)
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
             return
-        reads_all = stats or as_json or math.prod(info.shape or ()) <= _SUMMARISED
-        part = _part(npz, info, index, allow_pickle, check=reads_all and not index.items)
+        part = _part(npz, info, index, allow_pickle)
         if stats or plot:
             _check_numbers(part, info)
-            _show_numbers(part, info, stats, plot, as_json)
+            _show_numbers(npz, part, info, Wanted(stats, plot, as_json))
         else:
-            _show_values(part, info, as_json)
+            _show_values(npz, part, info, as_json)
+
+
+def _is_slice(text: str) -> bool:
+    """Whether text has signs that a SLICE has and a key has not."""
+    try:
+        return bool(parse_index(text).items)
+    except ValueError:
+        return False
 
 
 def _only_key(npz: npzkit.NpzFile) -> str:
@@ -106,21 +128,15 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     return npz.files[0]
 
 
-def _part(
-    npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool, *, check: bool
-) -> Part:
-    """Return what SLICE chooses; Python objects are read whole, where that is allowed.
-
-    With `check` the CRC-32 is compared, of all of the array.
-    """
+def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool) -> Part:
+    """Return what SLICE chooses; Python objects are read completely, where that is allowed."""
     try:
         if info.dtype is None or not info.dtype.hasobject:
-            source = checked_array(npz, info.key) if check else npz.lazy(info.key)
-            return Part(source, index, fortran_order=bool(info.fortran_order))
+            return Part(npz.lazy(info.key), index, fortran_order=bool(info.fortran_order))
         if not allow_pickle:
             raise click.ClickException(
                 f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
-                "the file. Where you trust it: --allow-pickle"
+                "the file. If you trust it, pass --allow-pickle"
             )
         return Part(npz.read(info.key), index)
     except IndexError as error:
@@ -128,14 +144,20 @@ def _part(
         raise click.UsageError(f"SLICE: {told}.") from error
 
 
-def _show_values(part: Part, info: npzkit.ArrayInfo, as_json: bool) -> None:
+def _show_values(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, as_json: bool) -> None:
+    reads_all = as_json or math.prod(info.shape or ()) <= _SUMMARISED
     try:
-        if as_json:
-            values = part.read()
-            facts = {"key": info.key, "shape": np.shape(values), "dtype": str(part.dtype)}
-            facts["values"] = _plain(values)
-        else:
-            text = _text(part)
+        with counting("read", part.source.nbytes) as advance:
+            if reads_all and part.is_whole and isinstance(part.source, npzkit.LazyArray):
+                part = part.of(checked_array(npz, info.key, advance))
+            elif not info.seekable and part.size and isinstance(part.source, npzkit.LazyArray):
+                approach(part.source, part.last_position(), bool(info.fortran_order), advance)
+            if as_json:
+                values = part.read()
+                facts = {"key": info.key, "shape": np.shape(values), "dtype": str(part.dtype)}
+                facts["values"] = _plain(values)
+            else:
+                text = _text(part)
     except (SystemError, ValueError) as error:
         if isinstance(error, npzkit.NpzkitError):
             raise
@@ -241,50 +263,53 @@ def _check_numbers(part: Part, info: npzkit.ArrayInfo) -> None:
     )
 
 
-def _show_numbers(
-    part: Part, info: npzkit.ArrayInfo, stats: bool, plot: str | None, as_json: bool
-) -> None:
-    needs_histogram = stats or len(part.shape) not in (1, 2)
-    found, histogram = _measure(part) if needs_histogram else (Statistics(), None)
-    if plot:
-        from npzkit.cli.plotting import plot as draw
+class Wanted(NamedTuple):
+    """What is to be shown of numbers: --stats, --plot, --json."""
 
-        draw(part, histogram, info.key, plot)
-        if as_json and not stats:
-            print_json({"key": info.key, "output": plot})
-        elif not stats:
-            click.echo(printable(plot))
-    if stats and as_json:
-        print_json(_facts(part, info, found, histogram))
-    elif stats:
-        _print_statistics(_facts(part, info, found, histogram), histogram)
+    stats: bool
+    plot: str | None
+    as_json: bool
 
 
-def _measure(part: Part) -> tuple[Statistics, Histogram | None]:
-    """Read all of it twice: for the statistics, then for a histogram between least and most."""
-    is_time = part.dtype.kind in "mM"
-    found = Statistics(np.iinfo(np.int64).min if is_time else None)
-    done, total = 0, 2 * part.nbytes
-    with progress("measure") as tell:
-        for piece in part.pieces():
-            numbers = as_numbers(piece, part.dtype)
-            found.add(numbers)
-            done += np.asarray(piece).nbytes
-            tell(done, total)
-        histogram = found.histogram()
-        if histogram is None:
-            return found, None
-        for piece in part.pieces():
-            numbers = as_numbers(piece, part.dtype)
-            histogram.add(numbers)
-            done += np.asarray(piece).nbytes
-            tell(done, total)
-    return found, histogram
+def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wanted: Wanted) -> None:
+    found = None
+    if wanted.stats or kind_of_picture(part) == "histogram":
+        found = _measured(npz, part, info)
+    if wanted.plot:
+        with counting("read", part.nbytes) as advance:
+            draw(part, found.histogram if found else None, info.key, wanted.plot, advance)
+        if not wanted.stats and wanted.as_json:
+            print_json({"key": info.key, "output": wanted.plot})
+        elif not wanted.stats:
+            click.echo(printable(wanted.plot))
+    if found is not None and wanted.stats:
+        facts = _facts(part, info, found)
+        if wanted.as_json:
+            print_json(facts)
+        else:
+            _print_statistics(facts, found.histogram)
 
 
-def _facts(
-    part: Part, info: npzkit.ArrayInfo, found: Statistics, histogram: Histogram | None
-) -> dict[str, Any]:
+def _measured(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo) -> Statistics:
+    """Return the statistics of a part, which is read once."""
+    found = Statistics()
+
+    def compute(piece: Any) -> Statistics:
+        return measure(part.field_of(piece), part.dtype)
+
+    with counting("measure", part.nbytes) as advance:
+        if part.is_whole and isinstance(part.source, npzkit.LazyArray):
+            for_each_piece(npz, info.key, compute, found.merge, advance)
+            return found
+        with Pipeline(thread_count(None)) as pipeline:
+            for piece in part.pieces():
+                pipeline.submit(partial(measure, piece, part.dtype), found.merge)
+                advance(np.asarray(piece).nbytes)
+    return found
+
+
+def _facts(part: Part, info: npzkit.ArrayInfo, found: Statistics) -> dict[str, Any]:
+    histogram = found.histogram
     has_numbers = found.least is not None
     facts: dict[str, Any] = {
         "key": info.key,
@@ -305,7 +330,7 @@ def _facts(
     }
     if histogram is not None:
         facts["histogram"] = {
-            "edges": histogram.edges(), "counts": histogram.counts.tolist()
+            "edges": histogram.edges(), "counts": histogram.counts
         }  # fmt: skip
     return facts
 
@@ -340,17 +365,33 @@ def _print_statistics(facts: Mapping[str, Any], histogram: Histogram | None) -> 
         _print_histogram(histogram)
 
 
+def _bin_names(histogram: Histogram) -> list[str]:
+    """Return how each bin is called: its integer, or its edges, which look different."""
+    edges = histogram.edges()
+    if histogram.by_integer:
+        return [f"{low:.0f}" for low in edges[:-1]]
+    if len(edges) == 2:
+        return [f"{edges[0]:.10g}"]
+    texts: list[str] = []
+    for digits in range(4, 18):
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            break
+    return [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+
+
 def _print_histogram(histogram: Histogram) -> None:
     """Print a bar for each bin."""
     sign = "█" if can_print("█") else "#"
-    largest = max(int(histogram.counts.max()), 1)
-    edges = histogram.edges()
-    width = min((terminal_width() or 80) - 40, _BAR_WIDTH)
-    rows = []
-    for low, high, count in zip(edges, edges[1:], histogram.counts.tolist(), strict=False):
-        name = f"{low:.0f}" if histogram.by_integer else f"{low:.4g} to {high:.4g}"
-        length = max(round(count / largest * width), 1 if count else 0)
-        rows.append([name, f"{count:,}", sign * length])
+    largest = max(histogram.counts)
+    names = _bin_names(histogram)
+    counts = [f"{count:,}" for count in histogram.counts]
+    taken = max(map(len, names)) + max(map(len, [*counts, "count"])) + 4
+    width = min(max((terminal_width() or 80) - taken, 1), _BAR_WIDTH)
+    rows = [
+        [name, text, sign * max(round(count / largest * width), 1 if count else 0)]
+        for name, text, count in zip(names, counts, histogram.counts, strict=True)
+    ]
     click.echo()
     heading = "value" if histogram.by_integer else "from"
     print_table([(heading, "right"), ("count", "right"), ""], rows)

@@ -101,7 +101,12 @@ def _slice(text: str) -> slice:
     parts = text.split(":")
     if len(parts) > 3:
         raise ValueError(f"a slice is start:stop:step, not {text.strip()[:40]!r}")
-    return slice(*[_integer(part) if part.strip() else None for part in parts])
+    start, stop, step = [
+        _integer(part) if part.strip() else None for part in [*parts, "", ""][:3]
+    ]  # fmt: skip
+    if step == 0:
+        raise ValueError(f"the step of a slice cannot be 0, as in {text.strip()[:40]!r}")
+    return slice(start, stop, step)
 
 
 class Part:
@@ -122,6 +127,10 @@ class Part:
         The field's, where there is one.
     field_shape : tuple of int
         The axes that each item of a field has of its own.
+    source : LazyArray or numpy.ndarray
+        What it is a part of.
+    is_whole : bool
+        Whether it is all of the array, or of one field.
 
     Raises
     ------
@@ -130,6 +139,7 @@ class Part:
     """
 
     def __init__(self, source: Any, index: Index, *, fortran_order: bool = False) -> None:
+        self._index = index
         self._field = index.field
         self._fortran_order = fortran_order
         dtype = _field_dtype(source.dtype, index.field)
@@ -141,8 +151,8 @@ class Part:
         if any(isinstance(item, list) for item in items):
             # What was typed number by number is small enough to be read.
             source, items = source[items], ()
-        self._source = source
-        self._is_whole = not items
+        self.source = source
+        self.is_whole = not index.items
         self._items = _expanded(items, source.shape)
         self.shape = tuple(len(item) for item in self._items if isinstance(item, range))
 
@@ -154,7 +164,7 @@ class Part:
     @property
     def nbytes(self) -> int:
         """The bytes that are read for all of it."""
-        return self.size * int(self._source.dtype.itemsize)
+        return self.size * int(self.source.dtype.itemsize)
 
     def read(self, *slices: slice) -> Any:
         """Return the part of it that a slice for each axis chooses; all without them."""
@@ -162,16 +172,29 @@ class Part:
         chosen = tuple(
             _as_slice(item[next(left)]) if isinstance(item, range) else item for item in self._items
         )
-        found = self._source[chosen]
-        return found if self._field is None else found[self._field]
+        return self.field_of(self.source[chosen])
+
+    def field_of(self, values: Any) -> Any:
+        """Return the field that is wanted of some of the array's items."""
+        return values if self._field is None else values[self._field]
+
+    def of(self, source: Any) -> Part:
+        """Return the same part of the same array, read by other means."""
+        return Part(source, self._index, fortran_order=self._fortran_order)
+
+    def last_position(self) -> tuple[int, ...]:
+        """Return the position in the array behind which nothing is read; it is not empty."""
+        return tuple(
+            item if isinstance(item, int) else max(item[0], item[-1]) for item in self._items
+        )
 
     def pieces(self) -> Iterator[Any]:
         """Yield all of it, about a megabyte at a time, in the order in which it is stored."""
-        if self._is_whole and hasattr(self._source, "iter_chunks"):
-            chunks = self._source.iter_chunks()
+        if self.is_whole and hasattr(self.source, "iter_chunks"):
+            chunks = self.source.iter_chunks()
         else:
             chunks = blocks(
-                self.shape, self._source.dtype.itemsize, by_columns=self._fortran_order,
+                self.shape, self.source.dtype.itemsize, by_columns=self._fortran_order,
                 size=_CHUNK_SIZE,
             )  # fmt: skip
         for chunk in chunks:

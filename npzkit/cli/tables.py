@@ -16,8 +16,10 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from npzkit.cli.output import printable
+from npzkit.cli.parts import PIECE_SIZE
 from npzkit.cli.targets import Refusal
 from npzkit.limits import is_backed
+from npzkit.progress import Advance
 
 __all__ = ["DELIMITERS", "TableOptions", "check_writable", "read_table", "write_table"]
 
@@ -107,11 +109,14 @@ def _kind(cell: str) -> str:
     return "text"
 
 
-def read_table(path: str, suffix: str, options: TableOptions) -> np.ndarray[Any, Any]:
+def read_table(
+    path: str, suffix: str, options: TableOptions, advance: Advance
+) -> np.ndarray[Any, Any]:
     """Read a table: columns of one kind give a plain array, others a structured one.
 
     A header gives a structured array of its names. Lines before the values
     that begin with ``#`` are passed over; an empty cell among numbers is NaN.
+    The file is read twice; `advance` is called with each number of bytes.
 
     Raises
     ------
@@ -121,7 +126,7 @@ def read_table(path: str, suffix: str, options: TableOptions) -> np.ndarray[Any,
     delimiter = options.delimiter or DELIMITERS[suffix]
     quote = None if delimiter is None else '"'
     try:
-        header, columns, skipped, count = _scan(path, delimiter, options.has_header)
+        header, columns, skipped, count = _scan(path, delimiter, options.has_header, advance)
         dtype = _dtype_of(header, columns)
         if not count:
             return np.zeros((0,) if dtype.names else (0, len(columns)), dtype)
@@ -129,7 +134,7 @@ def read_table(path: str, suffix: str, options: TableOptions) -> np.ndarray[Any,
             index: convert for index, c in enumerate(columns) if (convert := c.converter)
         }
         with _open(path) as file:
-            lines: Any = file
+            lines: Any = _counted(file, advance)
             array: np.ndarray[Any, Any] = np.loadtxt(
                 lines, dtype, comments=None, delimiter=delimiter, converters=converters or None,
                 skiprows=skipped, ndmin=1 if dtype.names else 2, quotechar=quote,
@@ -145,12 +150,24 @@ def _open(path: str) -> TextIO:
     return open(path, encoding="utf-8-sig", newline="")
 
 
+def _counted(lines: Iterable[str], advance: Advance) -> Iterator[str]:
+    """Yield lines, and count them, many at a time."""
+    size = 0
+    for line in lines:
+        size += len(line)
+        if size >= PIECE_SIZE:
+            advance(size)
+            size = 0
+        yield line
+    advance(size)
+
+
 def _scan(
-    path: str, delimiter: str | None, has_header: bool | None
+    path: str, delimiter: str | None, has_header: bool | None, advance: Advance
 ) -> tuple[list[str] | None, list[_Column], int, int]:
     """Return names or None, the columns, the lines before the values, and the rows."""
     with _open(path) as file:
-        lead, lines = _without_lead(file)
+        lead, lines = _without_lead(_counted(file, advance))
         rows = _rows(lines, delimiter, lead)
         first = next(rows, None)
         if first is None:
@@ -176,7 +193,7 @@ def _scan(
     return None, columns, lead, count + 1
 
 
-def _without_lead(file: TextIO) -> tuple[int, Iterator[str]]:
+def _without_lead(file: Iterator[str]) -> tuple[int, Iterator[str]]:
     """Return how many empty lines and comments come first, and the lines behind them."""
     lead = 0
     for line in file:

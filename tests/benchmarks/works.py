@@ -394,6 +394,40 @@ def slice_works(folder: Path) -> Iterator[Work]:
     npz.close()
 
 
+_NUMPY_STATISTICS = "import numpy as np; a = np.load({path!r})['a']; print({wanted})"
+_WANTED = {"mean": "a.mean()", "min, max, mean, std": "a.min(), a.max(), a.mean(), a.std()"}
+
+
+def statistics_works(folder: Path) -> Iterator[Work]:
+    """``npzkit show --stats``, a histogram included, against np.load and what it computes."""
+    rng = np.random.default_rng(0)
+    path = folder / "s.npz"
+
+    def shell(*command: str) -> Callable[[], None]:
+        return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL) and None
+
+    for title, array, save in (
+        ("512 MiB float32", rng.standard_normal(128 * MIB, "f4"), np.savez),
+        ("512 MiB float64", rng.standard_normal(64 * MIB), np.savez),
+        ("512 MiB uint8", rng.integers(0, 255, 512 * MIB, "u1"), np.savez),
+        ("128 MiB int32 deflated", compressible(128 * MIB)["int32"], np.savez_compressed),
+        ("128 MiB int32 deflated, own file", compressible(128 * MIB)["int32"],
+         npzkit.savez_compressed),
+    ):  # fmt: skip
+        save(path, a=array)
+        for name, wanted in _WANTED.items():
+            code = _NUMPY_STATISTICS.format(path=str(path), wanted=wanted)
+            yield Work(
+                f"show --stats of {title}, against np.load and {name}",
+                {
+                    "npzkit": shell(sys.executable, "-m", "npzkit", "show", str(path), "--stats"),
+                    "numpy": shell(sys.executable, "-c", code),
+                },
+                {"numpy": 1},
+                f"show --stats, against np.load and {name}",
+            )
+
+
 def import_works(folder: Path) -> Iterator[Work]:
     """What the first line of a program costs."""
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
@@ -466,6 +500,7 @@ WORKS = {
     "deflate": deflate_works,
     "inflate": inflate_works,
     "slice": slice_works,
+    "statistics": statistics_works,
     "import": import_works,
 }
 

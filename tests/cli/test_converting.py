@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pickle
+import shutil
 import signal
 import struct
 import subprocess
@@ -257,6 +258,20 @@ def test_zarr_is_zarrs(cli, here, version):
     same(load("b.npz")["g/x"], np.arange(10.0))
 
 
+@pytest.mark.parametrize("version", ["2", "3"])
+def test_zarr_is_compressed_as_zarr_does(cli, here, version):
+    """Without -c the chunks are compressed by zarr's own default; -c stored turns that off."""
+    npzkit.save("a.npz", {"x": np.zeros((500, 100))})
+    usual = zarr.open_group(store={}, mode="w", zarr_format=int(version))
+    usual.create_array("x", shape=(500, 100), dtype="f8")
+    for options, expected in ([], usual["x"].compressors), (["-c", "stored"], ()):
+        assert cli("convert", "a.npz", "a.zarr", "--zarr-format", version, *options).code == 0
+        found = zarr.open_group("a.zarr", mode="r")["x"]
+        assert found.compressors == expected
+        assert np.array_equal(found[...], np.zeros((500, 100)))
+        shutil.rmtree("a.zarr")
+
+
 def test_zarr_of_others(cli, here):
     """A store of one array, and strings of any length, are read."""
     array = zarr.create_array("one.zarr", shape=(5, 5), chunks=(2, 3), dtype="i4")
@@ -492,7 +507,7 @@ def test_an_interrupt_leaves_what_was_there(cli, here, monkeypatch, name):
         source, before = "y", sorted([*before, "y"])
     with monkeypatch.context() as patch:
         patch.setattr("npzkit.cli.parts.InFile.__getitem__", interrupted)
-        patch.setattr("npzkit.cli.parts.checked_array", interrupted)
+        patch.setattr("npzkit.NpzFile.read", interrupted)
         result = cli("convert", source, name, "--force")
     assert result.code == 130
     assert sorted(os.listdir()) == before

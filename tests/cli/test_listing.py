@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -189,6 +191,31 @@ def test_a_narrow_terminal(command, cli, model, monkeypatch):
     assert "".join(narrow.split()).count("float64") == "".join(wide.split()).count("float64")
 
 
+@pytest.mark.parametrize("columns", [24, 40, 60, 80])
+def test_words_are_not_cut(columns, cli, tmp_path, monkeypatch):
+    """However narrow the terminal is, a shape, a dtype or a part of a key stays in one piece."""
+    path = tmp_path / "a.npz"
+    key = "layer/with/a/rather/long/name/weights"
+    npzkit.save(path, {key: np.zeros((100, 200, 3), "complex128"), "größe": np.zeros(3)})
+    monkeypatch.setenv("COLUMNS", str(columns))
+    result = cli("ls", path)
+    assert max(map(len, lines(result))) <= columns
+    assert "".join(result.out.split()).count("complex128") == 1
+    assert "complex128" in result.out
+    if columns >= 40:
+        assert "(100, 200, 3)" in result.out
+    assert all(re.search(rf"(^|[ /]){word}($|[ /])", result.out, re.M) for word in key.split("/"))
+    assert ("key:" in result.out) == (columns < 80)
+
+
+def test_ls_tells_the_size_of_the_file(cli, model, process):
+    """The size of the file itself is beside the sums, in bytes with --json; of a pipe too."""
+    size = os.path.getsize(model)
+    assert f"of the file's {npzkit.info.format_size(size)} (" in cli("ls", model).out
+    assert cli("ls", model, "--json").json()[0]["size"] == size
+    assert process("ls", "-", "--json", input=model.read_bytes()).json()[0]["size"] == size
+
+
 @pytest.mark.parametrize("command", ["ls", "tree", "info"])
 def test_wrong_files(command, cli, tmp_path):
     """A missing file and a folder are wrong usage, an empty file is a problem; each in a line."""
@@ -235,9 +262,22 @@ def test_a_torn_archive_is_a_warning_in_a_line(process, model):
         file.write(b"torn")
     result = process("ls", model)
     assert result.code == 0
-    assert result.err.startswith("npzkit: warning: 4 bytes follow the end")
+    assert result.err.startswith(f"npzkit: warning: {model}: 4 bytes follow the end")
     assert result.err.count("\n") == 1
     assert "behind the end: 4 bytes" in process("info", model).out.replace("  ", " ")
+
+
+def test_a_warning_names_its_file(process, model, tmp_path):
+    """Of several files, each that is torn is named, though the warnings are the same."""
+    with open(model, "ab") as file:
+        file.write(b"torn")
+    other = tmp_path / "other.npz"
+    shutil.copy(model, other)
+    result = process("ls", model, other)
+    assert result.code == 0
+    first, second = result.err.splitlines()
+    assert first.startswith(f"npzkit: warning: {model}: ")
+    assert second.startswith(f"npzkit: warning: {other}: ")
 
 
 def test_an_encoding_that_lacks_letters(process, tmp_path):

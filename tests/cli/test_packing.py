@@ -562,3 +562,188 @@ def test_large_arrays_in_parts(cli, here, monkeypatch):
     assert cli("extract", "a.npz", "--format", "csv").code == 0
     for name in "xf":
         np.testing.assert_array_equal(np.loadtxt(f"{name}.csv", delimiter=","), array)
+
+
+# -- archives as inputs -------------------------------------------------------------
+
+
+def test_archives_are_merged(cli, here):
+    """pack takes archives: keys, attributes and metadata are kept, behind KEY/ if it is given."""
+    with npzkit.NpzWriter("a.npz", metadata={"step": 1, "who": "a"}) as w:
+        w.add("x", np.arange(3), attrs={"unit": "m"}, compression="deflated")
+        w.add("bf", np.ones(2, ml_dtypes.bfloat16))
+    with npzkit.NpzWriter("b.npz", metadata={"step": 2, "note": [1]}) as w:
+        w.add("f", np.asfortranarray(np.ones((2, 3))), attrs={"k": 1})
+    np.save("z.npy", np.zeros(4))
+    result = cli("pack", "c.npz", "a.npz", "other=b.npz", "z.npy")
+    assert (result.code, result.out.split(", ")[0]) == (0, "c.npz: 4 arrays")
+    assert result.err == (
+        "npzkit: b.npz: the metadata 'step' is not kept, because a.npz has another value\n"
+    )
+    with npzkit.open("c.npz") as npz:
+        assert npz.files == ["x", "bf", "other/f", "z"]
+        assert dict(npz.metadata) == {"step": 1, "who": "a", "note": [1]}
+        assert dict(npz.info("x").attrs) == {"unit": "m"}
+        assert dict(npz.info("other/f").attrs) == {"k": 1}
+        assert npz.info("other/f").fortran_order
+        assert npz["bf"].dtype == ml_dtypes.bfloat16
+        assert np.array_equal(npz["x"], np.arange(3))
+
+
+def test_keys_of_merged_archives_are_distinct(cli, here):
+    """Two archives with one key are refused before anything is written; KEY= helps."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    npzkit.save("b.npz", {"x": np.arange(4)})
+    result = cli("pack", "c.npz", "a.npz", "b.npz")
+    assert (result.code, result.err.count("\n"), os.path.exists("c.npz")) == (2, 1, False)
+    assert "'a.npz' and 'b.npz' would both be 'x'" in result.err
+    assert cli("pack", "c.npz", "a.npz", "b=b.npz").code == 0
+    refused = cli("pack", "c.npz", "c.npz", "--force")
+    assert (refused.code, "cannot be read from as well" in refused.err) == (2, True)
+
+
+def test_an_archive_is_added(cli, here):
+    """add takes archives; a taken key, and metadata, are replaced with --overwrite alone."""
+    npzkit.save("a.npz", {"x": np.arange(3), "y": np.ones(2)}, metadata={"step": 1})
+    npzkit.save("b.npz", {"x": np.arange(4), "z": np.ones(2)}, metadata={"step": 2, "new": 3})
+    refused = cli("add", "a.npz", "b.npz")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert cli("add", "a.npz", "b/c=b.npz").code == 0
+    with npzkit.open("a.npz") as npz:
+        assert npz.files == ["x", "y", "b/c/x", "b/c/z"]
+        assert dict(npz.metadata) == {"step": 1, "new": 3}
+    result = cli("add", "a.npz", "b.npz", "--overwrite")
+    assert (result.code, result.out) == (0, "a.npz: added z; replaced x\n")
+    with npzkit.open("a.npz") as npz:
+        assert dict(npz.metadata) == {"step": 2, "new": 3}
+        assert np.array_equal(npz["x"], np.arange(4))
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_large_arrays_of_an_archive_go_by_parts(cli, here, monkeypatch, compression):
+    """An array that is taken by parts is the same, and its damage is found before it is kept."""
+    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 1000)
+    arrays = {"c": np.arange(900.0).reshape(30, 30), "f": np.arange(900.0).reshape(30, 30).T}
+    npzkit.save("a.npz", arrays)
+    assert cli("pack", "b.npz", "a.npz", "-c", compression).code == 0
+    with npzkit.open("b.npz") as npz:
+        for key, array in arrays.items():
+            assert np.array_equal(npz[key], array)
+            assert npz.info(key).fortran_order == (key == "f")
+    data = bytearray((here / "a.npz").read_bytes())
+    with npzkit.open("a.npz") as npz:
+        data[npz.info("f").data_offset + 3000] ^= 1
+    (here / "a.npz").write_bytes(data)
+    result = cli("pack", "c.npz", "a.npz", "-c", compression)
+    assert (result.code, os.path.exists("c.npz")) == (1, False)
+    assert "CRC-32 differs" in result.err
+
+
+def test_what_is_no_array_in_an_archive_is_passed_over(cli, here):
+    """A text among the members is named and left out; Python objects need --allow-pickle."""
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.writestr("x.npy", npy(np.ones(2)))
+        archive.writestr("readme.txt", "text")
+        archive.writestr("o.npy", npy(np.array([{}, None]), allow_pickle=True))
+    result = cli("pack", "b.npz", "a.npz")
+    assert (result.code, os.path.exists("b.npz")) == (1, False)
+    result = cli("pack", "b.npz", "a.npz", "--allow-pickle")
+    assert result.code == 0
+    assert "passed over 'readme.txt'" in result.err
+    assert np.load("b.npz", allow_pickle=True)["o"].tolist() == [{}, None]
+
+
+# -- damage -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["npy", "csv"])
+def test_extract_goes_on_past_damage(cli, here, kind):
+    """A damaged array is named and skipped, the others are written, and the code is 1."""
+    npzkit.save("a.npz", {key: np.arange(5.0) for key in "abc"})
+    data = bytearray((here / "a.npz").read_bytes())
+    with npzkit.open("a.npz") as npz:
+        data[npz.info("b").data_offset + 3] ^= 1
+    (here / "a.npz").write_bytes(data)
+    result = cli("extract", "a.npz", "-d", "out", "--format", kind)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "out: 2 files\n", 1)
+    assert "[b]" in result.err or "'b'" in result.err or "b:" in result.err
+    assert sorted(os.listdir("out")) == [f"a.{kind}", f"c.{kind}"]
+    found = cli("extract", "a.npz", "-d", "out", "--format", kind, "--force", "--json")
+    assert (found.code, list(found.json()["files"]), list(found.json()["failed"])) == (
+        1, ["a", "c"], ["b"]
+    )  # fmt: skip
+
+
+def test_extract_goes_on_past_a_damaged_header(cli, here):
+    """An array whose header cannot be read is skipped as well."""
+    npzkit.save("a.npz", {key: np.arange(5.0) for key in "abc"})
+    data = (here / "a.npz").read_bytes()
+    place = data.index(b"\x93NUMPY", data.index(b"b.npy"))
+    (here / "a.npz").write_bytes(data[:place] + b"XXXXXX" + data[place + 6 :])
+    result = cli("extract", "a.npz", "-d", "out")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert sorted(os.listdir("out")) == ["a.npy", "c.npy"]
+
+
+# -- progress -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["show", "a.npz", "x", "--stats"],
+        ["show", "a.npz", "x", "--plot", "a.png"],
+        ["show", "z.npz", "x"],
+        ["show", "z.npz", "x", "0", "--stats"],
+        ["extract", "a.npz"],
+        ["extract", "a.npz", "--format", "csv"],
+        ["pack", "b.npz", "a.npy"],
+        ["pack", "b.npz", "a.npy", "-c", "deflated"],
+        ["pack", "b.npz", "a.npz"],
+        ["pack", "b.npz", "a.csv"],
+        ["add", "z.npz", "new=a.npy"],
+        ["convert", "a.npz", "a.h5"],
+        ["convert", "a.npz", "a.zarr", "-c", "stored"],
+        ["convert", "a.npz", "folder/"],
+        ["convert", "a.safetensors", "b.npz"],
+    ],
+    ids=" ".join,
+)
+def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
+    """Work on one large array is counted in small steps, up to all of it."""
+    array = np.arange(60_000.0).reshape(300, 200)
+    if line[0] == "show":
+        array = np.arange(600_000.0).reshape(3000, 200)
+    np.save("a.npy", array)
+    npzkit.save("a.npz", {"x": array})
+    np.savez_compressed("z.npz", x=array)
+    if "a.csv" in line:
+        np.savetxt("a.csv", array, delimiter=",")
+    if "a.safetensors" in line:
+        assert cli("convert", "a.npz", "a.safetensors").code == 0
+    for name in ("parts.PART_SIZE", "parts.PIECE_SIZE", "packing.PIECE_SIZE", "tables.PIECE_SIZE",
+                 "plotting.PART_SIZE"):  # fmt: skip
+        monkeypatch.setattr(f"npzkit.cli.{name}", 1 << 16)
+    monkeypatch.setattr("npzkit.cli.slicing._CHUNK_SIZE", 1 << 8)
+    told = []
+    monkeypatch.setattr(npzkit.progress.Meter, "finish", lambda self: None)
+    tell = npzkit.progress.Meter._tell
+    monkeypatch.setattr(
+        npzkit.progress.Meter, "_tell",
+        lambda self: (told.append(self._done / self._total), tell(self)),
+    )  # fmt: skip
+    assert cli(*line).code == 0
+    assert told == sorted(told)
+    assert len(told) >= 4
+    assert max(b - a for a, b in zip([0, *told], told, strict=False)) < 0.5
+
+
+def test_bytes_to_a_pipe_are_counted(process, here):
+    """What goes to a pipe is the archive, counted as it is written."""
+    np.save("a.npy", np.arange(300_000.0))
+    found = subprocess.run(
+        [sys.executable, "-m", "npzkit", "pack", "-", "a.npy"], capture_output=True, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (0, b"")
+    with npzkit.open(found.stdout) as npz:
+        assert np.array_equal(npz["a"], np.arange(300_000.0))

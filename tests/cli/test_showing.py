@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import subprocess
 import sys
 import zipfile
+from fractions import Fraction
 from pathlib import Path
 
 import npzkit
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.cli.measuring import Statistics, as_numbers
+from npzkit.cli.measuring import Statistics, as_numbers, measure
 from npzkit.cli.slicing import Index, Part, parse_index
 
 RNG = np.random.default_rng(0)
@@ -120,7 +122,7 @@ def test_fields(cli, fixtures):
 @pytest.mark.parametrize(
     "text",
     ["x y", "1:2:3:4", "__import__('os')", "1,,2", "[1", "9" * 5000, "[1:2]", "a, b", "[1],[2]", "",
-     "1e3", "()", "--stat"],
+     "1e3", "()", "--stat", "::0", "1, 2:5:0", "[1], ::-0"],
 )  # fmt: skip
 def test_what_is_no_slice_is_wrong_usage(text, cli, fixtures):
     """Nothing is evaluated: what is not an index is said to be none, in a line."""
@@ -134,6 +136,17 @@ def test_what_the_array_does_not_have(text, cli, fixtures):
     result = cli("show", fixtures / "digits.npz", "images", text)
     assert (result.code, result.err.count("\n")) == (2, 1)
     assert "(1797, 8, 8)" in result.err
+
+
+def test_what_was_taken_for_something_else(cli, fixtures):
+    """A slice in the place of KEY, and a file in that of SLICE, are said to be that."""
+    path = fixtures / "digits.npz"
+    result = cli("show", path, "::3")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "a SLICE, which follows KEY: npzkit show FILE KEY '::3'" in result.err
+    result = cli("show", path, "images", path)
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "is a file, but was taken for SLICE" in result.err
 
 
 @given(st.data())
@@ -277,24 +290,95 @@ def test_statistics_are_numpys(name, cli, tmp_path):
     assert sum(found["histogram"]["counts"]) == found["count"] == array.size
 
 
-@given(st.lists(st.floats(width=32) | st.just(0.0), min_size=1, max_size=30), st.integers(1, 7))
-def test_statistics_of_pieces(values, size):
-    """However the numbers are cut up, and whatever they are, the sums come out."""
-    array = np.array(values)
+NUMBERS = st.sampled_from(
+    ["f4", "f8", ">f8", "f2", "i8", "u8", "u1", "i1", "?", "c16", "M8[s]"]
+).flatmap(
+    lambda dtype: st.tuples(
+        st.just(np.dtype(dtype)),
+        st.lists(
+            st.floats(width=16) | st.sampled_from([0.0, 1e-45, -1e-45, 3e38])
+            if dtype.strip(">") in ("f4", "f8")
+            else st.floats(width=16) | st.just(0.0)
+            if dtype == "f2"
+            else st.integers(-(2**63), 2**63 - 1) | st.integers(-30, 30)
+            if dtype in ("i8", "M8[s]")
+            else st.integers(0, 100),
+            min_size=1,
+            max_size=30,
+        ),
+    )
+)
+
+
+@given(NUMBERS, st.integers(1, 7))
+def test_statistics_of_pieces(found, size):
+    """However the numbers are cut up, and whatever they are, all is as NumPy has it."""
+    dtype, values = found
+    array = np.array(values).astype(dtype)
     found = Statistics()
     for start in range(0, len(array), size):
-        found.add(as_numbers(array[start : start + size], array.dtype))
-    finite = array[np.isfinite(array)]
-    assert (found.nan_count, found.inf_count) == (np.isnan(array).sum(), np.isinf(array).sum())
-    histogram = found.histogram()
+        found.merge(measure(array[start : start + size], dtype))
+    numbers = as_numbers(array, dtype)
+    is_missing = np.isnat(array) if dtype.kind == "M" else np.isnan(numbers)
+    numbers = numbers[~is_missing]
+    finite = numbers[np.isfinite(numbers)]
+    assert (found.nan_count, found.inf_count) == (is_missing.sum(), np.isinf(numbers).sum())
+    if len(numbers):
+        assert (found.least, found.most) == (numbers.min(), numbers.max())
+    assert (found.histogram is not None) == (found.finite_count > 0) == (len(finite) > 0)
     if not len(finite):
-        assert histogram is None
         return
-    assert found.mean == pytest.approx(finite.mean(), rel=1e-9, abs=1e-9 * np.abs(finite).max())
-    assert found.deviation == pytest.approx(finite.std(), rel=1e-6, abs=1e-6 * np.abs(finite).max())
-    histogram.add(array)
-    assert histogram.counts.sum() == len(finite)
-    assert (histogram.edges()[0], histogram.edges()[-1]) == (finite.min(), finite.max())
+    doubles = finite.astype("f8")
+    scale = np.abs(doubles).max()
+    assert found.mean == pytest.approx(doubles.mean(), rel=1e-9, abs=1e-9 * scale)
+    assert found.deviation == pytest.approx(doubles.std(), rel=1e-6, abs=1e-6 * scale)
+    exactly = found.histogram
+    width = Fraction(2) ** exactly.exponent
+    places = [Fraction(number) // width - exactly.first for number in finite.tolist()]
+    assert exactly.counts == np.bincount(places, minlength=len(exactly.counts)).tolist()
+    assert exactly.counts[0]
+    assert exactly.counts[-1]
+    assert len(exactly.counts) <= 20
+
+
+@pytest.mark.parametrize("name", ["line", "plane", "block", "flags", "big_endian", "nan"])
+def test_a_histogram_is_numpys(name, cli, tmp_path):
+    """The counts are those that np.histogram gives for the edges, 10 to 20 bins."""
+    npzkit.save(tmp_path / "a.npz", {"x": BIG[name]})
+    found = cli("show", tmp_path / "a.npz", "x", "--stats", "--json").json()["histogram"]
+    finite = BIG[name][np.isfinite(BIG[name])] + 0
+    counts, edges = np.histogram(finite, found["edges"])
+    assert (counts.tolist(), edges.tolist()) == (found["counts"], found["edges"])
+    assert len(np.unique(finite)) < 20 or 10 <= len(counts) <= 20
+
+
+def test_deviations_are_sound():
+    """A large mean does not drown a small deviation, however many pieces there are."""
+    array = 1e9 + np.random.default_rng(0).standard_normal(1 << 19)
+    found = Statistics()
+    for piece in np.split(array, 64):
+        found.merge(measure(piece, array.dtype))
+    assert found.deviation == pytest.approx(array.std(), rel=1e-9)
+    assert measure(array, array.dtype).deviation == pytest.approx(array.std(), rel=1e-9)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_an_array_is_read_once_for_its_statistics(compression, cli, tmp_path, monkeypatch):
+    """The bytes are read, and compared with the CRC-32, in one pass, whatever the compression."""
+    path = tmp_path / "a.npz"
+    values = np.random.default_rng(0).random((600, 1000))
+    npzkit.save(path, {"x": values}, compression=compression)
+    sizes = []
+    for name in ("readinto_at", "read_at"):
+        real = getattr(npzkit.source.FileSource, name)
+
+        def counted(self, offset, size, real=real):
+            sizes.append(size if isinstance(size, int) else len(size))
+            return real(self, offset, size)
+
+        monkeypatch.setattr(npzkit.source.FileSource, name, counted)
+    assert cli("show", path, "x", "--stats").code == 0
+    assert sum(sizes) < 1.4 * path.stat().st_size
 
 
 @pytest.mark.parametrize(
@@ -334,6 +418,18 @@ def test_statistics_as_a_table(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     narrow = cli("show", tmp_path / "a.npz", "x", "--stats").out
     assert max(map(len, narrow.splitlines())) <= 60
+
+
+def test_bins_have_different_names(cli, tmp_path):
+    """Of numbers that are close to each other, as many digits are shown as tell bins apart."""
+    npzkit.save(tmp_path / "a.npz", {"x": 1e9 + np.linspace(0, 1, 500), "one": np.full(9, 2.5)})
+    out = cli("show", tmp_path / "a.npz", "x", "--stats").out
+    assert "1000000000.94 to 1000000001 " in out
+    names = [line.split()[0] for line in out.splitlines()[-15:]]
+    assert len(set(names)) == len(names)
+    assert cli("show", tmp_path / "a.npz", "one", "--stats").out.splitlines()[-1].split()[:2] == [
+        "2.5", "9"
+    ]  # fmt: skip
 
 
 def test_statistics_of_a_part(cli, fixtures):
@@ -382,6 +478,40 @@ def test_pictures(name, cli, tmp_path):
     result = cli("show", tmp_path / "a.npz", "$x_{", "--plot", path)
     assert (result.code, result.out, result.err) == (0, f"{path}\n", "")
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("count", [3, 4])
+@pytest.mark.parametrize("dtype", ["u1", "i8", "f4", "f8", "?"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_colours_are_the_picture(count, dtype, cli, tmp_path, monkeypatch):
+    """(h, w, 3) and (h, w, 4) are drawn as imshow draws them, values outside their range cut."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    array = (RNG.random((5, 7, count)) * 1.5 - 0.2) * (1 if dtype in ("f4", "f8") else 300)
+    array = np.clip(array, 0, None).astype(dtype) if dtype == "u1" else array.astype(dtype)
+    npzkit.save(tmp_path / "a.npz", {"x": array})
+    drawn = []
+    monkeypatch.setattr(figure, "savefig", lambda self, path, **_: drawn.append(self))
+    monkeypatch.setattr("npzkit.cli.plotting.replacing", contextlib.nullcontext)
+    assert cli("show", tmp_path / "a.npz", "x", "--plot", tmp_path / "a.png").code == 0
+    ((image,),) = [axes.images for axes in drawn[0].axes]
+    found = image.get_array()
+    if array.dtype.kind in "iu":
+        assert found.dtype == np.uint8
+        assert np.array_equal(found, np.clip(array, 0, 255))
+    else:
+        assert np.allclose(found, np.clip(array.astype("f8"), 0, 1))
+
+
+def test_other_arrays_of_three_axes_are_histograms(cli, tmp_path, monkeypatch):
+    """A last axis of another length, or complex numbers, are no colours."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros((5, 7, 2)), "y": np.zeros((5, 7, 3), "c8")})
+    drawn = []
+    monkeypatch.setattr(figure, "savefig", lambda self, path, **_: drawn.append(self))
+    monkeypatch.setattr("npzkit.cli.plotting.replacing", contextlib.nullcontext)
+    for key in ("x", "y"):
+        assert cli("show", tmp_path / "a.npz", key, "--plot", tmp_path / "a.png").code == 0
+    assert not any(figure.axes[0].images for figure in drawn)
 
 
 def test_a_picture_of_nothing_and_of_no_numbers(cli, tmp_path):

@@ -101,6 +101,7 @@ def test_an_interrupt_is_a_word(command, model, cli, monkeypatch):
     monkeypatch.setattr(npzkit.LazyArray, "__getitem__", read)
     monkeypatch.setattr(npzkit.NpzFile, "read", read)
     monkeypatch.setattr(npzkit.NpzFile, "verify", read)
+    monkeypatch.setattr(npzkit.NpzFile, "stream", read)
     name, option = command
     result = cli(name, model, model if name == "diff" else "b", option)
     assert (result.code, result.out) == (130, "")

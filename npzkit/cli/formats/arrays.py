@@ -15,6 +15,7 @@ import numpy as np
 from npzkit.cli.parts import InFile, blocks
 from npzkit.extension_dtypes import extension_name
 from npzkit.format import drop_metadata
+from npzkit.progress import Advance
 
 __all__ = ["LARGEST_CHUNK", "Array", "Contents", "Options", "Say", "Strings", "Viewed", "array_of",
            "as_void", "plain_dtype", "why_nested"]  # fmt: skip
@@ -45,7 +46,10 @@ class Array(NamedTuple):
         The shape of a part that is read as one.
     fortran_order : bool
     problem : str
-        Why it cannot be read; empty where it can.
+        Why it cannot be read; empty if it can.
+    check : callable or None
+        Reads all of it once and compares its checksum, which `open` leaves out;
+        takes a function that counts the bytes.
     """
 
     key: str
@@ -56,14 +60,29 @@ class Array(NamedTuple):
     least: tuple[int, ...] | None = None
     fortran_order: bool = False
     problem: str = ""
+    check: Callable[[Advance], object] | None = None
 
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
 
+    @property
+    def work(self) -> int:
+        """The bytes that are read for all of it."""
+        return self.nbytes * (1 if self.check is None else 2)
+
+    def watched(self, advance: Advance) -> Array:
+        """Return the same array, of which the bytes are counted as they are read."""
+        return self._replace(open=lambda: _Watched(self._opened(advance), advance), check=None)
+
+    def _opened(self, advance: Advance | None = None) -> Any:
+        if self.check is not None:
+            self.check(advance or (lambda size: None))
+        return self.open()
+
     def whole(self) -> np.ndarray[Any, Any]:
         """Return all of it, in its order of storage."""
-        found = self.open()[tuple(slice(0, length) for length in self.shape)]
+        found = self._opened()[tuple(slice(0, length) for length in self.shape)]
         return np.asarray(found, self.dtype, order="F" if self.fortran_order else "C")
 
     def parts(
@@ -76,12 +95,24 @@ class Array(NamedTuple):
         least : tuple of int, optional
             Parts are multiples of it; the array's own by default.
         """
-        found = self.open()
+        found = self._opened()
         indices = blocks(
             self.shape, self.dtype.itemsize, least or self.least, by_columns=self.fortran_order
         )
         for index in indices:
             yield index, np.asarray(found[index], self.dtype)
+
+
+class _Watched:
+    """An array whose parts are counted."""
+
+    def __init__(self, array: Any, advance: Advance) -> None:
+        self._array, self._advance = array, advance
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Any:
+        part = self._array[index]
+        self._advance(getattr(part, "nbytes", 0))
+        return part
 
 
 class Contents(NamedTuple):
@@ -103,14 +134,19 @@ class Options(NamedTuple):
 
     Attributes
     ----------
-    is_deflated : bool
+    compression : {"stored", "deflated"} or None
+        None is what is usual in the format.
     level : int or None
     zarr_format : int
     """
 
-    is_deflated: bool = False
+    compression: str | None = None
     level: int | None = None
     zarr_format: int = 3
+
+    @property
+    def is_deflated(self) -> bool:
+        return self.compression == "deflated"
 
 
 class Viewed:

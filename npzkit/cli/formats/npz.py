@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ import npzkit
 from npzkit.cli import parts
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.formats.attributes import named
+from npzkit.cli.inputs import PIPE
 from npzkit.cli.output import printable
 from npzkit.cli.parts import InFile, make_file
 from npzkit.cli.wording import message_of
@@ -22,7 +24,7 @@ from npzkit.errors import NpzkitError
 from npzkit.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
 from npzkit.parts import PARTS_ATTRIBUTE
 
-__all__ = ["read", "why_unfit", "write", "write_array"]
+__all__ = ["array_in", "read", "why_unfit", "write", "write_array"]
 
 
 @contextlib.contextmanager
@@ -41,11 +43,20 @@ def _arrays(npz: npzkit.NpzFile, say: Say) -> Iterator[Array]:
         if info.dtype is None or info.shape is None:
             say(f"{printable(key)!r} is no array and not kept")
             continue
-        yield Array(
-            key, info.shape, info.dtype, partial(parts.checked_array, npz, key), info.attrs,
-            fortran_order=bool(info.fortran_order),
-            problem="it holds Python objects" if info.dtype.hasobject else "",
-        )  # fmt: skip
+        yield array_in(npz, key)
+
+
+def array_in(npz: npzkit.NpzFile, key: str) -> Array:
+    """Return an array of an archive, to be taken by parts if it is large."""
+    info = npz.info(key)
+    dtype: Any = info.dtype
+    is_large = parts.is_taken_by_parts(info)
+    return Array(
+        key, info.shape or (), dtype, partial(npz.lazy if is_large else npz.read, key), info.attrs,
+        fortran_order=bool(info.fortran_order),
+        problem="it holds Python objects" if dtype.hasobject else "",
+        check=partial(parts.check_array, npz, key) if is_large else None,
+    )  # fmt: skip
 
 
 def _kind_of_parts(npz: npzkit.NpzFile, key: str, member: str) -> str:
@@ -96,16 +107,16 @@ def write_array(
     *,
     is_deflated: bool,
 ) -> None:
-    """Write an array to an archive at `path`, part by part where it is large."""
+    """Write an array to an archive at `path`, "-" for a pipe; part by part if it is large."""
     if array.nbytes <= parts.PART_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)
-    elif not is_deflated:
+    elif not is_deflated and path != PIPE:
         with writer.create(
             array.key, array.shape, array.dtype, attrs=attrs, fortran_order=array.fortran_order
         ) as out:
             for index, part in array.parts():
                 out[index] = part
-    elif _has_small_rows(array):
+    elif is_deflated and _has_small_rows(array):
         with writer.create(array.key, array.shape, array.dtype, attrs=attrs) as out:
             for _, part in array.parts():
                 out.append(part)
@@ -125,7 +136,7 @@ def _has_small_rows(array: Array) -> bool:
 @contextlib.contextmanager
 def _spooled(array: Array, path: str) -> Iterator[np.ndarray[Any, Any]]:
     """Put an array whose parts are no rows in a file beside the archive, and map that."""
-    parent = os.path.dirname(os.path.abspath(path))
+    parent = tempfile.gettempdir() if path == PIPE else os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
         make_file(spool, b"", array.nbytes)

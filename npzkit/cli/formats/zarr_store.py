@@ -164,6 +164,9 @@ def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) 
 
 
 def _compressor(options: Options) -> Any:
+    """Return what compresses chunks: as zarr does by itself, by gzip, or not at all."""
+    if options.compression is None:
+        return "auto"
     if not options.is_deflated:
         return None
     level = 6 if options.level is None else options.level

@@ -205,11 +205,12 @@ class _LzmaAlone:
 
 
 class _Deflate64:
-    """Deflate64 through zipfile-deflate64's decoder, which returns all it can.
+    """Deflate64 through zipfile-deflate64 or inflate64, which return all they can.
 
-    That decoder neither bounds its output nor says where its input ended. So
-    it is fed little at a time, its surplus is kept here, and the last bytes
-    are fed one by one: the end is exact where it matters.
+    Neither bounds its output nor says where its input ended. So a decoder is
+    fed little at a time, its surplus is kept here, and the last bytes are fed
+    one by one: the end is exact where it matters. Of a stream that ends sooner,
+    up to 63 bytes behind its end are not counted as unused; others are.
     """
 
     ends = True
@@ -218,7 +219,9 @@ class _Deflate64:
     _SINGLY = 16
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._stream = _import_deflate64().Deflate64()
+        decoder, method = _import_deflate64()
+        self._stream = decoder()
+        self._inflate = getattr(self._stream, method)
         self._unfed_size = compressed_size
         self._input = b""
         self._output = memoryview(b"")
@@ -233,7 +236,7 @@ class _Deflate64:
 
     @property
     def unused_size(self) -> int:
-        return len(self._input)
+        return len(self._input) if self._stream.eof else 0
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         self._input += data
@@ -243,9 +246,9 @@ class _Deflate64:
             piece, self._input = self._input[:size], self._input[size:]
             self._unfed_size -= len(piece)
             try:
-                self._output = memoryview(self._stream.decompress(piece))
+                self._output = memoryview(self._inflate(piece))
             except Exception as error:
-                # The decoder documents no error class of its own; it raises
+                # The decoders document no error class of their own; they raise
                 # ValueError and RuntimeError for damaged input.
                 raise _damaged("deflate64", error) from error
         out, self._output = self._output[:max_length], self._output[max_length:]
@@ -253,7 +256,21 @@ class _Deflate64:
 
 
 @functools.cache
-def _import_deflate64() -> Any:
+def _import_deflate64() -> tuple[Any, str]:
+    """Return the class of a Deflate64 decoder, and the name of the method that decodes."""
+    module = _import_zipfile_deflate64()
+    if module is not None:
+        return module.Deflate64, "decompress"
+    with contextlib.suppress(ImportError):
+        return importlib.import_module("inflate64").Inflater, "inflate"
+    raise UnsupportedError(
+        "reading Deflate64 needs the package inflate64 or zipfile-deflate64",
+        remedy="Install one: python -m pip install inflate64; "
+        "or, with a C compiler, python -m pip install 'npzkit[deflate64]'.",
+    )
+
+
+def _import_zipfile_deflate64() -> Any:
     """Load zipfile-deflate64's extension module, and nothing else of it.
 
     Importing the package patches private functions of `zipfile` for the whole
@@ -264,13 +281,12 @@ def _import_deflate64() -> Any:
         "zipfile_deflate64.deflate64", package.submodule_search_locations
     )
     if not spec or not spec.loader:
-        raise UnsupportedError(
-            "reading Deflate64 needs the package zipfile-deflate64",
-            remedy="Install it: python -m pip install 'npzkit[deflate64]'.",
-        )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+        return None
+    with contextlib.suppress(ImportError):
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    return None
 
 
 def _bzip2(compressed_size: int, uncompressed_size: int) -> Decompressor:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from npzkit import decompressors
 
 settings.register_profile(
     "npzkit", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
@@ -52,3 +55,33 @@ def either_walk(request):
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
         patched.setattr("npzkit.bulk._SWEEP_COUNT", 1)
         yield request.param
+
+
+@pytest.fixture
+def hide_library(monkeypatch):
+    """Call with the name of a decoder's package: the test runs as if it were not installed."""
+    caches = [decompressors._import_deflate64, decompressors._import_zstandard]
+
+    def hide(name):
+        for known in [known for known in sys.modules if known.startswith(f"{name}.")]:
+            monkeypatch.delitem(sys.modules, known)
+        monkeypatch.setitem(sys.modules, name, None)
+        for cache in caches:
+            cache.cache_clear()
+
+    yield hide
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.fixture
+def deflate64_by(hide_library):
+    """Call with the one library that is to decode Deflate64."""
+
+    def choose(library):
+        if importlib.util.find_spec(library) is None:
+            pytest.skip(f"the package {library} is not installed")
+        for other in {"zipfile_deflate64", "inflate64"} - {library}:
+            hide_library(other)
+
+    return choose

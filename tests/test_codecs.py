@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import importlib.util
 import io
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import zlib
 import npzkit
 import numpy as np
 import pytest
+from forge import Member, archive
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit import codecs, decompressors
@@ -20,6 +22,30 @@ FIXTURES = {
     "deflated": "infozip_deflated.npz", "deflate64": "7zip_deflate64.npz", "bzip2": "7zip_bzip2.npz",
     "lzma": "7zip_lzma.npz", "zstandard": "zipfile_zstandard.npz",
 }  # fmt: skip
+DECODERS = [
+    "deflated", "deflate64 by zipfile_deflate64", "deflate64 by inflate64", "bzip2", "lzma", "zstandard",
+]  # fmt: skip
+
+
+@pytest.fixture(params=DECODERS)
+def method(request, deflate64_by):
+    """A compression method, Deflate64 once by each of its libraries."""
+    name, _, library = request.param.partition(" by ")
+    if library:
+        deflate64_by(library)
+    if name == "zstandard":
+        pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
+    return name
+
+
+def stream_of(method, fixtures):
+    """Return a member's compressed bytes, its content, and how its headers differ from usual."""
+    data = (fixtures / FIXTURES[method]).read_bytes()
+    with npzkit.open(data) as npz:
+        info, member = npz.info("y"), npz.zip.getinfo("y.npy")
+        raw = data[info.data_offset : info.data_offset + info.compressed_size]
+        content = npz.stream("y").read()
+    return raw, content, {"method": member.compress_type, "flags": member.flag_bits & 2}
 
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
@@ -64,11 +90,8 @@ def test_output_is_bounded(data, step, most):
         assert decoder.unused_size == 0
 
 
-@pytest.mark.parametrize("method", FIXTURES)
 def test_damaged_streams_give_one_error(method, fixtures):
     """Each byte of a member's stream flipped: an NpzkitError or the right array, in any method."""
-    if method == "zstandard":
-        pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
     good = bytearray((fixtures / FIXTURES[method]).read_bytes())
     with npzkit.open(bytes(good)) as npz:
         expected, info = npz["y"], npz.info("y")
@@ -84,24 +107,14 @@ def test_damaged_streams_give_one_error(method, fixtures):
         assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize("method", FIXTURES)
 def test_left_over_bytes_are_found(method, fixtures):
     """A compressed stream followed by more bytes in its member is an error in any method."""
-    if method == "zstandard":
-        pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
-    from forge import Member, archive
-
-    data = (fixtures / FIXTURES[method]).read_bytes()
-    with npzkit.open(data) as npz:
-        info, member = npz.info("y"), npz.zip.getinfo("y.npy")
-        raw = data[info.data_offset : info.data_offset + info.compressed_size]
-        content = npz.stream("y").read()
-    forged = {"method": member.compress_type, "flags": member.flag_bits & 2}
+    raw, content, forged = stream_of(method, fixtures)
     for surplus in (b"", b"!", b"!" * 100, b"!" * 100_000):
         made = Member(
             "y.npy",
             content,
-            method=member.compress_type,
+            method=forged["method"],
             raw=raw + surplus,
             central=forged,
             local=forged,
@@ -114,28 +127,96 @@ def test_left_over_bytes_are_found(method, fixtures):
             assert npz["y"].shape == (20, 15)
 
 
+def test_streams_cut_anywhere_are_refused(method, fixtures):
+    """A compressed stream that lacks its last bytes gives an NpzkitError in any method."""
+    raw, content, forged = stream_of(method, fixtures)
+    # LZMA, which need not mark its end, keeps nothing in its last five bytes.
+    spare = 5 if method == "lzma" else 0
+    for size in (0, 1, 5, 20, len(raw) // 2, *range(len(raw) - spare - 17, len(raw) - spare)):
+        made = Member(
+            "y.npy",
+            content,
+            method=forged["method"],
+            raw=raw[:size],
+            central=forged,
+            local=forged,
+        )
+        with pytest.raises(NpzkitError):
+            npzkit.open(archive(made))["y"]
+
+
+@pytest.mark.parametrize("most", [1, 7, 1 << 20])
+def test_every_decoder_keeps_its_bounds(method, most, fixtures):
+    """No decoder returns more than it is asked for, or ends before all was returned."""
+    raw, content, forged = stream_of(method, fixtures)
+    decoder = decompressors.decompressor(forged["method"], len(raw), len(content))
+    out, fed = b"", 0
+    while len(out) < len(content):
+        assert not decoder.eof
+        piece = raw[fed : fed + 100] if decoder.needs_input else b""
+        fed += len(piece)
+        found = decoder.decompress(piece, most)
+        assert len(found) <= most
+        out += found
+    assert out == content
+    if not decoder.eof:
+        assert not decoder.decompress(raw[fed:], 1)
+    assert decoder.eof or not decoder.ends
+    assert decoder.unused_size == 0
+
+
+def test_streams_of_noise_give_one_error(method, fixtures):
+    """Any bytes in place of a compressed stream give an NpzkitError in any method."""
+    raw, content, forged = stream_of(method, fixtures)
+    for seed in range(40):
+        noise = raw[: seed % 3 * 9] + np.random.default_rng(seed).bytes(200)
+        made = Member(
+            "y.npy", content, method=forged["method"], raw=noise, central=forged, local=forged
+        )
+        with pytest.raises(NpzkitError):
+            npzkit.open(archive(made))["y"]
+
+
 @pytest.mark.parametrize(
-    ("missing", "method"), [("zipfile_deflate64", "deflate64"), ("backports.zstd", "zstandard")]
+    ("missing", "method", "named"),
+    [
+        (["zipfile_deflate64", "inflate64"], "deflate64", ["inflate64", "npzkit\\[deflate64]"]),
+        (["backports.zstd"], "zstandard", ["backports.zstd"]),
+    ],
 )
-def test_a_missing_library_is_named(missing, method, fixtures, monkeypatch):
-    """A member whose decoder is not installed says what to install."""
+def test_a_missing_library_is_named(missing, method, named, fixtures, hide_library):
+    """A member whose decoder is not installed says what to install, in each way there is."""
     if method == "zstandard" and sys.version_info >= (3, 14):
         pytest.skip("Python has Zstandard itself from 3.14 on")
-    decompressors._import_deflate64.cache_clear()
-    decompressors._import_zstandard.cache_clear()
-    real = decompressors.importlib.util.find_spec
-    monkeypatch.setattr(
-        decompressors.importlib.util,
-        "find_spec",
-        lambda name: None if name == missing else real(name),
-    )
-    for name in [name for name in sys.modules if name.startswith("backports.zstd")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
+    for name in missing:
+        hide_library(name)
     with npzkit.open(fixtures / FIXTURES[method]) as npz:
-        with pytest.raises(UnsupportedError, match="pip install"):
-            npz["x"]
+        for name in named:
+            with pytest.raises(UnsupportedError, match=f"pip install.*{name}"):
+                npz["x"]
         assert sorted(npz.files) == ["scalar", "x", "y"]
+
+
+def test_deflate64_is_decoded_by_zipfile_deflate64_where_installed():
+    """The decoder that was asked for by the extra comes before the one that all extras bring."""
+    pytest.importorskip("inflate64")
+    decoder, _ = decompressors._import_deflate64()
+    is_here = importlib.util.find_spec("zipfile_deflate64") is not None
+    assert decoder.__name__ == ("Deflate64" if is_here else "Inflater")
+
+
+def test_a_broken_zipfile_deflate64_is_passed_over(tmp_path, monkeypatch, hide_library, fixtures):
+    """Deflate64 is read by inflate64 where zipfile-deflate64 was built for another Python."""
+    pytest.importorskip("inflate64")
+    folder = tmp_path / "zipfile_deflate64"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "deflate64.py").write_text("raise ImportError('undefined symbol')")
+    hide_library("zipfile_deflate64")
+    monkeypatch.delitem(sys.modules, "zipfile_deflate64")
+    monkeypatch.syspath_prepend(tmp_path)
+    with npzkit.open(fixtures / FIXTURES["deflate64"]) as npz:
+        assert npz["x"].shape == (4, 3)
 
 
 def test_deflate64_leaves_zipfile_alone(fixtures):
@@ -176,8 +257,6 @@ def test_a_bomb_streams_in_bounded_memory():
         raw.append(encoder.compress(zeros))
         crc = zlib.crc32(zeros, crc)
     raw.append(encoder.flush())
-    from forge import Member, archive
-
     sizes = {"usize": 16 << 24, "crc": crc}
     data = archive(Member("zeros", b"", method=8, raw=b"".join(raw), central=sizes, local=sizes))
     npz = npzkit.open(data)

@@ -9,6 +9,7 @@ import os
 import pkgutil
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import npzkit
@@ -117,3 +118,19 @@ def test_no_path_of_a_machine():
         text = (ROOT / name).read_text(encoding="utf-8")
         assert not re.search(r"/(root|work|home|tmp)/", text), name
     assert os.fspath(ROOT) not in README
+
+
+@pytest.mark.parametrize("extra", ["all", "dev"])
+def test_the_readmes_commands_need_no_compiler(extra):
+    """The extras that the README installs bring inflate64, which has wheels, and not the other."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    names, found = {extra}, set()
+    while names:
+        for requirement in extras[names.pop()]:
+            inner = re.match(r"npzkit\[(.*)]$", requirement)
+            names |= set(inner[1].split(",")) if inner else set()
+            found.add(re.match(r"[\w-]*", requirement)[0])
+    assert "inflate64" in found
+    assert "zipfile-deflate64" not in found

@@ -48,11 +48,22 @@ def test_arrays_and_method(name, fixtures):
     """The three arrays are read, one by one, together and as streams, whatever the method."""
     if METHODS[name] == "zstandard":
         pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
-    with npzkit.open(fixtures / name, strict=True) as npz:
+    check_arrays(fixtures / name, METHODS[name])
+
+
+@pytest.mark.parametrize("library", ["zipfile_deflate64", "inflate64"])
+def test_deflate64_by_each_library(library, deflate64_by, fixtures):
+    """Deflate64 is read alike by either of the libraries that decode it."""
+    deflate64_by(library)
+    check_arrays(fixtures / "7zip_deflate64.npz", "deflate64")
+
+
+def check_arrays(path, method):
+    with npzkit.open(path, strict=True) as npz:
         assert sorted(npz) == ["scalar", "x", "y"]
         for key, expected in (("x", X), ("y", Y), ("scalar", SCALAR)):
             assert (
-                npz.info(key).method == METHODS[name]
+                npz.info(key).method == method
                 or npz.info(key).compressed_size == npz.info(key).nbytes + 128
             )
             for found in (

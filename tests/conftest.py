@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from deep import amount
 from hypothesis import HealthCheck, settings
 from npzkit import decompressors
 
 settings.register_profile(
-    "npzkit", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow]
+    "npzkit",
+    deadline=None,
+    max_examples=amount(25, 100),
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
+
+
+def pytest_collection_finish():
+    """Have `gc.collect` look at what tests make alone, not at all modules each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +67,14 @@ def either_walk(request):
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
         patched.setattr("npzkit.bulk._SWEEP_COUNT", 1)
         yield request.param
+
+
+@pytest.fixture
+def interrupts():
+    """SIGINT raises KeyboardInterrupt, even if the tests were started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -11,15 +11,18 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
+from pathlib import Path
 
 import npzkit
 import npzkit.disk
 import numpy as np
 import pytest
 from children import forked, read_rest
+from deep import DEEP, amount
 from faults import SYNCS, FaultyOS, descriptor_count
 from npzkit.errors import ArchiveLockedError, ClosedArchiveError
 
@@ -36,6 +39,7 @@ LARGE = NOISE.random(300_000)
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EINTR]
+INTERRUPT_COUNT = amount(6, 40)
 
 
 class Run:
@@ -164,17 +168,21 @@ def check_free(path):
     npzkit.NpzWriter(path, "a").abort()
 
 
-def references(operation, path, before):
+@functools.cache
+def references(operation):
     """Return the file's bytes before the operation and after each of its commits.
 
     Also the bytes before the repacking that `close` does by itself.
     """
     found = []
-    for repacks in (True, False):
-        path.write_bytes(before)
-        run = Run(path, durable=False, repacks=repacks)
-        operation(run)
-        found.append([before, *run.snapshots])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "a.npz")
+        before = prepare(path)
+        for repacks in (True, False):
+            path.write_bytes(before)
+            run = Run(path, durable=False, repacks=repacks)
+            operation(run)
+            found.append([before, *run.snapshots])
     return found
 
 
@@ -192,16 +200,23 @@ def attempt(operation, path, faulty, monkeypatch, durable):
     return run, caught, warned
 
 
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("number", ERRORS, ids=errno.errorcode.get)
+def with_errors():
+    """Yield each operation, durable or not, with each error; by default with one of them, by turns."""
+    errors = itertools.cycle(ERRORS)
+    for operation, durable in itertools.product(OPERATIONS, (False, True)):
+        for number in ERRORS if DEEP else [next(errors)]:
+            name = f"{errno.errorcode[number]}-{operation.__name__}-{durable}"
+            yield pytest.param(operation, number, durable, id=name)
+
+
+@pytest.mark.parametrize(("operation", "number", "durable"), list(with_errors()))
 def test_any_call_that_fails_leaves_the_last_commit(
     operation, number, durable, tmp_path, monkeypatch
 ):
     """Whichever call fails, the file is byte for byte as at a commit, which the error names."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, unrepacked = references(operation, path, before)
+    repacked, unrepacked = references(operation)
     for count in itertools.count(1):
         path.write_bytes(before)
         descriptors = descriptor_count()
@@ -279,7 +294,7 @@ def test_short_writes_are_continued(operation, durable, tmp_path, monkeypatch):
     """Whichever write takes only a part and says so, the file comes out the same."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, _ = references(operation, path, before)
+    repacked, _ = references(operation)
     for count in itertools.count(1):
         path.write_bytes(before)
         faulty = FaultyOS(count, counted=["pwrite", "write"])
@@ -316,7 +331,7 @@ def test_a_disk_that_stays_full(operation, tmp_path, monkeypatch):
     """Where no write succeeds any more from some moment on, the last commit is there."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, unrepacked = references(operation, path, before)
+    repacked, unrepacked = references(operation)
     writes = ["pwrite", "posix_fallocate", "write"]
     for count in itertools.count(1):
         path.write_bytes(before)
@@ -339,7 +354,7 @@ def test_a_torn_tail_is_there_first(operation, tmp_path, monkeypatch):
     """Where an append was cut short before, whatever fails leaves the commit before that."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, _ = references(operation, path, before)
+    repacked, _ = references(operation)
     torn = before + before[:5000]
     for count in itertools.count(1):
         path.write_bytes(torn)
@@ -372,7 +387,7 @@ def test_what_cannot_be_cut_off_counts_for_nothing(operation, tmp_path, monkeypa
     """Where cutting back fails as well, readers find the last commit, and the error says so."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, _ = references(operation, path, before)
+    repacked, _ = references(operation)
     expected = []
     for data in repacked:
         path.write_bytes(data)
@@ -483,7 +498,7 @@ def test_a_limit_on_the_size_of_files(operation, room, tmp_path):
     resource = pytest.importorskip("resource")
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, _ = references(operation, path, before)
+    repacked, _ = references(operation)
     path.write_bytes(before)
     # A new file begins at nothing.
     limit = room + (0 if operation in (write, save, repack) else len(before))
@@ -564,7 +579,7 @@ def test_an_interrupt_within_any_call(operation, tmp_path, monkeypatch):
     """SIGINT in any call of the system leaves the last commit or the one it came in, no more."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    repacked, unrepacked = references(operation, path, before)
+    repacked, unrepacked = references(operation)
     for count in itertools.count(1):
         path.write_bytes(before)
         descriptors = descriptor_count()
@@ -653,7 +668,7 @@ def test_an_interrupt_at_any_moment(mode, tmp_path):
     path = tmp_path / "a.npz"
     draw = random.Random(mode)
     interrupted = 0
-    for seed in range(40):
+    for seed in range(INTERRUPT_COUNT):
         if mode != "a" and path.exists():
             path.unlink()
         if mode == "w":
@@ -681,7 +696,7 @@ def test_an_interrupt_at_any_moment(mode, tmp_path):
             assert mode != "w"
             assert finished == 0
         interrupted += numbers[-1] > numbers[0]
-    assert interrupted > 10
+    assert interrupted > INTERRUPT_COUNT / 4
 
 
 class LikeWindows(FaultyOS):
@@ -749,7 +764,7 @@ def test_systems_that_lack_something(missing, durable, tmp_path, monkeypatch):
     """Without calls that some systems lack, the same bytes are written, and by one writer."""
     path = tmp_path / "a.npz"
     before = prepare(path)
-    expected = [references(operation, path, before)[0][-1] for operation in OPERATIONS]
+    expected = [references(operation)[0][-1] for operation in OPERATIONS]
     is_locked = take_away(missing, monkeypatch)
     descriptors = descriptor_count()
     for operation, data in zip(OPERATIONS, expected, strict=True):

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 import npzkit
 import numpy as np
 import pytest
+from deep import DEEP
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -923,7 +924,7 @@ def test_an_empty_archive(tmp_path):
 def test_many_members_need_zip64(tmp_path):
     """65,535 members and more are written with a zip64 directory that everyone reads."""
     path = tmp_path / "a.npz"
-    for count in (65_534, 65_535, 65_536):
+    for count in (65_534, 65_535, 65_536) if DEEP else (65_534, 65_535):
         npzkit.save(path, {str(i): np.uint8(i % 256) for i in range(count)})
         with npzkit.open(path) as npz, zipfile.ZipFile(path) as theirs:
             assert len(npz) == len(theirs.namelist()) == count

@@ -19,6 +19,7 @@ import npzkit
 import npzkit.disk
 import numpy as np
 import pytest
+from deep import extent
 from forge import Member, archive, chunked, npy, sozip
 from hypothesis import given
 from hypothesis import strategies as st
@@ -868,7 +869,7 @@ def calls_of(work):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_bounded(tmp_path):
     """A bomb, and a large archive without its directory, take some megabytes."""
-    data = npy(np.zeros(20_000_000))
+    data = npy(np.zeros(extent(8_000_000, 20_000_000)))
     member = Member("a.npy", data, method=8)
     sound = archive(member, Member("b.npy", npy(np.ones(3))))
     (tmp_path / "sound.npz").write_bytes(sound[: sound.rindex(b"PK\1\2") - 51])

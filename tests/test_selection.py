@@ -49,7 +49,7 @@ def test_positions_ascend_and_none_is_idle(data, shape):
 
 
 WRONG = [
-    5, -6, 10**30, (0, 7), (0, 0, 0), 1.5, "x", b"x", (..., ...), [5], [[0, -6]], [1.5], {}, object(),
+    5, -6, 10**30, (0, 7), (0, 0, 0), 1.5, "x", b"x", (..., ...), [5], [[0, -6]], [1.5], {}, object,
     slice(None, None, 0), slice(1.5), np.array([True, False]), np.array([[True] * 7] * 5), ([True] * 4,),
     (0, [6]), ["x"], np.array("x"), np.float64(1), (None, 5), (slice(None), 6), (True, 0, 0, 0),
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -29,21 +31,43 @@ class Result(NamedTuple):
 
 @pytest.fixture
 def cli(capsys, monkeypatch):
-    """Call with a command's arguments; runs here, without a terminal."""
+    """Call with a command's arguments; runs here, without a terminal.
+
+    `data` comes through a pipe, `stdin` is a file; `env` is added to the environment.
+    """
     from npzkit.cli.commands import run
 
     monkeypatch.delenv("COLUMNS", raising=False)
 
-    def call(*arguments):
-        code = run([str(argument) for argument in arguments])
+    def call(*arguments, env=None, data=None, stdin=None):
+        with monkeypatch.context() as patched, contextlib.ExitStack() as stack:
+            for name, value in (env or {}).items():
+                patched.setenv(name, value)
+            if data is not None:
+                stdin = piped(data)
+            if stdin is not None:
+                text = stack.enter_context(io.TextIOWrapper(stdin))
+                patched.setattr(sys, "stdin", text)
+            try:
+                code = run([str(argument) for argument in arguments])
+            except SystemExit as end:
+                code = end.code
         return Result(code, *capsys.readouterr())
 
     return call
 
 
+def piped(data):
+    """Return the end of a pipe that data, of less than a pipe holds, is read from."""
+    receiving, sending = os.pipe()
+    assert os.write(sending, data) == len(data)
+    os.close(sending)
+    return open(receiving, "rb")
+
+
 @pytest.fixture
 def process():
-    """Call with a command's arguments; runs in a process of its own."""
+    """Call with a command's arguments; runs in a process of its own, which takes 0.3 s."""
 
     def call(*arguments, env=None, **options):
         command = [sys.executable, "-m", "npzkit", *map(str, arguments)]

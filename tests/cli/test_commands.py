@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import subprocess
@@ -14,12 +13,6 @@ import npzkit
 import npzkit.disk
 import numpy as np
 import pytest
-from npzkit.cli import commands
-
-
-def run(*args, code=None):
-    command = [sys.executable, "-m", "npzkit"] if code is None else [sys.executable, "-c", code]
-    return subprocess.run([*command, *args], capture_output=True, text=True, timeout=120)
 
 
 def keys_of(path):
@@ -27,10 +20,10 @@ def keys_of(path):
         return npz.files
 
 
-def test_the_demo_runs_on_real_data(fixtures):
+def test_the_demo_runs_on_real_data(process, fixtures):
     """The tour reads, bundles, maps, crashes, damages and measures, on the fixtures."""
-    found = run("demo", str(fixtures))
-    assert found.returncode == 0, found.stderr
+    found = process("demo", fixtures)
+    assert found.code == 0, found.err
     for text in (
         "labelled 0",
         "np.load reads it: yes",
@@ -39,44 +32,45 @@ def test_the_demo_runs_on_real_data(fixtures):
         "ChecksumError",
         "load 1,797",
     ):
-        assert text in found.stdout
+        assert text in found.out
 
 
-def test_the_demo_on_a_narrow_terminal(process, fixtures):
+def test_the_demo_on_a_narrow_terminal(cli, fixtures):
     """On 60 columns nothing in its tables is cut short, and no line is longer."""
-    found = process("demo", fixtures, env={"COLUMNS": "60"})
+    found = cli("demo", fixtures, env={"COLUMNS": "60"})
     assert (found.code, found.err) == (0, "")
     assert "…" not in found.out
     assert max(map(len, found.out.splitlines())) <= 60
 
 
-def test_the_demo_names_missing_data(tmp_path):
+def test_the_demo_names_missing_data(cli, tmp_path):
     """A folder without the data is wrong usage, said in a line."""
-    found = run("demo", str(tmp_path))
-    assert found.returncode == 2
-    assert "digits.npz" in found.stderr
-    assert "Traceback" not in found.stderr
+    found = cli("demo", tmp_path)
+    assert found.code == 2
+    assert "digits.npz" in found.err
+    assert "Traceback" not in found.err
 
 
-def test_without_a_command():
+def test_without_a_command(process):
     """npzkit alone shows what it can do, a line for each command, and is wrong usage."""
-    found = run()
-    assert found.returncode == 2
+    found = process()
+    assert found.code == 2
     for name in ("bench", "diff", "ls", "verify"):
-        (line,) = re.findall(rf"^  {name} .*$", found.stdout, re.MULTILINE)
+        (line,) = re.findall(rf"^  {name} .*$", found.out, re.MULTILINE)
         assert not line.endswith("...")
 
 
-def test_version():
+def test_version(cli):
     """--version tells the package's version."""
-    assert run("--version").stdout.strip().endswith(npzkit.__version__)
+    assert cli("--version").out.strip().endswith(npzkit.__version__)
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
 def test_without_the_extra(missing):
     """Without click or rich the command says what to install, and nothing else."""
     code = f"import sys; sys.modules[{missing!r}] = None; from npzkit.__main__ import main; main()"
-    found = run(code=code)
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert found.returncode == 1
     assert found.stderr.strip().endswith("python -m pip install 'npzkit[cli]'")
     assert len(found.stderr.splitlines()) == 1
@@ -89,38 +83,38 @@ def test_the_demo_finds_a_checkouts_data():
     assert (find_data(Path(__file__).parents[2] / "fixtures") / "digits.npz").is_file()
 
 
-def test_verify_tells_and_exits_by_what_it_found(fixtures, tmp_path):
+def test_verify_tells_and_exits_by_what_it_found(cli, fixtures, tmp_path):
     """A sound archive exits with 0, a damaged one with 1, a missing one with 2, each in a line."""
-    good = run("verify", str(fixtures / "numpy_savez.npz"))
-    assert (good.returncode, good.stderr) == (0, "")
-    assert "sound, 3 members" in good.stdout
+    good = cli("verify", fixtures / "numpy_savez.npz")
+    assert (good.code, good.err) == (0, "")
+    assert "sound, 3 members" in good.out
     (tmp_path / "bad.npz").write_bytes(b"<html>")
-    bad = run("verify", str(tmp_path / "bad.npz"), "--json")
-    assert bad.returncode == 1
-    assert json.loads(bad.stdout)[0]["ok"] is False
-    missing = run("verify", str(tmp_path / "no.npz"))
-    assert missing.returncode == 2
-    assert missing.stderr.count("\n") == 1
+    bad = cli("verify", tmp_path / "bad.npz", "--json")
+    assert bad.code == 1
+    assert bad.json()[0]["ok"] is False
+    missing = cli("verify", tmp_path / "no.npz")
+    assert missing.code == 2
+    assert missing.err.count("\n") == 1
 
 
-def test_repair_and_repack(tmp_path):
+def test_repair_and_repack(cli, tmp_path):
     """A torn end is cut off; what is lost exits with 1; repack tells the sizes."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.arange(1000), "y": np.arange(1000)})
     whole = path.read_bytes()
     path.write_bytes(whole + b"torn")
-    assert "4 bytes of an unfinished append" in run("repair", str(path)).stdout
+    assert "4 bytes of an unfinished append" in cli("repair", path).out
     assert path.read_bytes() == whole
     path.write_bytes(whole[:12_000])
-    found = run("repair", str(path), "-o", str(tmp_path / "b.npz"), "--partial", "--json")
-    assert found.returncode == 1
-    assert json.loads(found.stdout)[0]["kept"] == ["x", "y"]
-    assert "->" in run("repack", str(tmp_path / "b.npz"), "-c", "deflated").stdout
+    found = cli("repair", path, "-o", tmp_path / "b.npz", "--partial", "--json")
+    assert found.code == 1
+    assert found.json()[0]["kept"] == ["x", "y"]
+    assert "->" in cli("repack", tmp_path / "b.npz", "-c", "deflated").out
     with npzkit.open(tmp_path / "b.npz") as npz:
         assert npz.info("x").method == "deflated"
 
 
-def test_repair_keeps_what_was_not_committed(tmp_path):
+def test_repair_keeps_what_was_not_committed(cli, tmp_path):
     """With --uncommitted an append that was never completed is saved too."""
     path, other = str(tmp_path / "a.npz"), str(tmp_path / "b.npz")
     npzkit.save(path, {"x": np.arange(3)})
@@ -128,45 +122,45 @@ def test_repair_keeps_what_was_not_committed(tmp_path):
         writer["y"] = np.arange(4)
     # The end record, which came last, and a part of the directory before it.
     os.truncate(path, os.path.getsize(path) - 30)
-    assert run("repair", path, "-o", other).returncode == 1
+    assert cli("repair", path, "-o", other).code == 1
     assert keys_of(other) == ["x"]
-    assert run("repair", path, "-o", other, "--uncommitted", "--force").returncode == 0
+    assert cli("repair", path, "-o", other, "--uncommitted", "--force").code == 0
     assert keys_of(other) == ["x", "y"]
 
 
-def test_repack_takes_options(tmp_path, monkeypatch):
+def test_repack_takes_options(cli, tmp_path, monkeypatch):
     """--level, --no-seekable and --durable are repack's own."""
     path = str(tmp_path / "a.npz")
     npzkit.save(path, {"x": np.arange(300_000) % 1000})
     sizes = {}
     for level in ("1", "9"):
-        assert run("repack", path, "-c", "deflated", "--level", level).returncode == 0
+        assert cli("repack", path, "-c", "deflated", "--level", level).code == 0
         sizes[level] = os.path.getsize(path)
         npzkit.save(path, npzkit.load_tree(path))
     assert sizes["9"] < sizes["1"]
     for option, seekable in (("--seekable", True), ("--no-seekable", False)):
-        assert run("repack", path, "-c", "deflated", option).returncode == 0
+        assert cli("repack", path, "-c", "deflated", option).code == 0
         with npzkit.open(path) as npz:
             assert npz.info("x").seekable is seekable
         npzkit.save(path, npzkit.load_tree(path))
     synced = []
     monkeypatch.setattr(npzkit.disk, "sync_directory", synced.append)
-    assert commands.run(["repack", path]) == 0
+    assert cli("repack", path).code == 0
     assert synced == []
-    assert commands.run(["repack", path, "--durable"]) == 0
+    assert cli("repack", path, "--durable").code == 0
     assert synced == [str(tmp_path)]
 
 
-def test_a_file_may_be_called_like_an_option(tmp_path):
+def test_a_file_may_be_called_like_an_option(cli, tmp_path, monkeypatch):
     """Behind -- all are names, --debug too."""
     npzkit.save(tmp_path / "--debug", {"x": np.arange(3)})
-    command = [sys.executable, "-m", "npzkit", "ls", "--", "--debug"]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
-    assert (found.returncode, found.stderr) == (0, "")
-    assert "int64" in found.stdout
+    monkeypatch.chdir(tmp_path)
+    found = cli("ls", "--", "--debug")
+    assert (found.code, found.err) == (0, "")
+    assert "int64" in found.out
 
 
-def test_paths_do_not_control_the_terminal(tmp_path):
+def test_paths_do_not_control_the_terminal(cli, tmp_path):
     """A file of any name, which a shell may have completed, is named on one plain line."""
     path, other = str(tmp_path / "a\x1b[31m.npz"), str(tmp_path / "b\x1b[2J\n.npz")
     npzkit.save(path, {"x": np.arange(3)})
@@ -174,20 +168,20 @@ def test_paths_do_not_control_the_terminal(tmp_path):
         ["verify", path], ["repair", path], ["repair", path, "-o", other], ["repack", path],
         ["repack", path, "-o", other, "--force"],
     ):  # fmt: skip
-        found = run(*arguments)
-        assert (found.returncode, found.stderr) == (0, "")
-        assert found.stdout.replace("\n", "").isprintable()
+        found = cli(*arguments)
+        assert (found.code, found.err) == (0, "")
+        assert found.out.replace("\n", "").isprintable()
 
 
-def test_wrong_usage_is_one_line_and_debug_a_trace(tmp_path):
+def test_wrong_usage_is_one_line_and_debug_a_trace(cli, process, tmp_path):
     """A wrong option names the help; --debug shows where an error came from."""
-    wrong = run("repack", "--align", "x", "a.npz")
-    assert wrong.returncode == 2
-    assert wrong.stderr.count("\n") == 1
+    wrong = cli("repack", "--align", "x", "a.npz")
+    assert wrong.code == 2
+    assert wrong.err.count("\n") == 1
     (tmp_path / "a.npz").write_bytes(b"")
-    short = run("repack", str(tmp_path / "a.npz"))
-    assert (short.returncode, short.stderr.count("\n")) == (1, 1)
-    assert "Traceback" in run("repack", str(tmp_path / "a.npz"), "--debug").stderr
+    short = cli("repack", tmp_path / "a.npz")
+    assert (short.code, short.err.count("\n")) == (1, 1)
+    assert "Traceback" in process("repack", tmp_path / "a.npz", "--debug").err
 
 
 @pytest.mark.parametrize("command", ["repair", "repack"])
@@ -205,18 +199,18 @@ def test_no_output_is_replaced_unasked(cli, tmp_path, command):
     assert cli(command, path, "-o", path).code == 0
 
 
-def test_verify_reads_a_pipe(process, tmp_path):
+def test_verify_reads_a_pipe(cli, tmp_path):
     """- is the standard input: a file, or what another program writes."""
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
     data = (tmp_path / "a.npz").read_bytes()
-    sound = process("verify", "-", input=data)
+    sound = cli("verify", "-", data=data)
     assert (sound.code, sound.err) == (0, "")
     assert "sound, 1 member" in sound.out
-    damaged = process("verify", "-", input=data[:-60])
+    damaged = cli("verify", "-", data=data[:-60])
     assert damaged.code == 1
     assert "NOT sound" in damaged.out
     with open(tmp_path / "a.npz", "rb") as file:
-        assert process("verify", "-", stdin=file).code == 0
+        assert cli("verify", "-", stdin=file).code == 0
 
 
 @pytest.mark.parametrize(
@@ -248,9 +242,9 @@ def test_counts_have_their_thousands_parted(cli, tmp_path):
 
 
 @pytest.mark.parametrize("columns", ["60", "80"])
-def test_every_command_has_a_whole_sentence(process, columns):
+def test_every_command_has_a_whole_sentence(cli, columns):
     """In the list of commands no sentence is cut short, on a narrow terminal either."""
-    text = process("--help", env={"COLUMNS": columns}).out
+    text = cli("--help", env={"COLUMNS": columns}).out
     assert max(map(len, text.splitlines())) <= int(columns)
     assert "..." not in text.replace("[ARGS]...", "")
     assert "List the arrays of FILEs, reading headers only." in " ".join(text.split())
@@ -286,13 +280,18 @@ def test_errors_name_no_temporary_file(cli, tmp_path, monkeypatch, name):
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="redirections of a POSIX shell")
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams(tmp_path, redirection):
+def test_closed_streams(cli, tmp_path, redirection):
     """A stream that is closed is no error, and nothing is written into a file in its place."""
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
     command = f'"{sys.executable}" -m npzkit convert a.npz b.h5 {redirection}'
     found = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, b"")
-    assert run("convert", str(tmp_path / "b.h5"), str(tmp_path / "c.npz")).returncode == 0
+    assert cli("convert", tmp_path / "b.h5", tmp_path / "c.npz").code == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="redirections of a POSIX shell")
+def test_a_closed_standard_input_is_empty():
+    """Where there is no standard input, - is an archive of no bytes, an error in a line."""
     empty = f'"{sys.executable}" -m npzkit ls - <&-'
     found = subprocess.run(empty, shell=True, capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)

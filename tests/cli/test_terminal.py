@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ import sys
 import npzkit
 import numpy as np
 import pytest
+from children import forked, read_rest
 
 pty = pytest.importorskip("pty")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 
 
 @pytest.fixture
@@ -21,25 +24,31 @@ def model(tmp_path):
 
 
 def on_a_terminal(*arguments, code="from npzkit.__main__ import main; main()", **env):
-    """Run a command on a terminal of 80 columns; return all that it showed there."""
+    """Run a command on a terminal of 80 columns; return all that it showed there.
+
+    It runs in a forked child, which need not import everything again.
+    """
     leader, follower = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", **env}
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        stdin=follower, stdout=follower, stderr=follower, env=environment,
-    )  # fmt: skip
-    os.close(follower)
+
+    def work(pipe):
+        for number, mode in enumerate("rww"):
+            os.dup2(follower, number)
+            setattr(sys, ("stdin", "stdout", "stderr")[number], open(number, mode))
+        os.close(follower)
+        os.environ.update({"TERM": "xterm", "COLUMNS": "80", **env})
+        sys.argv[1:] = map(str, arguments)
+        with contextlib.suppress(SystemExit):
+            exec(code, {})
+        sys.stdout.flush()
+
     shown = b""
-    while True:
-        try:
-            data = os.read(leader, 1 << 16)
-        except OSError:  # Linux's word for the other end being closed
-            break
-        if not data:
-            break
-        shown += data
+    with forked(work) as (_, pipe):
+        os.close(follower)
+        with contextlib.suppress(OSError):  # Linux's word for the other end being closed
+            while data := os.read(leader, 1 << 16):
+                shown += data
+        assert read_rest(pipe) == b""
     os.close(leader)
-    process.wait(60)
     return shown.decode()
 
 

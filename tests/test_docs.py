@@ -95,7 +95,7 @@ def test_the_readmes_commands_are_the_ones_that_run():
     script = ROOT / ".ci" / "run"
     if not script.exists():
         pytest.skip("the wheel's tests run without the checkout's .ci")
-    commands = re.findall(r"readme_command '(.+?)'", script.read_text(encoding="utf-8"))
+    commands = re.findall(r"readme_command \w+ '(.+?)'", script.read_text(encoding="utf-8"))
     lines = README.splitlines()
     assert [next(line for line in lines if command in line)[:32] for command in commands] == [
         'python -m pip install -e ".[dev]', 'python -m pip install -e ".[all]'

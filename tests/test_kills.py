@@ -46,7 +46,7 @@ SIZES = {
 """How many values an array has, of four bytes each."""
 CELL_COUNT = len(KINDS) * len(SIZES)
 KILL_COUNT = -(-amount(56, 560) // CELL_COUNT)
-READER_COUNT, PAUSE = (2, 0.001) if DEEP else (1, 0.005)
+READER_COUNT, PAUSE = (2, 0.001) if DEEP else (1, 0.02)
 """Processes that read all the time, and their rest between two reads in seconds."""
 ARRAY_COUNT = 6
 """Arrays from which on some are dropped: a step is to take little time."""

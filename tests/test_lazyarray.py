@@ -580,7 +580,7 @@ def test_forked_children_read_right(path):
             thread.start()
         queue = context.Queue()
         children = [
-            context.Process(target=_rows_are_right, args=(lazy, queue, 100 * i)) for i in range(8)
+            context.Process(target=_rows_are_right, args=(lazy, queue, 100 * i)) for i in range(4)
         ]
         for child in children:
             child.start()
@@ -588,7 +588,7 @@ def test_forked_children_read_right(path):
         stop.set()
         for worker in (*children, *threads):
             worker.join()
-    assert answers == [True] * 8
+    assert answers == [True] * 4
 
 
 @pytest.mark.skipif(not HAS_FORK, reason="this system has no fork")

@@ -21,6 +21,7 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
+from deep import extent
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import (
@@ -418,7 +419,7 @@ def test_forked_children_share_an_archive(path, arrays):
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     with npzkit.open(path) as npz:
-        children = [context.Process(target=_sum_in_child, args=(npz, queue)) for _ in range(4)]
+        children = [context.Process(target=_sum_in_child, args=(npz, queue)) for _ in range(2)]
         for child in children:
             child.start()
         for _ in range(50):
@@ -426,7 +427,7 @@ def test_forked_children_share_an_archive(path, arrays):
         sums = [value for _ in children for value in queue.get(timeout=60)]
         for child in children:
             child.join()
-    assert sums == [float(arrays["weights"].sum())] * 200
+    assert sums == [float(arrays["weights"].sum())] * 100
 
 
 def test_pickling_by_path(path, arrays):
@@ -609,9 +610,9 @@ def test_import_is_lean():
 
 
 def test_info_reads_no_data(tmp_path, monkeypatch):
-    """Describing 100 MB reads a few kilobytes; so does opening it."""
+    """Describing many megabytes reads a few kilobytes; so does opening them."""
     path = tmp_path / "a.npz"
-    array = np.random.default_rng(0).integers(0, 9, 12_000_000)
+    array = np.random.default_rng(0).integers(0, 9, extent(2_500_000, 12_000_000))
     npzkit.save(path, {"stored": array})
     with npzkit.NpzWriter(tmp_path / "b.npz") as w:
         w.add("deflated", array[:1_000_000], compression="deflated")

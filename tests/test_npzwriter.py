@@ -7,6 +7,7 @@ import errno
 import gc
 import gzip
 import io
+import itertools
 import json
 import os
 import pickle
@@ -924,12 +925,16 @@ def test_an_empty_archive(tmp_path):
 def test_many_members_need_zip64(tmp_path):
     """65,535 members and more are written with a zip64 directory that everyone reads."""
     path = tmp_path / "a.npz"
-    for count in (65_534, 65_535, 65_536) if DEEP else (65_534, 65_535):
-        npzkit.save(path, {str(i): np.uint8(i % 256) for i in range(count)})
-        with npzkit.open(path) as npz, zipfile.ZipFile(path) as theirs:
-            assert len(npz) == len(theirs.namelist()) == count
+    arrays = {str(i): np.uint8(i % 256) for i in range(65_536)}
+    for count in (65_536, 65_535, 65_534) if DEEP else (65_535, 65_534):
+        npzkit.save(path, dict(itertools.islice(arrays.items(), count)))
+        with npzkit.open(path) as npz:
+            assert len(npz) == count
             assert npz[str(count - 1)] == (count - 1) % 256
-            assert len(npz.load_all()) == count
+            if count == 65_535 or DEEP:
+                assert len(npz.load_all()) == count
+                with zipfile.ZipFile(path) as theirs:
+                    assert len(theirs.namelist()) == count
         assert (b"PK\x06\x06" in path.read_bytes()[-200:]) == (count >= 65_535)
 
 

@@ -21,6 +21,7 @@ import npzkit.locking
 import npzkit.path_sink
 import numpy as np
 import pytest
+from deep import amount
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
 
 NOISE = np.random.default_rng(0).integers(0, 9, 90_000)
@@ -521,9 +522,9 @@ def test_readers_keep_no_writer_out(path):
         "import sys, warnings, npzkit\n"
         "warnings.simplefilter('ignore')\n"
         "print('ready', flush=True)\n"
-        "for _ in range(300): npzkit.open(sys.argv[1]).close()"
+        "for _ in range(int(sys.argv[2])): npzkit.open(sys.argv[1]).close()"
     )
-    words = [sys.executable, "-c", script, path]
+    words = [sys.executable, "-c", script, path, str(amount(60, 300))]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         process.stdout.readline()
         while process.poll() is None:

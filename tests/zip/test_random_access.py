@@ -12,6 +12,7 @@ import zlib
 import npzkit
 import numpy as np
 import pytest
+from deep import amount
 from forge import Member, archive, chunked, deflate, sozip
 from hypothesis import given
 from hypothesis import strategies as st
@@ -215,7 +216,7 @@ def test_threads_share_one(kind):
 
     def work(seed):
         rng = random.Random(seed)
-        for _ in range(40):
+        for _ in range(amount(15, 40)):
             begin = rng.randrange(len(DATA) - 3000)
             size = rng.randrange(3000)
             try:

@@ -17,15 +17,16 @@ from npzkit import decompressors
 settings.register_profile(
     "npzkit",
     deadline=None,
-    max_examples=amount(25, 100),
+    max_examples=amount(20, 100),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
 
 
-def pytest_collection_finish():
-    """Have `gc.collect` look at what tests make alone, not at all modules each time."""
+@pytest.fixture(scope="module", autouse=True)
+def _little_for_the_collector():
+    """Have `gc.collect` look at what a module's tests make, not at all that was imported."""
     gc.collect()
     gc.freeze()
 

@@ -296,15 +296,17 @@ def check_error(run, caught, after, faulty, repacked, unrepacked, told):
     assert run.writer.abort() is None
 
 
-@pytest.mark.parametrize(
-    ("operation", "durable"),
-    [
-        (one, flag)
-        for i, one in enumerate(OPERATIONS)
+def durable_by_turns(cases):
+    """Return each case with durable off and on; by default with one of the two, by turns."""
+    return [
+        (case, flag)
+        for i, case in enumerate(cases)
         for flag in (False, True)
         if DEEP or flag == i % 2
-    ],
-)
+    ]
+
+
+@pytest.mark.parametrize(("operation", "durable"), durable_by_turns(OPERATIONS))
 def test_short_writes_are_continued(operation, durable, tmp_path, monkeypatch):
     """Whichever write takes only a part and says so, the file comes out the same."""
     path = tmp_path / "a.npz"
@@ -773,8 +775,7 @@ MISSING = [*MISSING_CALLS, "flock", "locks", "renames", "nothing"]
 
 
 @pytest.mark.skipif(fcntl is None, reason="Windows has none of this to begin with")
-@pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize(("missing", "durable"), durable_by_turns(MISSING))
 def test_systems_that_lack_something(missing, durable, tmp_path, monkeypatch):
     """Without calls that some systems lack, the same bytes are written, and by one writer."""
     path = tmp_path / "a.npz"

@@ -20,6 +20,7 @@ import npzkit.zip.reseal
 import numpy as np
 import pytest
 from crash import recorded, replay
+from deep import amount
 from faults import descriptor_count
 from npzkit.errors import (
     ArchiveLockedError,
@@ -29,7 +30,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 
-ROUNDS = int(os.environ.get("NPZKIT_FLUSHES", "5"))
+ROUNDS = min(amount(5, 50), 500)
 """Times that threads and processes flush one array together."""
 
 

@@ -65,7 +65,7 @@ def saved():
 
 
 GOOD = saved()
-STEP = int(os.environ.get("NPZKIT_BIT_STEP", "9"))
+STEP = extent(9, 1)
 """One bit of so many is flipped."""
 DIRECTORY = GOOD.index(b"PK\x01\x02")
 

@@ -23,7 +23,7 @@ import npzkit.disk
 import numpy as np
 import pytest
 from children import forked, read_rest
-from deep import DEEP, amount
+from deep import DEEP, amount, extent
 from faults import SYNCS, FaultyOS, descriptor_count
 from npzkit.errors import ArchiveLockedError, ClosedArchiveError
 
@@ -35,12 +35,20 @@ except ImportError:  # Windows
 NOISE = np.random.default_rng(0)
 SMALL = np.arange(50)
 MIDDLE = NOISE.integers(0, 500, 30_000)
-LARGE = NOISE.random(300_000)
-"""Over 2 MiB: written into room that was reserved, while threads take its CRC."""
+LARGE = NOISE.random(extent(40_000, 300_000))
+"""Written into room that was reserved, while threads take its CRC."""
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EINTR]
 INTERRUPT_COUNT = amount(6, 40)
+
+
+@pytest.fixture(autouse=True)
+def _large_sizes(monkeypatch):
+    """Have `LARGE` taken for a large array, which it is by itself with NPZKIT_DEEP=1 alone."""
+    if not DEEP:
+        monkeypatch.setattr("npzkit.disk._RESERVE_SIZE", LARGE.nbytes // 2)
+        monkeypatch.setattr("npzkit.zip.writer._PARALLEL_SIZE", LARGE.nbytes // 2)
 
 
 class Run:

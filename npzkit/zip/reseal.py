@@ -110,13 +110,15 @@ class Seals:
         """Return the member's entry as it is now."""
         if source.size != self._size:
             directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
-            # With a torn end the size says nothing: an append may end there as well.
-            self._entries, self._size = dict(directory.entries), directory.end_offset
             start = directory.directory_offset
             data = source.read_at(start, directory.end_offset - start)
             self._places = _find_entries(data, start)
             if start != self._opened[0]:
                 self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
+            self._entries = dict(directory.entries)
+            # Last: an interrupt before has all of it read again. With a torn end the
+            # size says nothing, as an append may end there as well.
+            self._size = directory.end_offset
         now = self._entries.get(entry.name)
         if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
             raise StaleArchiveError(

@@ -12,11 +12,12 @@ import click
 import npzkit
 import numpy as np
 import pytest
+from deep import amount
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from npzkit.cli import commands
 
-EXAMPLES = int(os.environ.get("NPZKIT_ARGUMENTS", "120"))
+EXAMPLES = amount(100, 3000)
 """Command lines that are tried; ten thousand take a minute."""
 
 NEVER = {"bench", "demo"}

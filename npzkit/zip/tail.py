@@ -14,6 +14,7 @@ hostile file holds one every 22 bytes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from collections.abc import Iterator, Sequence
@@ -52,7 +53,8 @@ _SCAN_SIZE = 1 << 22
 _WINDOW_SIZE = 1 << 16
 """Bytes read at a time by the walk."""
 _COMMIT_COUNT = 1000
-"""End records that are tried of those whose numbers fit: a real file's first one does."""
+"""End records that are tried: of those whose numbers fit a real file's first one is
+its last, and few commits are damaged."""
 _SECTOR_SIZE = 512
 """What a disk writes completely or not at all. Lost sectors read as zeros."""
 _RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
@@ -176,17 +178,21 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
     comment : bytes
         That record's comment.
     """
-    if start and _is_archive(source, _last_record(source, start), start):
-        return Tail(TailKind.ARCHIVE, start)
     window = _Window(source)
-    found = _walk(source, window, start, start, comment)
-    # Behind a damaged commit there may be newer ones.
-    while found.kind is TailKind.DAMAGED and (behind := _next_commit(window, found)):
-        newer = _walk(source, window, start, behind, b"")
-        if newer.kind is not TailKind.DAMAGED:
+    if start and _is_archive(source, window.last_record(start), start):
+        return Tail(TailKind.ARCHIVE, start)
+    found = _walk(window, start, start, comment)
+    for _ in range(_COMMIT_COUNT):
+        # Behind a damaged commit there may be newer ones.
+        behind = _next_commit(window, found) if found.kind is TailKind.DAMAGED else None
+        newer = None if behind is None else _walk(window, start, behind, b"")
+        if newer is None or newer.kind is not TailKind.DAMAGED:
             break
         found = newer
-    place = _last_record(source, start)
+    else:
+        # No real file has so many. Which of them is the newest is not known.
+        return Tail(TailKind.DAMAGED, found.offset)
+    place = window.last_record(start)
     if found.kind is TailKind.TORN and place is not None and _is_own(source, place, start):
         return Tail(TailKind.DAMAGED, place)
     return found
@@ -216,27 +222,27 @@ def _next_commit(window: _Window, tail: Tail) -> int | None:
     return behind if is_followed else None
 
 
-def _walk(source: Source, window: _Window, start: int, position: int, comment: bytes) -> Tail:
+def _walk(window: _Window, start: int, position: int, comment: bytes) -> Tail:
     """Go from record to record until one decides what they are; see `read_tail`."""
-    while position < source.size:
+    while position < window.size:
         head = window.at(position, LOCAL_HEADER_SIZE)
         if head.startswith(LOCAL_HEADER_SIGNATURE):
             try:
                 end = _member_end(window, head, position)
             except ZipFormatError:
-                return _read_break(source, start, position, is_begun=True)
+                return _read_break(window, start, position, is_begun=True)
             if end is None:
                 return Tail(TailKind.TORN, position)
             position = end
         elif head.startswith(_BEGINNINGS[1:]):
-            return _read_end(source, window, start, position)
+            return _read_end(window, start, position)
         elif any(signature.startswith(head) for signature in _BEGINNINGS):
             return Tail(TailKind.TORN, position)
         else:
             is_begun = position > start or _is_hole(window, position)
-            if not is_begun and _completes_json(source, comment, start):
+            if not is_begun and _completes_json(window.source, comment, start):
                 return Tail(TailKind.DAMAGED, start - len(comment) - END_SIZE)
-            return _read_break(source, start, position, is_begun=is_begun)
+            return _read_break(window, start, position, is_begun=is_begun)
     return Tail(TailKind.TORN, position)
 
 
@@ -245,12 +251,13 @@ class _Window:
 
     Attributes
     ----------
+    source : Source
     size : int
         Of the file.
     """
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.source = source
         self.size = source.size
         self._start, self._data = 0, b""
 
@@ -262,8 +269,19 @@ class _Window:
         if not self._start <= offset <= self._start + len(self._data) - size:
             self._start = offset
             room = self.size - offset
-            self._data = self._source.read_at(offset, min(max(size, _WINDOW_SIZE), room))
+            self._data = self.source.read_at(offset, min(max(size, _WINDOW_SIZE), room))
         return self._data[offset - self._start : offset - self._start + size]
+
+    def last_record(self, low: int) -> int | None:
+        """Return where the last end record begins, if other programs find it behind `low`."""
+        return self._last if self._last is not None and self._last >= low else None
+
+    @functools.cached_property
+    def _last(self) -> int | None:
+        low = max(self.size - _LAST_SIZE, 0)
+        data = self.source.read_at(low, self.size - low)
+        place = data.rfind(END_SIGNATURE, 0, max(len(data) - END_SIZE + len(END_SIGNATURE), 0))
+        return low + place if place >= 0 else None
 
 
 def _member_end(window: _Window, head: bytes, position: int) -> int | None:
@@ -295,21 +313,21 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
     return end if end <= window.size else None
 
 
-def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
+def _read_end(window: _Window, start: int, offset: int) -> Tail:
     """Say what a directory at `offset` ends in."""
     position = last_entry = offset
     while (head := window.at(position, CENTRAL_ENTRY_SIZE)).startswith(CENTRAL_ENTRY_SIGNATURE):
         is_whole = len(head) == CENTRAL_ENTRY_SIZE
         size = CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(head, 28)) if is_whole else 0
-        if not is_whole or position + size > source.size:
-            last = _last_record(source, position)
+        if not is_whole or position + size > window.size:
+            last = window.last_record(position)
             kind = TailKind.TORN if last is None else TailKind.DAMAGED
             return Tail(kind, position if last is None else last, offset, position)
         last_entry, position = position, position + size
     place = _end_place(window, position)
     record = window.at(place, END_SIZE)
     # An entry that claims too much has the end record in it.
-    last = _last_record(source, last_entry)
+    last = window.last_record(last_entry)
     if (
         last is None
         and len(record) < END_SIZE
@@ -318,7 +336,7 @@ def _read_end(source: Source, window: _Window, start: int, offset: int) -> Tail:
         # Of a directory that lists nothing a few bytes are no commit.
         return Tail(TailKind.TORN, place, offset, position)
     if record.startswith(END_SIGNATURE):
-        is_other = bool(start) and _is_archive(source, place, start)
+        is_other = bool(start) and _is_archive(window.source, place, start)
         return Tail(TailKind.ARCHIVE if is_other else TailKind.DAMAGED, place, offset, position)
     is_whole = len(record) == END_SIZE
     is_signed = is_whole and not _is_unsealed(record) and _tells(record, offset, position)
@@ -353,19 +371,19 @@ def _tells(record: bytes, begin: int, end: int) -> bool:
     return size == min(end - begin, SENTINEL_32) or offset == min(begin, SENTINEL_32)
 
 
-def _read_break(source: Source, start: int, position: int, *, is_begun: bool) -> Tail:
+def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -> Tail:
     """Say what it means that no record begins at `position`.
 
     What the disk lost of an append reads as zeros. An end record may follow all
     the same, where an array holds an archive; any other one was a commit's.
     """
-    place = _last_record(source, position)
+    place = window.last_record(position)
     if not is_begun:
         return Tail(TailKind.JUNK if place is None else TailKind.ARCHIVE, position)
     if place is None:
         return Tail(TailKind.TORN, position)
-    base = _base_of(source, place)
-    is_inside = start < base and _is_archive(source, place, base)
+    base = _base_of(window.source, place)
+    is_inside = start < base and _is_archive(window.source, place, base)
     return Tail(TailKind.TORN, position) if is_inside else Tail(TailKind.DAMAGED, place)
 
 
@@ -387,14 +405,6 @@ def _completes_json(source: Source, comment: bytes, start: int) -> bool:
         return isinstance(json.loads(comment + source.read_at(start, size)), dict)
     except (ValueError, RecursionError):
         return False
-
-
-def _last_record(source: Source, low: int) -> int | None:
-    """Return where the last end record begins that other programs find behind `low`."""
-    low = max(low, source.size - _LAST_SIZE)
-    data = source.read_at(low, max(source.size - low, 0))
-    place = data.rfind(END_SIGNATURE, 0, max(len(data) - END_SIZE + len(END_SIGNATURE), 0))
-    return low + place if place >= 0 else None
 
 
 def _base_of(source: Source, place: int) -> int:

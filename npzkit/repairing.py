@@ -40,7 +40,7 @@ from npzkit.zip.entries import (
 )
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
-from npzkit.zip.recovery import NewestState, find_newest
+from npzkit.zip.recovery import NewestState, find_newest, plain_comment
 from npzkit.zip.salvage import (
     Allowance,
     CorrectedSource,
@@ -346,7 +346,7 @@ class _Salvage:
             writer = ZipWriter(sink)
             self._copy(writer)
             self._source.close()
-            writer.commit(comment)
+            writer.commit(plain_comment(comment))
             sink.close()
         except BaseException:
             sink.abort()
@@ -364,10 +364,16 @@ class _Salvage:
         listed = newest.listed(self._source)
         if not newest.is_complete:
             self._find(newest)
+            entries = {**(newest.last.entries if newest.last else {}), **newest.entries}
+            places = {(name, entry.header_offset) for name, entry in entries.items()}
             # What cannot be read stays listed: in its place nothing is lost.
-            self._lost = [lost for lost in self._lost if lost[0] not in listed]
-        found = {name: one for name, one in self._sound.items() if isinstance(one, Entry)}
-        listed |= {name: record_of(entry) for name, entry in found.items() if name not in listed}
+            self._lost = [lost for lost in self._lost if (lost[0], lost[2]) not in places]
+        sound = {name: one for name, one in self._sound.items() if isinstance(one, Entry)}
+        for name, entry in sound.items():
+            # What lies behind the last commit is newer than what that lists.
+            is_newer = entry.header_offset >= newest.end_offset and name not in newest.records
+            if is_newer or name not in listed:
+                listed[name] = record_of(entry)
         size = self._source.size
         parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
         self._source.close()

@@ -7,6 +7,7 @@ sound, is for whoever asks to find out. Knows no NPY.
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 
 from npzkit.errors import FormatError, LimitExceededError, NpzkitError, UnsupportedError
@@ -24,12 +25,13 @@ from npzkit.zip.records import (
     ENTRY_SIZES,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
+    SENTINEL_32,
     ZIP64_END_SIZE,
     ZIP64_LOCATOR_SIZE,
 )
 from npzkit.zip.tail import Tail, TailKind, find_commits, read_tail
 
-__all__ = ["NewestState", "find_newest"]
+__all__ = ["NewestState", "find_newest", "plain_comment"]
 
 _RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 
@@ -75,7 +77,7 @@ class NewestState(NamedTuple):
 def find_newest(source: Source) -> NewestState:
     """Find what the file's end tells of the newest state; never raises for bad bytes."""
     last = _find_last(source)
-    start, comment = (0, b"") if last is None else (last.end_offset, _plain(last.comment))
+    start, comment = (0, b"") if last is None else (last.end_offset, plain_comment(last.comment))
     tail = read_tail(source, start, comment)
     if tail.kind is not TailKind.DAMAGED:
         return NewestState(last, {}, {}, False, False, comment)
@@ -86,7 +88,8 @@ def find_newest(source: Source) -> NewestState:
     begin, end = _place_of(source, tail, start)
     data = source.read_at(begin, end - begin)
     is_walked = end - tail.directory_end in (0, _RECORDS64_SIZE)
-    found = _parse_all(data, begin) if is_walked else None
+    is_believed = begin < tail.directory_end or _lists_nothing(source, tail)
+    found = _parse_all(data, begin) if is_walked and is_believed else None
     records, entries = found or _parse_each(source, data, begin)
     return NewestState(last, entries, records, found is not None, True, comment)
 
@@ -108,10 +111,11 @@ def _find_last(source: Source) -> Directory | None:
 def _place_of(source: Source, tail: Tail, start: int) -> tuple[int, int]:
     """Return where the newest directory begins and ends; an empty place where nothing tells.
 
-    The walk came to it, or the end record leads there.
+    The walk came to it, or the end record leads there. An entry that claims
+    too much may have taken the walk into the end record.
     """
     if tail.directory_offset >= 0:
-        return tail.directory_offset, max(tail.offset, tail.directory_end)
+        return tail.directory_offset, tail.offset
     try:
         end = resolve_end(source, tail.offset)
     except (NpzkitError, ValueError):
@@ -119,6 +123,20 @@ def _place_of(source: Source, tail: Tail, start: int) -> tuple[int, int]:
     begin = end.records_offset - end.record.directory_size
     is_here = begin == end.record.directory_offset and begin >= start
     return (begin, end.records_offset) if is_here else (start, start)
+
+
+def _lists_nothing(source: Source, tail: Tail) -> bool:
+    """Whether a damaged end record says that its directory is empty.
+
+    One of its four values may be what is damaged. Of other bytes that begin like
+    an end record more of them differ.
+    """
+    record = source.read_at(tail.offset, min(END_SIZE, source.size - tail.offset))
+    if len(record) < END_SIZE:
+        return False
+    *counts, size, offset = struct.unpack_from("<HHLL", record, 8)
+    expected = min(tail.directory_offset, SENTINEL_32)
+    return [*counts, size, offset - expected].count(0) >= 3
 
 
 def _parse_all(data: bytes, offset: int) -> tuple[dict[str, bytes], dict[str, Entry]] | None:
@@ -159,7 +177,9 @@ def _entry_at(source: Source, record: bytes, directory_offset: int) -> Entry | N
         return None
     head = source.read_at(entry.header_offset, LOCAL_HEADER_SIZE + len(entry.raw_name))
     is_named = head.startswith(LOCAL_HEADER_SIGNATURE) and head.endswith(entry.raw_name)
-    return entry if is_named else None
+    # Of another size it would be the beginning of the member's name.
+    is_whole = int.from_bytes(head[26:28], "little") == len(entry.raw_name)
+    return entry if is_named and is_whole else None
 
 
 def _comment_of(source: Source, place: int) -> bytes:
@@ -172,9 +192,9 @@ def _comment_of(source: Source, place: int) -> bytes:
     behind = place + len(head)
     rest = source.read_at(behind, min(source.size - behind, COMMENT_MAX_SIZE))
     size = int.from_bytes(head[20:22], "little")
-    return _plain(rest if rest.startswith(b"{") else rest[:size])
+    return plain_comment(rest if rest.startswith(b"{") else rest[:size])
 
 
-def _plain(comment: bytes) -> bytes:
-    """Return a comment that no program takes for an end record."""
+def plain_comment(comment: bytes) -> bytes:
+    """Return a comment; an empty one where other programs would take it for an end record."""
     return b"" if END_SIGNATURE in comment else comment

@@ -199,17 +199,23 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
 
 
 def _is_own(source: Source, place: int, start: int) -> bool:
-    """Whether the end record at `place` leads to a directory behind `start` in this file.
+    """Whether the end record at `place` tells of a directory behind `start` in this file.
 
-    One of an archive in an array counts from that archive's own first byte.
+    That of an archive in an array counts from that archive's own first byte.
+    Where bytes were lost or inserted, the directory is right before the record,
+    or still where that says.
     """
-    if _base_of(source, place) != 0:
+    base = _base_of(source, place)
+    if start < base and _is_archive(source, place, base):
         return False
     offset = int.from_bytes(source.read_at(place + 16, 4), "little")
-    if offset == SENTINEL_32:
+    if offset == SENTINEL_32 and place >= _RECORDS64_SIZE:
         offset = int.from_bytes(source.read_at(place - _RECORDS64_SIZE + 48, 8), "little")
-    is_behind = start <= offset < place
-    return is_behind and source.read_at(offset, 4).startswith(CENTRAL_ENTRY_SIGNATURE)
+    return any(
+        start <= begin <= place - CENTRAL_ENTRY_SIZE
+        and source.read_at(begin, 4) == CENTRAL_ENTRY_SIGNATURE
+        for begin in (offset, base + offset)
+    )
 
 
 def _next_commit(window: _Window, tail: Tail) -> int | None:
@@ -359,8 +365,10 @@ def _is_unsealed(record: bytes) -> bool:
 
     Other bytes in their place were never written by an append.
     """
-    found = zip(record, END_SIGNATURE, strict=False)
-    return all(byte in (0, expected) for byte, expected in found)
+    found = record[: len(END_SIGNATURE)]
+    is_part = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=False))
+    # Written are its first bytes, or its last ones, if a disk wrote two sectors in another order.
+    return is_part and found.strip(b"\0") in END_SIGNATURE
 
 
 def _tells(record: bytes, begin: int, end: int) -> bool:

@@ -297,3 +297,95 @@ def test_a_signature_without_room_for_a_record():
     data = archive(Member("x.npy", npy(np.arange(6.0))), comment=b"PK\5\6" + bytes(17))
     with npzkit.open(data, strict=True) as npz:
         assert npz["x"].tolist() == list(range(6))
+
+
+# -- bytes that were lost or inserted -----------------------------------------------------
+
+
+def three_commits() -> tuple[bytes, bytes]:
+    """Return an archive after its second commit, and after its third, which replaces and removes."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {key: np.arange(3.0) for key in "abc"})
+    with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+        w["d"] = np.ones(2)
+    second = stream.getvalue()
+    with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+        w.add("b", np.arange(3.0) + 9, overwrite=True)
+        del w["c"]
+    return second, stream.getvalue()
+
+
+@pytest.mark.parametrize("inserted", [None, b"\1", b"PK\5\6"])
+def test_bytes_lost_or_inserted_are_no_unfinished_append(inserted):
+    """A commit from which bytes are missing, or that has more, never leaves the older state."""
+    second, data = three_commits()
+    for place in range(len(second), len(data) - 22, 3):
+        rest = data[place + 1 :] if inserted is None else inserted + data[place:]
+        with pytest.raises(npzkit.NpzkitError), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            npzkit.open(data[:place] + rest)
+
+
+def test_repair_in_place_lists_the_newest_of_two(tmp_path):
+    """Where an entry of the newest directory is damaged, its newer array is listed, not the older one."""
+    _, data = three_commits()
+    path = tmp_path / "a.npz"
+    begin = data.rindex(b"PK\1\2", 0, data.rindex(b"b.npy"))
+    for bit in (0, 8 * 28, 8 * 28 + 2, 8 * 30 + 3):
+        path.write_bytes(flipped(data, 8 * begin + bit))
+        for output in (tmp_path / "b.npz", None):
+            report = npzkit.repair(path, output)
+            with npzkit.open(output or path) as npz:
+                assert npz["a"].tolist() == [0, 1, 2]
+                assert npz["b"].tolist() == [9, 10, 11]
+            assert "b" in report.uncertain
+            assert not report.lost
+
+
+def test_repair_in_place_names_a_newer_array_that_is_damaged(tmp_path):
+    """Where the older array is kept as the newer one is damaged, the report names the newer one."""
+    second, data = three_commits()
+    damaged = bytearray(data)
+    damaged[data.rindex(struct.pack("<d", 10.0))] ^= 1
+    damaged[data.rindex(b"PK\1\2", 0, data.rindex(b"b.npy"))] ^= 1
+    path = tmp_path / "a.npz"
+    for output in (tmp_path / "b.npz", None):
+        path.write_bytes(damaged)
+        report = npzkit.repair(path, output)
+        assert [(lost.key, lost.where) for lost in report.lost] == [("b", len(second))]
+
+
+def test_an_entry_that_runs_into_the_end_record(tmp_path):
+    """If the newest directory's last entry claims bytes of the end record, its array keeps its key."""
+    _, data = three_commits()
+    path = tmp_path / "a.npz"
+    name_size = data.rindex(b"PK\1\2") + 28
+    for output in (tmp_path / "b.npz", None):
+        path.write_bytes(flipped(data, 8 * name_size + 1))
+        assert "d" in npzkit.repair(path, output).kept
+        with npzkit.open(output or path) as npz:
+            assert npz["d"].tolist() == [1, 1]
+
+
+def test_an_end_record_in_front_of_a_commit_hides_no_member(tmp_path):
+    """Bytes that begin like an end record are not taken for a commit that removed all."""
+    second, data = three_commits()
+    path = tmp_path / "a.npz"
+    for output in (tmp_path / "b.npz", None):
+        path.write_bytes(data[: len(second)] + b"PK\5\6" + data[len(second) :])
+        assert {"a", "b", "d"} <= set(npzkit.repair(path, output).kept)
+        with npzkit.open(output or path) as npz:
+            assert npz["b"].tolist() == [9, 10, 11]
+
+
+def test_a_repaired_comment_is_no_end_record(tmp_path):
+    """What repair writes is read by np.load, also where the damaged file's comment kept that from it."""
+    path = tmp_path / "a.npz"
+    comment = b"x" * 30 + b"PK\5\6" + b"y" * 10
+    path.write_bytes(archive(Member("a.npy", npy(np.arange(3)))))
+    with zipfile.ZipFile(path, "a") as z:
+        z.comment = comment
+    output = tmp_path / "b.npz"
+    npzkit.repair(path, output)
+    with np.load(output) as npz:
+        assert npz["a"].tolist() == [0, 1, 2]

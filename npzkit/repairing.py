@@ -230,10 +230,10 @@ def repair(
     not certain: any of them may have been removed or renamed in the part that was lost
     lost: y (at byte ...): cut short: its first ... of 1000 rows are kept, ...
     """
-    if isinstance(path, bytes) and b"\0" in path:
+    path = os.fsdecode(path)
+    if "\0" in path:
         # No path has a NUL; an archive's contents do.
         raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
-    path = os.fsdecode(path)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     with (

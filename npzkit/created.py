@@ -223,7 +223,7 @@ class AppendedArray(CreatedArray):
     def __setitem__(self, index: Any, value: Any) -> None:
         raise TypeError(
             f"the array {self.key!r} is written by dst.append(rows): it is deflated, or its "
-            "number of rows is not known. Stored and of known shape it takes any part"
+            "number of rows is not known. A stored array of known shape can be written in any order"
         )
 
     def _append(self, rows: np.ndarray[Any, Any]) -> None:

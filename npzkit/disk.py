@@ -20,7 +20,7 @@ from typing import Any, NoReturn, Protocol
 from npzkit.errors import ClosedArchiveError
 
 __all__ = ["CLOSED", "OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "Descriptor", "File", "Place",
-           "duplicated", "link", "replace", "sync_directory", "unlink"]  # fmt: skip
+           "check_binary", "duplicated", "link", "replace", "sync_directory", "unlink"]  # fmt: skip
 
 _CALL_SIZE = 1 << 30
 """Linux takes at most 2 GiB a call, macOS refuses more."""
@@ -367,3 +367,9 @@ def sync_directory(directory: str) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def check_binary(file: Any, mode: str) -> None:
+    """Raise TypeError for a file object that was opened in text mode."""
+    if isinstance(file, io.TextIOBase):
+        raise TypeError(f"the file is open in text mode: open it with open(path, {mode!r})")

@@ -21,7 +21,7 @@ from typing import Any
 
 from npzkit import disk
 from npzkit.codecs import crc32
-from npzkit.disk import Buffer, File
+from npzkit.disk import Buffer, File, check_binary
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.locking import FileLock, lock_path
 from npzkit.parallel import crc32_at
@@ -454,6 +454,7 @@ def open_sink(
         From making the temporary file: no such directory, no permission.
     """
     if hasattr(file, "write"):
+        check_binary(file, "wb")
         return FileSink(file)
     path = os.fspath(file)
     try:

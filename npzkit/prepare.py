@@ -78,7 +78,7 @@ def _how_to_convert(value: Any) -> str:
     """Return what to do about an object that is not an array."""
     if isinstance(value, (list, tuple)):
         return (
-            "Items of different lengths make no array: save each under a key of its own, "
+            "Items of different lengths cannot form an array: save each under its own key, "
             "or fill them up to one length."
         )
     if hasattr(value, "detach") and hasattr(value, "cpu"):
@@ -104,8 +104,7 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
             error.remedy = (
                 "Save it by npzkit.save(file, {key: value}), which takes nested data."
                 if isinstance(array, Mapping)
-                else "Save something that NumPy makes an array of numbers or strings of, "
-                "or pass allow_pickle=True."
+                else "Convert it to an array of numbers or strings, or pass allow_pickle=True."
             )
         elif converted.dtype.char == "T":
             error.remedy = (

@@ -125,7 +125,7 @@ def repack(
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
     if dst is None:
         if not isinstance(src, (str, os.PathLike)):
-            raise ValueError("dst is needed where src is not a path")
+            raise ValueError("dst is needed unless src is a path")
         dst = src
     timeout = check_timeout(lock_timeout)
     if not hasattr(dst, "write"):

@@ -231,6 +231,9 @@ def repair(
     lost: y (at byte ...): cut short: its first ... of 1000 rows are kept, ...
     """
     path = os.fsdecode(path)
+    if "\0" in path:
+        # No path has a NUL; an archive's contents do.
+        raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     with (
@@ -270,12 +273,13 @@ def _repair_end(
         newest = find_newest(source)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
         # Nothing reads an archive that begins with anything but a member.
-        if is_known and source.read_at(0, 4) == LOCAL_HEADER_SIGNATURE:
+        is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
+        if is_known and is_archive:
             salvage = _Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
             return salvage.relist(newest, path, lock)
-        if source.size:
+        if is_archive or newest.entries:
             error.remedy = (
-                "What can be read is saved by npzkit.repair(path, output=other), "
+                "Save what can be read: npzkit.repair(path, output=other), "
                 "at a prompt npzkit repair FILE -o OTHER."
             )
         raise

@@ -105,7 +105,7 @@ def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
     """Let NumPy say what is wrong, on an array whose items share one byte."""
     if sum(isinstance(item, np.ndarray) for item in items) > 1:
         raise IndexError(
-            "one array or list of indices at most can be read from a file at a time; "
+            "at most one array or list of indices can be used at a time; "
             "index by one of them, and the result by the other: lazy[rows][:, columns]"
         )
     probe: np.ndarray[Any, Any] = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))

@@ -21,7 +21,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from npzkit.disk import CLOSED, Descriptor, duplicated
+from npzkit.disk import CLOSED, Descriptor, check_binary, duplicated
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
 from npzkit.locking import is_locked
 
@@ -515,6 +515,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
 def _wrap_file(file: Any, *, owned: bool) -> Source:
     """Choose descriptor reads where the object is a plain file, else seeks."""
     inner = unwrapped(file)
+    check_binary(inner, "rb")
     if _is_plain_file(inner):
         if inner.writable() and isinstance(inner, io.BufferedRandom):
             inner.flush()

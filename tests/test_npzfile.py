@@ -793,3 +793,13 @@ def test_load_all_reads_what_is_asked_for(tmp_path, monkeypatch):
         found = npz.load_all(["last", "first"])
     assert {key: len(array) for key, array in found.items()} == {"last": 4, "first": 3}
     assert sum(read) < 100_000
+
+
+def test_files_in_text_mode_are_refused(tmp_path):
+    """A file that is open in text mode is refused, with the mode that is right."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    with open(path, encoding="utf-8") as file, pytest.raises(TypeError, match="'rb'"):
+        npzkit.open(file)
+    with open(tmp_path / "b.npz", "w") as file, pytest.raises(TypeError, match="'wb'"):
+        npzkit.save(file, {"x": np.arange(3)})

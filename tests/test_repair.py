@@ -156,14 +156,15 @@ def test_without_a_torn_tail_nothing_is_written(paths, kind):
     ids=["empty", "page", "cut", "split", "two ends"],
 )
 def test_in_place_nothing_is_guessed(paths, data, error):
-    """Where no commit is found, the file is left as it is, and another output advised, if there is anything."""
+    """Where no commit is found, the file is left as it is, and another output advised if it has a member."""
     path, _ = paths
     path.write_bytes(data)
     with pytest.raises(error) as caught:
         npzkit.repair(path)
     assert caught.value.path == os.fspath(path)
     if error is ZipFormatError and data:
-        assert "output=" in caught.value.remedy
+        is_page = data.startswith(b"<html>")
+        assert ("output=" in caught.value.remedy) == (not is_page)
     assert path.read_bytes() == data
     assert os.listdir(path.parent) == [path.name]
 
@@ -1171,3 +1172,10 @@ def test_a_header_cut_short_at_the_end(tmp_path, size):
     assert npzkit.repair(path, output).kept == ("x",)
     with npzkit.open(output) as npz:
         assert npz["x"].tolist() == list(range(9))
+
+
+def test_bytes_are_no_path(tmp_path):
+    """The contents of a file in the place of its path are refused with what to do."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(9)})
+    with pytest.raises(TypeError, match="takes a path: write the bytes to a file"):
+        npzkit.repair((tmp_path / "a.npz").read_bytes())

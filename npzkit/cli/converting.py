@@ -95,7 +95,7 @@ def convert(
 
     .npz, .safetensors, .h5, .zarr, .mat, or a folder of .npy files, whose name
     has no suffix or ends in a slash. Names, attributes and metadata are kept
-    where DST has a place for them; what is not is said.
+    where DST has a place for them; what is lost is reported.
 
     Example: npzkit convert model.npz model.safetensors
     """

@@ -38,7 +38,7 @@ __all__ = ["info"]
 @key_argument(required=False)
 @json_option
 def info(file: str, key: str | None, as_json: bool) -> None:
-    """Tell all that is known of FILE, or of its array KEY.
+    """Show details of FILE, or of its array KEY.
 
     Only headers are read.
 

@@ -90,7 +90,7 @@ def _check_free(writer: npzkit.NpzWriter, file: str, arrays: Iterable[Input]) ->
     taken = next((item.key for item in arrays if item.key in writer), None)
     if taken is not None:
         raise Refusal(
-            f"{taken!r} is in {file!r} already. Pass --overwrite to replace it, "
+            f"{taken!r} already exists in {file!r}. Pass --overwrite to replace it, "
             "or KEY=IN to give the new one another key."
         )
 
@@ -128,8 +128,8 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
     """
     check_new_key(new)
     with _writer(file) as writer:
-        if new in writer.files and new != old:
-            raise Refusal(f"{new!r} is in {file!r} already. Remove it first: npzkit rm.")
+        if old in writer.files and new in writer.files and new != old:
+            raise Refusal(f"{new!r} already exists in {file!r}. Remove it first: npzkit rm.")
         writer.rename(old, new)
     if as_json:
         print_json({"file": file, "renamed": [old, new]})

@@ -227,7 +227,7 @@ class _Folder:
 def tree(file: str, depth: int | None, as_json: bool) -> None:
     """Show the keys of FILE as a tree, with sizes.
 
-    Slashes in keys part folders.
+    A slash in a key separates folders, as in a path.
 
     Example: npzkit tree model.npz
     """

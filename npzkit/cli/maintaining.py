@@ -132,10 +132,10 @@ def _verified(
     help="Where to write what is sound: a file, or a folder for several FILEs.",
 )  # fmt: skip
 @click.option(
-    "--in-place", is_flag=True, help="Replace a damaged FILE by what is sound of it. "
+    "--in-place", is_flag=True, help="Replace a damaged FILE by its sound arrays. "
     "What cannot be saved is lost for good.",
 )  # fmt: skip
-@click.option("--partial", is_flag=True, help="Keep the whole rows of arrays that were cut short.")
+@click.option("--partial", is_flag=True, help="Keep the complete rows of truncated arrays.")
 @click.option(
     "--uncommitted", is_flag=True, help="Keep sound arrays of an append that was never completed."
 )

@@ -300,7 +300,7 @@ def error_text(error: Exception) -> tuple[str, int]:
 
 
 _OS_REMEDIES = {
-    errno.ENOENT: "Check the name, and that its folder is there",
+    errno.ENOENT: "Check the name, and that its folder exists",
     errno.EISDIR: "Name an archive; npzkit pack makes one of a folder",
     errno.EACCES: "Check the permissions, of its folder too",
     errno.EPERM: "Check the permissions, of its folder too",

@@ -43,6 +43,7 @@ from npzkit.cli.targets import (
     path_within,
     replacing,
 )
+from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, StaleArchiveError
 from npzkit.keys import SUFFIX
 from npzkit.progress import Advance, Meter, Part
@@ -275,9 +276,9 @@ def _text_stdout() -> Iterator[TextIO]:
 @archive_argument
 @click.argument("keys", nargs=-1, shell_complete=complete_key)
 @click.option(
-    "-d", "--dir", "folder", type=click.Path(readable=False, allow_dash=True), default=".",
-    show_default=True,
-    help="The folder to write to, made if need be; - writes one array to a pipe.",
+    "-d", "--dir", "folder", default=".", show_default=True,
+    type=click.Path(readable=False, file_okay=False, allow_dash=True),
+    help="The folder to write to, created if necessary; - writes one array to a pipe.",
 )  # fmt: skip
 @click.option(
     "--format",
@@ -352,7 +353,7 @@ def _targets(
     for path in targets.values():
         check_absent(path, force=force)
         if os.path.isdir(path):
-            raise Refusal(f"{path!r} is a folder, and a file is to be there.")
+            raise Refusal(f"{path!r} is a folder, but a file is to be written there.")
     return targets, failed
 
 
@@ -375,7 +376,7 @@ def _extract(
         except StaleArchiveError:
             raise
         except NpzkitError as error:
-            failed[key] = str(error)
+            failed[key] = message_of(error)
         part.end()
     return failed
 

@@ -94,7 +94,7 @@ def show(
         if key is not None and key not in npz and slice_ is None and _is_slice(key):
             only = npz.files[0] if len(npz) == 1 else "KEY"
             raise click.UsageError(
-                f"{key!r} is no key of FILE but a SLICE, which follows KEY: "
+                f"{key!r} is a SLICE, not a key of FILE. Name the KEY before it: "
                 f"npzkit show FILE {only} {key!r}."
             )
         info = npz.info(_only_key(npz) if key is None else key)
@@ -258,8 +258,8 @@ def _check_numbers(part: Part, info: npzkit.ArrayInfo) -> None:
     if part.dtype.names:
         remedy = f" Choose a field by SLICE: {', '.join(map(repr, part.dtype.names[:10]))}."
     raise click.UsageError(
-        f"{printable(info.key)} holds no numbers but {dtype_text(part.dtype)}: "
-        f"--stats and --plot need them.{remedy}"
+        f"{printable(info.key)} does not hold numbers: its dtype is "
+        f"{dtype_text(part.dtype)}. --stats and --plot need numbers.{remedy}"
     )
 
 

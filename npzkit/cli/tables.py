@@ -140,9 +140,9 @@ def read_table(
                 skiprows=skipped, ndmin=1 if dtype.names else 2, quotechar=quote,
             )  # fmt: skip
     except UnicodeDecodeError as error:
-        raise Refusal(f"{path!r} is no table: it is not UTF-8 ({error.reason}).") from error
+        raise Refusal(f"{path!r} is not a table: it is not UTF-8 ({error.reason}).") from error
     except (csv.Error, ValueError) as error:
-        raise Refusal(f"{path!r} is no table: {printable(str(error))}.") from error
+        raise Refusal(f"{path!r} is not a table: {printable(str(error))}.") from error
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
@@ -247,7 +247,7 @@ def check_writable(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> No
     is_table = is_plain and len(shape) <= (1 if dtype.names else 2)
     if not is_table or not is_backed(shape, math.prod(shape) * dtype.itemsize):
         raise Refusal(
-            f"{key!r}, of shape {shape} and dtype {printable(str(dtype))[:80]}, is no table. "
+            f"{key!r}, of shape {shape} and dtype {printable(str(dtype))[:80]}, is not a table. "
             "Write it with --format npy."
         )
 

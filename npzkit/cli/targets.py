@@ -32,7 +32,7 @@ class Refusal(click.ClickException):
 def check_absent(path: str, *, force: bool) -> None:
     """Raise where something is at `path`, unless it is to be replaced."""
     if not force and os.path.lexists(path):
-        raise Refusal(f"{path!r} is there already. Pass --force to replace it.")
+        raise Refusal(f"{path!r} already exists. Pass --force to replace it.")
 
 
 def check_new_key(key: str) -> None:

@@ -48,7 +48,7 @@ class _Work(NamedTuple):
 def bench(file: str, rounds: int, as_json: bool) -> None:
     """Measure how fast FILE is read here, by npzkit and by NumPy.
 
-    The two take turns. What is told are medians, of a file that lies in the
+    The two take turns. Times are medians, for a file that is in the
     system's cache. Python objects and members that are no arrays are left out.
 
     Example: npzkit bench model.npz --rounds 3

@@ -96,6 +96,9 @@ def message_of(error: Exception) -> str:
     if not isinstance(error, NpzkitError):
         return str(error)
     told = copy.copy(error)
+    if isinstance(told.found, bytes):
+        # What a file's bytes look like helps nobody at a prompt.
+        told.found = told.expected = None
     told.what = at_prompt(error.what)
     told.remedy = advice_at_prompt(error.remedy or "")
     return str(told)

@@ -222,7 +222,7 @@ _DECOMPRESS = "Decompress it first."
 _KNOWN_BEGINNINGS = (
     (
         b"PK\x03\x04",
-        "its end is missing; the file was cut short, as by a broken download",
+        "its end is missing; the file was cut short, for example by a broken download",
         "Fetch it again, or save what is there with npzkit.repair.",
     ),
     (b"\x93NUMPY", "it is a bare .npy file", "Read it with npzkit.load or np.load."),

@@ -159,3 +159,10 @@ def test_the_same_name_is_no_change(cli, archive):
     before = content()
     assert cli("mv", "a.npz", "x", "x").code == 0
     assert content() == before
+
+
+def test_a_missing_key_is_named_before_a_taken_one(cli, archive):
+    """Where the old key is missing, mv does not advise to remove the array of the new key."""
+    found = cli("mv", "a.npz", "missing", "x")
+    assert found.code == 2
+    assert found.err.startswith("npzkit: missing is not")

@@ -309,3 +309,16 @@ def test_a_wrong_argument_is_said_once(cli, folder):
     for options in (["--align", "3"], ["--level", "10"]):
         found = cli("repack", "good.npz", "deep/er/good.npz", *options)
         assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
+
+
+def test_a_page_is_not_said_to_be_repairable(cli, folder):
+    """Of a file that holds no member, repair does not advise another repair, nor show its bytes."""
+    (folder / "page.npz").write_bytes(b"<html>404 Not Found</html>")
+    found = cli("repair", "page.npz")
+    assert found.code == 1
+    assert "HTML" in found.err
+    assert found.err.endswith("Fetch it again.\n")
+    assert "b'" not in found.err
+    whole = (folder / "good.npz").read_bytes()
+    (folder / "page.npz").write_bytes(whole[:-30])
+    assert "npzkit repair FILE -o OTHER" in cli("repair", "page.npz").err

@@ -287,7 +287,7 @@ def test_rows_that_are_only_claimed_are_no_table(cli, here, array):
     npzkit.save("a.npz", {"x": array})
     result = cli("extract", "a.npz", "x", "--format", "csv")
     assert result.code == 2
-    assert "is no table" in result.err
+    assert "is not a table" in result.err
     assert os.listdir(here) == ["a.npz"]
 
 
@@ -432,7 +432,7 @@ def test_wrong_usage_of_extract(cli, here):
         (["."], 2, "directory"),
         (["empty.npz"], 1, "empty"),
         (["a.npz", "y"], 2, "y is not a file in the archive"),
-        (["a.npz", "-d", "file"], 1, "file"),
+        (["a.npz", "-d", "file"], 2, "is a file"),
     ):
         result = cli("extract", *arguments)
         assert (result.code, len(result.err.splitlines())) == (code, 1), arguments
@@ -747,3 +747,15 @@ def test_bytes_to_a_pipe_are_counted(process, here):
     assert (found.returncode, found.stderr) == (0, b"")
     with npzkit.open(found.stdout) as npz:
         assert np.array_equal(npz["a"], np.arange(300_000.0))
+
+
+def test_a_damaged_array_is_reported_without_python(cli, here):
+    """What extract says of a damaged array is advice for a prompt."""
+    npzkit.save("a.npz", {"x": np.arange(1000), "y": np.ones(3)})
+    data = bytearray((here / "a.npz").read_bytes())
+    data[1000] ^= 1
+    (here / "a.npz").write_bytes(data)
+    result = cli("extract", "a.npz", "-d", "out")
+    assert (result.code, os.listdir("out")) == (1, ["y.npy"])
+    assert "CRC-32" in result.err
+    assert "npz.read" not in result.err

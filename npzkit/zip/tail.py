@@ -376,7 +376,8 @@ def _tells(record: bytes, begin: int, end: int) -> bool:
     size: int
     offset: int
     size, offset = struct.unpack_from("<LL", record, 12)
-    return size == min(end - begin, SENTINEL_32) or offset == min(begin, SENTINEL_32)
+    # Values that zip64's record has are not in this one.
+    return size in (end - begin, SENTINEL_32) or offset in (begin, SENTINEL_32)
 
 
 def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -> Tail:

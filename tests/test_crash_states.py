@@ -48,7 +48,7 @@ from npzkit.errors import ChecksumError, FormatError, StaleArchiveError, ZipForm
 from npzkit.zip import writer as zip_writer
 
 ONLY_SEED = os.environ.get("NPZKIT_CRASH_SEED")
-STATE_COUNT = amount(2500, 100_000)
+STATE_COUNT = amount(1500, 100_000)
 STRIDE = 1 if ONLY_SEED or DEEP else 50
 """One of so many states is read."""
 SAMPLED = 40 if DEEP else 15

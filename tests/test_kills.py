@@ -55,7 +55,7 @@ CELLS = [
     if DEEP or size in BY_TURNS[number % 2]
 ]
 """Kinds of work and of arrays: by default half of them, by turns."""
-KILL_COUNT = -(-amount(2 * len(CELLS), 560) // len(CELLS))
+KILL_COUNT = -(-amount(len(CELLS), 560) // len(CELLS))
 READER_COUNT, PAUSE = (2, 0.001) if DEEP else (1, 0.02)
 """Processes that read all the time, and their rest between two reads in seconds."""
 ARRAY_COUNT = 6

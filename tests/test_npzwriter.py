@@ -926,7 +926,7 @@ def test_many_members_need_zip64(tmp_path):
     """65,535 members and more are written with a zip64 directory that everyone reads."""
     path = tmp_path / "a.npz"
     arrays = {str(i): np.uint8(i % 256) for i in range(65_536)}
-    for count in (65_536, 65_535, 65_534) if DEEP else (65_535, 65_534):
+    for count in (65_536, 65_535, 65_534) if DEEP else (65_535,):
         npzkit.save(path, dict(itertools.islice(arrays.items(), count)))
         with npzkit.open(path) as npz:
             assert len(npz) == count

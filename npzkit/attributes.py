@@ -30,7 +30,7 @@ class EditedAttributes:
         return self._attrs[name]
 
     def forget(self, name: str) -> None:
-        """Take no more changes: the member was removed, or written anew."""
+        """Take no more changes: the member was removed, or rewritten."""
         self._attrs.pop(name, None)
 
     def changed(self, listed: dict[str, bytes]) -> dict[str, bytes]:

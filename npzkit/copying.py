@@ -38,7 +38,7 @@ def copy_member(
     indexed: bool = True,
     advance: Advance | None = None,
 ) -> None:
-    """Write a member anew, its compressed bytes as they are, whatever its name.
+    """Write a copy of a member: its compressed bytes as they are, whatever its name.
 
     Parameters
     ----------

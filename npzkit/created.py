@@ -174,7 +174,7 @@ class CreatedArray(abc.ABC):
             raise ClosedArchiveError(
                 "the array is sealed, or its archive closed",
                 key=self.key,
-                remedy="Write all of it within its with block, or add it anew with overwrite=True.",
+                remedy="Write all of it in its with block, or add it again with overwrite=True.",
             )
 
     def _blocks(self, rows: np.ndarray[Any, Any]) -> Iterator[memoryview]:

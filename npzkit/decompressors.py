@@ -274,7 +274,7 @@ def _import_zipfile_deflate64() -> Any:
     """Load zipfile-deflate64's extension module, and nothing else of it.
 
     Importing the package patches private functions of `zipfile` for the whole
-    process, functions which newer Pythons move; the decoder needs none of it.
+    process, functions which newer Pythons move; the decoder does not need them.
     """
     package = importlib.util.find_spec("zipfile_deflate64")
     spec = package and importlib.machinery.PathFinder.find_spec(

@@ -625,7 +625,7 @@ class NpzFile(Mapping[str, Any]):
 
         Notes
         -----
-        Under "r+" the member's CRC-32 is written anew by ``array.flush()``, by
+        Under "r+" the member's CRC-32 is rewritten by ``array.flush()``, by
         `flush` and `close` of the archive, and when the last array over the
         map is dropped. Several maps, threads and processes may change one array:
         the CRC-32 is right once each has flushed. In between, and after a crash,

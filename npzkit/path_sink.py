@@ -199,7 +199,7 @@ class PathSink(Sink):
     def _is_as_committed(self) -> bool:
         """Whether what the last commit wrote is still where it was.
 
-        Programs that ask for no lock may have written the file anew in its place.
+        Programs that take no lock may have rewritten the file in place.
         """
         size, crc = self._known
         return self._file.size >= self.committed_size and self._crc_of_last(size) == crc
@@ -417,7 +417,7 @@ class PathSink(Sink):
                 opened.close()
 
     def hand_over(self) -> FileLock:
-        """Close the file, and return the lock on it to whoever writes it anew."""
+        """Close the file, and return the lock on it to whoever rewrites it."""
         self._is_closed = True
         self._close()
         # The last one is the file's that is at the path now.

@@ -189,7 +189,7 @@ def repair(
         Keep sound members that lie behind the last commit too: those of an
         append that was never completed, or whose directory is damaged.
     limits : Limits, optional
-        What members are held against.
+        What members are checked against.
     threads : int, optional
         None takes the processors there are.
     lock_timeout : float, optional

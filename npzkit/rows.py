@@ -51,7 +51,7 @@ class RowsLeft(NamedTuple):
     def told(self) -> str:
         """What to tell of them."""
         count, all_rows = self.row_count, self.header.shape[0]
-        return f"its first {count} of {all_rows} rows are kept, without a CRC to hold them against"
+        return f"its first {count} of {all_rows} rows are kept, unchecked by any CRC-32"
 
     def write(self, source: Source, writer: ZipWriter) -> None:
         """Write them as an array of their own, under the member's name."""

@@ -87,7 +87,7 @@ class Sink(abc.ABC):
         """Write the last bytes, and make all that was written the contents.
 
         `before` comes before them, and tells with them this commit from any
-        other. More may follow, and be committed anew. Where this fails, `abort`
+        other. More may follow, and be committed in turn. Where this fails, `abort`
         takes the contents back to the commit before.
         """
 

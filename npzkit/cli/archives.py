@@ -182,7 +182,7 @@ class Outputs:
         Raises
         ------
         Refusal
-            Another file is there already. An archive is its own output only
+            Another file already exists there. An archive is its own output only
             where it is asked for by its own name.
         """
         if self._output is None:

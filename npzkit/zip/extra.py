@@ -72,7 +72,7 @@ def find_extra(extra: bytes, identifier: int) -> bytes | None:
 
 
 def foreign_extra(extra: bytes, *dropped: int) -> bytes:
-    """Return an extra field without what is written anew, sizes and padding, or `dropped`."""
+    """Return an extra field without what a writer adds itself, sizes and padding, or `dropped`."""
     return b"".join(
         format_extra(identifier, payload)
         for identifier, payload in iter_extra(extra)

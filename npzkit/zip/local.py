@@ -1,4 +1,4 @@
-"""Many local headers at once, held against the columns of their entries.
+"""Many local headers at once, checked against the columns of their entries.
 
 Owns the checks of `npzkit.zip.member` for members that are unremarkable:
 stored, plain, and repeating their entries. Of any other it only says that it

@@ -1,4 +1,4 @@
-"""One member: its local header held against its entry.
+"""One member: its local header checked against its entry.
 
 Owns what lies between an `Entry` and the first byte of its data. Knows no NPY.
 A local header is checked when its member is first read, not at open: that

@@ -120,7 +120,7 @@ class _Stored:
         read_blocks(self._source, [(self._start + offset, view)], threads, verify=False)
 
     def check_reach(self, end: int) -> None:
-        """Stored bytes were held against the file when it was opened."""
+        """Stored bytes were checked against the file when it was opened."""
 
 
 class _Indexed:

@@ -249,7 +249,7 @@ class ZipWriter:
         pieces : iterable of bytes
             Its compressed bytes.
         index : SeekIndex or None
-            Written anew behind them.
+            Written again behind them.
         extra : bytes
             For both headers.
         alignment, lead_size : int

@@ -440,21 +440,21 @@ class _Salvage:
         """Sort the members that are listed."""
         for entry in entries.values():
             if not self._sort(entry):
-                self._sort_otherwise(entry)
+                self._sort_otherwise(entry, entries)
             self._meter.reach(entry.end_offset)
 
-    def _sort_otherwise(self, entry: Entry) -> None:
+    def _sort_otherwise(self, entry: Entry, entries: Mapping[str, Entry]) -> None:
         """Keep a member of which one of both headers is damaged, and the other one is right."""
-        # If the entry's name is damaged, that of the member's own header counts.
-        if not entry.flags & BAD_NAME and self._fits_data(entry):
-            self._lost.pop()
-            self._keep(entry)
-            return
         end = entry.end_offset
         found = find_member(self._source, entry.header_offset, end, self._allowance)
-        if (
+        # If the entry's name is damaged, that of the member's own header counts.
+        is_renamed = entry.flags & BAD_NAME and found and found.entry.name not in entries
+        if not is_renamed and self._fits_data(entry):
+            self._lost.pop()
+            self._keep(entry)
+        elif (
             found is not None
-            and (found.entry.name == entry.name or entry.flags & BAD_NAME)
+            and (found.entry.name == entry.name or is_renamed)
             and found.end_offset <= end
             # Of no bytes the CRC-32 says nothing.
             and found.entry.compressed_size

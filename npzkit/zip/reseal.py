@@ -198,7 +198,7 @@ def seal(source: Source, directory: Directory, unsealed: Unsealed, file: File) -
 
 def _identity(entry: Entry) -> tuple[int, bytes]:
     """Bytes are a name only together with flags and extra field, which decode them."""
-    return entry.flags, entry.raw_name + entry.extra
+    return entry.flags & 0xFFFF, entry.raw_name + entry.extra
 
 
 def _find_entries(data: bytes, offset: int) -> dict[tuple[int, bytes], int]:

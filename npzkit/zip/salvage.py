@@ -171,8 +171,8 @@ def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:
         # The values of zip64 are in the extra field, which stays as it is.
         sizes = (min(size, SENTINEL_32) for size in entry[5:7])
         fields = LOCAL.pack(
-            LOCAL_HEADER_SIGNATURE, 0, entry.flags, entry.method, 0, 0, entry.crc32, *sizes,
-            len(entry.raw_name), start - named,
+            LOCAL_HEADER_SIGNATURE, 0, entry.flags & SENTINEL_16, entry.method, 0, 0,
+            entry.crc32, *sizes, len(entry.raw_name), start - named,
         )  # fmt: skip
         yield fields + entry.raw_name
 

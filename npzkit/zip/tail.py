@@ -55,8 +55,6 @@ _WINDOW_SIZE = 1 << 16
 _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
-_SECTOR_SIZE = 512
-"""What a disk writes completely or not at all. Lost sectors read as zeros."""
 _RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 _LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
 """Bytes at the end of a file in which other programs look for an end record."""
@@ -211,7 +209,8 @@ def _is_own(source: Source, place: int, start: int) -> bool:
     offset = int.from_bytes(source.read_at(place + 16, 4), "little")
     if offset == SENTINEL_32 and place >= _RECORDS64_SIZE:
         offset = int.from_bytes(source.read_at(place - _RECORDS64_SIZE + 48, 8), "little")
-    return any(
+    # Counted from an archive's own first byte, or not all written yet, it is less.
+    return offset >= start and any(
         start <= begin <= place - CENTRAL_ENTRY_SIZE
         and source.read_at(begin, 4) == CENTRAL_ENTRY_SIGNATURE
         for begin in (offset, base + offset)
@@ -392,14 +391,22 @@ def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -
     if place is None:
         return Tail(TailKind.TORN, position)
     base = _base_of(window.source, place)
-    is_inside = start < base and _is_archive(window.source, place, base)
+    is_archive, is_hole = _is_archive(window.source, place, base), _is_hole(window, position)
+    between = window.at(position, base - position) if position < base < place else b"?"
+    if is_archive and not between.strip(b"\0"):
+        # Two archives with nothing but zeros between them.
+        return Tail(TailKind.ARCHIVE, position)
+    # Of an archive in an array the disk may have lost all but its end.
+    is_inside = start < base and (is_archive or is_hole)
     return Tail(TailKind.TORN, position) if is_inside else Tail(TailKind.DAMAGED, place)
 
 
 def _is_hole(window: _Window, position: int) -> bool:
-    """Whether zeros stand at `position`, up to the end of a sector or of the file."""
-    data = window.at(position, _SECTOR_SIZE - position % _SECTOR_SIZE)
-    return not any(data)
+    """Whether zeros stand in a signature's place at `position`: it never reached the disk."""
+    found = window.at(position, len(LOCAL_HEADER_SIGNATURE))
+    return all(
+        byte in (0, expected) for byte, expected in zip(found, LOCAL_HEADER_SIGNATURE, strict=False)
+    )
 
 
 def _completes_json(source: Source, comment: bytes, start: int) -> bool:
@@ -430,14 +437,20 @@ def _is_archive(source: Source, place: int | None, base: int) -> bool:
         return False
     if _base_of(source, place) != base or not 0 <= base <= place:
         return False
-    try:
-        end = resolve_end(source, place)
-    except (ZipFormatError, UnsupportedError):
-        return False
-    size, count = end.record.directory_size, end.record.entry_count
+    # Its comment may go on behind the end of the file, as other programs do not ask.
+    has64 = (
+        place >= _RECORDS64_SIZE
+        and source.read_at(place - ZIP64_LOCATOR_SIZE, len(ZIP64_LOCATOR_SIGNATURE))
+        == ZIP64_LOCATOR_SIGNATURE
+    )
+    records = place - _RECORDS64_SIZE if has64 else place
+    layout, begin = ("<QQ", records + 32) if has64 else ("<HL", place + 10)
+    count, size = struct.unpack(layout, source.read_at(begin, struct.calcsize(layout)))
     if not count:
-        return not size and base == end.records_offset
-    directory = source.read_at(end.records_offset - size, min(4, size))
-    if directory != CENTRAL_ENTRY_SIGNATURE:
+        return not size and base == records
+    if not base <= records - size <= records - CENTRAL_ENTRY_SIZE:
         return False
-    return source.read_at(base, 4).startswith(LOCAL_HEADER_SIGNATURE)
+    return (
+        source.read_at(records - size, 4) == CENTRAL_ENTRY_SIGNATURE
+        and source.read_at(base, 4) == LOCAL_HEADER_SIGNATURE
+    )

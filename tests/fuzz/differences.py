@@ -456,7 +456,9 @@ def _is_unfinished(case: Case) -> bool:
         at = begin + size
     end = _end(data)
     base = data.rfind(b"PK\5\6") - 76 * end.has_locator - end.size - end.offset
-    is_hole = not any(data[at : at + 512 - at % 512])
+    is_hole = all(
+        byte in (0, right) for byte, right in zip(data[at : at + 4], b"PK\3\4", strict=False)
+    )
     return is_hole or base > case.ours._end_offset
 
 

@@ -256,7 +256,7 @@ def streamed() -> bytes:
 @pytest.mark.parametrize(
     "tail",
     [
-        other(), streamed(), two_commits()[1], b"junk" + other(), bytes(7) + other(), other() + b"junk",
+        other(), streamed(), two_commits()[1], b"junk" + other(), bytes(700) + other(), other() + b"junk",
         other() + other(), b"junk" + END, b"junk" + END + b"junk",
     ],
     ids=[

@@ -204,7 +204,7 @@ def _is_own(source: Source, place: int, start: int) -> bool:
     or still where that says.
     """
     base = _base_of(source, place)
-    if start < base and _is_archive(source, place, base):
+    if start < base:
         return False
     offset = int.from_bytes(source.read_at(place + 16, 4), "little")
     if offset == SENTINEL_32 and place >= _RECORDS64_SIZE:

@@ -934,17 +934,23 @@ def repack_it(work: Work, path: Path) -> None:
     npzkit.repack(path, compression="deflated")
 
 
+def append_durably(path: Path, recorder: Recording) -> Work:
+    """Commit one more array with durable=True; return the work, to go on with."""
+    work = Work(random.Random(0), Model({"a": np.arange(40.0)}), recorder, has_inside=False)
+    with npzkit.NpzWriter(path, "a", durable=True) as w:
+        work.add(w)
+        with work.committing():
+            w.close()
+    return work
+
+
 @pytest.mark.parametrize("replace", [save_anew, repack_it])
 def test_what_replaces_a_durable_commit_is_on_disk_before(tmp_path, replace):
     """A new file without durable=True takes no durable commit along when power is lost."""
     path = tmp_path / "a.npz"
     np.savez(path, a=np.arange(40.0))
     with recorded(tmp_path) as recorder:
-        work = Work(random.Random(0), Model({"a": np.arange(40.0)}), recorder, has_inside=False)
-        with npzkit.NpzWriter(path, "a", durable=True) as w:
-            work.add(w)
-            with work.committing():
-                w.close()
+        work = append_durably(path, recorder)
         replace(work, path)
         work.contents.append(work.model.contents())
         # From here on both may be found: nobody waited for the second.
@@ -980,11 +986,7 @@ def test_what_a_loss_of_power_leaves_of_a_hasty_commit(tmp_path):
     path = tmp_path / "a.npz"
     np.savez(path, a=np.arange(40.0))
     with recorded(tmp_path) as recorder:
-        work = Work(random.Random(0), Model({"a": np.arange(40.0)}), recorder, has_inside=False)
-        with npzkit.NpzWriter(path, "a", durable=True) as w:
-            work.add(w)
-            with work.committing():
-                w.close()
+        work = append_durably(path, recorder)
         recorder.mark(1, 2)
         with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
             for _ in range(3):

@@ -153,20 +153,13 @@ class Sealer:
             finally:
                 held.discard(identity)
 
-    @contextlib.contextmanager
-    def _locked(self, timeout: float) -> Iterator[None]:
+    def _locked(self, timeout: float) -> contextlib.AbstractContextManager[Any]:
         """Lock the file by a descriptor of its own.
 
         A lock by the archive's descriptor keeps out neither threads nor forked
         children, which share it. It is all there is if the path leads elsewhere.
         """
-        lock = self._lock_path(timeout)
-        if lock is None:
-            with holding(self.descriptor, self._path, timeout):
-                yield
-            return
-        with lock:
-            yield
+        return self._lock_path(timeout) or holding(self.descriptor, self._path, timeout)
 
     def _lock_path(self, timeout: float) -> FileLock | None:
         """Lock the file by its path; None if the path does not lead to it."""
@@ -181,8 +174,13 @@ class Sealer:
             raise
         except OSError:
             return None
-        if os.path.samestat(here, os.fstat(lock.fileno())):
-            return lock
+        try:
+            if os.path.samestat(here, os.fstat(lock.fileno())):
+                return lock
+        except BaseException:
+            # Whoever keeps the error keeps this frame, and with it the lock.
+            lock.close()
+            raise
         lock.close()
         return None
 

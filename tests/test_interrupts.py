@@ -21,7 +21,7 @@ from npzkit.locking import lock_path
 from npzkit.parallel import Pipeline, run
 
 FOLDER = str(Path(npzkit.__file__).parent)
-COUNT = amount(8, 40)
+COUNT = amount(8, 150)
 """Instants that are tried for each work, if it has so many."""
 OLD = {"small": np.arange(5), "large": np.arange(20_000)}
 NEW = {"new": np.arange(7), "large": np.arange(30_000), "empty": np.zeros((0, 2))}

@@ -385,7 +385,8 @@ def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -
     What the disk lost of an append reads as zeros. An end record may follow all
     the same, where an array holds an archive; any other one was a commit's.
     """
-    place = window.last_record(position)
+    # A part of the record may be in a member that claims too much.
+    place = window.last_record(max(position - END_SIZE + 1, start))
     if not is_begun:
         return Tail(TailKind.JUNK if place is None else TailKind.ARCHIVE, position)
     if place is None:

@@ -443,6 +443,7 @@ def _is_unfinished(case: Case) -> bool:
     What zipfile finds is in that member's data.
     """
     data, at = case.data, case.ours._end_offset
+    place = data.rfind(b"PK\5\6")
     while data[at : at + 4] == b"PK\3\4" and at + 30 <= len(data):
         fields = struct.unpack_from("<HHHHHLLLHH", data, at + 4)
         name_end = at + 30 + fields[8]
@@ -451,11 +452,11 @@ def _is_unfinished(case: Case) -> bool:
         if size == 0xFFFFFFFF:
             blocks = dict(_blocks(data[name_end:begin]))
             size = int.from_bytes(blocks.get(1, b"")[-8:], "little")
-        if begin + size > len(data) or not size:
+        if begin + size > len(data) or not size or begin <= place <= begin + size - 22:
             return True
         at = begin + size
     end = _end(data)
-    base = data.rfind(b"PK\5\6") - 76 * end.has_locator - end.size - end.offset
+    base = place - 76 * end.has_locator - end.size - end.offset
     is_hole = all(
         byte in (0, right) for byte, right in zip(data[at : at + 4], b"PK\3\4", strict=False)
     )

@@ -16,20 +16,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from npzkit import errors, format
+from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.npzwriter import NpzWriter
+from npzkit.archive.saving import save
 from npzkit.drop_ins import load, savez, savez_compressed
 from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
-from npzkit.info import ArchiveInfo, ArrayInfo
 from npzkit.limits import Limits
-from npzkit.npzfile import NpzFile, open
-from npzkit.npzwriter import NpzWriter
-from npzkit.saving import save
+from npzkit.members.info import ArchiveInfo, ArrayInfo
 
 if TYPE_CHECKING:
-    from npzkit.lazyarray import LazyArray
-    from npzkit.repacking import repack
-    from npzkit.repairing import RepairReport, repair
-    from npzkit.trees import load_tree
-    from npzkit.verifying import VerifyReport, verify
+    from npzkit.archive.lazyarray import LazyArray
+    from npzkit.archive.trees import load_tree
+    from npzkit.maintenance.repack import repack
+    from npzkit.maintenance.repair import RepairReport, repair
+    from npzkit.maintenance.verify import VerifyReport, verify
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -60,13 +60,13 @@ __version__ = "0.1.0"
 
 
 _LATER = {
-    "LazyArray": "npzkit.lazyarray",
-    "RepairReport": "npzkit.repairing",
-    "load_tree": "npzkit.trees",
-    "repack": "npzkit.repacking",
-    "repair": "npzkit.repairing",
-    "verify": "npzkit.verifying",
-    "VerifyReport": "npzkit.verifying",
+    "LazyArray": "npzkit.archive.lazyarray",
+    "RepairReport": "npzkit.maintenance.repair",
+    "load_tree": "npzkit.archive.trees",
+    "repack": "npzkit.maintenance.repack",
+    "repair": "npzkit.maintenance.repair",
+    "verify": "npzkit.maintenance.verify",
+    "VerifyReport": "npzkit.maintenance.verify",
 }
 """Where to find what most programs never use: `import npzkit` is to be fast."""
 

@@ -11,14 +11,14 @@ import os
 import pickle
 from typing import Any
 
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.saving import save_arrays
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError
+from npzkit.files.source import UNNAMED, name_of
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
-from npzkit.npzfile import NpzFile
-from npzkit.saving import save_arrays
-from npzkit.source import UNNAMED, name_of
 
 __all__ = ["load", "savez", "savez_compressed"]
 

@@ -1,4 +1,7 @@
-"""What an archive may cost its reader. Imports nothing of npzkit."""
+"""What an archive may cost its reader.
+
+Owns the limits and their defaults. Imports nothing of npzkit.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from deep import amount
 from hypothesis import HealthCheck, settings
-from npzkit import decompressors
+from npzkit.codecs import decompressors
 
 settings.register_profile(
     "npzkit",
@@ -66,7 +66,7 @@ def either_walk(request):
     count = {"one by one": 1 << 60, "columns": 1}[request.param]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
-        patched.setattr("npzkit.bulk._SWEEP_COUNT", 1)
+        patched.setattr("npzkit.reading.many._SWEEP_COUNT", 1)
         yield request.param
 
 

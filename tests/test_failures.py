@@ -19,7 +19,7 @@ import warnings
 from pathlib import Path
 
 import npzkit
-import npzkit.disk
+import npzkit.files.disk
 import numpy as np
 import pytest
 from children import forked, read_rest
@@ -47,7 +47,7 @@ INTERRUPT_COUNT = amount(6, 40)
 def _large_sizes(monkeypatch):
     """Have `LARGE` taken for a large array, which it is by itself with NPZKIT_DEEP=1 alone."""
     if not DEEP:
-        monkeypatch.setattr("npzkit.disk._RESERVE_SIZE", LARGE.nbytes // 2)
+        monkeypatch.setattr("npzkit.files.disk._RESERVE_SIZE", LARGE.nbytes // 2)
         monkeypatch.setattr("npzkit.zip.writer._PARALLEL_SIZE", LARGE.nbytes // 2)
 
 
@@ -208,7 +208,7 @@ def attempt(operation, path, faulty, monkeypatch, durable):
     caught = None
     with monkeypatch.context() as patched, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        patched.setattr("npzkit.disk.os", faulty)
+        patched.setattr("npzkit.files.disk.os", faulty)
         try:
             operation(run)
         except (OSError, KeyboardInterrupt) as error:
@@ -640,7 +640,7 @@ def test_an_interrupt_before_the_writer_is_there(tmp_path, monkeypatch):
     path = tmp_path / "a.npz"
     before = prepare(path)
     descriptors = descriptor_count()
-    monkeypatch.setattr("npzkit.npzwriter.ZipWriter", interrupt)
+    monkeypatch.setattr("npzkit.archive.npzwriter.ZipWriter", interrupt)
     for mode in ("w", "a"):
         with pytest.raises(KeyboardInterrupt):
             npzkit.NpzWriter(path, mode)
@@ -761,13 +761,13 @@ class LocksWithout:
 def take_away(name, monkeypatch):
     """Take from this system what another one lacks; return whether writers are still locked out."""
     if name == "renames":
-        monkeypatch.setattr("npzkit.disk.RENAMES_OPEN_FILES", False)
-        monkeypatch.setattr("npzkit.disk.os", LikeWindows())
+        monkeypatch.setattr("npzkit.files.disk.RENAMES_OPEN_FILES", False)
+        monkeypatch.setattr("npzkit.files.disk.os", LikeWindows())
     elif name == "flock":
-        monkeypatch.setattr("npzkit.locking.fcntl", LocksWithout("flock"))
+        monkeypatch.setattr("npzkit.files.locking.fcntl", LocksWithout("flock"))
         return hasattr(fcntl, "F_OFD_SETLK")
     elif name == "locks":
-        monkeypatch.setattr("npzkit.locking.fcntl", LocksWithout("flock", "F_OFD_SETLK"))
+        monkeypatch.setattr("npzkit.files.locking.fcntl", LocksWithout("flock", "F_OFD_SETLK"))
         return False
     elif name == "nothing":
         for call in MISSING_CALLS:
@@ -846,13 +846,13 @@ def test_other_processes_are_locked_out(missing, tmp_path, monkeypatch):
 def test_frames_that_are_held_while_small_arrays_are_written(tmp_path, monkeypatch):
     """A debugger that holds a frame of each write, and its views, makes no save or append fail."""
     path = tmp_path / "a.npz"
-    held, real = [], npzkit.disk.File.patch
+    held, real = [], npzkit.files.disk.File.patch
 
     def patch(self, offset, data):
         held.append((sys._getframe(), memoryview(data)))
         return real(self, offset, data)
 
-    monkeypatch.setattr(npzkit.disk.File, "patch", patch)
+    monkeypatch.setattr(npzkit.files.disk.File, "patch", patch)
     npzkit.save(path, {"first": SMALL})
     with npzkit.NpzWriter(path, "a", compression="deflated", chunk_size=4096) as w:
         for number in range(3):

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from deep import amount
 from faults import descriptor_count
-from npzkit.locking import lock_path
-from npzkit.parallel import Pipeline, run
+from npzkit.files.locking import lock_path
+from npzkit.files.parallel import Pipeline, run
 
 FOLDER = str(Path(npzkit.__file__).parent)
 COUNT = amount(8, 150)

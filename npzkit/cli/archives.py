@@ -24,8 +24,8 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.targets import Refusal, check_absent
 from npzkit.errors import NpzkitError
-from npzkit.keys import find_collisions
-from npzkit.progress import Meter, Report
+from npzkit.files.progress import Meter, Report
+from npzkit.members.keys import find_collisions
 
 __all__ = [
     "Archive",

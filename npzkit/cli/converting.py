@@ -29,8 +29,8 @@ from npzkit.cli.output import (
 from npzkit.cli.packing import check_level
 from npzkit.cli.targets import Refusal, check_absent, replacing
 from npzkit.errors import NpzkitError
-from npzkit.keys import check_key
-from npzkit.progress import Meter, Report
+from npzkit.files.progress import Meter, Report
+from npzkit.members.keys import check_key
 
 __all__ = ["convert"]
 

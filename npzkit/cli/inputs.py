@@ -23,8 +23,8 @@ from npzkit.cli.parts import is_taken_by_parts
 from npzkit.cli.tables import DELIMITERS, TableOptions, read_table
 from npzkit.cli.targets import Refusal, check_new_key
 from npzkit.errors import NpzkitError, PickleRefusedError
-from npzkit.keys import SUFFIX
-from npzkit.progress import Advance
+from npzkit.files.progress import Advance
+from npzkit.members.keys import SUFFIX
 
 __all__ = [
     "ARCHIVE_SUFFIX",

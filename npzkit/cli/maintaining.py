@@ -21,7 +21,7 @@ from npzkit.cli.archives import (
 from npzkit.cli.opening import complete_key, named_file, seekable_input
 from npzkit.cli.output import format_size, in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
-from npzkit.progress import Report
+from npzkit.files.progress import Report
 
 __all__ = ["repack", "repair", "verify"]
 

@@ -1,4 +1,7 @@
-"""The members of an archive as commands list them: those that cannot be read among them."""
+"""The members of an archive as commands list them: those that cannot be read among them.
+
+Owns how such a member is shown.
+"""
 
 from __future__ import annotations
 

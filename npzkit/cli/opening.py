@@ -1,6 +1,6 @@
 """What the reading commands share: opening an archive, and showing what is known of a member.
 
-Knows where FILE may come from, and how a key of it is completed at a prompt.
+Owns where FILE may come from, and how a key of it is completed at a prompt.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import numpy as np
 from click.shell_completion import CompletionItem
 
 import npzkit
+from npzkit.archive.trees import TREE_KEY
 from npzkit.cli.output import printable
-from npzkit.trees import TREE_KEY
 
 __all__ = [
     "COMPLETE_VARIABLE",

@@ -25,8 +25,8 @@ import click
 
 from npzkit.cli.wording import message_of
 from npzkit.errors import MemberNotFoundError, NpzkitError, printable
-from npzkit.info import format_count, format_size
-from npzkit.progress import Meter
+from npzkit.files.progress import Meter
+from npzkit.members.info import format_count, format_size
 
 __all__ = [
     "Telling",

@@ -45,8 +45,8 @@ from npzkit.cli.targets import (
 )
 from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, StaleArchiveError
-from npzkit.keys import SUFFIX
-from npzkit.progress import Advance, Meter, Part
+from npzkit.files.progress import Advance, Meter, Part
+from npzkit.members.keys import SUFFIX
 
 __all__ = [
     "add_inputs",

@@ -15,12 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 import npzkit
-from npzkit.codecs import crc32, crc32_combine
+from npzkit.codecs.methods import crc32, crc32_combine
 from npzkit.errors import StaleArchiveError
+from npzkit.files.parallel import Pipeline, thread_count
+from npzkit.files.progress import Advance
 from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import DEFAULT_HEADER_SIZE
-from npzkit.parallel import Pipeline, thread_count
-from npzkit.progress import Advance
 
 __all__ = [
     "PART_SIZE",

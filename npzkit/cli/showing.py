@@ -35,8 +35,8 @@ from npzkit.cli.output import (
 from npzkit.cli.parts import approach, checked_array, for_each_piece
 from npzkit.cli.plotting import draw, kind_of_picture
 from npzkit.cli.slicing import Index, Part, parse_index
+from npzkit.files.parallel import Pipeline, thread_count
 from npzkit.limits import is_backed
-from npzkit.parallel import Pipeline, thread_count
 
 __all__ = ["show"]
 

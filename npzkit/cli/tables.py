@@ -18,8 +18,8 @@ import numpy as np
 from npzkit.cli.output import printable
 from npzkit.cli.parts import PIECE_SIZE
 from npzkit.cli.targets import Refusal
+from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
-from npzkit.progress import Advance
 
 __all__ = ["DELIMITERS", "TableOptions", "check_writable", "read_table", "write_table"]
 

@@ -17,7 +17,7 @@ import click
 
 from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, UnsafeNameError
-from npzkit.keys import SUFFIX, check_key, find_collisions
+from npzkit.members.keys import SUFFIX, check_key, find_collisions
 
 __all__ = ["Refusal", "check_absent", "check_file_names", "check_new_key", "path_within",
            "replacing"]  # fmt: skip

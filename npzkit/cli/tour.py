@@ -1,6 +1,6 @@
 """A guided tour on real data: what npzkit does, shown on a terminal.
 
-Knows only the public API and rich. Each step is one function that does its
+Owns the steps. Knows only the public API and rich. Each step is one function that does its
 work on real files and prints what came of it.
 """
 

@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.errors import NpyFormatError, PickleRefusedError, UnsupportedError
+from npzkit.files.sink import write_all
 from npzkit.format.descr import dtype_to_descr, is_legacy
 from npzkit.format.header import (
     CUT_REMEDY,
@@ -33,7 +34,6 @@ from npzkit.format.header import (
 )
 from npzkit.format.literal import parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
-from npzkit.sink import write_all
 
 __all__ = [
     "array_bytes",

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.disk import File
 from npzkit.errors import PickleRefusedError
+from npzkit.files.disk import File
 from npzkit.format.array import needs_pickle, read_header
 from npzkit.format.descr import dtype_to_descr
 from npzkit.format.header import (

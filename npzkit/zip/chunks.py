@@ -11,11 +11,11 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 
-from npzkit.codecs import crc32
-from npzkit.decompressors import inflate_chunk
+from npzkit.codecs.decompressors import inflate_chunk
+from npzkit.codecs.methods import crc32
 from npzkit.errors import ZipFormatError
-from npzkit.parallel import run
-from npzkit.source import Source
+from npzkit.files.parallel import run
+from npzkit.files.source import Source
 from npzkit.zip.sozip import SeekIndex
 
 __all__ = ["Chunks"]

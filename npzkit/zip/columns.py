@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.codecs import STORED
+from npzkit.codecs.methods import STORED
 from npzkit.errors import ZipFormatError
 from npzkit.zip.entries import UNICODE_PATH, Entry, read_name, resolve_zip64
 from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npzkit.codecs import crc32, crc32_combine
-from npzkit.encoders import (
+from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
     deflate_chunk,
     encoder_for_level,
     encoder_for_small,
 )
-from npzkit.parallel import Pipeline
+from npzkit.codecs.methods import crc32, crc32_combine
+from npzkit.files.parallel import Pipeline
 
 __all__ = ["MAX_BLOCK_SIZE", "DeflatedData", "deflate_small"]
 

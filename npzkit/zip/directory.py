@@ -12,7 +12,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from npzkit.codecs import crc32
+from npzkit.codecs.methods import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -24,8 +24,8 @@ from npzkit.errors import (
     ZipFormatError,
     warn,
 )
+from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.source import Source
 from npzkit.zip.columns import parse_columns
 from npzkit.zip.end import (
     COMMENT_MAX_SIZE,

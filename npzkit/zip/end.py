@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from npzkit.errors import AmbiguousArchiveError, UnsupportedError, ZipFormatError
-from npzkit.source import Source
+from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.records import (
     END_SIGNATURE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from npzkit.codecs import STORED
+from npzkit.codecs.methods import STORED
 from npzkit.zip import records
 from npzkit.zip.extra import format_alignment, format_padding, format_zip64
 from npzkit.zip.records import SENTINEL_16, SENTINEL_32, CentralEntry, LocalHeader

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.codecs import STORED
+from npzkit.codecs.methods import STORED
 from npzkit.zip.columns import Bools, Columns, Ints, windows_of
 from npzkit.zip.extra import ZIP64_ID
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE, LOCAL_HEADER_SIZE, SENTINEL_32

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import struct
 
-from npzkit.codecs import (
+from npzkit.codecs.methods import (
     DEFLATED,
     DEFLATED64,
     STORED,
 )
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
-from npzkit.source import Source
+from npzkit.files.source import Source
 from npzkit.zip import records
 from npzkit.zip.entries import BAD_NAME, Entry, check_names
 from npzkit.zip.extra import ZIP64_ID, find_extra, parse_zip64

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npzkit.codecs import STORED, crc32, crc32_combine
-from npzkit.parallel import Pipeline
-from npzkit.sink import Sink
+from npzkit.codecs.methods import STORED, crc32, crc32_combine
+from npzkit.files.parallel import Pipeline
+from npzkit.files.sink import Sink
 from npzkit.zip.deflate import DeflatedData
 from npzkit.zip.extra import format_padding
 from npzkit.zip.layout import ZIP64_SIZE, local_header, needs_zip64

@@ -20,10 +20,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from npzkit.codecs import DEFLATED, STORED
+from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
-from npzkit.parallel import read_blocks
-from npzkit.source import Source
+from npzkit.files.parallel import read_blocks
+from npzkit.files.source import Source
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member import MAX_RATIOS

@@ -1,5 +1,7 @@
 """The records of a zip archive: bytes to named fields, and back. No I/O.
 
+Owns signatures, lengths, flag bits and the layout of each record.
+
 Each record has `parse_*` (bytes and an offset to a record) and `format_*`
 (a record to bytes), inverse to each other. Parsing checks the signature and
 that the bytes suffice, nothing else: what fields may mean together is for

@@ -15,9 +15,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from npzkit.codecs import DEFLATED, STORED, crc32
+from npzkit.codecs.methods import DEFLATED, STORED, crc32
 from npzkit.errors import ZipFormatError
-from npzkit.source import Source
+from npzkit.files.source import Source
 from npzkit.zip.entries import Entry
 from npzkit.zip.records import (
     DOS_DATE_1980,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 from typing import Any, cast
 
-from npzkit.codecs import STORED, crc32, method_name
-from npzkit.decompressors import CopyableInflate, Decompressor, decompressor
+from npzkit.codecs.decompressors import CopyableInflate, Decompressor, decompressor
+from npzkit.codecs.methods import STORED, crc32, method_name
 from npzkit.errors import ZipFormatError
-from npzkit.source import Source
+from npzkit.files.source import Source
 from npzkit.zip.entries import Entry
 from npzkit.zip.member import check_crc32
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npzkit.errors import UnsupportedError, ZipFormatError
-from npzkit.source import Source
+from npzkit.files.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE, End, find_base, resolve_end
 from npzkit.zip.extra import iter_extra
 from npzkit.zip.member import header_end, resolve_sizes

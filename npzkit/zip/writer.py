@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from npzkit.codecs import STORED, crc32, crc32_combine
-from npzkit.parallel import Pipeline
-from npzkit.sink import Sink
+from npzkit.codecs.methods import STORED, crc32, crc32_combine
+from npzkit.files.parallel import Pipeline
+from npzkit.files.sink import Sink
 from npzkit.zip import records
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import (

@@ -1,4 +1,4 @@
-"""What `npzkit.encoders` chooses for kinds of data, and what that is worth.
+"""What `npzkit.codecs.encoders` chooses for kinds of data, and what that is worth.
 
 Run as ``python tests/benchmarks/encoders.py [megabytes]``. Speeds are of one
 thread's processor time, the choice included. Sizes are of chunks, each on its
@@ -15,7 +15,7 @@ import zlib
 from collections import Counter
 from pathlib import Path
 
-from npzkit.encoders import choose_encoder, deflate_chunk
+from npzkit.codecs.encoders import choose_encoder, deflate_chunk
 from rich.console import Console
 from rich.table import Table
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import npzkit
-import npzkit.disk
+import npzkit.files.disk
 import numpy as np
 import pytest
 from deep import DEEP
@@ -147,7 +147,7 @@ def test_repack_takes_options(cli, tmp_path, monkeypatch):
             assert npz.info("x").seekable is seekable
         npzkit.save(path, npzkit.load_tree(path))
     synced = []
-    monkeypatch.setattr(npzkit.disk, "sync_directory", synced.append)
+    monkeypatch.setattr(npzkit.files.disk, "sync_directory", synced.append)
     assert cli("repack", path).code == 0
     assert synced == []
     assert cli("repack", path, "--durable").code == 0

@@ -726,10 +726,10 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
         monkeypatch.setattr(f"npzkit.cli.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.cli.slicing._CHUNK_SIZE", 1 << 8)
     told = []
-    monkeypatch.setattr(npzkit.progress.Meter, "finish", lambda self: None)
-    tell = npzkit.progress.Meter._tell
+    monkeypatch.setattr(npzkit.files.progress.Meter, "finish", lambda self: None)
+    tell = npzkit.files.progress.Meter._tell
     monkeypatch.setattr(
-        npzkit.progress.Meter, "_tell",
+        npzkit.files.progress.Meter, "_tell",
         lambda self: (told.append(self._done / self._total), tell(self)),
     )  # fmt: skip
     assert cli(*line).code == 0

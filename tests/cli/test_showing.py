@@ -75,7 +75,7 @@ def test_showing_reads_little(cli, tmp_path, monkeypatch):
     with npzkit.NpzWriter(path) as w, w.create("x", (10_000_000,), "f8"):
         pass
     read = [0]
-    source = npzkit.source.FileSource
+    source = npzkit.files.source.FileSource
     real = source.readinto_at
     monkeypatch.setattr(
         source, "readinto_at",
@@ -374,13 +374,13 @@ def test_an_array_is_read_once_for_its_statistics(compression, cli, tmp_path, mo
     npzkit.save(path, {"x": values}, compression=compression)
     sizes = []
     for name in ("readinto_at", "read_at"):
-        real = getattr(npzkit.source.FileSource, name)
+        real = getattr(npzkit.files.source.FileSource, name)
 
         def counted(self, offset, size, real=real):
             sizes.append(size if isinstance(size, int) else len(size))
             return real(self, offset, size)
 
-        monkeypatch.setattr(npzkit.source.FileSource, name, counted)
+        monkeypatch.setattr(npzkit.files.source.FileSource, name, counted)
     assert cli("show", path, "x", "--stats").code == 0
     assert sum(sizes) < 1.4 * path.stat().st_size
 

@@ -23,7 +23,7 @@ from calls import (
     shown,
 )
 from differences import Case, explain
-from npzkit import bulk, reader
+from npzkit.archive.trees import TREE_KEY
 from npzkit.errors import (
     ChecksumError,
     LimitExceededError,
@@ -33,7 +33,8 @@ from npzkit.errors import (
     TornArchiveWarning,
     ZipFormatError,
 )
-from npzkit.trees import TREE_KEY
+from npzkit.reading import many as bulk
+from npzkit.reading import member as reader
 from npzkit.zip import directory
 
 __all__ = ["check_archive"]

@@ -1,6 +1,6 @@
 """What a crash may leave of a file: calls are recorded, and states rebuilt from them.
 
-A `Recorder` stands in the place of `npzkit.disk.os`: it passes every call on
+A `Recorder` stands in the place of `npzkit.files.disk.os`: it passes every call on
 and keeps those that change a file, with their bytes. From that recording,
 without the file system, `killed_states` makes what a path may hold when the
 program is killed, and `power_loss_states` what it may hold when the machine is:
@@ -32,7 +32,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pytest
-from npzkit import disk
+from npzkit.files import disk
 
 __all__ = [
     "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "killed_states",

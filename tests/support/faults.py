@@ -1,4 +1,4 @@
-"""An `os` whose calls fail, to be put in the place of `npzkit.disk`'s."""
+"""An `os` whose calls fail, to be put in the place of `npzkit.files.disk`'s."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import NpzkitError
+from npzkit.files.source import open_source
 from npzkit.limits import Limits
-from npzkit.source import open_source
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import BAD_NAME
 

@@ -16,10 +16,10 @@ from deep import amount
 from forge import Member, archive, chunked, deflate, sozip
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit import decompressors
-from npzkit.decompressors import inflate_chunk
+from npzkit.codecs import decompressors
+from npzkit.codecs.decompressors import inflate_chunk
 from npzkit.errors import ZipFormatError
-from npzkit.source import BufferSource
+from npzkit.files.source import BufferSource
 from npzkit.zip import random_access, stream
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member import data_offset

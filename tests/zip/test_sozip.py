@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.source import open_source
+from npzkit.files.source import open_source
 from npzkit.zip.sozip import SeekIndex, find_index, format_index, index_name, parse_index
 
 INDEX = SeekIndex(4096, (0, 100, 250, 300), 10_000)

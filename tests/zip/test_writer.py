@@ -13,12 +13,12 @@ import zlib
 import npzkit
 import numpy as np
 import pytest
-from npzkit.codecs import DEFLATED, STORED
+from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.files.parallel import Pipeline
+from npzkit.files.path_sink import open_sink
+from npzkit.files.sink import Sink
+from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
-from npzkit.parallel import Pipeline
-from npzkit.path_sink import open_sink
-from npzkit.sink import Sink
-from npzkit.source import BufferSource
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member import data_offset
 from npzkit.zip.sozip import find_index

@@ -1,5 +1,6 @@
 """The file formats that archives are converted from and to, a module each.
 
+Owns nothing itself.
 Every module has ``read(path, say)``, a context manager that gives the file's
 `Contents`; ``why_unfit(array)``, the reason why an array cannot be kept, or
 None; and ``write(path, contents, options, say)``, which makes a file, or a

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.cli.parts import InFile, blocks
-from npzkit.extension_dtypes import extension_name
+from npzkit.files.progress import Advance
 from npzkit.format import drop_metadata
-from npzkit.progress import Advance
+from npzkit.members.extension_dtypes import extension_name
 
 __all__ = ["LARGEST_CHUNK", "Array", "Contents", "Options", "Say", "Strings", "Viewed", "array_of",
            "as_void", "plain_dtype", "why_nested"]  # fmt: skip

@@ -28,7 +28,7 @@ from npzkit.cli.formats.arrays import (
 from npzkit.cli.formats.attributes import JSON_ATTRIBUTE, from_library, named, split_json
 from npzkit.cli.output import printable
 from npzkit.cli.parts import block_shape
-from npzkit.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 
 __all__ = ["NESTED", "read", "why_unfit", "write"]
 

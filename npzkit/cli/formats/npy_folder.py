@@ -1,4 +1,7 @@
-"""Folders of .npy files: a key's slashes are folders, and there is no place for attributes."""
+"""Folders of .npy files: a key's slashes are folders, and there is no place for attributes.
+
+Owns how keys become paths.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from npzkit.cli.tables import TableOptions
 from npzkit.cli.targets import Refusal, check_file_names, path_within
 from npzkit.errors import PickleRefusedError
 from npzkit.format.array import npy_header
-from npzkit.keys import SUFFIX
+from npzkit.members.keys import SUFFIX
 
 __all__ = ["can_replace", "read", "why_unfit", "write"]
 

@@ -1,4 +1,7 @@
-"""Archives, from and to other formats."""
+"""Archives, from and to other formats.
+
+Owns how an array that is taken by parts is written to an archive.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from npzkit.cli.output import printable
 from npzkit.cli.parts import InFile, make_file
 from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError
-from npzkit.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
-from npzkit.parts import PARTS_ATTRIBUTE
+from npzkit.members.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
+from npzkit.members.multipart import PARTS_ATTRIBUTE
 
 __all__ = ["array_in", "read", "why_unfit", "write", "write_array"]
 

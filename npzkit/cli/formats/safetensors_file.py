@@ -1,8 +1,8 @@
 """safetensors: a header of JSON, then the arrays' bytes, each array in C order.
 
-The package safetensors checks a file; its arrays are read where they lie. Written is it
-here, as the package takes all arrays at once. Source: the format's description
-in huggingface/safetensors.
+Owns how such files are written, since the package takes all arrays at once. It
+checks a file that is read, and its arrays are read where they lie. Source: the
+format's description in huggingface/safetensors.
 """
 
 from __future__ import annotations

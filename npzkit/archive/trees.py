@@ -1,0 +1,105 @@
+"""A whole archive, or a part of it, read as nested dicts, lists and tuples of arrays.
+
+Owns which arrays are read for a tree. How a tree is made of them is
+`npzkit.members.nesting`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npzkit.archive.npzfile import NpzFile, open
+from npzkit.errors import NpzkitError
+from npzkit.limits import Limits
+from npzkit.members.keys import missing
+from npzkit.members.nesting import MISSING, TREE_KEY, is_within, unflatten
+
+__all__ = ["TREE_KEY", "load_tree"]
+
+
+def load_tree(
+    file: Any,
+    prefix: str | None = None,
+    *,
+    allow_pickle: bool = False,
+    limits: Limits | None = None,
+    threads: int | None = None,
+) -> Any:
+    """Read an archive as what was saved: nested dicts, lists and tuples of arrays.
+
+    Parameters
+    ----------
+    file : path, bytes-like, file object or NpzFile
+        Any archive: where nothing says otherwise, keys are split at ``/``.
+    prefix : str, optional
+        The key of the subtree to read; no other array is read. All by default.
+    allow_pickle, limits
+        As in `npzkit.open`; not for an `NpzFile`.
+    threads : int, optional
+        None takes the processors there are.
+
+    Returns
+    -------
+    dict of str or int to object
+        Arrays fresh and writable; masked arrays and arrays of strings that
+        were split are joined. An array whose key is also the beginning of
+        others' stays beside them: ``{"a": ..., "a/b": ...}``. Under a `prefix`,
+        whatever is there: a dict, a list, an array, a number.
+
+    Raises
+    ------
+    MemberNotFoundError
+        Nothing is under `prefix`.
+    OSError, NpzkitError
+        As `npzkit.open` and `NpzFile.load_all`.
+
+    Notes
+    -----
+    Lists, tuples, None, numbers, strings and keys that are ints are told from
+    arrays by a note that `npzkit.save` and `NpzWriter.add` put into the archive's
+    metadata. Where arrays were removed or added since, what no longer fits it
+    is a dict.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"layer": {"name": "dense", "w": np.eye(2)}, "steps": [None, (1, 2.5)]})
+    >>> npzkit.load_tree(stream)
+    {'layer': {'name': 'dense', 'w': array([[1., 0.],
+           [0., 1.]])}, 'steps': [None, (1, 2.5)]}
+    >>> npzkit.load_tree(stream, "layer")["name"]
+    'dense'
+    """
+    if not isinstance(prefix, (str, type(None))):
+        raise TypeError(f"prefix must be a key, not {type(prefix).__name__}")
+    prefix = (prefix or "").rstrip("/")
+    if isinstance(file, NpzFile):
+        return _tree_of(file, prefix, threads)
+    with open(file, allow_pickle=allow_pickle, limits=limits) as npz:
+        return _tree_of(npz, prefix, threads)
+
+
+def _tree_of(npz: NpzFile, prefix: str, threads: int | None) -> Any:
+    keys = [key for key in npz.files if is_within(key, prefix)] if prefix else npz.files
+    arrays = npz.load_all(keys, threads=threads)
+    parts: set[str] = set()
+    for key in keys:
+        taken: list[str] = []
+
+        def read(part: str, taken: list[str] = taken) -> Any:
+            taken.append(part)
+            return arrays[part] if part in arrays else npz.read(part)
+
+        array = npz._join(key, read)
+        if len(taken) > 1:
+            arrays[key] = array
+            parts.update(part for part in taken if part != key)
+    whole = {key: array for key, array in arrays.items() if key not in parts}
+    try:
+        tree = unflatten(whole, npz.metadata.get(TREE_KEY), prefix)
+    except NpzkitError as error:
+        raise error.locate(path=npz._path) from None
+    if tree is MISSING:
+        raise missing(prefix, npz.files, npz._path)
+    return tree

@@ -1,0 +1,190 @@
+"""Locks that keep two writers from one archive.
+
+Owns the lock on a file: made by the operating system, held by an open file of
+its own, gone with the process that held it. Readers take none. Another
+library's would do on POSIX; on Windows those lock the file's own bytes, which
+nobody could then read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import struct
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from npzkit.errors import ArchiveLockedError
+from npzkit.files.disk import Descriptor
+
+fcntl: Any
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+__all__ = ["FileLock", "check_timeout", "holding", "is_locked", "lock_path"]
+
+_FIRST_WAIT = 0.001
+_LONGEST_WAIT = 0.05
+_GRACE = 0.03
+"""Seconds in which a lock that is held is asked for again, whatever the timeout:
+a reader that looks whether a writer is at work holds it for microseconds."""
+_WINDOWS_OFFSET = 0x7FFF_FFFF
+"""The byte that is locked on Windows: none that anybody reads soon, as it could not."""
+_BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.EBADF}
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+class FileLock(Descriptor):
+    """An exclusive lock on the file at a path, from `lock_path`: closing it lets the file go.
+
+    In a forked child it is closed, so that the lock ends with the process that
+    took it. A file that may only be read is open for reading.
+    """
+
+
+def _release_all() -> None:
+    for lock in list(_held):
+        lock.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_release_all)
+
+
+def check_timeout(timeout: float | None) -> float:
+    """Return a timeout in seconds; None is none at all.
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is negative, or no number.
+    """
+    if timeout is None:
+        return 0.0
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"lock_timeout must be seconds, not {timeout!r}")
+    if not timeout >= 0:
+        raise ValueError(f"lock_timeout must be 0 or more seconds, not {timeout!r}")
+    return float(timeout)
+
+
+def lock_path(path: str, timeout: float) -> FileLock:
+    """Lock the file that is at a path, waiting up to `timeout` seconds.
+
+    Raises
+    ------
+    ArchiveLockedError
+        Another writer has it, in this process or another one.
+    OSError
+        The file cannot be opened.
+    """
+    deadline = time.monotonic() + max(timeout, _GRACE)
+    while True:
+        lock = _open(path)
+        try:
+            _wait(lock, path, timeout, deadline)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
+                    return lock
+        except BaseException:
+            # Whoever keeps the error keeps this frame, and with it the lock.
+            lock.close()
+            raise
+        # Another file came in its place while this one waited.
+        lock.close()
+
+
+def _open(path: str) -> FileLock:
+    """Open a file to be locked; who may only read it can repair it to another one."""
+    try:
+        lock = FileLock(path, "r+b", opener=os.open)
+    except PermissionError:
+        lock = FileLock(path, "rb", opener=os.open)
+    _held.add(lock)
+    return lock
+
+
+@contextlib.contextmanager
+def holding(descriptor: Any, path: str | None, timeout: float) -> Iterator[None]:
+    """Keep other writers from an open file for a moment.
+
+    Raises
+    ------
+    ArchiveLockedError
+        One has it for longer than `timeout` seconds.
+    """
+    try:
+        # An interrupt may come as soon as the lock is taken.
+        _wait(descriptor, path, timeout, time.monotonic() + max(timeout, _GRACE))
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _change_lock(descriptor, is_taken=False)
+
+
+def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) -> None:
+    wait = _FIRST_WAIT
+    while not _try_lock(descriptor):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise ArchiveLockedError(
+                "another writer has the archive",
+                path=path,
+                found=f"a lock that was held for {timeout:g} seconds" if timeout else "a lock",
+                expected="none",
+                remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
+            )
+        time.sleep(min(wait, left))
+        wait = min(2 * wait, _LONGEST_WAIT)
+
+
+def is_locked(descriptor: Any) -> bool:
+    """Whether a writer has the file now; False where that cannot be told."""
+    if not hasattr(fcntl, "flock"):
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in _BUSY
+    finally:
+        # Also where an interrupt came as soon as it was taken.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def _try_lock(descriptor: Any) -> bool:
+    """Take the lock if nobody has it. Where the system has no locks, nobody ever has."""
+    try:
+        _change_lock(descriptor, is_taken=True)
+    except OSError as error:
+        if error.errno in _BUSY:
+            return False
+        # Some network shares know no locks; a file opened to read cannot take OFD's.
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+    return True
+
+
+def _change_lock(descriptor: Any, *, is_taken: bool) -> None:
+    """Take the lock, or let it go, by the call that the system has."""
+    if hasattr(fcntl, "flock"):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)
+    elif hasattr(fcntl, "F_OFD_SETLK"):
+        # struct flock: type, whence, start, length, process.
+        kind = fcntl.F_WRLCK if is_taken else fcntl.F_UNLCK
+        request = struct.pack("@hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, request)
+    elif fcntl is None:
+        import msvcrt
+
+        windows: Any = msvcrt
+        os.lseek(descriptor, _WINDOWS_OFFSET, os.SEEK_SET)
+        windows.locking(descriptor, windows.LK_NBLCK if is_taken else windows.LK_UNLCK, 1)

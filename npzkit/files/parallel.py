@@ -1,0 +1,323 @@
+"""Several threads at work on one archive.
+
+Owns how work is shared out, and how results come back in order. Knows neither
+zip nor NPY.
+
+No thread outlives the call that started it: there is no pool for a forked
+child to find dead. The work releases the GIL: reads, CRCs, deflate both ways.
+
+An interrupt may come at any moment, so nothing here waits but in one call of
+C's. `threading` waits in Python for a thread to start or end, and an interrupt
+there can release a lock that nobody holds.
+"""
+
+from __future__ import annotations
+
+import _thread
+import contextlib
+import operator
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from npzkit.codecs.methods import crc32, crc32_combine
+from npzkit.files.progress import Advance
+from npzkit.files.source import Source
+
+__all__ = ["BLOCK_SIZE", "Pipeline", "crc32_at", "read_blocks", "run", "thread_count"]
+
+T = TypeVar("T")
+
+BLOCK_SIZE = 1 << 24
+"""Bytes one thread takes at a time."""
+_STEP_SIZE = 1 << 20
+"""Bytes whose CRC is taken right after they were read, while they are in the cache."""
+_PENDING_TASKS = 2
+"""Tasks for each thread that may be under way or waiting for their turn."""
+_PENDING_RESULTS = 128
+"""Results of short tasks that may wait behind them."""
+_WAITING_SECONDS = 0.05
+"""Between two calls of a pipeline's `while_waiting`."""
+
+
+def thread_count(threads: int | None) -> int:
+    """Return `threads`, or the processors this process may use.
+
+    Raises
+    ------
+    ValueError
+        `threads` is not a positive integer.
+    """
+    if threads is None:
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+    if isinstance(threads, bool) or not hasattr(threads, "__index__") or threads < 1:
+        raise ValueError(f"threads must be a positive integer or None, not {threads!r}")
+    return operator.index(threads)
+
+
+class _Threads:
+    """Threads that all do the same work, to be waited for.
+
+    Parameters
+    ----------
+    work : callable
+        Called once in each thread.
+    args : tuple
+    """
+
+    def __init__(self, work: Callable[..., None], *args: Any) -> None:
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._work = partial(_work_and_say, self._ended, work, *args)
+        self._started: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._started)
+
+    def start(self, count: int) -> None:
+        """Start more threads."""
+        # In one call, so that after an interrupt it is known which were started.
+        self._started.extend(map(_thread.start_new_thread, repeat(self._work, count), repeat(())))
+
+    def wait(self) -> None:
+        """Wait until all that were started have ended."""
+        for _ in self._started:
+            self._ended.get()
+        self._started.clear()
+
+
+def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: Any) -> None:
+    try:
+        work(*args)
+    finally:
+        ended.put(None)
+
+
+def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
+    """Call every task and return their results in order.
+
+    This thread works too. The first exception is raised, and what had not
+    begun by then never does.
+    """
+    if threads == 1 or len(tasks) < 2:
+        return [task() for task in tasks]
+    results: dict[int, T] = {}
+    failures: dict[int, BaseException] = {}
+    left = deque(range(len(tasks)))
+
+    def work() -> None:
+        while left and not failures:
+            try:
+                index = left.popleft()
+            except IndexError:
+                # Another thread took the last one.
+                return
+            try:
+                results[index] = tasks[index]()
+            except BaseException as error:
+                failures[index] = error
+
+    helpers = _Threads(work)
+    try:
+        helpers.start(min(threads, len(tasks)) - 1)
+        work()
+    finally:
+        # Also where a signal's handler raised, here and not in a task.
+        left.clear()
+        helpers.wait()
+    if failures:
+        raise failures[min(failures)]
+    return [results[index] for index in range(len(tasks))]
+
+
+Outcome = tuple[Any, BaseException | None]
+"""What a task returned, or raised."""
+Job = tuple[Callable[[], Any], "SimpleQueue[Outcome]"]
+
+
+class Pipeline:
+    """Tasks on several threads, their results handed on in the order they came in.
+
+    What is handed on runs in the thread that owns the pipeline. No more than a
+    few tasks a thread are under way, which bounds the memory they hold. Leaving
+    the ``with`` block waits for all of them; leaving it by an exception drops
+    what has not begun. It may be entered again.
+
+    Parameters
+    ----------
+    threads : int
+        With one, each task runs when it is submitted.
+    while_waiting : callable, optional
+        Called every now and then while a task is waited for.
+    """
+
+    def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
+        self._threads = threads
+        self._while_waiting = while_waiting
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._workers = _Threads(_do, self._jobs)
+        self._pending: deque[tuple[Callable[[], Outcome], Callable[[Any], None]]] = deque()
+
+    def submit(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Have `task` run on a thread, and `then` called with its result here."""
+        if self._threads == 1:
+            then(task())
+            return
+        outcome: SimpleQueue[Outcome] = SimpleQueue()
+        self._jobs.put((task, outcome))
+        self._pending.append((partial(self._outcome, outcome), then))
+        if len(self._workers) < self._threads:
+            self._workers.start(1)
+        while len(self._pending) > _PENDING_TASKS * self._threads:
+            self._hand_on()
+
+    def hand_on(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Call a short `task` here and now, and `then` in its turn."""
+        result = task()
+        if self._pending:
+            self._pending.append((lambda: (result, None), then))
+            while len(self._pending) > _PENDING_TASKS * self._threads + _PENDING_RESULTS:
+                self._hand_on()
+        else:
+            then(result)
+
+    def drain(self) -> None:
+        """Hand on all results that are still under way."""
+        while self._pending:
+            self._hand_on()
+
+    def _outcome(self, outcome: SimpleQueue[Outcome]) -> Outcome:
+        """Wait for a task."""
+        if self._while_waiting is None:
+            return outcome.get()
+        while True:
+            with contextlib.suppress(Empty):
+                return outcome.get(timeout=_WAITING_SECONDS)
+            self._while_waiting()
+
+    def _hand_on(self) -> None:
+        outcome, then = self._pending.popleft()
+        result, error = outcome()
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # Its traceback holds this frame.
+                del error
+        then(result)
+
+    def __enter__(self) -> Pipeline:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if exc_type is None:
+                self.drain()
+        finally:
+            self._pending.clear()
+            with contextlib.suppress(Empty):
+                while True:
+                    self._jobs.get_nowait()
+            self._dismiss()
+            self._workers.wait()
+
+    def _dismiss(self) -> None:
+        """Let every worker end once it has done what it has begun."""
+        # In one call, which no interrupt leaves half done.
+        any(map(self._jobs.put, repeat(None, len(self._workers))))
+
+    def __del__(self) -> None:
+        # After an interrupt that came as the block was left.
+        self._dismiss()
+
+
+def _do(jobs: SimpleQueue[Job | None]) -> None:
+    """Do jobs until there is None in place of one; hold nothing of them in between."""
+    while (job := jobs.get()) is not None:
+        task, outcome = job
+        try:
+            outcome.put((task(), None))
+        except BaseException as error:
+            outcome.put((None, error))
+        del job, task, outcome
+
+
+class Readable(Protocol):
+    """What can be read at offsets: a `Source`, or a `Sink` that gives bytes back."""
+
+    def readinto_at(self, offset: int, view: memoryview, /) -> None: ...
+
+
+def crc32_at(
+    file: Readable, offset: int, size: int, threads: int, advance: Advance | None = None
+) -> int:
+    """Return the CRC-32 of a stretch of a file, read in bounded memory.
+
+    `advance` is called with each number of bytes read, from several threads.
+    """
+
+    def read(start: int) -> tuple[int, int]:
+        end = min(start + BLOCK_SIZE, offset + size)
+        buffer = memoryview(bytearray(min(_STEP_SIZE, end - start)))
+        crc = 0
+        for position in range(start, end, _STEP_SIZE):
+            step = buffer[: end - position]
+            file.readinto_at(position, step)
+            crc = crc32(step, crc)
+            if advance is not None:
+                advance(len(step))
+        return crc, end - start
+
+    crc = 0
+    starts = range(offset, offset + size, BLOCK_SIZE)
+    for found in run([partial(read, start) for start in starts], threads):
+        crc = crc32_combine(crc, *found)
+    return crc
+
+
+def read_blocks(
+    source: Source, spans: Sequence[tuple[int, memoryview]], threads: int, *, verify: bool
+) -> list[int]:
+    """Fill each view from its offset and return each one's CRC-32.
+
+    Parameters
+    ----------
+    source : Source
+    spans : sequence of (int, memoryview)
+        Offset in the file and where the bytes go. Long ones are shared out
+        among the threads.
+    threads : int
+    verify : bool
+        Whether to compute CRCs; else 0 is returned for each.
+    """
+    blocks = [
+        (index, offset + start, view[start : start + BLOCK_SIZE])
+        for index, (offset, view) in enumerate(spans)
+        for start in range(0, len(view), BLOCK_SIZE)
+    ]
+
+    def read(offset: int, view: memoryview) -> int:
+        crc = 0
+        for start in range(0, len(view), _STEP_SIZE):
+            step = view[start : start + _STEP_SIZE]
+            source.readinto_at(offset + start, step)
+            if verify:
+                crc = crc32(step, crc)
+        return crc
+
+    tasks = [lambda o=offset, v=view: read(o, v) for _, offset, view in blocks]
+    crcs = [0] * len(spans)
+    for (index, _, view), crc in zip(blocks, run(tasks, threads), strict=True):
+        crcs[index] = crc32_combine(crcs[index], crc, len(view))
+    return crcs

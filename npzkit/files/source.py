@@ -1,0 +1,531 @@
+"""Where an archive's bytes come from: positional reads and nothing else.
+
+Owns the file descriptor, buffer or file object. Must never know zip or NPY.
+Every source reads at an explicit offset and keeps no position of its own, so
+threads and forked processes share one without hearing of each other. The one
+exception, a file object with no descriptor, takes a lock around seek and read.
+
+A source may be closed while other threads read. A read that is under way ends
+first, and returns the right bytes; a later one is a ClosedArchiveError. If a
+caller closes a file object of its own, both are: the bytes are then dropped.
+"""
+
+from __future__ import annotations
+
+import abc
+import errno
+import io
+import os
+import stat
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.files.disk import CLOSED, Descriptor, check_binary, duplicated
+from npzkit.files.locking import is_locked
+
+UNNAMED = "object"
+"""numpy's word for what has no name."""
+
+_CALL_SIZE = 1 << 26
+"""Bytes asked of calls that return what they read as an object of its own."""
+
+T = TypeVar("T")
+
+__all__ = [
+    "UNNAMED",
+    "BufferSource",
+    "FileSource",
+    "LentSource",
+    "SeekingSource",
+    "Source",
+    "SourceFile",
+    "duplicate",
+    "is_archive",
+    "name_of",
+    "open_source",
+    "unwrapped",
+]
+
+
+def _never() -> bool:
+    return False
+
+
+class Source(abc.ABC):
+    """Random access to the bytes of one archive.
+
+    Attributes
+    ----------
+    name : str
+        For messages and reprs: the path, or `UNNAMED`.
+    path : str or None
+        The absolute path, where the source was opened from one.
+    is_pathlike : bool
+        Whether that path was handed over as an ``os.PathLike``, not as text.
+    size : int
+        Bytes, as found when the source was opened; less, once it is known
+        that the archive ends before them.
+    is_locked : bool
+        Whether whoever opened it keeps other writers out.
+    is_shared : bool
+        Whether it is changed in place by whoever opened it: its time says nothing.
+    file : file object or None
+        What the bytes are read from.
+    handle : file object or None
+        What was handed over or opened: `file`, or the object around it, which
+        would close `file` if it were dropped.
+    position : int
+        Where a file object stood when it was handed over.
+    """
+
+    name: str = UNNAMED
+    path: str | None = None
+    is_pathlike: bool = False
+    size: int = 0
+    is_locked: bool = False
+    is_shared: bool = False
+    file: Any = None
+    handle: Any = None
+    position: int = 0
+    _file_size: int | None = None
+
+    @property
+    def file_size(self) -> int:
+        """All bytes there are, those behind the archive too."""
+        return self.size if self._file_size is None else self._file_size
+
+    @abc.abstractmethod
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        """Fill `view` (format ``B``) with the bytes at `offset`, all of it."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return exactly `size` bytes at `offset`.
+
+        The caller has checked that the range lies within the source.
+        """
+        buffer = bytearray(size)
+        self.readinto_at(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def refresh(self) -> None:
+        """Take the file as it is now, after a writer cut it."""
+
+    def is_being_written(self) -> bool:
+        """Whether another writer is at work on the file, or was since it was opened."""
+        return False
+
+    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+        """Raise StaleArchiveError where the file is seen to have changed.
+
+        Parameters
+        ----------
+        is_kept : callable
+            Whether the change left what was opened as it was, as an append
+            does. Asked once a change.
+        """
+
+    def check_whole(self) -> None:
+        """Raise StaleArchiveError where the file lost bytes: its maps would crash."""
+
+    def close(self) -> None:
+        """Release what the source owns. May be called twice."""
+
+
+class BufferSource(Source):
+    """Bytes in memory: ``bytes``, ``bytearray``, ``memoryview``."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._view = memoryview(buffer).cast("B")
+        self.size = self._file_size = len(self._view)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        try:
+            view[:] = self._view[offset : offset + len(view)]
+        except ValueError:
+            raise _closed() from None
+
+    def close(self) -> None:
+        self._view.release()
+
+
+class FileSource(Source):
+    """A regular file, read at offsets of its descriptor.
+
+    Attributes
+    ----------
+    modified_ns : int
+        Of the file when it was opened, to tell whether it changed.
+
+    Notes
+    -----
+    By ``preadv``, by ``pread`` where that is missing (older macOS), and by
+    seeking and reading under a lock where both are (Windows).
+    """
+
+    def __init__(self, file: Any, *, handle: Any, owned: bool) -> None:
+        self.file = file
+        self.handle = handle
+        self.name = name_of(handle)
+        is_own = type(file) is Descriptor and owned
+        self._lent: Any = None if is_own else file
+        self._descriptor: Any = file if is_own else _Lent(file, handle if owned else None)
+        self._lock = threading.Lock()
+        self.position = _position(file)
+        self.refresh()
+
+    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Call a function of the system, the file's descriptor first.
+
+        The file stays open until the call returns.
+
+        Raises
+        ------
+        ClosedArchiveError
+            The source was closed before, or a caller's file before the end.
+        """
+        if self._lent is None:
+            return function(self._descriptor, *args, **options)
+        return self._call_lent(self._descriptor, function, *args, **options)
+
+    def _call_lent(
+        self, descriptor: Any, function: Callable[..., T], *args: Any, **options: Any
+    ) -> T:
+        """Make sure that the number was the file's all the time: a caller may close it."""
+        try:
+            result = function(descriptor, *args, **options)
+        except (OSError, ValueError):
+            if self._lent.closed:
+                raise _closed() from None
+            raise
+        else:
+            if self._lent.closed:
+                raise _closed()
+        finally:
+            # An error keeps this frame, and the file is to be closed all the same.
+            del descriptor
+        return result
+
+    def refresh(self) -> None:
+        found = self.call(os.fstat)
+        self.size = self._file_size = found.st_size
+        self.modified_ns = found.st_mtime_ns
+        self._accepted = self._file_size, self.modified_ns
+
+    def is_being_written(self) -> bool:
+        if self.is_locked:
+            return False
+        if self.call(is_locked):
+            return True
+        # One that has gone may have completed what seems torn.
+        now = self.call(os.fstat)
+        return (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        if not hasattr(os, "pread"):
+            return super().read_at(offset, size)
+        data = self.call(os.pread, size, offset)
+        return data if len(data) == size else super().read_at(offset, size)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        count = self._read_some(view, offset)
+        while count < len(view):
+            more = self._read_some(view[count:], offset + count)
+            if not more:
+                raise _stale(found=offset + count, expected=self.size)
+            count += more
+
+    def _read_some(self, view: memoryview, offset: int) -> int:
+        """Read some bytes at `offset` into `view`, leaving the file's position alone."""
+        if hasattr(os, "preadv"):
+            if self._lent is None:
+                # As in `call`, and a call less: small members are read by this one.
+                return os.preadv(self._descriptor, [view], offset)
+            return self._call_lent(self._descriptor, os.preadv, [view], offset)
+        size = min(len(view), _CALL_SIZE)
+        if hasattr(os, "pread"):
+            data = self.call(os.pread, size, offset)
+        else:
+            with self._lock:
+                data = self.call(_read_elsewhere, size, offset)
+        view[: len(data)] = data
+        return len(data)
+
+    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+        now = self.call(os.fstat)
+        if self.is_shared:
+            self.modified_ns = now.st_mtime_ns
+        state = now.st_size, now.st_mtime_ns
+        if state in (self._accepted, (self._file_size, self.modified_ns)):
+            return
+        if not is_kept():
+            raise _stale(found=now.st_size, expected=self.file_size)
+        # A pickle still tells the file from the one that was opened.
+        self._accepted = state
+
+    def check_whole(self) -> None:
+        size = self.call(os.fstat).st_size
+        if size < self.size:
+            raise _stale(found=size, expected=self.size)
+
+    def close(self) -> None:
+        self._descriptor = CLOSED
+        if self._lent is None:
+            self.file = self.handle = CLOSED
+
+
+class _Lent:
+    """A caller's file, in the place of a `Descriptor`: any call may find it closed.
+
+    Parameters
+    ----------
+    file : file object
+        Whose number is used.
+    owned : file object or None
+        Closed when nobody uses the number any more.
+    """
+
+    def __init__(self, file: Any, owned: Any) -> None:
+        self._file, self._owned = file, owned
+
+    def fileno(self) -> int:
+        try:
+            return cast(int, self._file.fileno())
+        except ValueError:
+            raise _closed() from None
+
+    __index__ = fileno
+
+    def __del__(self) -> None:
+        if self._owned is not None:
+            self._owned.close()
+
+
+def _read_elsewhere(descriptor: Any, size: int, offset: int) -> bytes:
+    """Read at `offset` and go back, if the system has no call that does both."""
+    try:
+        position = os.lseek(descriptor, 0, os.SEEK_CUR)
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        data = os.read(descriptor, size)
+        os.lseek(descriptor, position, os.SEEK_SET)
+    finally:
+        del descriptor
+    return data
+
+
+class SeekingSource(Source):
+    """Any object with ``read`` and ``seek``; a lock makes each pair atomic."""
+
+    def __init__(self, file: Any, *, owned: bool = False) -> None:
+        self.file = self.handle = file
+        self.name = name_of(file)
+        self._owned = owned
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self.position = _position(file)
+        end = file.seek(0, os.SEEK_END)
+        self.size = self._file_size = end if end is not None else file.tell()
+        file.seek(self.position)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        try:
+            with self._lock:
+                self._readinto_at(offset, view)
+        except ValueError:
+            if not self._is_gone():
+                raise
+            raise _closed() from None
+        finally:
+            if self._is_closed:
+                self._close_unused()
+
+    def _readinto_at(self, offset: int, view: memoryview) -> None:
+        if self._is_gone():
+            raise _closed()
+        done = 0
+        self.file.seek(offset)
+        while done < len(view):
+            piece = self.file.read(len(view) - done)
+            if not piece:
+                raise _stale(found=offset + done, expected=self.size)
+            view[done : done + len(piece)] = piece
+            done += len(piece)
+
+    def _is_gone(self) -> bool:
+        return self._is_closed or bool(getattr(self.file, "closed", False))
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Close an own file, unless a read is under way: it then does so at its end."""
+        # Never waits: a forked child may find the lock held by nobody.
+        if self._owned and self._lock.acquire(blocking=False):
+            try:
+                self.handle.close()
+            finally:
+                self._lock.release()
+
+
+class LentSource(Source):
+    """The source of an archive that is open, and stays so when this one is closed."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.path, self.is_pathlike = source.name, source.path, source.is_pathlike
+        self.size, self._file_size = source.size, source.file_size
+        self.file, self.handle, self.position = source.file, source.handle, source.position
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._source.read_at(offset, size)
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self._source.readinto_at(offset, view)
+
+    def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
+        self._source.check_unchanged(is_kept)
+
+
+class SourceFile(io.RawIOBase):
+    """A source, up to `end_offset`, as a readable file object with a position."""
+
+    def __init__(self, source: Source, end_offset: int) -> None:
+        self._source = source
+        self._size = end_offset
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
+        self._position = start[whence] + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        view = view[: max(self._size - self._position, 0)]
+        self._source.readinto_at(self._position, view)
+        self._position += len(view)
+        return len(view)
+
+
+def _closed() -> ClosedArchiveError:
+    return ClosedArchiveError("the archive is closed", remedy="Open it again.")
+
+
+def _stale(*, found: int, expected: int) -> StaleArchiveError:
+    return StaleArchiveError(
+        "the file changed since it was opened",
+        found=f"{found} bytes",
+        expected=f"{expected} bytes",
+        remedy="Open it again.",
+    )
+
+
+def duplicate(source: Source) -> Any:
+    """Return the file of a source as a file object of its own, None if it has no descriptor."""
+    if not isinstance(source, FileSource):
+        return None
+    file = source.call(duplicated)
+    file.name = source.name
+    return file
+
+
+def is_archive(file: Any) -> bool:
+    """Whether this is an open archive, which lends its source."""
+    return hasattr(file, "_lend_source")
+
+
+def name_of(file: Any) -> str:
+    """Return a file object's name for messages; a descriptor's number is none."""
+    name = getattr(file, "name", None)
+    return name if isinstance(name, str) else UNNAMED
+
+
+def _position(file: Any) -> int:
+    """The current position of a file object that may lack ``tell``."""
+    if hasattr(file, "tell"):
+        return cast(int, file.tell())
+    return cast(int, file.seek(0, os.SEEK_CUR))
+
+
+def unwrapped(file: Any) -> Any:
+    """Return the plain file in a NamedTemporaryFile, which only adds its deletion."""
+    return getattr(file, "file", file) if type(file).__module__ == "tempfile" else file
+
+
+def _is_plain_file(file: Any) -> bool:
+    """True where the object's descriptor holds exactly the object's bytes.
+
+    A GzipFile has a descriptor too, but behind it lie other bytes: only a
+    ``FileIO``, bare or under one of io's buffers, is read by descriptor, and
+    no subclass of them, which may have changed what ``read`` returns.
+    """
+    if type(file) not in (io.FileIO, Descriptor, io.BufferedReader, io.BufferedRandom):
+        return False
+    raw = getattr(file, "raw", file)
+    if type(raw) not in (io.FileIO, Descriptor) or raw.closed or not raw.readable():
+        return False
+    return stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+
+
+def open_source(file: Any, *, owned: bool = False) -> Source:
+    """Return the source for a path, a bytes-like object, a file object or an open archive.
+
+    Parameters
+    ----------
+    file : str, path-like, bytes-like, file object or NpzFile
+        Bytes are contents, never a path. A file object needs ``read`` and
+        ``seek``. An archive stays open when the source is closed.
+    owned : bool, default False
+        Whether closing the source closes the file object. A path's file is
+        always owned.
+
+    Raises
+    ------
+    OSError
+        From opening the path, unchanged.
+    UnsupportedError
+        A stream that cannot seek.
+    """
+    if isinstance(file, (bytes, bytearray, memoryview)):
+        return BufferSource(file)
+    if is_archive(file):
+        return LentSource(file._lend_source())
+    if hasattr(file, "read"):
+        return _wrap_file(file, owned=owned)
+    name = os.fsdecode(file)
+    path, is_pathlike = os.path.abspath(name), isinstance(file, os.PathLike)
+    opened = Descriptor(name, "rb")
+    try:
+        source = _wrap_file(opened, owned=True)
+    except BaseException:
+        opened.close()
+        raise
+    source.name, source.path, source.is_pathlike = name, path, is_pathlike
+    return source
+
+
+def _wrap_file(file: Any, *, owned: bool) -> Source:
+    """Choose descriptor reads where the object is a plain file, else seeks."""
+    inner = unwrapped(file)
+    check_binary(inner, "rb")
+    if _is_plain_file(inner):
+        if inner.writable() and isinstance(inner, io.BufferedRandom):
+            inner.flush()
+        return FileSource(inner, handle=file, owned=owned)
+    try:
+        return SeekingSource(file, owned=owned)
+    except (OSError, AttributeError) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ESPIPE):
+            raise
+        raise UnsupportedError(
+            "an archive is read from its end, and this file cannot seek",
+            remedy="Read it into memory first: npzkit.open(file.read()).",
+        ) from error

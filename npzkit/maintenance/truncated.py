@@ -1,0 +1,159 @@
+"""The whole rows of an array whose member was cut short.
+
+Owns how many there are, and the array that is made of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.errors import NpzkitError
+from npzkit.files.parallel import Pipeline
+from npzkit.files.source import Source
+from npzkit.format.array import npy_header, read_header
+from npzkit.format.header import NpyHeader
+from npzkit.reading.member import MemberReader
+from npzkit.zip.entries import Entry
+from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.member import MAX_RATIOS
+from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
+from npzkit.zip.stream import MemberStream
+from npzkit.zip.writer import Coding, ZipWriter
+
+__all__ = ["RowsLeft", "find_rows", "is_seen_cut"]
+
+_STEP_SIZE = 1 << 18
+
+
+class RowsLeft(NamedTuple):
+    """The rows that are left of an array.
+
+    Attributes
+    ----------
+    entry : Entry
+        Of the member, its compressed size that of the bytes that are there.
+    data_start : int
+        Where they begin in the file.
+    header : NpyHeader
+        Of the whole array.
+    row_count : int
+    """
+
+    entry: Entry
+    data_start: int
+    header: NpyHeader
+    row_count: int
+
+    @property
+    def told(self) -> str:
+        """What to tell of them."""
+        count, all_rows = self.row_count, self.header.shape[0]
+        return f"its first {count} of {all_rows} rows are kept, unchecked by any CRC-32"
+
+    def write(self, source: Source, writer: ZipWriter) -> None:
+        """Write them as an array of their own, under the member's name."""
+        header, entry = self.header, self.entry
+        head = npy_header(header.dtype, (self.row_count, *header.shape[1:]), False)
+        size = self.row_count * _row_size(header)
+        method = DEFLATED if entry.method == DEFLATED else STORED
+        with Pipeline(1) as pipeline:
+            member = writer.begin_member(
+                entry.name, len(head) + size, pipeline,
+                coding=Coding(method), extra=foreign_extra(entry.extra, UNICODE_PATH_ID),
+            )  # fmt: skip
+            member.write(memoryview(head))
+            for piece in _pieces(source, entry, self.data_start, header.data_offset):
+                member.write(piece[: max(size, 0)])
+                size -= len(piece)
+                pipeline.drain()
+                if size <= 0:
+                    break
+            member.finish()
+
+
+def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> RowsLeft | None:
+    """Count the whole rows of an array before `end`, where its file was cut.
+
+    None where there are none, or where what is there is no rows: no array, a
+    scalar, Fortran order, a pickle.
+    """
+    entry = _cut(entry, data_start, end)
+    header = _header(reader, entry, data_start)
+    # A name of another code page may be too long as UTF-8, in which it is written.
+    if header is None or len(entry.name.encode()) > SENTINEL_16:
+        return None
+    is_rows = header.shape and not header.fortran_order and not header.dtype.hasobject
+    row_size = _row_size(header) if is_rows else 0
+    if not row_size:
+        return None
+    size = sum(map(len, _pieces(reader.source, entry, data_start, header.data_offset)))
+    count = min(size // row_size, header.shape[0])
+    return RowsLeft(entry, data_start, header, count) if count else None
+
+
+def is_seen_cut(reader: MemberReader, entry: Entry, data_start: int, end: int) -> bool:
+    """Whether a stored member that goes on behind `end` does: its array's shape says so too.
+
+    Then all that is left of the file is its own, an archive in the array as well.
+    """
+    size = entry.uncompressed_size
+    if entry.method != STORED or entry.compressed_size != size or entry.flags & FLAG_DESCRIPTOR:
+        return False
+    header = _header(reader, _cut(entry, data_start, end), data_start)
+    return header is not None and header.data_offset + header.nbytes == size
+
+
+def _cut(entry: Entry, data_start: int, end: int) -> Entry:
+    """Return the entry with the bytes that are there for its compressed size."""
+    room = max(end - data_start, 0)
+    if entry.flags & FLAG_DESCRIPTOR:
+        # Its size would have come behind its data.
+        most = room * MAX_RATIOS.get(entry.method, 1)
+        entry = entry._replace(uncompressed_size=max(entry.uncompressed_size, most))
+    return entry._replace(compressed_size=room)
+
+
+def _header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader | None:
+    """Read the array's header, if all of it is there."""
+    try:
+        stream = MemberStream(reader.source, entry, data_start, verify=False)
+        return read_header(_Prefix(stream), reader.header_limit)
+    except NpzkitError:
+        return None
+
+
+def _row_size(header: NpyHeader) -> int:
+    return math.prod(header.shape[1:]) * header.dtype.itemsize
+
+
+class _Prefix:
+    """A stream as the header's reader wants it: fewer bytes where it ends."""
+
+    def __init__(self, stream: MemberStream) -> None:
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read_up_to(size)
+
+
+def _pieces(source: Source, entry: Entry, start: int, skipped: int) -> Iterator[memoryview]:
+    """Yield what can be read of a member, but for its first bytes, up to where it breaks off."""
+    if entry.method == STORED:
+        for offset in range(start + skipped, start + entry.compressed_size, _STEP_SIZE):
+            size = min(_STEP_SIZE, start + entry.compressed_size - offset)
+            yield memoryview(source.read_at(offset, size))
+        return
+    stream = MemberStream(source, entry, start, verify=False)
+    stream.read_up_to(skipped)
+    while True:
+        piece = bytearray(_STEP_SIZE)
+        try:
+            count = stream.readinto(piece)
+        except NpzkitError:
+            return
+        if not count:
+            return
+        yield memoryview(piece)[:count]

@@ -1,0 +1,510 @@
+"""Checking an archive against every rule it must keep, and reporting what breaks one.
+
+Owns what is looked at, how much it matters, and the report. What a rule is
+belongs to the modules that read archives: `npzkit.zip` and `npzkit.reading.member` raise,
+and here it becomes a row. Nothing is unpickled, and of no array more than some
+megabytes are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from npzkit.codecs.methods import DEFLATED, STORED, crc32_combine
+from npzkit.errors import (
+    ChecksumError,
+    ClosedArchiveError,
+    FormatError,
+    NpyFormatError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsafeNameError,
+    printable,
+    shown_key,
+)
+from npzkit.files.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
+from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.source import UNNAMED, SeekingSource, Source, is_archive, open_source
+from npzkit.limits import Limits
+from npzkit.members.info import format_count
+from npzkit.members.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, missing
+from npzkit.members.metadata import parse_attrs
+from npzkit.reading.member import MemberReader
+from npzkit.zip.chunks import Chunks
+from npzkit.zip.crc_update import find_unsealed
+from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
+from npzkit.zip.layout import ALIGNMENT
+from npzkit.zip.member import check_crc32, check_entry, data_offset
+from npzkit.zip.raw_entries import dead_size, repeated_names
+from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
+from npzkit.zip.stream import MemberStream
+
+__all__ = [
+    "Finding",
+    "VerifyReport",
+    "check_wanted",
+    "has_wrong_index",
+    "member_error",
+    "read_size",
+    "verify",
+    "verify_source",
+]
+
+_STEP_SIZE = 1 << 18
+_PEEK_SIZE = 1 << 20
+"""Bytes of a member from which on progress needs to know whether it is read twice."""
+
+
+class Finding(NamedTuple):
+    """One thing that is to be said of an archive.
+
+    Attributes
+    ----------
+    key : str or None
+        None where it is about the archive.
+    severity : {"error", "warning", "note"}
+        An error keeps data from being read, or from being trusted. A warning
+        is what ``strict=True`` refuses, or what other programs may trip over.
+        A note costs speed or space, or tells what a reader must allow.
+    what : str
+        In one sentence without a full stop.
+    where : int or None
+        Bytes from the start of the file.
+    """
+
+    key: str | None
+    severity: str
+    what: str
+    where: int | None = None
+
+
+class VerifyReport(NamedTuple):
+    """What `verify` found.
+
+    Attributes
+    ----------
+    path : str or None
+    rows : tuple of Finding
+        The archive's first, then the members' in their order.
+    member_count : int
+        Members that were looked at.
+    size : int
+        Their bytes, uncompressed.
+    torn_size : int
+        Bytes behind the last commit: an append that was not finished. 0 where
+        only some members were looked at.
+    """
+
+    path: str | None
+    rows: tuple[Finding, ...]
+    member_count: int
+    size: int
+    torn_size: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether all of it can be read and trusted: there is no error.
+
+        True of a torn archive too, if what was committed is sound: see `torn_size`.
+        """
+        return not any(row.severity == "error" for row in self.rows)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as what JSON can express."""
+        return {
+            "path": self.path,
+            "ok": self.ok,
+            "member_count": self.member_count,
+            "size": self.size,
+            "torn_size": self.torn_size,
+            "rows": [row._asdict() for row in self.rows],
+        }
+
+    def to_json(self, **options: Any) -> str:
+        """Return the report as JSON; `options` are those of `json.dumps`."""
+        import json
+
+        return json.dumps(self.as_dict(), **options)
+
+    def __str__(self) -> str:
+        """Lay the rows out as a table, with the verdict last."""
+        table = [
+            (
+                row.severity,
+                "-" if row.key is None else shown_key(row.key),
+                "" if row.where is None else str(row.where),
+                printable(row.what),
+            )
+            for row in self.rows
+        ]
+        lines = []
+        if table:
+            table.insert(0, ("severity", "key", "at byte", "what"))
+            widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+            lines = [
+                f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
+                for severity, key, where, what in table
+            ]
+        lines.append(f"{printable(self.path or 'archive')}: {self.verdict}")
+        return "\n".join(lines)
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is sound, and how many members and findings there are, in one line."""
+        counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
+        told = [format_count(self.member_count, "member")]
+        told += [format_count(count, name) for name, count in counts.items() if count]
+        state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
+        return f"{state}, {', '.join(told)}"
+
+
+_SEVERITIES = ("error", "warning", "note")
+
+
+def verify(
+    file: Any,
+    keys: Sequence[str] | None = None,
+    progress: Report | None = None,
+    *,
+    threads: int | None = None,
+    limits: Limits | None = None,
+) -> VerifyReport:
+    """Check an archive against every rule, without stopping at the first fault.
+
+    What is looked at: the end records and the directory; that members do not
+    overlap, and what lies between them; each local header against its entry;
+    each array's header against the member's size; all data against its CRC-32;
+    seek indexes, by reading through them; names that could not be extracted
+    safely; alignment; and which members hold Python objects.
+
+    Parameters
+    ----------
+    file : path, bytes-like, file object or NpzFile
+    keys : sequence of str, optional
+        Members to look at; all by default.
+    progress : callable, optional
+        Called with the uncompressed bytes done and those there are, in this
+        thread: every few megabytes, and at the end.
+    threads : int, optional
+        None takes the processors there are.
+    limits : Limits, optional
+        What a reader will check the archive against; those of an `NpzFile` by default.
+
+    Returns
+    -------
+    VerifyReport
+        Also for a file that is no archive: its one row says so.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    MemberNotFoundError
+        One of `keys` is not there.
+    TypeError
+        `keys` is a string.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"w": np.arange(1000.0), "b": np.zeros(3)})
+    >>> npzkit.verify(stream).ok
+    True
+    >>> data = bytearray(stream.getvalue())
+    >>> data[5000] ^= 1
+    >>> print(npzkit.verify(data))  # doctest: +ELLIPSIS
+    severity  key  at byte  what
+    error     w         64  the data is damaged: its CRC-32 differs: found ...
+    archive: NOT sound, 2 members, 1 error
+    """
+    if limits is None and is_archive(file):
+        report: VerifyReport = file.verify(keys, progress, threads=threads)
+        return report
+    check_wanted(keys)
+    bounds = Limits() if limits is None else limits
+    count = thread_count(threads)
+    source = open_source(file)
+    name = None if source.name == UNNAMED else source.name
+    try:
+        starts = sorted({0, source.position})
+        try:
+            directory = read_directory(source, starts=starts, silent=True, limits=bounds)
+        except NpzkitError as error:
+            # The directory knows members by their names.
+            key = None if error.key is None else error.key.removesuffix(SUFFIX)
+            return VerifyReport(name, (_finding(key, error),), 0, 0)
+        return verify_source(source, directory, bounds, keys, progress, count)
+    finally:
+        if isinstance(source, SeekingSource):
+            # The archive may begin where the object stood: whoever opens it next looks there.
+            source.file.seek(source.position)
+        source.close()
+
+
+def check_wanted(keys: object) -> None:
+    """Raise TypeError for one key where several are asked for."""
+    if isinstance(keys, str):
+        raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
+
+
+def verify_source(
+    source: Source,
+    directory: Directory,
+    limits: Limits,
+    keys: Sequence[str] | None,
+    progress: Report | None,
+    threads: int,
+) -> VerifyReport:
+    """Check the members of an open archive against every rule; see `verify`."""
+    path = None if source.name == UNNAMED else source.name
+    listed = dict(zip(keys_of(directory.entries.keys()), directory.entries.values(), strict=True))
+    wanted: Mapping[str, Entry] = listed
+    if keys is not None:
+        wanted = {key: _entry_of(key, listed, directory, path) for key in keys}
+    reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+    rows = list(_archive_findings(source, directory, listed)) if keys is None else []
+    total = sum(entry.uncompressed_size for entry in wanted.values())
+    meter = Meter(progress, total)
+    with Pipeline(threads, None if progress is None else meter.report) as pipeline:
+        for key, entry in wanted.items():
+            if entry.compressed_size > BLOCK_SIZE:
+                # Its blocks, or chunks, are shared out among the threads.
+                pipeline.drain()
+                rows += _member_findings(reader, key, entry, threads, meter)
+            else:
+                task = partial(_member_findings, reader, key, entry, 1, meter)
+                pipeline.submit(task, rows.extend)
+    meter.finish()
+    torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
+    return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
+
+
+def _entry_of(
+    key: str, listed: Mapping[str, Entry], directory: Directory, path: str | None
+) -> Entry:
+    name = member_of(key, directory.entries)
+    if name is None:
+        raise missing(key, list(listed), path)
+    return directory.entries[name]
+
+
+def _finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
+    """Make a row of an error: what it says but for key and path, which have columns."""
+    if isinstance(error, ClosedArchiveError):
+        # It says nothing of the file.
+        raise error
+    where = error.offset
+    if where is None or isinstance(error, NpyFormatError):
+        # What is said of an array counts its bytes from its own first one.
+        where = header_offset
+    text = error.what
+    values = [
+        f"{name} {error.shown(value)}"
+        for name, value in (("found", error.found), ("expected", error.expected))
+        if value is not None
+    ]
+    if values:
+        text += ": " + ", ".join(values)
+    return Finding(key, "error", text, where)
+
+
+# -- the archive -----------------------------------------------------------
+
+
+def _archive_findings(
+    source: Source, directory: Directory, listed: Mapping[str, Entry]
+) -> Iterator[Finding]:
+    torn = source.file_size - directory.end_offset
+    if torn > 0:
+        yield Finding(
+            None, "warning", f"{format_count(torn, 'byte')} behind the last commit: an append that "
+            "was not finished, or something else", directory.end_offset,
+        )  # fmt: skip
+    dead = dead_size(source, directory)
+    if dead:
+        what = f"{format_count(dead, 'byte')} of the file in nothing that is listed"
+        yield Finding(None, "note", what)
+    repeated = repeated_names(source, directory)
+    collisions = dict(find_collisions(entry.name for entry in listed.values()))
+    for key, entry in listed.items():
+        if entry.name in repeated:
+            what = f"{repeated[entry.name]} entries have its name; the last one counts"
+            yield Finding(key, "warning", what, entry.header_offset)
+        yield from _name_findings(key, entry, collisions.get(entry.name))
+
+
+def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:
+    try:
+        if not entry.flags & BAD_NAME:
+            check_key(key.removesuffix(SUFFIX).removesuffix("/"))
+    except UnsafeNameError as error:
+        what = error.what.replace("cannot be saved", "would not be saved, nor extracted")
+        yield Finding(key, "warning", what, entry.header_offset)
+    if other is not None:
+        what = f"extracted, it and {shown_key(other)} would be one file, or one in the other"
+        yield Finding(key, "warning", what, entry.header_offset)
+
+
+# -- a member --------------------------------------------------------------
+
+
+def _member_findings(
+    reader: MemberReader, key: str, entry: Entry, threads: int, meter: Meter
+) -> list[Finding]:
+    """Look at one member: the first error, and all else."""
+    rows: list[Finding] = []
+    bad_name = name_error(entry)
+    if bad_name is not None:
+        rows.append(_finding(key, bad_name))
+        entry = accepting_name(entry)
+    part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
+    try:
+        rows.extend(_header_findings(reader, key, entry))
+    except NpzkitError as error:
+        rows.append(_finding(key, error, entry.header_offset))
+        if isinstance(error, StaleArchiveError):
+            part.end()
+            return rows
+    try:
+        check_entry(entry, reader.size_limit)
+        start = data_offset(reader.source, entry)
+        _check_data(reader.source, entry, start, threads, part.add)
+        rows.extend(_index_findings(reader.source, key, entry, start, threads, part.add))
+    except NpzkitError as error:
+        found = _finding(key, error, entry.header_offset)
+        unsealed = (
+            find_unsealed(reader.source, entry, threads)
+            if isinstance(error, ChecksumError)
+            else None
+        )
+        if unsealed is not None:
+            found = found._replace(what=f"{found.what}; {unsealed}")
+        if found not in rows:
+            rows.append(found)
+    part.end()
+    return rows
+
+
+def read_size(source: Source, entry: Entry) -> int:
+    """Return the uncompressed bytes that checking a member reads: twice, if it has a seek index.
+
+    That of a small member is not looked for.
+    """
+    size = entry.uncompressed_size
+    if entry.method != DEFLATED or size < _PEEK_SIZE:
+        return size
+    try:
+        return size if find_index(source, entry, data_offset(source, entry)) is None else 2 * size
+    except NpzkitError:
+        return size
+
+
+def member_error(
+    reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
+) -> str | None:
+    """Return what keeps a member from being read or trusted, or None.
+
+    `advance` is called with each number of uncompressed bytes that were read.
+    """
+    try:
+        reader.find_header(entry)
+        check_entry(entry, reader.size_limit)
+        start = data_offset(reader.source, entry)
+        _check_data(reader.source, entry, start, threads, advance)
+    except NpzkitError as error:
+        return _finding(None, error).what
+    return None
+
+
+def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[Finding]:
+    """Look at the headers of member and array, and at the attributes."""
+    header, start = reader.find_header(entry)
+    parse_attrs(entry.extra)
+    if header is None:
+        return
+    if header.python2:
+        what = "its header is Python 2's: reading it takes longer and warns; save it again"
+        yield Finding(key, "warning", what, start)
+    offset = start + header.data_offset
+    if header.dtype.hasobject:
+        what = "it holds Python objects: reading it needs allow_pickle=True"
+        yield Finding(key, "note", what, start)
+    elif entry.method == STORED and offset % ALIGNMENT:
+        what = f"its data is not aligned to {ALIGNMENT} bytes; npzkit.repack aligns it"
+        yield Finding(key, "note", what, offset)
+
+
+def _check_data(
+    source: Source, entry: Entry, start: int, threads: int, advance: Advance | None
+) -> None:
+    """Read all of a member and raise where it is not what its entry says."""
+    if entry.method == STORED:
+        crc = crc32_at(source, start, entry.compressed_size, threads, advance)
+        check_crc32(crc, entry, start)
+        return
+    stream = MemberStream(source, entry, start)
+    buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
+    while stream.tell() < entry.uncompressed_size:
+        step = buffer[: entry.uncompressed_size - stream.tell()]
+        stream.read_exactly(step)
+        if advance is not None:
+            advance(len(step))
+    stream.finish()
+
+
+def _index_findings(
+    source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
+) -> Iterator[Finding]:
+    """Read a member once more by its seek index, if it has one."""
+    if entry.method != DEFLATED:
+        return
+    index = find_index(source, entry, start)
+    end = start + entry.compressed_size
+    if index is not None:
+        if not _is_right(source, entry, start, index, threads, advance):
+            what = "its seek index leads to other data than the whole: parts may be wrong"
+            yield Finding(key, "error", what, end)
+    elif has_index_member(source, entry, start):
+        yield Finding(key, "warning", "its seek index does not fit it, and is not used", end)
+
+
+def _is_right(
+    source: Source,
+    entry: Entry,
+    start: int,
+    index: SeekIndex,
+    threads: int,
+    advance: Advance | None = None,
+) -> bool:
+    """Whether the chunks that an index leads to are the member."""
+    chunks = Chunks(source, start, index)
+    crc = 0
+    try:
+        # All bytes are skipped: none is kept.
+        tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
+        if advance is not None:
+            tasks = [partial(_counted, task, advance) for task in tasks]
+        for found in run(tasks, threads):
+            crc = crc32_combine(crc, *found)
+    except FormatError:
+        return False
+    return crc == entry.crc32
+
+
+def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int, int]:
+    crc, size = task()
+    advance(size)
+    return crc, size
+
+
+def has_wrong_index(
+    source: Source, entry: Entry, threads: int, advance: Advance | None = None
+) -> bool:
+    """Whether a sound member's seek index leads to other data than its own."""
+    start = data_offset(source, entry)
+    index = find_index(source, entry, start)
+    return index is not None and not _is_right(source, entry, start, index, threads, advance)

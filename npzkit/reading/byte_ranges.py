@@ -1,0 +1,188 @@
+"""From positions along each axis to the bytes of a member that hold them.
+
+Owns the choice of what is read in one go. Knows nothing of indices, nor of how
+a member is compressed: it is told what a gap may cost, and fills a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.format.header import MAX_DIMENSIONS
+from npzkit.reading.indexing import Positions
+from npzkit.zip.random_access import RandomAccess
+
+__all__ = ["read_block"]
+
+_SPAN_SIZE = 1 << 22
+"""Bytes read at a time where only part of them is wanted."""
+
+
+class _Axis(NamedTuple):
+    """One axis in the order of storage, the slowest first.
+
+    Attributes
+    ----------
+    positions : range or numpy.ndarray
+        What is wanted of it.
+    first, last : int
+        The outermost positions.
+    stride : int
+        Bytes from one position to the next.
+    extent : int
+        Bytes from the first that is wanted to the last, of one position of
+        the axis before.
+    gap : int
+        The longest stretch of unwanted bytes within `extent`.
+    """
+
+    positions: Positions
+    first: int
+    last: int
+    stride: int
+    extent: int
+    gap: int
+
+
+def read_block(
+    access: RandomAccess,
+    start: int,
+    shape: Sequence[int],
+    positions: Sequence[Positions],
+    block: np.ndarray[Any, Any],
+    threads: int,
+) -> None:
+    """Fill `block` with an array's items at `positions`.
+
+    Parameters
+    ----------
+    access : RandomAccess
+        The member.
+    start : int
+        Where the array begins in the member's bytes.
+    shape : sequence of int
+        Of the whole array, the slowest axis first.
+    positions : sequence of range or numpy.ndarray
+        Wanted along each axis.
+    block : numpy.ndarray
+        C-contiguous, one item for each combination of positions.
+    threads : int
+    """
+    if block.nbytes == 0:
+        return
+    if block.ndim == MAX_DIMENSIONS:
+        # One more comes around them. So many have some of length 1, or more bytes than there are.
+        kept = [i for i, size in enumerate(shape) if size != 1 or len(positions[i]) != 1]
+        shape, positions = [shape[i] for i in kept], [positions[i] for i in kept]
+        block = block.reshape([block.shape[i] for i in kept])
+    axes = _axes(shape, positions, block.dtype.itemsize)
+    _Reading(access, axes, block.dtype, threads).fill(0, start, block)
+
+
+def _axes(shape: Sequence[int], positions: Sequence[Positions], itemsize: int) -> list[_Axis]:
+    axes: list[_Axis] = []
+    stride = extent = itemsize
+    gap = 0
+    for size, wanted in zip(reversed(shape), reversed(positions), strict=True):
+        first, last = int(wanted[0]), int(wanted[-1])
+        if len(wanted) > 1:
+            step = wanted.step if isinstance(wanted, range) else int(np.diff(wanted).max())
+            gap = max(gap, step * stride - extent)
+        extent += (last - first) * stride
+        axes.append(_Axis(wanted, first, last, stride, extent, gap))
+        stride *= size
+    axes.append(_Axis(range(1), 0, 0, stride, extent, gap))
+    return axes[::-1]
+
+
+class _Reading:
+    """One block being filled, axis by axis."""
+
+    def __init__(
+        self, access: RandomAccess, axes: list[_Axis], dtype: np.dtype[Any], threads: int
+    ) -> None:
+        self._access = access
+        self._axes = axes
+        self._dtype = dtype
+        self._threads = threads
+        # Behind the last axis: one item, without gaps.
+        self._extents = [axis.extent for axis in axes[1:]] + [dtype.itemsize]
+        self._gaps = [axis.gap for axis in axes[1:]] + [0]
+
+    def fill(self, depth: int, offset: int, block: np.ndarray[Any, Any]) -> None:
+        """Fill `block` from an axis on, whose position 0 lies at `offset`.
+
+        The axis at depth 0 is one around the whole array, of length 1.
+        """
+        if depth == 0:
+            block = block[np.newaxis]
+        axis = self._axes[depth]
+        gap, extent = self._gaps[depth], self._extents[depth]
+        if gap >= self._access.granularity or (gap and extent > _SPAN_SIZE):
+            for place, position in enumerate(axis.positions):
+                self.fill(depth + 1, offset + int(position) * axis.stride, block[place])
+            return
+        within = sum(inner.first * inner.stride for inner in self._axes[depth + 1 :])
+        for begin, end in self._groups(axis, extent):
+            first, last = int(axis.positions[begin]), int(axis.positions[end - 1])
+            where = offset + first * axis.stride + within
+            size = (last - first) * axis.stride + extent
+            part = block[begin:end]
+            if part.nbytes == size:
+                self._access.readinto(where, _bytes_of(part), self._threads)
+            else:
+                self._cut(depth, where, size, axis.positions[begin:end], part)
+
+    def _groups(self, axis: _Axis, extent: int) -> Iterator[tuple[int, int]]:
+        """Group positions to read in one go: without gaps, or in spans of a few MiB."""
+        positions, count = axis.positions, len(axis.positions)
+        room = max(_SPAN_SIZE - extent, 0) // axis.stride
+        if not isinstance(positions, range):
+            yield from self._irregular_groups(axis, extent, room)
+            return
+        gap = positions.step * axis.stride - extent
+        step = count
+        if gap:
+            step = room // positions.step + 1 if gap < self._access.granularity else 1
+        for begin in range(0, count, step):
+            yield begin, min(begin + step, count)
+
+    def _irregular_groups(self, axis: _Axis, extent: int, room: int) -> Iterator[tuple[int, int]]:
+        places = np.asarray(axis.positions)
+        gaps = np.diff(places) * axis.stride - extent
+        begin = 0
+        for end in (*(np.flatnonzero(gaps >= self._access.granularity) + 1).tolist(), len(places)):
+            while begin < end:
+                stop = int(np.searchsorted(places, places[begin] + room, "right"))
+                stop = max(min(stop, end), begin + 1)
+                yield begin, stop
+                begin = stop
+
+    def _cut(
+        self, depth: int, where: int, size: int, positions: Positions, part: np.ndarray[Any, Any]
+    ) -> None:
+        """Read a span and take from it what is wanted."""
+        inner = self._axes[depth + 1 :]
+        data = np.empty(size, np.uint8)
+        self._access.readinto(where, data.data, self._threads)
+        first = int(positions[0])
+        shape = [int(positions[-1]) - first + 1, *(axis.last - axis.first + 1 for axis in inner)]
+        strides = [self._axes[depth].stride, *(axis.stride for axis in inner)]
+        whole: np.ndarray[Any, Any] = np.ndarray(shape, self._dtype, data.data, 0, strides)
+        chosen = [_relative(positions, first)]
+        chosen += [_relative(axis.positions, axis.first) for axis in inner]
+        part[...] = whole[tuple(chosen)]
+
+
+def _relative(positions: Positions, first: int) -> Any:
+    """Index by `positions` what begins with the first of them."""
+    if isinstance(positions, range):
+        return slice(0, positions[-1] - first + 1, positions.step)
+    return positions - first
+
+
+def _bytes_of(block: np.ndarray[Any, Any]) -> memoryview:
+    return block.reshape(-1).view(np.uint8).data

@@ -1,0 +1,66 @@
+"""A deflated member with an index, inflated into its array on several threads.
+
+Owns the trust in an index: it only says where to begin, and the member's own
+CRC-32 says whether that was right. Where it was not, the member is to be read
+without its index, which gives the data, or the error that it holds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.codecs.methods import crc32_combine
+from npzkit.errors import ZipFormatError
+from npzkit.zip.chunks import Chunks
+from npzkit.zip.entries import Entry
+
+__all__ = ["Inflation", "Part"]
+
+Part = tuple[int, int] | None
+"""The CRC-32 and the size of what a task inflated; None where it was no chunk."""
+
+
+class Inflation(NamedTuple):
+    """An array that is allocated and checked, and its data in chunks.
+
+    Attributes
+    ----------
+    array : numpy.ndarray
+    view : memoryview
+        Its memory in file order.
+    header_size : int
+        Bytes of the member before the data.
+    chunks : Chunks
+    """
+
+    array: np.ndarray[Any, Any]
+    view: memoryview
+    header_size: int
+    chunks: Chunks
+
+    def tasks(self, threads: int) -> list[Callable[[], Part]]:
+        """Return tasks for threads that together fill the array."""
+        tasks = self.chunks.whole_tasks(self.header_size, self.view, threads)
+        return [functools.partial(_part, task) for task in tasks]
+
+    @staticmethod
+    def is_right(parts: Sequence[Part], entry: Entry) -> bool:
+        """Whether the tasks' results are those of the member's data."""
+        whole = 0
+        for part in parts:
+            if part is None:
+                return False
+            whole = crc32_combine(whole, *part)
+        return whole == entry.crc32
+
+
+def _part(task: Callable[[], tuple[int, int]]) -> Part:
+    """Leave what is wrong to be said by the reading without the index."""
+    try:
+        return task()
+    except ZipFormatError:
+        return None

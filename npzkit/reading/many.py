@@ -1,0 +1,264 @@
+"""Many members at once, faster than one by one.
+
+Owns the order of the work: small neighbours in one read; blocks of large stored
+members, chunks of deflated ones with an index and whole others shared out among
+threads.
+Knows nothing of bytes; what a member is read by is `npzkit.reading.member`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.errors import NpzkitError
+from npzkit.files.parallel import read_blocks, run
+from npzkit.reading.many_small import Sweep, is_small, spans_of
+from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
+from npzkit.reading.small import (
+    GAP_SIZE,
+    SPAN_SIZE,
+    Window,
+    read_usual,
+    read_usual_deflated,
+    read_window,
+)
+from npzkit.zip.columns import Columns
+from npzkit.zip.entries import Entry
+
+__all__ = ["read_many"]
+
+_SWEEP_COUNT = 64
+"""Neighbours from which on they are checked by columns: fewer are read sooner
+one by one."""
+T = TypeVar("T")
+
+Item = tuple[str, Entry]
+
+
+def read_many(
+    reader: MemberReader,
+    entries: Mapping[str, Entry],
+    keys: Sequence[str],
+    names: Collection[str],
+    threads: int,
+    *,
+    verify: bool = True,
+) -> dict[str, Result]:
+    """Read members together.
+
+    Parameters
+    ----------
+    reader : MemberReader
+    entries : mapping of str to Entry
+        All of the archive, by member name.
+    keys : sequence of str
+        What to call the members; no key twice.
+    names : collection of str
+        The members, a name for each key.
+    threads : int
+    verify : bool, default True
+
+    Returns
+    -------
+    dict of str to numpy.ndarray or bytes
+        In the order of `keys`.
+
+    Raises
+    ------
+    NpzkitError
+        For the first member that fails, with its key.
+    """
+    results: dict[str, Result] = dict.fromkeys(keys, b"")
+    small: list[Item] = []
+    large: list[Item] = []
+    other: list[Item] = []
+    if isinstance(entries, Columns):
+        wanted = _read_neighbours(reader, entries, keys, names, results, verify)
+    else:
+        wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
+    for item in wanted:
+        is_large = item[1].compressed_size > SMALL_SIZE
+        (other if not is_plain(item[1]) else large if is_large else small).append(item)
+    small.sort(key=lambda item: item[1].header_offset)
+    for span in _spans(small):
+        _read_span(reader, span, results, verify)
+    _read_large(reader, large, results, threads, verify)
+    _read_others(reader, other, results, threads, verify)
+    return results
+
+
+def _read_others(
+    reader: MemberReader,
+    other: Sequence[Item],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Read what is not stored: large members on threads, small neighbours together."""
+    options = Options(verify=verify)
+    shared, small = [], []
+    for item in other:
+        if item[1].uncompressed_size >= CHUNKED_SIZE:
+            shared.append(item)
+        elif item[1].method == DEFLATED and item[1].uncompressed_size <= SMALL_SIZE:
+            small.append(item)
+        else:
+            results[item[0]] = _task(reader, item, options)()
+    small.sort(key=lambda item: item[1].header_offset)
+    for span in _spans(small):
+        _read_span(reader, span, results, verify)
+    _read_shared(reader, shared, results, threads, options)
+
+
+def _read_neighbours(
+    reader: MemberReader,
+    columns: Columns,
+    keys: Sequence[str],
+    names: Collection[str],
+    results: dict[str, Result],
+    verify: bool,
+) -> list[Item]:
+    """Read the small stored members by columns; return all others."""
+    rows = columns.rows(names)
+    is_wanted = is_small(columns, rows, SMALL_SIZE)
+    order = np.flatnonzero(is_wanted)
+    order = order[np.argsort(columns.header_offset[rows[order]], kind="stable")]
+    small, small_keys = rows[order], [keys[index] for index in order.tolist()]
+    sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
+    for span in spans_of(columns, small):
+        span_rows, span_keys = small[span], small_keys[span]
+        if len(span_rows) < _SWEEP_COUNT:
+            items = list(zip(span_keys, columns.entries(span_rows), strict=True))
+            _read_span(reader, items, results, verify)
+            continue
+        window = _read_between(reader, *columns.entries(span_rows[[0, -1]]))
+        left = sweep.read(window, span_rows, span_keys, results)
+        for index, entry in zip(left, columns.entries(span_rows[left]), strict=True):
+            item = span_keys[index], entry
+            results[item[0]] = _task(reader, item, Options(verify=verify))()
+    others = np.flatnonzero(~is_wanted)
+    left_keys = [keys[index] for index in others.tolist()]
+    return list(zip(left_keys, columns.entries(rows[others]), strict=True))
+
+
+def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:
+    """Read two small members, and all between them, in one call."""
+    size = last.header_offset + reader.extent(last) - first.header_offset
+    return read_window(reader.source, first.header_offset, size)
+
+
+def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
+    """Group members that lie close together, in file order.
+
+    One that is asked for under two keys begins a group again: arrays of one
+    group share memory.
+    """
+    span: list[Item] = []
+    start = end = 0
+    for item in wanted:
+        offset, size = item[1].header_offset, item[1].compressed_size
+        if span and (
+            offset - end > GAP_SIZE
+            or offset + size - start > SPAN_SIZE
+            or offset == span[-1][1].header_offset
+        ):
+            yield span
+            span = []
+        if not span:
+            start = offset
+        end = offset + size
+        span.append(item)
+    if span:
+        yield span
+
+
+def _read_span(
+    reader: MemberReader, span: Sequence[Item], results: dict[str, Result], verify: bool
+) -> None:
+    """Read small neighbours in one call and cut them out."""
+    window = _read_between(reader, span[0][1], span[-1][1])
+    header_limit, size_limit = reader.header_limit, reader.size_limit
+    last_offset = -1
+    for key, entry in span:
+        # A member asked for by two keys gets memory of its own for each.
+        is_new, last_offset = entry.header_offset != last_offset, entry.header_offset
+        if is_new and (size_limit is None or entry.uncompressed_size <= size_limit):
+            read = read_usual if entry.method == STORED else read_usual_deflated
+            try:
+                array = read(window, entry, header_limit, verify)
+            except NpzkitError as error:
+                error.locate(key=key)
+                raise
+            if array is not None:
+                results[key] = array
+                continue
+        results[key] = _task(reader, (key, entry), Options(verify=verify))()
+
+
+def _task(reader: MemberReader, item: Item, options: Options) -> Callable[[], Result]:
+    """Return the reading of one member, its key in what it raises."""
+    key, entry = item
+    return partial(_located, key, partial(reader.read, entry, options))
+
+
+def _read_shared(
+    reader: MemberReader,
+    wanted: Sequence[Item],
+    results: dict[str, Result],
+    threads: int,
+    options: Options,
+) -> None:
+    """Share large compressed members out: chunks of those with an index, others whole."""
+    jobs = []
+    tasks: list[Callable[[], Any]] = []
+    for key, entry in wanted:
+        inflation = _located(key, partial(reader.prepare_inflation, entry, options))
+        begin = len(tasks)
+        if inflation is None:
+            tasks.append(_task(reader, (key, entry), options))
+        else:
+            tasks += inflation.tasks(threads)
+        jobs.append((key, entry, inflation, slice(begin, len(tasks))))
+    done = run(tasks, threads)
+    for key, entry, inflation, part in jobs:
+        results[key] = done[part.start]
+        if inflation is not None:
+            finish = partial(reader.finish_inflation, inflation, done[part], entry, options)
+            results[key] = _located(key, finish)
+
+
+def _located(key: str, work: Callable[[], T]) -> T:
+    """Do some work, the key in what it raises."""
+    try:
+        return work()
+    except NpzkitError as error:
+        error.locate(key=key)
+        raise
+
+
+def _read_large(
+    reader: MemberReader,
+    wanted: Sequence[Item],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Read the headers of all, then the blocks of all on several threads."""
+    prepared = []
+    for key, entry in wanted:
+        pending = _located(key, partial(reader.prepare, entry, verify=verify))
+        if pending is None:
+            results[key] = _task(reader, (key, entry), Options(verify=verify))()
+        else:
+            results[key] = pending.array
+            prepared.append((key, entry, pending))
+    spans = [(pending.offset, pending.view) for _, _, pending in prepared]
+    crcs = read_blocks(reader.source, spans, threads, verify=verify)
+    for (key, entry, pending), crc in zip(prepared, crcs, strict=True):
+        if verify:
+            _located(key, partial(pending.check, crc, entry))

@@ -1,0 +1,245 @@
+"""An archive's file in memory, and the stored arrays that lie in it.
+
+Owns the mapping of a file and the arrays made of it. One mapping serves all
+read-only arrays of an archive: a checkpoint has thousands of them, and a
+process may not open so many files. A writable array has a mapping of its own,
+which knows when the member's CRC-32 must follow what was written.
+"""
+
+from __future__ import annotations
+
+import atexit
+import mmap
+import os
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from npzkit.codecs.methods import crc32
+from npzkit.errors import NotMappableError, NpzkitError
+from npzkit.files.source import FileSource, Source
+from npzkit.members.info import ArrayInfo
+from npzkit.reading.flush import Sealer
+from npzkit.zip.crc_update import check_resealable
+from npzkit.zip.entries import Entry
+
+__all__ = ["Maps"]
+
+_ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
+
+
+class Maps:
+    """The arrays of one archive that are mapped.
+
+    Parameters
+    ----------
+    source : Source
+    starts, opened
+        As of `npzkit.zip.crc_update.Seals`.
+    resealed : set of str
+        Takes the name of each member that was flushed: its CRC may be another.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        starts: Sequence[int],
+        opened: tuple[int, int],
+        resealed: set[str],
+    ) -> None:
+        self._source = source
+        self._starts, self._opened = starts, opened
+        self._resealed = resealed
+        self._file: FileMap | None = None
+        self._sealer: Sealer | None = None
+        self._written: weakref.WeakSet[WritablePages] = weakref.WeakSet()
+
+    def array(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
+        """Map one member's array; `mode` is "r", "c" or "r+".
+
+        Raises
+        ------
+        NotMappableError, StaleArchiveError, OSError
+            As `npzkit.NpzFile.memmap`.
+        ValueError
+            The file is shorter than it was when it was opened.
+        """
+        _check_mappable(info, self._source)
+        self._source.check_whole()
+        if mode == "r":
+            self._file = self._file or FileMap(cast(FileSource, self._source), mode)
+            return self._file.array(info)
+        if mode == "c":
+            # Each keeps changes of its own.
+            return FileMap(cast(FileSource, self._source), mode).array(info)
+        if self._sealer is None:
+            self._sealer = Sealer(self._source, self._starts, self._opened)
+        array, pages = _map_writable(info, entry, self._source, self._sealer, self._resealed.add)
+        self._source.is_shared = True
+        self._written.add(pages)
+        return array
+
+    @property
+    def has_writable(self) -> bool:
+        """Whether arrays of mode "r+" are still there."""
+        return any(not pages.closed for pages in self._written)
+
+    def flush(self) -> None:
+        """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
+        # The end of Python has flushed them.
+        if not sys.is_finalizing():
+            _flush_each(pages.flush for pages in list(self._written))
+
+    def forget(self) -> None:
+        """Let the file go; arrays that are mapped keep their pages, and what seals them."""
+        self._file = self._sealer = None
+
+
+class FileMap:
+    """A whole file, mapped.
+
+    Parameters
+    ----------
+    source : FileSource
+        Only its descriptor is used, and not kept: the mapping outlives the
+        file object, and the file's name.
+    mode : {"r", "c"}
+        Read-only, or copy-on-write.
+
+    Raises
+    ------
+    ValueError
+        The file is shorter than it was when the source was opened.
+    """
+
+    def __init__(self, source: FileSource, mode: str) -> None:
+        self._filename = _filename(source)
+        self._mode = mode
+        self._map = source.call(mmap.mmap, source.size, access=_ACCESS[mode])
+
+    def array(self, info: ArrayInfo) -> np.memmap[Any, Any]:
+        """Return the stored array that `info` describes, in the file's memory."""
+        return _array(info, self._map, 0, self._mode, self._filename)
+
+
+def _array(
+    info: ArrayInfo, pages: mmap.mmap, start: int, mode: str, filename: Any
+) -> np.memmap[Any, Any]:
+    """Make an array of pages that begin at `start` in the file."""
+    order = cast(Any, "F" if info.fortran_order else "C")
+    shape = cast("tuple[int, ...]", info.shape)
+    array: Any = np.ndarray.__new__(
+        np.memmap, shape, info.dtype, pages, info.data_offset - start, None, order
+    )
+    # What np.memmap sets for its users, for an array of its own mapping.
+    array._mmap, array.filename = pages, filename
+    array.offset, array.mode = info.data_offset, mode
+    return cast("np.memmap[Any, Any]", array)
+
+
+_mapped: weakref.WeakSet[WritablePages] = weakref.WeakSet()
+
+
+@atexit.register
+def _flush_all() -> None:
+    """Leave no member with a CRC that is not its own when Python ends."""
+    _flush_each(pages.flush_own for pages in list(_mapped))
+
+
+def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
+    """Flush all maps, those too that come after one that fails; raise the first error."""
+    errors = []
+    for flush in flushes:
+        try:
+            flush()
+        except (NpzkitError, OSError) as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+class WritablePages(mmap.mmap):
+    """The pages of one stored member, for writing.
+
+    Flushing them, as the flush of an array over them does, also writes the
+    member's CRC-32 as it is then; so does the end of the last array, in the
+    process that mapped it.
+    """
+
+    def track(self, seal: Callable[[Callable[[], int]], None], skipped: int, size: int) -> None:
+        """Take what writes the CRC, given what computes it, and where the member lies."""
+        self._seal, self._skipped, self._size = seal, skipped, size
+        self._process = os.getpid()
+        _mapped.add(self)
+
+    def flush(self, *args: int) -> None:
+        super().flush(*args)
+        self._seal(self._crc32)
+
+    def _crc32(self) -> int:
+        with memoryview(self) as view, view[self._skipped : self._skipped + self._size] as member:
+            return crc32(member)
+
+    def flush_own(self) -> None:
+        """Flush in the process that mapped them; a forked child leaves that to it."""
+        if hasattr(self, "_seal") and not self.closed and os.getpid() == self._process:
+            self.flush()
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.flush_own()
+
+
+def _map_writable(
+    info: ArrayInfo, entry: Entry, source: Source, sealer: Sealer, done: Callable[[str], None]
+) -> tuple[np.memmap[Any, Any], WritablePages]:
+    """Map a stored member's array for writing.
+
+    `done` is called with the member's name when it was flushed.
+    """
+    check_resealable(entry)
+    size = entry.uncompressed_size
+    start = info.data_offset + info.nbytes - size
+    sealer.fill_holes(start, size)
+    before = start % mmap.ALLOCATIONGRANULARITY
+    pages = WritablePages(sealer.descriptor, before + size, offset=start - before)
+
+    def seal(take_crc32: Callable[[], int]) -> None:
+        try:
+            sealer.seal(entry, take_crc32)
+        finally:
+            done(entry.name)
+
+    pages.track(seal, before, size)
+    return _array(info, pages, start - before, "r+", _filename(source)), pages
+
+
+def _filename(source: Source) -> Any:
+    """Return what np.memmap tells its users: a path-like comes back as a Path."""
+    if source.path is None:
+        name = getattr(source.handle, "name", None)
+        return os.path.abspath(name) if isinstance(name, str) else None
+    if not source.is_pathlike:
+        return source.path
+    import pathlib
+
+    return pathlib.Path(source.path).resolve()
+
+
+def _check_mappable(info: ArrayInfo, source: Source) -> None:
+    """Raise NotMappableError with the reason, and what else there is to do about it."""
+    reason, remedy = info.why_not_mappable, ""
+    if reason is not None:
+        if info.dtype is not None and not info.dtype.hasobject:
+            remedy = ", or store it: npzkit.repack(path, compression='stored')"
+    elif not isinstance(source, FileSource):
+        reason = "the archive was not opened from a file"
+        remedy = ", or open the archive by its path"
+    if reason is not None:
+        raise NotMappableError(
+            f"the member cannot be memory-mapped: {reason}",
+            remedy=f"Read it with npz.read(key){remedy}.",
+        )

@@ -1,0 +1,389 @@
+"""A member to an array: where the zip layer and the NPY layer meet.
+
+Owns the choice of how one member is read. Knows no keys. Four ways:
+
+- a small stored member: one read, checked and used in place (`npzkit.reading.small`);
+- a large stored member: headers first, then blocks straight into the array,
+  each block's CRC taken while it is in the cache (`npzkit.files.parallel`);
+- a large deflated member with an index: by chunks (`npzkit.reading.deflated`);
+- anything else compressed, described late or pickled: through `MemberStream`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from npzkit.codecs.methods import DEFLATED, STORED, crc32, crc32_combine
+from npzkit.files.parallel import read_blocks, run
+from npzkit.files.source import Source
+from npzkit.format.array import (
+    array_bytes,
+    empty_array,
+    read_growing,
+    shaped,
+)
+from npzkit.format.header import (
+    PREFIX_SIZE,
+    NpyHeader,
+    end_of_data,
+    header_size,
+    parse_header,
+    warn_python2,
+)
+from npzkit.limits import Limits
+from npzkit.members.extension_dtypes import restore
+from npzkit.members.metadata import parse_attrs
+from npzkit.reading.deflated import Inflation, Part
+from npzkit.reading.small import (
+    HEADER_START,
+    HEADS_SIZE,
+    Window,
+    aligned,
+    find_usual_header,
+    read_usual,
+    read_window,
+)
+from npzkit.reading.stream import check_nbytes, is_array, read_pickled, read_stream_header
+from npzkit.zip.chunks import Chunks
+from npzkit.zip.entries import Entry
+from npzkit.zip.member import (
+    MAX_RATIOS,
+    check_crc32,
+    check_entry,
+    check_room,
+    data_offset,
+    find_data,
+    header_end,
+)
+from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
+from npzkit.zip.sozip import find_index
+from npzkit.zip.stream import MemberStream
+
+if TYPE_CHECKING:
+    from npzkit.zip.random_access import RandomAccess
+
+__all__ = [
+    "CHUNKED_SIZE",
+    "SMALL_SIZE",
+    "MemberReader",
+    "Options",
+    "Pending",
+    "Result",
+    "is_plain",
+]
+
+SMALL_SIZE = 1 << 16
+"""Members up to this size are read whole, headers and all, in one call."""
+_EXTRA_GUESS = 128
+"""Bytes allowed for a local extra field whose size is not known yet."""
+
+CHUNKED_SIZE = 1 << 20
+"""Bytes of a compressed member from which on threads take part in it: smaller
+ones spend their time in Python, where threads only wait for each other."""
+
+Result = np.ndarray[Any, Any] | bytes
+
+
+class Options(NamedTuple):
+    """How a member is to be read.
+
+    Attributes
+    ----------
+    out : numpy.ndarray or None
+        Filled and returned, instead of a new array.
+    threads : int
+    verify : bool
+        Compare the CRC.
+    """
+
+    out: np.ndarray[Any, Any] | None = None
+    threads: int = 1
+    verify: bool = True
+
+
+class Pending(NamedTuple):
+    """An array that is allocated and checked, and lacks its data.
+
+    Attributes
+    ----------
+    array : numpy.ndarray
+    view : memoryview
+        Its memory in file order.
+    offset : int
+        Where its data begins in the file.
+    header_crc32 : int
+        The CRC of the bytes before the data.
+    """
+
+    array: np.ndarray[Any, Any]
+    view: memoryview
+    offset: int
+    header_crc32: int
+
+    def check(self, crc: int, entry: Entry) -> None:
+        """Raise ChecksumError unless `crc` is the right one for the data."""
+        whole = crc32_combine(self.header_crc32, crc, len(self.view))
+        check_crc32(whole, entry, self.offset)
+
+
+class MemberReader:
+    """Reads the members of one open archive.
+
+    Parameters
+    ----------
+    source : Source
+    limits : Limits
+    allow_pickle : bool
+    pickle_kwargs : mapping, optional
+        Passed on to `pickle.load`.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        limits: Limits,
+        *,
+        allow_pickle: bool,
+        pickle_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.source = source
+        self.size_limit = limits.member_size
+        # numpy: whoever allows pickle trusts the file, and so its headers.
+        self.header_limit = None if allow_pickle else limits.header_size
+        self._allow_pickle = allow_pickle
+        self._pickle_kwargs = dict(pickle_kwargs or {})
+        self._accesses: dict[str, RandomAccess] = {}
+        self._process = os.getpid()
+
+    def read(self, entry: Entry, options: Options) -> Result:
+        """Return a member's array, or its bytes where it is none."""
+        check_entry(entry, self.size_limit)
+        if options.out is not None and not self._fits(options.out, entry):
+            options.out[...] = self.read(entry, options._replace(out=None))
+            return options.out
+        if not is_plain(entry):
+            return self._read_inflated(entry, options)
+        window = read_window(self.source, entry.header_offset, self.extent(entry))
+        return self.read_in(window, entry, options)
+
+    def extent(self, entry: Entry) -> int:
+        """Bytes from the local header that hold a small member, or a guess at it."""
+        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + _EXTRA_GUESS
+        size += min(entry.compressed_size, SMALL_SIZE)
+        return min(size, entry.end_offset - entry.header_offset)
+
+    def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
+        """Read a plain member whose local header begins in `window`."""
+        if options.out is None:
+            array = read_usual(window, entry, self.header_limit, options.verify)
+            if array is not None:
+                return array
+        view, position = window.view, entry.header_offset - window.offset
+        if header_end(view, position) > len(view):
+            return self._read_stream(entry, options)
+        start = find_data(view, position, entry, verify=options.verify)
+        check_room(window.offset + start, entry)
+        header = self._header_in(view[: start + entry.compressed_size], start, entry)
+        if header is None or header.dtype.hasobject:
+            return self._read_stream(entry, options)
+        warn_python2(header)
+        check_nbytes(header, entry)
+        data_start, end = start + header.data_offset, start + entry.compressed_size
+        if end > len(view):
+            array, memory = self._target(header, entry, options.out)
+            offset = window.offset + data_start
+            pending = Pending(array, memory, offset, crc32(view[start:data_start]))
+            return self._read_blocks(pending, entry, options)
+        if options.verify:
+            check_crc32(crc32(view[start:end]), entry, window.offset + start)
+        array = self._restore(shaped(header, window.array, data_start), entry)
+        if options.out is None:
+            return aligned(array)
+        options.out[...] = array
+        return options.out
+
+    def _header_in(self, view: memoryview, start: int, entry: Entry) -> NpyHeader | None:
+        """Parse the NPY header at `start`; None where `view` does not hold it."""
+        try:
+            magic = HEADER_START.unpack_from(view, start)[0]
+        except struct.error:
+            return None
+        if not is_array(magic, entry):
+            return None
+        size = header_size(bytes(view[start : start + PREFIX_SIZE]), self.header_limit)
+        if size > entry.uncompressed_size:
+            raise end_of_data("array header", size, entry.uncompressed_size)
+        if start + size > len(view):
+            return None
+        return parse_header(bytes(view[start : start + size]))
+
+    def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
+        spans = [(pending.offset, pending.view)]
+        (crc,) = read_blocks(self.source, spans, options.threads, verify=options.verify)
+        if options.verify:
+            pending.check(crc, entry)
+        return pending.array
+
+    # -- where the data goes ------------------------------------------------
+
+    def _fits(self, out: np.ndarray[Any, Any], entry: Entry) -> bool:
+        """Check `out`; True where its memory lies in the member's order."""
+        header, _ = self.find_header(entry)
+        if header is None or header.dtype.hasobject:
+            raise ValueError("out takes arrays of plain values; this member holds none")
+        dtype = self._restore(np.ndarray((0,), header.dtype), entry).dtype
+        if out.shape != header.shape or out.dtype != dtype:
+            raise ValueError(
+                f"out must have shape {header.shape} and dtype {dtype}, "
+                f"not {out.shape} and {out.dtype}"
+            )
+        return out.flags.f_contiguous if header.fortran_order else out.flags.c_contiguous
+
+    def _target(
+        self, header: NpyHeader, entry: Entry, out: np.ndarray[Any, Any] | None
+    ) -> tuple[np.ndarray[Any, Any], memoryview]:
+        """Return the array to fill, and its memory in file order."""
+        if out is not None:
+            return out, array_bytes(out)
+        array = empty_array(header)
+        return self._restore(array, entry), array_bytes(array)
+
+    def _restore(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
+        if entry.extra and array.dtype.type is np.void:
+            return restore(array, parse_attrs(entry.extra))
+        return array
+
+    def prepare(self, entry: Entry, *, verify: bool) -> Pending | None:
+        """Check a large plain member's headers and allocate its array.
+
+        None where it cannot be read by blocks: no array, or a pickle.
+        """
+        check_entry(entry, self.size_limit)
+        header, start = self.find_header(entry, verify=verify)
+        if header is None or header.dtype.hasobject:
+            return None
+        warn_python2(header)
+        array, view = self._target(header, entry, None)
+        head = self.source.read_at(start, header.data_offset)
+        return Pending(array, view, start + header.data_offset, crc32(head))
+
+    # -- by chunks ----------------------------------------------------------
+
+    def prepare_inflation(self, entry: Entry, options: Options) -> Inflation | None:
+        """Check an indexed member's headers and allocate its array.
+
+        None where it cannot be read by chunks: small, without an index, no
+        array, or a pickle.
+        """
+        check_entry(entry, self.size_limit)
+        if entry.method != DEFLATED or entry.uncompressed_size < CHUNKED_SIZE:
+            return None
+        start = data_offset(self.source, entry, verify=options.verify)
+        index = find_index(self.source, entry, start)
+        if index is None:
+            return None
+        header, start = self.header(entry)
+        if header is None or header.dtype.hasobject:
+            return None
+        array, view = self._target(header, entry, options.out)
+        return Inflation(array, view, header.data_offset, Chunks(self.source, start, index))
+
+    def finish_inflation(
+        self, inflation: Inflation, parts: Sequence[Part], entry: Entry, options: Options
+    ) -> Result:
+        """Return the array; read it without the index where that was wrong."""
+        if inflation.is_right(parts, entry):
+            return inflation.array
+        return self._read_stream(entry, options._replace(out=inflation.array))
+
+    def _read_inflated(self, entry: Entry, options: Options) -> Result:
+        inflation = self.prepare_inflation(entry, options)
+        if inflation is None:
+            return self._read_stream(entry, options)
+        parts = run(inflation.tasks(options.threads), options.threads)
+        return self.finish_inflation(inflation, parts, entry, options)
+
+    # -- as a stream --------------------------------------------------------
+
+    def open_stream(self, entry: Entry, *, verify: bool = True) -> MemberStream:
+        """Return the member's uncompressed bytes as a stream."""
+        check_entry(entry, self.size_limit)
+        start = data_offset(self.source, entry, verify=verify)
+        return MemberStream(self.source, entry, start, verify=verify)
+
+    def random_access(self, entry: Entry) -> RandomAccess:
+        """Return the archive's one access to a member's bytes, kept until `forget`.
+
+        A forked child makes its own: a lock may be held where the fork found it.
+        """
+        if self._process != os.getpid():
+            self._accesses, self._process = {}, os.getpid()
+        access = self._accesses.get(entry.name)
+        if access is None:
+            check_entry(entry, self.size_limit)
+            from npzkit.zip.random_access import open_random_access
+
+            start = data_offset(self.source, entry, verify=False)
+            access = open_random_access(self.source, entry, start)
+            # Of two threads that get here, both take the first one's.
+            access = self._accesses.setdefault(entry.name, access)
+        return access
+
+    def forget(self) -> None:
+        """Drop what `random_access` keeps in memory."""
+        self._accesses = {}
+
+    def _read_stream(self, entry: Entry, options: Options) -> Result:
+        stream = self.open_stream(entry, verify=options.verify)
+        prefix = stream.read_up_to(PREFIX_SIZE)
+        if not is_array(prefix, entry):
+            return prefix + stream.read_rest()
+        header = read_stream_header(stream, prefix, entry, self.header_limit)
+        warn_python2(header)
+        if header.dtype.hasobject:
+            return read_pickled(stream, self._pickle_kwargs if self._allow_pickle else None)
+        if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
+            # Nothing bounds what these methods may claim: grow with what comes.
+            array = self._restore(shaped(header, read_growing(stream, header)), entry)
+        else:
+            array, view = self._target(header, entry, options.out)
+            stream.read_exactly(view)
+        stream.finish()
+        return array
+
+    def header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
+        """Return a member's NPY header, and where its data begins in the file.
+
+        None for a member that is no array. Inflates no more than the header.
+        """
+        header, start = self.find_header(entry)
+        if header is not None:
+            warn_python2(header)
+        return header, start
+
+    def find_header(self, entry: Entry, *, verify: bool = False) -> tuple[NpyHeader | None, int]:
+        """Return what `header` does, without a word on a header of Python 2's.
+
+        `verify` compares the CRCs of the member's two headers, not the data's.
+        """
+        check_entry(entry, self.size_limit)
+        room = entry.end_offset - entry.header_offset
+        heads = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
+        usual = find_usual_header(heads, entry, self.header_limit)
+        if usual is not None:
+            return usual
+        stream = self.open_stream(entry, verify=verify)
+        prefix = stream.read_up_to(PREFIX_SIZE)
+        if not is_array(prefix, entry):
+            return None, stream.start
+        return read_stream_header(stream, prefix, entry, self.header_limit), stream.start
+
+
+def is_plain(entry: Entry) -> bool:
+    """Whether a member is stored, with everything known before its data."""
+    return entry.method == STORED and not entry.flags & FLAG_DESCRIPTOR

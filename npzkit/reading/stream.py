@@ -1,0 +1,97 @@
+"""A member that is read from front to back: its NPY header, its pickle, a file object.
+
+Owns what a stream must hold to be an array. Where the data goes is `npzkit.reading.member`'s.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
+from npzkit.format.array import read_header, read_pickle
+from npzkit.format.header import MAGIC_PREFIX, NpyHeader, end_of_data
+from npzkit.members.keys import SUFFIX
+from npzkit.zip.entries import Entry
+from npzkit.zip.stream import MemberStream
+
+__all__ = ["LocatedStream", "check_nbytes", "is_array", "read_pickled", "read_stream_header"]
+
+
+def is_array(prefix: bytes, entry: Entry) -> bool:
+    """Whether a member is an array: one named so must be, others may."""
+    return prefix.startswith(MAGIC_PREFIX) or entry.name.endswith(SUFFIX)
+
+
+def check_nbytes(header: NpyHeader, entry: Entry) -> None:
+    """Hold the header's shape against the member's size, before allocating."""
+    size = header.data_offset + header.nbytes
+    if size == entry.uncompressed_size:
+        return
+    if size > entry.uncompressed_size:
+        found = max(entry.uncompressed_size - header.data_offset, 0)
+        raise end_of_data(f"array data of shape {header.shape}", header.nbytes, found)
+    raise NpyFormatError(
+        "bytes follow the array in its member",
+        found=entry.uncompressed_size,
+        expected=size,
+        remedy="np.load ignores them; save the array again.",
+    )
+
+
+def read_stream_header(
+    stream: MemberStream, prefix: bytes, entry: Entry, limit: int | None
+) -> NpyHeader:
+    """Read the header of an array whose first bytes, `prefix`, were read already."""
+    header = read_header(_Prefixed(prefix, stream), limit)
+    if not header.dtype.hasobject:
+        check_nbytes(header, entry)
+    return header
+
+
+class _Prefixed:
+    """A stream with a few bytes put back before it, for the header's reader."""
+
+    def __init__(self, prefix: bytes, stream: MemberStream) -> None:
+        self._prefix = prefix
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        data, self._prefix = self._prefix[:size], self._prefix[size:]
+        return data + self._stream.read_up_to(size - len(data))
+
+
+def read_pickled(
+    stream: MemberStream, pickle_kwargs: dict[str, Any] | None
+) -> np.ndarray[Any, Any]:
+    """Unpickle what follows the header, once all of it is verified.
+
+    Refused before it is read where `pickle_kwargs` is None.
+    """
+    if pickle_kwargs is None:
+        read_pickle(stream, allow_pickle=False, pickle_kwargs=None)
+    data = io.BytesIO(stream.read_rest())
+    array: np.ndarray[Any, Any] = read_pickle(data, allow_pickle=True, pickle_kwargs=pickle_kwargs)
+    if data.read(1):
+        raise ZipFormatError("the member goes on behind its pickled array")
+    return array
+
+
+class LocatedStream(io.RawIOBase):
+    """A member's stream whose errors say which archive and key it is."""
+
+    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
+        self._stream = stream
+        self._explain = explain
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return self._stream.readinto(buffer)
+        except NpzkitError as error:
+            raise self._explain(error) from error.__cause__

@@ -1,0 +1,52 @@
+"""Attributes of arrays that are written already, changed where they stand.
+
+Owns which arrays' attributes were asked for, and what their entries become.
+Knows nothing of the rest of an archive.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
+from npzkit.zip.extra import KEY_VALUE_PAIRS_ID
+from npzkit.zip.raw_entries import with_block
+from npzkit.zip.records import parse_central_entry
+
+__all__ = ["EditedAttributes"]
+
+
+class EditedAttributes:
+    """The attributes of an archive's members, by their names, as dicts to be changed."""
+
+    def __init__(self) -> None:
+        self._attrs: dict[str, dict[str, Any]] = {}
+
+    def of(self, name: str, record: bytes) -> dict[str, Any]:
+        """Return a member's attributes: the same dict each time."""
+        if name not in self._attrs:
+            attrs = parse_attrs(parse_central_entry(record).extra)
+            self._attrs[name] = user_attrs(attrs)
+        return self._attrs[name]
+
+    def forget(self, name: str) -> None:
+        """Take no more changes: the member was removed, or rewritten."""
+        self._attrs.pop(name, None)
+
+    def changed(self, listed: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the entries that their attributes have changed.
+
+        Raises
+        ------
+        LimitExceededError, ValueError, TypeError
+            Attributes that are too long, or nothing JSON can express.
+        """
+        changed = {}
+        for name, attrs in self._attrs.items():
+            record = listed[name]
+            before = parse_attrs(parse_central_entry(record).extra)
+            if attrs != user_attrs(before):
+                check_attrs(attrs)
+                block = format_attrs({**attrs, **own_attrs(before)})
+                changed[name] = with_block(record, KEY_VALUE_PAIRS_ID, block)
+        return changed

@@ -1,0 +1,121 @@
+"""A member's bytes copied as they are, from one place in a file to another.
+
+Owns the copy of one member: its compressed bytes, its seek index, its
+alignment. Nothing is inflated, and no more than some megabytes are held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from npzkit.codecs.methods import STORED, crc32
+from npzkit.errors import NpyFormatError
+from npzkit.files.progress import Advance
+from npzkit.files.source import Source
+from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
+from npzkit.zip.entries import Entry, accepting_name
+from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.layout import ALIGNMENT
+from npzkit.zip.member import check_crc32, check_entry, data_offset
+from npzkit.zip.records import FLAG_UTF8
+from npzkit.zip.sozip import find_index
+from npzkit.zip.writer import ZipWriter
+
+__all__ = ["PIECE_SIZE", "check_copyable", "copy_member", "lead_size", "rename_entry"]
+
+PIECE_SIZE = 1 << 24
+"""Bytes that are read and written at a time."""
+
+
+def copy_member(
+    source: Source,
+    entry: Entry,
+    writer: ZipWriter,
+    *,
+    renamed: Entry | None = None,
+    alignment: int = ALIGNMENT,
+    verify: bool = True,
+    indexed: bool = True,
+    advance: Advance | None = None,
+) -> None:
+    """Write a copy of a member: its compressed bytes as they are, whatever its name.
+
+    Parameters
+    ----------
+    source : Source
+    entry : Entry
+        Where it is in `source`.
+    writer : ZipWriter
+        With nothing else under way.
+    renamed : Entry, optional
+        From `rename_entry`.
+    alignment : int, default 64
+        Of an array that is stored.
+    verify : bool, default True
+        Compare the CRC-32 of what is stored.
+    indexed : bool, default True
+        Keep its seek index.
+    advance : callable, optional
+        Called with each number of compressed bytes that were read.
+
+    Raises
+    ------
+    ZipFormatError, ChecksumError
+        The member is damaged; some of it may be written.
+    UnsupportedError
+        It is encrypted, or the like.
+    """
+    entry = accepting_name(entry)
+    check_entry(entry)
+    start = data_offset(source, entry)
+    index = find_index(source, entry, start) if indexed else None
+    lead = 0
+    if entry.method == STORED:
+        lead = lead_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))
+    target = entry if renamed is None else renamed
+    writer.copy_member(
+        target, _pieces(source, start, entry, verify=verify, advance=advance), index,
+        extra=foreign_extra(target.extra), alignment=alignment, lead_size=lead,
+    )  # fmt: skip
+
+
+def check_copyable(source: Source, entry: Entry) -> None:
+    """Raise what `copy_member` would raise before it writes."""
+    entry = accepting_name(entry)
+    check_entry(entry)
+    data_offset(source, entry)
+
+
+def rename_entry(entry: Entry, name: str) -> Entry:
+    """Return a member's entry under another name."""
+    raw_name = name.encode()
+    flags = entry.flags & ~FLAG_UTF8 | (0 if raw_name.isascii() else FLAG_UTF8)
+    extra = foreign_extra(entry.extra, UNICODE_PATH_ID)
+    return entry._replace(name=name, raw_name=raw_name, flags=flags, extra=extra)
+
+
+def lead_size(prefix: bytes) -> int:
+    """Return the size of a member's NPY header, by its first bytes; 0 where it has none."""
+    if not prefix.startswith(MAGIC_PREFIX):
+        return 0
+    try:
+        return header_size(prefix, None)
+    except NpyFormatError:
+        return 0
+
+
+def _pieces(
+    source: Source, start: int, entry: Entry, *, verify: bool, advance: Advance | None
+) -> Iterator[bytes]:
+    """Read a member's bytes as they are; of stored ones the CRC is compared."""
+    size, crc = entry.compressed_size, 0
+    is_checked = verify and entry.method == STORED
+    for offset in range(start, start + size, PIECE_SIZE):
+        piece = source.read_at(offset, min(PIECE_SIZE, start + size - offset))
+        if is_checked:
+            crc = crc32(piece, crc)
+        yield piece
+        if advance is not None:
+            advance(len(piece))
+    if is_checked:
+        check_crc32(crc, entry, start)

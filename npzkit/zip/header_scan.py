@@ -1,0 +1,367 @@
+"""Members found without a directory: by their local headers, in one pass over the file.
+
+Owns the search for headers, how far a member reaches that only its header
+tells of, and how much of that a hostile file may cost. Believes nothing:
+whoever asks has the data to compare with the CRC. Knows no NPY.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from npzkit.codecs.decompressors import decompressor
+from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, crc32
+from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.files.source import Source
+from npzkit.zip.end import COMMENT_MAX_SIZE
+from npzkit.zip.entries import BAD_NAME, Entry, read_name
+from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.member import header_end, resolve_sizes
+from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
+    DESCRIPTOR_SIGNATURE,
+    END_SIGNATURE,
+    END_SIZE,
+    FLAG_DESCRIPTOR,
+    LOCAL,
+    LOCAL_HEADER_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_16,
+    SENTINEL_32,
+    ZIP64_END_SIGNATURE,
+    LocalHeader,
+    matches_data_descriptor,
+    parse_local_header,
+)
+from npzkit.zip.sozip import is_index_name
+
+__all__ = [
+    "Allowance", "CorrectedSource", "Found", "HeaderScan", "find_comment", "find_member",
+    "is_followed", "possible_headers",
+]  # fmt: skip
+
+_SCAN_SIZE = 1 << 22
+_STEP_SIZE = 1 << 18
+_MAX_VERSION = 63
+_MAX_DESCRIPTOR_TRIES = 1000
+"""Descriptors that are tried behind data of unknown size: it may hold their signature."""
+_SIGNATURES = (
+    LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE, b""
+)  # fmt: skip
+
+
+_ALLOWED_RATIO = 64
+_ALLOWED_LEAST = 1 << 30
+"""Bytes that may be read and inflated of places that were looked at before: for
+each byte of the file, and of a small one. A second of work, about."""
+
+
+class Allowance:
+    """How much work may go into bytes that were looked at before.
+
+    Members that lie side by side are each looked at once, and cost nothing
+    here. Headers that claim each other's bytes could be nested without end.
+
+    Parameters
+    ----------
+    size : int
+        Of the file.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._left = max(_ALLOWED_RATIO * size, _ALLOWED_LEAST)
+        self._end = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it is time to stop."""
+        return self._left < 0
+
+    def charge(self, start: int, end: int, inflated_size: int = 0) -> None:
+        """Note that the file was read from `start` to `end`, and what came of it."""
+        if start < self._end:
+            self._left -= end - start + inflated_size
+        self._end = max(self._end, end)
+
+
+class Found(NamedTuple):
+    """A member by its local header alone.
+
+    Attributes
+    ----------
+    entry : Entry
+        As a directory would list it.
+    data_start : int
+        Where its data begins in the file.
+    end_offset : int
+        Where it ends by its own word, behind its descriptor; maybe behind the
+        file's end.
+    """
+
+    entry: Entry
+    data_start: int
+    end_offset: int
+
+
+class CorrectedSource(Source):
+    """A file as it would be with some of its bytes put right.
+
+    What reads members checks their headers as in any other file, and finds
+    those right that are damaged here. Nothing is written.
+
+    Parameters
+    ----------
+    source : Source
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name, self.path, self.size = source.name, source.path, source.size
+        self._corrections: dict[int, bytes] = {}
+        self._offsets: list[int] = []
+
+    def correct(self, offset: int, data: bytes) -> None:
+        """Read `data` at `offset` from now on; no bytes take the correction there back."""
+        if offset not in self._corrections:
+            bisect.insort(self._offsets, offset)
+        self._corrections[offset] = data
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self._source.readinto_at(offset, view)
+        first = max(bisect.bisect(self._offsets, offset) - 1, 0)
+        for start in itertools.takewhile(
+            lambda start: start < offset + len(view), self._offsets[first:]
+        ):
+            data = self._corrections[start]
+            begin, end = max(start, offset), min(start + len(data), offset + len(view))
+            if begin < end:
+                view[begin - offset : end - offset] = data[begin - start : end - start]
+
+    def close(self) -> None:
+        self._source.close()
+
+
+def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:
+    """Yield the local headers that a listed member may have had before it was damaged.
+
+    They repeat the entry. Where the data begins is told by the header's own
+    sizes, by the name's, or by where the data must end.
+    """
+    offset = entry.header_offset
+    head = source.read_at(offset, min(LOCAL_HEADER_SIZE, entry.end_offset - offset))
+    if len(head) < LOCAL_HEADER_SIZE:
+        return
+    named = offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
+    extra_size = int.from_bytes(head[-2:], "little")
+    starts = (
+        offset + header_end(head, 0),
+        named + extra_size,
+        entry.end_offset - entry.compressed_size,
+    )
+    for start in dict.fromkeys(starts):
+        if (
+            not 0 <= start - named <= SENTINEL_16
+            or start + entry.compressed_size > entry.end_offset
+        ):
+            continue
+        # The values of zip64 are in the extra field, which stays as it is.
+        sizes = (min(size, SENTINEL_32) for size in entry[5:7])
+        fields = LOCAL.pack(
+            LOCAL_HEADER_SIGNATURE, 0, entry.flags & SENTINEL_16, entry.method, 0, 0,
+            entry.crc32, *sizes, len(entry.raw_name), start - named,
+        )  # fmt: skip
+        yield fields + entry.raw_name
+
+
+class HeaderScan:
+    """The places at which a local header's signature stands, asked for front to back.
+
+    Parameters
+    ----------
+    source : Source
+    end : int
+        Where to stop looking.
+    """
+
+    def __init__(self, source: Source, end: int) -> None:
+        self._source = source
+        self._end = end
+        self._start, self._data = 0, b""
+
+    def next_from(self, offset: int) -> int | None:
+        """Return the first place at `offset` or behind it where a header has room, or None."""
+        while offset + LOCAL_HEADER_SIZE <= self._end:
+            if not self._start <= offset < self._start + len(self._data) - 3:
+                self._start = offset
+                self._data = self._source.read_at(offset, min(_SCAN_SIZE, self._end - offset))
+            place = self._data.find(LOCAL_HEADER_SIGNATURE, offset - self._start)
+            if place >= 0:
+                offset = self._start + place
+                return offset if offset + LOCAL_HEADER_SIZE <= self._end else None
+            # The signature may begin in the last bytes.
+            offset = self._start + len(self._data) - 3
+        return None
+
+
+def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> Found | None:
+    """Read the local header at `offset`; None for one that cannot be a member's.
+
+    Parameters
+    ----------
+    source : Source
+    offset : int
+    end : int
+        Where the file's members end at the latest.
+    allowance : Allowance
+        Charged with what is read.
+    """
+    size = header_end(source.read_at(offset, LOCAL_HEADER_SIZE), 0)
+    if size > end - offset:
+        return None
+    # Names and extra fields may be long, and lie in one another too.
+    allowance.charge(offset, offset + size)
+    try:
+        header = parse_local_header(source.read_at(offset, size))
+        name, flags, dropped = _read_name(header)
+        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
+    except ZipFormatError:
+        return None
+    if not name or header.method not in METHOD_NAMES or header.version_needed & 0xFF > _MAX_VERSION:
+        return None
+    if is_index_name(name):
+        return None
+    try:
+        extra = foreign_extra(header.extra, *dropped)
+    except ZipFormatError:
+        # The data may be sound all the same: what is left of the field is said by who keeps it.
+        extra = header.extra
+    start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
+    entry = Entry(
+        name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
+        0, extra, end,
+    )  # fmt: skip
+    if not header.flags & FLAG_DESCRIPTOR:
+        return Found(entry, start, start + sizes[1])
+    if SENTINEL_32 in sizes or not sizes[1]:
+        measured = _measure(source, entry, start, end, allowance)
+        if measured is None:
+            return Found(entry, start, end + 1)
+        entry = measured
+    data_end = start + entry.compressed_size
+    size = _descriptor_size(source, entry, data_end, end)
+    return Found(entry, start, data_end + size if size else end + 1)
+
+
+def _read_name(header: LocalHeader) -> tuple[str, int, tuple[int, ...]]:
+    """Return a member's name and flags, and the Unicode path if that is to be dropped."""
+    name, flags = read_name(header.name, header.flags, header.extra)
+    if flags & BAD_NAME:
+        own_name, own_flags = read_name(header.name, header.flags, b"")
+        if not own_flags & BAD_NAME:
+            return own_name, own_flags, (UNICODE_PATH_ID,)
+    return name, flags, ()
+
+
+def is_followed(source: Source, offset: int) -> bool:
+    """Whether a record of the archive, or the end of the file, is where a member ends."""
+    signature = source.read_at(offset, min(4, source.size - offset))
+    return signature in _SIGNATURES
+
+
+def _measure(
+    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
+) -> Entry | None:
+    """Return the entry with the sizes and the CRC of data that only a descriptor tells of."""
+    if entry.method == DEFLATED:
+        return _measure_deflated(source, entry, start, end, allowance)
+    if entry.method == STORED:
+        return _measure_stored(source, entry, start, end, allowance)
+    return None
+
+
+def _measure_deflated(
+    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
+) -> Entry | None:
+    """Inflate up to the stream's own end."""
+    decoder = decompressor(DEFLATED, end - start, end - start)
+    crc = size = fed = 0
+    try:
+        while not decoder.eof:
+            data = b""
+            if decoder.needs_input:
+                data = source.read_at(start + fed, min(_STEP_SIZE, end - start - fed))
+                if not data:
+                    return None
+                fed += len(data)
+            out = decoder.decompress(data, _STEP_SIZE)
+            crc = crc32(out, crc)
+            size += len(out)
+    except NpzkitError:
+        return None
+    finally:
+        allowance.charge(start, start + fed - decoder.unused_size, size)
+    used = fed - decoder.unused_size
+    return entry._replace(crc32=crc, compressed_size=used, uncompressed_size=size)
+
+
+def _measure_stored(
+    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
+) -> Entry | None:
+    """Look for the descriptor that says how far away it is."""
+    found = _find_descriptor(source, start, end)
+    if found is None:
+        allowance.charge(start, end)
+        return None
+    crc, size = found
+    allowance.charge(start, start + size)
+    return entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
+
+
+def _find_descriptor(source: Source, start: int, end: int) -> tuple[int, int] | None:
+    """Return the CRC and the size that the descriptor of stored data has."""
+    tries = 0
+    position = start
+    while position < end and tries < _MAX_DESCRIPTOR_TRIES:
+        data = source.read_at(position, min(_SCAN_SIZE + 24, end - position))
+        place = data.find(DESCRIPTOR_SIGNATURE)
+        while 0 <= place < _SCAN_SIZE:
+            size = position + place - start
+            if place + 16 <= len(data):
+                crc, low, other = struct.unpack_from("<LLL", data, place + 4)
+                # In 32 bits the second size follows, in 64 the first one's upper half.
+                if low == size & SENTINEL_32 and other in (low, size >> 32):
+                    return crc, size
+            tries += 1
+            place = data.find(DESCRIPTOR_SIGNATURE, place + 1)
+        position += _SCAN_SIZE
+    return None
+
+
+def _descriptor_size(source: Source, entry: Entry, offset: int, end: int) -> int:
+    """Return the bytes of the descriptor at `offset`; 0 where none fits."""
+    if offset >= end:
+        return 0
+    data = source.read_at(offset, min(24, end - offset))
+    values = entry.crc32, entry.compressed_size, entry.uncompressed_size
+    for size in (24, 20, 16, 12):
+        # The longest that fits whole, and not as the beginning of a longer one.
+        if matches_data_descriptor(data[:size], *values) and not matches_data_descriptor(
+            data[: size - 4], *values
+        ):
+            return size
+    return 0
+
+
+def find_comment(source: Source) -> bytes:
+    """Return the comment of an end record that ends where the file does, if one does."""
+    start = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
+    tail = source.read_at(start, source.size - start)
+    place = tail.rfind(END_SIGNATURE)
+    if place < 0 or place + END_SIZE > len(tail):
+        return b""
+    (size,) = struct.unpack_from("<H", tail, place + 20)
+    return tail[place + END_SIZE :] if place + END_SIZE + size == len(tail) else b""

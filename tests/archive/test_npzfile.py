@@ -1,0 +1,805 @@
+"""The lazy archive: a Mapping that reads on access, from anywhere, shared safely."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import gzip
+import io
+import mmap
+import multiprocessing
+import os
+import pickle
+import sys
+import tempfile
+import threading
+import weakref
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import npzkit
+import numpy as np
+import pytest
+from deep import extent
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import (
+    ClosedArchiveError,
+    LimitExceededError,
+    MemberNotFoundError,
+    NotMappableError,
+    PickleRefusedError,
+    StaleArchiveError,
+    UnsupportedError,
+)
+from strategies import any_arrays
+
+pytestmark = pytest.mark.usefixtures("either_walk")
+
+COMPRESSIONS = ["stored", "deflated"]
+
+
+def same(left, right):
+    right = np.asanyarray(right)
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.tobytes() == right.tobytes()
+    )
+
+
+@pytest.fixture(params=COMPRESSIONS)
+def path(request, tmp_path, arrays):
+    """An archive of all kinds of arrays, stored or deflated."""
+    path = tmp_path / "all.npz"
+    npzkit.save(path, arrays, compression=request.param, metadata={"step": 7})
+    return path
+
+
+@pytest.fixture(params=["npzkit", "numpy", "numpy compressed"])
+def anyones(request, tmp_path, arrays):
+    """The same arrays as saved by npzkit and by numpy."""
+    path = tmp_path / "all.npz"
+    save = {"npzkit": npzkit.savez, "numpy": np.savez, "numpy compressed": np.savez_compressed}
+    save[request.param](path, **arrays)
+    return path
+
+
+def test_it_is_a_mapping(anyones, arrays):
+    """Keys, lookup, membership and length are a dictionary's, suffix or not."""
+    with npzkit.open(anyones) as npz:
+        assert isinstance(npz, Mapping)
+        assert list(npz) == npz.files == list(npz.keys()) == list(arrays)
+        assert len(npz) == len(arrays)
+        for key, array in arrays.items():
+            assert key in npz
+            assert key + ".npy" in npz
+            for found in (
+                npz[key],
+                npz[key + ".npy"],
+                npz.read(key, threads=1),
+                npz.load_all()[key],
+            ):
+                assert same(found, array)
+                assert found.flags.writeable
+                assert found.flags.aligned
+        assert npz.get("absent") is None
+        assert "absent" not in npz
+        assert 3 not in npz
+
+
+def test_each_access_is_fresh(path):
+    """What is done to one array reaches neither the file nor the next access."""
+    with npzkit.open(path) as npz:
+        first = npz["weights"]
+        first[...] = 0
+        assert npz["weights"].any()
+
+
+def test_order_is_kept(anyones, arrays):
+    """Fortran order comes back as Fortran order, C as C."""
+    with npzkit.open(anyones) as npz:
+        for key in ("fortran", "weights"):
+            assert npz[key].flags.f_contiguous == np.asarray(arrays[key]).flags.f_contiguous
+
+
+def test_missing_keys(path):
+    """A missing key is a KeyError that names the file and a key like it."""
+    with npzkit.open(path) as npz:
+        with pytest.raises(KeyError, match="weight is not a file in the archive"):
+            npz["weight"]
+        with pytest.raises(MemberNotFoundError, match="Did you mean 'weights'"):
+            npz.info("weight")
+        with pytest.raises(KeyError, match=r"\(1, 2\)"):
+            npz[1, 2]
+
+
+def test_attribute_access(path, arrays):
+    """npz.f has the arrays as attributes, completes their names, and knows no others."""
+    with npzkit.open(path) as npz:
+        assert same(npz.f.weights, arrays["weights"])
+        assert set(dir(npz.f)) == set(arrays)
+        with pytest.raises(AttributeError, match="absent"):
+            npz.f.absent
+        assert npz._ipython_key_completions_() == npz.files
+
+
+def test_info_reads_headers_only(path, arrays):
+    """info tells shape, dtype, order, sizes and place."""
+    with npzkit.open(path) as npz:
+        method = zipfile.ZipFile(path).infolist()[0].compress_type
+        for key, array in arrays.items():
+            array = np.asanyarray(array)
+            info = npz.info(key)
+            member = npz.zip.getinfo(key + ".npy")
+            assert (info.key, info.member) == (key, key + ".npy")
+            assert (info.shape, info.dtype, info.nbytes) == (array.shape, array.dtype, array.nbytes)
+            assert info.fortran_order == (array.flags.f_contiguous and not array.flags.c_contiguous)
+            assert (info.compressed_size, info.crc32) == (member.compress_size, member.CRC)
+            assert info.method == {0: "stored", 8: "deflated"}[method]
+            assert info.aligned == (method == 0)
+            assert info.seekable == (method == 0 or member.file_size > 1 << 18)
+            if method == 0:
+                assert path.read_bytes()[info.data_offset :][: array.nbytes] == array.tobytes("A")
+
+
+def test_read_into(path, arrays):
+    """read(out=) fills memory of any layout, and refuses another shape or dtype."""
+    with npzkit.open(path) as npz:
+        for key in ("weights", "fortran", "big_endian", "scalar", "record"):
+            array = np.asanyarray(arrays[key])
+            for out in (
+                np.zeros_like(array),
+                np.zeros_like(array, order="F"),
+                np.zeros_like(array, order="C"),
+            ):
+                assert npz.read(key, out=out) is out
+                assert np.array_equal(out, array)
+        strided = np.zeros((400, 600))[::2, ::2]
+        assert same(npz.read("weights", out=strided), arrays["weights"])
+        for out in (np.zeros((200, 301)), np.zeros((200, 300), "f4"), np.zeros(3)):
+            with pytest.raises(ValueError, match="out must have shape"):
+                npz.read("weights", out=out)
+        frozen = np.zeros((200, 300))
+        frozen.flags.writeable = False
+        with pytest.raises(ValueError, match="writable"):
+            npz.read("weights", out=frozen)
+
+
+def test_load_all(path, arrays):
+    """load_all keeps the order asked for, with any number of threads."""
+    with npzkit.open(path) as npz:
+        for threads in (1, 2, 5, None):
+            assert list(npz.load_all(threads=threads)) == list(arrays)
+            found = npz.load_all(["fortran", "weights.npy"], threads=threads)
+            assert list(found) == ["fortran", "weights.npy"]
+            assert same(found["weights.npy"], arrays["weights"])
+        with pytest.raises(KeyError):
+            npz.load_all(["absent"])
+        with pytest.raises(ValueError, match="threads"):
+            npz.load_all(threads=0)
+        assert npz.load_all([]) == {}
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_large_arrays_in_blocks(tmp_path, compression, monkeypatch):
+    """An array of many blocks is read whole by several threads, and its damage found."""
+    monkeypatch.setattr("npzkit.files.parallel.BLOCK_SIZE", 1 << 16)
+    array = np.random.default_rng(1).integers(0, 9, 1_000_003)
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": array, "b": array[::-1]}, compression=compression)
+    with npzkit.open(path) as npz:
+        assert same(npz.load_all(threads=4)["b"], array[::-1])
+        assert same(npz.read("a", threads=4), array)
+        offset = npz.info("b").data_offset
+    with open(path, "r+b") as file:
+        file.seek(offset + 100_000)
+        file.write(b"damaged!")
+    with npzkit.open(path) as npz:
+        assert same(npz.load_all(["a"])["a"], array)
+        with pytest.raises((npzkit.errors.ChecksumError, npzkit.errors.ZipFormatError)) as caught:
+            npz.load_all(threads=4)
+        assert caught.value.key == "b"
+
+
+@pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
+@given(any_arrays(), st.sampled_from(COMPRESSIONS))
+def test_any_array_survives_an_archive(array, compression):
+    """Whatever is saved comes back, by npzkit and by numpy, its member numpy's own bytes."""
+    stream, expected = io.BytesIO(), io.BytesIO()
+    npzkit.save(stream, {"a": array}, compression=compression)
+    np.lib.format.write_array(expected, array)
+    npz = npzkit.open(stream)
+    assert npz.stream("a").read() == expected.getvalue()
+    with np.load(io.BytesIO(stream.getvalue())) as theirs:
+        for found in (npz["a"], npz.load_all()["a"], theirs["a"]):
+            assert same(found, array)
+
+
+@pytest.mark.parametrize("kind", ["str", "Path", "bytes", "bytearray", "memoryview", "mmap", "file",
+                                  "unbuffered", "BytesIO", "gzip", "NamedTemporaryFile", "ZipFile"])  # fmt: skip
+def test_sources(kind, path, arrays, tmp_path):
+    """An archive opens from a path, from bytes, and from any file object that can seek."""
+    data = path.read_bytes()
+    if kind == "gzip":
+        (tmp_path / "a.gz").write_bytes(gzip.compress(data))
+    named = tempfile.NamedTemporaryFile()
+    named.write(data)
+    make = {
+        "str": lambda: str(path), "Path": lambda: path, "bytes": lambda: data,
+        "bytearray": lambda: bytearray(data), "memoryview": lambda: memoryview(data),
+        "mmap": lambda: mmap.mmap(os.open(path, os.O_RDONLY), 0, access=mmap.ACCESS_READ),
+        "file": lambda: open(path, "rb"), "unbuffered": lambda: open(path, "rb", buffering=0),
+        "BytesIO": lambda: io.BytesIO(data), "gzip": lambda: gzip.open(tmp_path / "a.gz"),
+        "NamedTemporaryFile": lambda: named, "ZipFile": lambda: zipfile.ZipFile(path),
+    }  # fmt: skip
+    source = make[kind]()
+    with npzkit.open(source) as npz:
+        for key, array in arrays.items():
+            assert same(npz[key], array)
+        assert same(npz.load_all()["weights"], arrays["weights"])
+    if hasattr(source, "close"):
+        assert not getattr(source, "closed", False)
+        source.close()
+    named.close()
+
+
+def test_a_stream_that_cannot_seek():
+    """A pipe is refused with the way out."""
+    readable, writable = os.pipe()
+    os.close(writable)
+    with open(readable, "rb") as pipe, pytest.raises(UnsupportedError, match="cannot seek"):
+        npzkit.open(pipe)
+
+
+def test_an_archive_behind_other_data(arrays):
+    """An archive in a file object may begin where the object stands."""
+    inner = io.BytesIO()
+    npzkit.save(inner, arrays)
+    outer = io.BytesIO(b"other data" + inner.getvalue())
+    outer.seek(10)
+    assert same(npzkit.load(outer)["weights"], arrays["weights"])
+    outer = io.BytesIO(b"other data")
+    outer.seek(10)
+    np.savez(outer, a=np.arange(3))
+    outer.seek(10)
+    assert np.array_equal(npzkit.load(outer)["a"], np.arange(3))
+    for behind in (outer.getvalue(), b"other data" + inner.getvalue()):
+        with pytest.raises(npzkit.errors.ZipFormatError, match="bytes stand before"):
+            npzkit.open(behind)
+
+
+def test_errors_of_the_system_pass_through(tmp_path):
+    """A missing file is FileNotFoundError, a folder IsADirectoryError."""
+    with pytest.raises(FileNotFoundError):
+        npzkit.open(tmp_path / "absent.npz")
+    with pytest.raises(IsADirectoryError):
+        npzkit.open(tmp_path)
+
+
+def test_closing(path):
+    """close is idempotent, closes the path's file, and later use says so."""
+    npz = npzkit.open(path)
+    file, stream = npz.fid, npz.zip.fp
+    npz.close()
+    npz.close()
+    assert file.closed
+    assert stream.closed
+    for use in (
+        npz.read,
+        npz.info,
+        npz.memmap,
+        npz.stream,
+        lambda key: npz.load_all(),
+        lambda key: npz.zip,
+    ):
+        with pytest.raises(ClosedArchiveError):
+            use("weights")
+    assert "weights" in npz
+    assert npz.files
+
+
+def test_a_closed_file_object_is_noticed(path):
+    """An archive whose file was closed by its owner says so."""
+    with open(path, "rb") as file:
+        npz = npzkit.open(file)
+    with pytest.raises(ClosedArchiveError):
+        npz["weights"]
+    stream = io.BytesIO(path.read_bytes())
+    npz = npzkit.open(stream)
+    stream.close()
+    with pytest.raises(ClosedArchiveError):
+        npz["weights"]
+
+
+def test_own_fid(path):
+    """own_fid closes the caller's file with the archive; by default it stays open."""
+    for own in (True, False):
+        with open(path, "rb") as file:
+            npzkit.NpzFile(file, own_fid=own).close()
+            assert file.closed == own
+
+
+def test_a_forgotten_archive_warns_and_is_closed(path):
+    """Dropping the last reference closes the file at once, with a ResourceWarning."""
+    npz = npzkit.open(path)
+    _ = npz.zip, npz.f.weights
+    file, reference = npz.fid, weakref.ref(npz)
+    gc.disable()
+    try:
+        with pytest.warns(ResourceWarning, match="unclosed archive"):
+            del npz
+        assert reference() is None
+        assert file.closed
+    finally:
+        gc.enable()
+
+
+def test_repr_and_summary(path, arrays):
+    """repr is numpy's; summary lists every member with shape, dtype, size and method."""
+    with npzkit.open(str(path)) as npz:
+        assert (
+            repr(npz)
+            == f"NpzFile {str(path)!r} with keys: weights, fortran, strided, big_endian, empty..."
+        )
+        lines = npz.summary().splitlines()
+        assert len(lines) == len(arrays) + 3
+        assert "(200, 300)" in lines[2]
+        assert "float64" in lines[2]
+        assert "468.8 KiB" in lines[2]
+    with npzkit.open(path.read_bytes()) as npz:
+        assert repr(npz).startswith("NpzFile 'object' with keys: ")
+
+
+def test_metadata(path, tmp_path):
+    """Metadata is a read-only mapping; another program's comment is none."""
+    with npzkit.open(path) as npz:
+        assert dict(npz.metadata) == {"step": 7}
+        with pytest.raises(TypeError):
+            npz.metadata["step"] = 8
+    for comment in (b"", b"hello", b"{broken", b"[1, 2]", b"{" * 60_000, b'{"a": ' + b"[" * 60_000):
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w") as archive:
+            archive.comment = comment
+        assert dict(npzkit.open(stream).metadata) == {}
+
+
+def test_zip_is_a_zipfile_onto_the_same_archive(path, arrays):
+    """npz.zip lists and tests the same members."""
+    with npzkit.open(path) as npz:
+        assert isinstance(npz.zip, zipfile.ZipFile)
+        assert npz.zip is npz.zip
+        assert npz.zip.namelist() == [key + ".npy" for key in arrays]
+        assert npz.zip.testzip() is None
+        with npz.zip.open("fortran.npy") as member:
+            assert same(npzkit.format.read_array(member), arrays["fortran"])
+
+
+def test_streams_interleave(path, arrays):
+    """A member is a binary stream that any NPY reader takes; several do not disturb each other."""
+    with npzkit.open(path) as npz:
+        streams = {key: npz.stream(key) for key in arrays}
+        halves = {key: stream.read(99) for key, stream in streams.items()}
+        for key, array in arrays.items():
+            data = halves[key] + streams[key].read()
+            assert same(np.lib.format.read_array(io.BytesIO(data)), array)
+        with npz.stream("weights") as stream:
+            assert same(np.lib.format.read_array(stream), arrays["weights"])
+            assert stream.read() == b""
+
+
+def test_threads_share_an_archive(path, arrays):
+    """Twenty threads read every member of one archive at once."""
+    failures = []
+
+    def work():
+        for key, array in arrays.items():
+            if not same(npz[key], array):
+                failures.append(key)
+
+    for source in (path, io.BytesIO(path.read_bytes())):
+        with npzkit.open(source) as npz:
+            threads = [threading.Thread(target=work) for _ in range(20)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    assert not failures
+
+
+def _sum_in_child(npz, queue):
+    queue.put([float(npz["weights"].sum()) for _ in range(50)])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_forked_children_share_an_archive(path, arrays):
+    """Children and parent read through one descriptor at once, each the right bytes."""
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with npzkit.open(path) as npz:
+        children = [context.Process(target=_sum_in_child, args=(npz, queue)) for _ in range(2)]
+        for child in children:
+            child.start()
+        for _ in range(50):
+            assert same(npz["weights"], arrays["weights"])
+        sums = [value for _ in children for value in queue.get(timeout=60)]
+        for child in children:
+            child.join()
+    assert sums == [float(arrays["weights"].sum())] * 100
+
+
+def test_pickling_by_path(path, arrays):
+    """A pickled archive is opened again by its path, with its options."""
+    with npzkit.open(path, limits=npzkit.Limits(member_size=10_000)) as npz:
+        for other in (pickle.loads(pickle.dumps(npz)), copy.copy(npz)):
+            with other:
+                assert same(other["fortran"], arrays["fortran"])
+                with pytest.raises(LimitExceededError):
+                    other["weights"]
+        data = pickle.dumps(npz)
+    npzkit.save(path, {"weights": np.zeros(3)})
+    with pytest.raises(StaleArchiveError, match="changed since the archive was pickled"):
+        pickle.loads(data)
+    with npzkit.open(path.read_bytes()) as npz, pytest.raises(TypeError, match="path"):
+        pickle.dumps(npz)
+
+
+def test_a_replaced_file_stays_readable(path, arrays):
+    """Saving over an open archive leaves its readers and its maps their data."""
+    with npzkit.open(path) as npz:
+        npzkit.save(path, {"weights": np.zeros(3)})
+        assert same(npz["weights"], arrays["weights"])
+
+
+def test_a_file_changed_in_place_is_stale(path):
+    """A file cut or rewritten underneath an open archive is StaleArchiveError."""
+    with npzkit.open(path) as npz:
+        size = path.stat().st_size
+        os.truncate(path, 100)
+        with pytest.raises(StaleArchiveError):
+            npz["weights"]
+        with pytest.raises(StaleArchiveError):
+            npz.load_all()
+        os.truncate(path, size)
+        with pytest.raises(StaleArchiveError) as caught:
+            npz["weights"]
+        assert caught.value.path == os.fspath(path)
+        assert caught.value.remedy
+
+
+def test_memmap(tmp_path, arrays):
+    """A stored member maps read-only or copy-on-write, and outlives the archive."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, arrays)
+    with npzkit.open(path) as npz:
+        maps = {key: npz.memmap(key) for key in arrays}
+        private = npz.memmap("weights", mode="c")
+    npzkit.save(path, {})
+    for key, array in arrays.items():
+        assert isinstance(maps[key], np.memmap)
+        assert same(maps[key], array)
+        assert not maps[key].flags.writeable
+    private[0, 0] = -1
+    assert maps["weights"][0, 0] != -1
+    assert maps["weights"].ctypes.data % 64 == 0
+
+
+def test_mapping_leaves_a_file_object_where_it_stands(tmp_path):
+    """A caller's file object is mapped without moving its position."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    with open(path, "rb") as file:
+        file.seek(5)
+        assert npzkit.open(file).memmap("x").tolist() == [0, 1, 2]
+        assert file.tell() == 5
+
+
+def test_mmap_mode(tmp_path, arrays):
+    """open(mmap_mode=) maps on access; what cannot be mapped says why and what to do."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, allow_pickle=True) as w:
+        w["stored"] = arrays["weights"]
+        w.add("deflated", arrays["weights"], compression="deflated")
+        w["objects"] = np.array([None])
+    with npzkit.open(path, mmap_mode="r") as npz:
+        assert isinstance(npz["stored"], np.memmap)
+        for key, reason in (("deflated", "it is deflated"), ("objects", "Python objects")):
+            with pytest.raises(NotMappableError, match=reason) as caught:
+                npz[key]
+            assert caught.value.key == key
+            assert caught.value.remedy
+    with npzkit.open(path.read_bytes(), mmap_mode="c") as npz, pytest.raises(NotMappableError):
+        npz["stored"]
+    for mode in ("w+", "x"):
+        with pytest.raises(ValueError, match="mmap_mode"):
+            npzkit.open(path, mmap_mode=mode)
+
+
+def test_mapping_what_numpy_saved(tmp_path):
+    """np.savez's unaligned members map too."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(100.0))
+    with npzkit.open(path, mmap_mode="r") as npz:
+        assert np.array_equal(npz["x"], np.arange(100.0))
+        assert not npz.info("x").aligned
+
+
+def test_pickle_is_off_by_default(tmp_path, monkeypatch):
+    """Objects are refused before pickle is touched, and read when it is allowed."""
+    path = tmp_path / "a.npz"
+    array = np.array([1, "a", None], dtype=object)
+    np.savez(path, a=array)
+    with monkeypatch.context() as patched:
+        patched.setattr(pickle, "load", lambda *a, **k: pytest.fail("unpickled"))
+        with npzkit.open(path) as npz:
+            for use in (npz.read, lambda key: npz.load_all()):
+                with pytest.raises(
+                    PickleRefusedError, match="Object arrays cannot be loaded when"
+                ) as caught:
+                    use("a")
+                assert caught.value.key == "a"
+            assert npz.info("a").dtype == object
+    with npzkit.open(path, allow_pickle=True) as npz:
+        assert npz["a"].tolist() == array.tolist() == npz.load_all()["a"].tolist()
+
+
+def test_header_limit(tmp_path):
+    """A header over the limit is refused at access, and read once the limit allows."""
+    path = tmp_path / "a.npz"
+    array = np.zeros(2, [(f"field_{i}", "f4") for i in range(1000)])
+    npzkit.save(path, {"a": array})
+    with npzkit.open(path) as npz, pytest.raises(LimitExceededError, match="Header"):
+        npz["a"]
+    for options in ({"limits": npzkit.Limits(header_size=50_000)}, {"allow_pickle": True}):
+        with npzkit.open(path, **options) as npz:
+            assert same(npz["a"], array)
+    with npzkit.NpzFile(path, max_header_size=50_000) as npz:
+        assert npz.max_header_size == 50_000
+        assert same(npz["a"], array)
+
+
+@pytest.mark.parametrize("call", ["preadv", "pread"])
+def test_without_positional_reads(call, path, arrays, monkeypatch):
+    """Where the system lacks preadv, or pread as well, the same bytes are read."""
+    monkeypatch.delattr(os, "preadv", raising=False)
+    if call == "pread":
+        monkeypatch.delattr(os, "pread")
+    with npzkit.open(path) as npz:
+        for key, array in arrays.items():
+            assert same(npz[key], array)
+        assert same(npz.load_all(threads=3)["weights"], arrays["weights"])
+        with open(path, "rb") as file:
+            file.read(10)
+            assert same(npzkit.open(file)["fortran"], arrays["fortran"])
+            assert file.tell() == 10
+
+
+def test_short_reads_are_repeated(tmp_path, arrays, monkeypatch):
+    """A system that returns fewer bytes than asked for is asked again."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, arrays)
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, views, offset: real(fd, [views[0][:1000]], offset))
+    with npzkit.open(path) as npz:
+        assert same(npz.load_all()["weights"], arrays["weights"])
+
+
+def test_import_is_lean():
+    """Importing npzkit imports no third party but numpy and isal, and no heavy module."""
+    import subprocess
+
+    code = "import sys, npzkit; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for name in (
+        "click",
+        "rich",
+        "zlib_ng",
+        "ml_dtypes",
+        "concurrent.futures",
+        "json",
+        "lzma",
+        "scipy",
+    ):
+        if name != "lzma":  # zipfile's own import
+            assert name not in loaded, name
+    assert Path(npzkit.__file__).name == "__init__.py"
+
+
+def test_info_reads_no_data(tmp_path, monkeypatch):
+    """Describing many megabytes reads a few kilobytes; so does opening them."""
+    path = tmp_path / "a.npz"
+    array = np.random.default_rng(0).integers(0, 9, extent(2_500_000, 12_000_000))
+    npzkit.save(path, {"stored": array})
+    with npzkit.NpzWriter(tmp_path / "b.npz") as w:
+        w.add("deflated", array[:1_000_000], compression="deflated")
+    read = [0]
+    real_pread, real_preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, n, o: (read.append(n), real_pread(fd, n, o))[1])
+    monkeypatch.setattr(
+        os, "preadv", lambda fd, v, o: (read.append(len(v[0])), real_preadv(fd, v, o))[1]
+    )
+    for name, key in (("a.npz", "stored"), ("b.npz", "deflated")):
+        with npzkit.open(tmp_path / name) as npz:
+            assert npz.info(key).shape
+        assert sum(read) < 300_000
+        read.clear()
+
+
+def test_thousands_of_maps_are_one(tmp_path):
+    """Mapping 2,000 arrays takes one mapping and no descriptor each."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {str(i): np.full(3, i) for i in range(2000)})
+    with npzkit.open(path, mmap_mode="r") as npz:
+        before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+        maps = [npz[key] for key in npz]
+        after = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    assert after - before <= 1
+    assert [int(array[0]) for array in maps] == list(range(2000))
+    assert maps[7].filename == path.resolve()
+
+
+def test_mapping_a_file_that_shrank(tmp_path):
+    """A file cut since it was opened is stale, also for maps."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(100_000)})
+    with npzkit.open(path) as npz:
+        npz.memmap("x")
+        os.truncate(path, 1000)
+        for mode in ("r", "c"):
+            with pytest.raises(StaleArchiveError):
+                npz.memmap("x", mode)
+
+
+def test_zip_of_a_torn_archive(path):
+    """npz.zip sees the archive that npz does, without what follows its end."""
+    with pytest.warns(npzkit.TornArchiveWarning):
+        npz = npzkit.open(path.read_bytes() + b"!" * 100)
+    assert npz.zip.testzip() is None
+
+
+def test_limits_given_twice(path):
+    """max_header_size beside limits is a contradiction, and said to be one."""
+    with pytest.raises(ValueError, match="not both"):
+        npzkit.NpzFile(path, max_header_size=5, limits=npzkit.Limits())
+
+
+def test_limits_are_whole_numbers(path):
+    """Limits take whatever Python takes as an index but truth values, however they are set."""
+    with npzkit.NpzFile(path, max_header_size=np.int64(5)) as npz:
+        assert type(npz.max_header_size) is int
+        with pytest.raises(LimitExceededError):
+            npz["weights"]
+    assert repr(npzkit.Limits(np.uint8(5))) == repr(npzkit.Limits(header_size=5))
+    limits = npzkit.Limits(member_size=3)
+    assert limits._replace(total_size=np.int32(9)) == (10_000, None, 3, 9)
+    assert type(limits._replace(total_size=9)) is npzkit.Limits
+    assert pickle.loads(pickle.dumps(limits)) == limits
+    for wrong in (True, np.True_, -1, np.int8(-1), 1.0, np.float64(5), "5", [5]):
+        with pytest.raises(ValueError, match="total_size must be a whole number"):
+            npzkit.Limits(total_size=wrong)
+        with pytest.raises(ValueError, match="total_size must be a whole number"):
+            limits._replace(total_size=wrong)
+
+
+def test_temporary_files_are_read_by_descriptor(arrays):
+    """A NamedTemporaryFile maps and forks like the file it wraps."""
+    with tempfile.NamedTemporaryFile() as file:
+        npzkit.save(file, arrays)
+        file.flush()
+        with npzkit.open(file) as npz:
+            assert same(npz.memmap("weights"), arrays["weights"])
+        assert not file.closed
+
+
+@pytest.mark.parametrize("prefix", [b"", b"behind this"])
+def test_a_temporary_file_lives_as_long_as_its_archive(arrays, prefix):
+    """A NamedTemporaryFile that nobody else holds stays open, and is closed where it is owned."""
+    for owned in (False, True):
+        file = tempfile.NamedTemporaryFile()
+        file.write(prefix)
+        npzkit.save(file, arrays)
+        file.flush()
+        file.seek(len(prefix))
+        name = file.name
+        npz = npzkit.NpzFile(file, own_fid=owned)
+        assert npz.fid is (file if owned else None)
+        del file
+        gc.collect()
+        assert same(npz["weights"], arrays["weights"])
+        assert same(npz.memmap("weights"), arrays["weights"])
+        assert repr(npz).startswith(f"NpzFile {name!r}")
+        npz.close()
+        assert os.path.exists(name) is not owned
+        del npz
+        gc.collect()
+        assert not os.path.exists(name)
+
+
+def test_maps_are_as_numpys(tmp_path, monkeypatch):
+    """A map has the attributes of np.memmap's, a slice of it too, and names its file alike."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(100)})
+    monkeypatch.chdir(tmp_path)
+    files = [
+        Path("a.npz"),
+        "a.npz",
+        open("a.npz", "rb"),
+        os.fdopen(os.open("a.npz", os.O_RDONLY), "rb"),
+    ]
+    for file in files:
+        expected = np.memmap(file, np.int64, "r", 0, (1,))
+        with npzkit.open(file) as npz:
+            found = npz.memmap("x")
+        assert found.filename == expected.filename
+        assert type(found.filename) is type(expected.filename)
+        assert isinstance(found._mmap, mmap.mmap)
+        assert found[3:5].filename == expected.filename
+        assert (found[3:5].mode, type(found[3:5])) == ("r", np.memmap)
+        assert type(found[found > 3]) is type(expected[expected > 3]) is np.ndarray
+        if hasattr(file, "close"):
+            file.close()
+
+
+@pytest.mark.parametrize("size", [3, 100_000])
+def test_one_member_under_two_keys(tmp_path, size):
+    """Arrays of load_all share no elements, even where one member is asked for twice."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.zeros(size), "b": np.ones(size)})
+    with npzkit.open(path) as npz:
+        found = npz.load_all(["a", "b", "a.npy", "b.npy"])
+    assert list(found) == ["a", "b", "a.npy", "b.npy"]
+    found["a"][...] = 7
+    found["b.npy"][...] = 8
+    assert [array[0] for array in found.values()] == [7, 1, 0, 8]
+    assert not np.shares_memory(found["a"], found["a.npy"])
+
+
+def test_out_is_an_array(path):
+    """Something else than an array to read into is a TypeError."""
+    with npzkit.open(path) as npz:
+        for wrong in ([0] * 4, bytearray(8), 3):
+            with pytest.raises(TypeError, match="out must be a numpy array"):
+                npz.read("scalar", out=wrong)
+
+
+def test_compressed_members_use_threads(tmp_path, monkeypatch):
+    """Large compressed members without an index go to threads whole; small ones do not."""
+    used = []
+    real = npzkit.reading.many.run
+    monkeypatch.setattr(
+        npzkit.reading.many,
+        "run",
+        lambda tasks, threads: (used.append((len(tasks), threads)), real(tasks, threads))[1],
+    )
+    arrays = {"large": np.zeros(1_000_000), "small": np.zeros(3), "other": np.ones(1_000_000)}
+    npzkit.save(tmp_path / "a.npz", arrays, compression="deflated", seekable=False)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        found = npz.load_all(threads=2)
+    assert list(found) == list(arrays)
+    assert used == [(2, 2)]
+
+
+def test_load_all_reads_what_is_asked_for(tmp_path, monkeypatch):
+    """Two small members at both ends of a large archive are read without what lies between."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"first": np.arange(3), "large": np.zeros(1_000_000), "last": np.arange(4)})
+    read = [0]
+    real = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda fd, v, o: (read.append(len(v[0])), real(fd, v, o))[1])
+    with npzkit.open(path) as npz:
+        found = npz.load_all(["last", "first"])
+    assert {key: len(array) for key, array in found.items()} == {"last": 4, "first": 3}
+    assert sum(read) < 100_000
+
+
+def test_files_in_text_mode_are_refused(tmp_path):
+    """A file that is open in text mode is refused, with the mode that is right."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    with open(path, encoding="utf-8") as file, pytest.raises(TypeError, match="'rb'"):
+        npzkit.open(file)
+    with open(tmp_path / "b.npz", "w") as file, pytest.raises(TypeError, match="'wb'"):
+        npzkit.save(file, {"x": np.arange(3)})

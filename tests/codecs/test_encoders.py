@@ -1,0 +1,237 @@
+"""Encoders: chunks on their own, sizes near zlib's, choices by the bytes alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import zlib
+
+import numpy as np
+import pytest
+from deep import extent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kinds import KINDS, make_kind
+from npzkit.codecs import encoders
+from npzkit.codecs.encoders import (
+    CANDIDATES,
+    Encoder,
+    choose_encoder,
+    deflate_chunk,
+    encoder_for_level,
+)
+
+CHUNK_SIZE = 256 << 10
+ALL = (*CANDIDATES, *(encoder_for_level(level) for level in range(10)))
+
+
+def chunks_of(data, size=CHUNK_SIZE):
+    view = memoryview(data).cast("B")
+    return [view[start : start + size] for start in range(0, len(view), size)]
+
+
+def deflate(encoder, chunks):
+    return [
+        deflate_chunk(encoder, chunk, final=index == len(chunks) - 1)
+        for index, chunk in enumerate(chunks)
+    ]
+
+
+def inflate(data):
+    """Inflate a whole stream by zlib; nothing may be left over or missing."""
+    decoder = zlib.decompressobj(-15)
+    found = decoder.decompress(data)
+    assert decoder.eof
+    assert not decoder.unused_data
+    return found
+
+
+def reference_size(data):
+    encoder = zlib.compressobj(6, zlib.DEFLATED, -15)
+    return len(encoder.compress(data)) + len(encoder.flush())
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Take libraries away, as an installation without them would be."""
+
+    def forget():
+        encoders._library.cache_clear()
+        encoders._candidates.cache_clear()
+
+    def take_away(*names):
+        for name in names:
+            monkeypatch.setitem(sys.modules, encoders._MODULES[name], None)
+        forget()
+
+    yield take_away
+    monkeypatch.undo()
+    forget()
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.binary(max_size=300) | st.sampled_from([b"ab" * 5000, bytes(70_000)]), min_size=1),
+    st.sampled_from(ALL),
+)
+def test_chunks_make_one_stream(chunks, encoder):
+    """Whatever the chunks and the encoder, zlib inflates them joined."""
+    assert inflate(b"".join(deflate(encoder, chunks))) == b"".join(chunks)
+
+
+@pytest.mark.parametrize("encoder", dict.fromkeys(ALL), ids=str)
+def test_chunks_stand_alone(encoder):
+    """A chunk ends with the two marks, byte for byte, and is inflated without the others."""
+    data = make_kind("int32 to 5000", 300_000).tobytes() + make_kind("noise", 100_000).tobytes()
+    chunks = chunks_of(data, 150_000)
+    *inner, last = deflate(encoder, chunks)
+    for chunk, compressed in zip(chunks, inner, strict=False):
+        assert compressed.endswith(b"\x00\x00\xff\xff\x00\x00\x00\xff\xff")
+        assert zlib.decompressobj(-15).decompress(compressed) == chunk
+        assert inflate(compressed + b"\x03\x00") == chunk
+    assert inflate(last) == chunks[-1]
+    assert deflate(encoder, chunks) == [*inner, last]
+
+
+@pytest.mark.parametrize("final", [False, True])
+@pytest.mark.parametrize("encoder", dict.fromkeys(ALL), ids=str)
+def test_an_empty_chunk(encoder, final):
+    """A chunk of nothing is a valid one."""
+    compressed = deflate_chunk(encoder, b"", final=final)
+    assert inflate(compressed if final else compressed + b"\x03\x00") == b""
+
+
+def test_any_contiguous_buffer_is_taken():
+    """A view of an array of numbers is deflated as its bytes."""
+    array = np.arange(1 << 16)
+    for encoder in ALL:
+        assert inflate(deflate_chunk(encoder, memoryview(array), final=True)) == array.tobytes()
+    assert choose_encoder(memoryview(array)) == choose_encoder(array.tobytes())
+    assert choose_encoder(memoryview(np.zeros(0))) == encoder_for_level(6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_choice_keeps_to_the_size_of_zlib(kind):
+    """A few MiB of each kind take at most 1.03 of what zlib's level 6 makes of them."""
+    data = memoryview(make_kind(kind, extent(1 << 20, 4 << 20))).cast("B")
+    encoder = choose_encoder(data)
+    size = sum(map(len, deflate(encoder, chunks_of(data))))
+    assert size <= 1.03 * reference_size(data), encoder
+
+
+@pytest.mark.parametrize("missing", [("isal",), ("zlib-ng",), ("isal", "zlib-ng")], ids=str)
+@pytest.mark.parametrize("kind", ["labels", "running sums", "smooth float64", "sparse"])
+def test_the_choice_does_without_libraries(kind, missing, without):
+    """Where a library is missing, others stand in, and sizes stay."""
+    without(*missing)
+    data = memoryview(make_kind(kind, extent(1 << 20, 2 << 20))).cast("B")
+    encoder = choose_encoder(data)
+    assert encoder.library not in missing
+    streams = deflate(encoder, chunks_of(data))
+    assert inflate(b"".join(streams)) == data
+    assert sum(map(len, streams)) <= 1.03 * reference_size(data)
+
+
+@pytest.mark.parametrize("missing", [("isal",), ("zlib-ng",), ("isal", "zlib-ng")], ids=str)
+def test_levels_do_without_libraries(missing, without):
+    """Every level has an encoder that is there."""
+    without(*missing)
+    for level in range(10):
+        encoder = encoder_for_level(level)
+        assert encoder.library not in missing
+        assert encoder.level == level
+    assert all(encoder.library not in missing for encoder in encoders._candidates())
+
+
+def test_missing_libraries_are_missed_at_import_too():
+    """In a process without isal and zlib-ng everything is deflated by zlib."""
+    code = (
+        "import sys\n"
+        "for name in ('isal', 'isal.isal_zlib', 'zlib_ng', 'zlib_ng.zlib_ng'): sys.modules[name] = None\n"
+        "import zlib\n"
+        "from npzkit.codecs.encoders import choose_encoder, deflate_chunk, encoder_for_level\n"
+        "data = b'deflate ' * 50_000\n"
+        "for encoder in (choose_encoder(data), encoder_for_level(3)):\n"
+        "    assert encoder.library == 'zlib'\n"
+        "    assert zlib.decompress(deflate_chunk(encoder, data, final=True), wbits=-15) == data\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_cannot_be_compressed_is_stored():
+    """Noise costs its own size and a few bytes, even where zlib would save nothing."""
+    data = make_kind("noise", 1 << 20)
+    assert choose_encoder(memoryview(data)) == encoders.STORED_BLOCKS
+    size = sum(map(len, deflate(encoders.STORED_BLOCKS, chunks_of(data))))
+    assert len(data) < size <= len(data) * 1.001
+
+
+def test_the_choice_sees_every_part():
+    """Noise first, or zeros first, do not hide what is elsewhere."""
+    noise, labels = make_kind("noise", 1 << 20), make_kind("labels", 1 << 20)
+    for parts in ([noise, labels], [labels, noise], [np.zeros(1 << 20, "u1"), labels]):
+        data = np.concatenate(parts)
+        encoder = choose_encoder(memoryview(data))
+        size = sum(map(len, deflate(encoder, chunks_of(data))))
+        assert size <= 1.03 * reference_size(data)
+
+
+def test_the_choice_is_the_bytes_alone():
+    """Again, from a copy, and on several threads at once: the same encoder."""
+    sections = [memoryview(make_kind(kind, 1 << 20)).cast("B") for kind in KINDS]
+    expected = [choose_encoder(section) for section in sections]
+    found = {}
+
+    def choose(number):
+        found[number] = [choose_encoder(bytes(section)) for section in sections]
+
+    threads = [threading.Thread(target=choose, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(found.values()) == [expected] * 3
+
+
+@pytest.mark.parametrize("size", [0, 1, (64 << 10) - 1, 64 << 10, (96 << 10) + 1, 1 << 20])
+def test_the_choice_takes_any_size(size):
+    """From nothing on, something is chosen; little data are not tried out."""
+    data = bytes(size)
+    encoder = choose_encoder(data)
+    assert inflate(deflate_chunk(encoder, data, final=True)) == data
+    if size < 64 << 10:
+        assert encoder == encoder_for_level(6)
+
+
+def test_levels_are_honoured():
+    """Level 0 stores, 1 to 9 are zlib-ng's, and more effort makes less."""
+    data = make_kind("counts", CHUNK_SIZE).tobytes()
+    sizes = [len(deflate_chunk(encoder_for_level(level), data, final=True)) for level in range(10)]
+    assert len(data) < sizes[0] < len(data) + 100
+    assert sizes[0] > sizes[1] > sizes[6] > sizes[9]
+    assert encoder_for_level(9) == Encoder("zlib-ng", 9)
+
+
+def test_encoders_print():
+    """An encoder says what it is."""
+    assert str(Encoder("isal", 1)) == "isal 1"
+    assert str(Encoder("zlib-ng", 9, window_bits=10)) == "zlib-ng 9, 1 KiB window"
+    assert str(Encoder("zlib", 6, zlib.Z_HUFFMAN_ONLY)) == "zlib 6, Huffman only"
+    assert str(Encoder("zlib", 6, zlib.Z_RLE)) == "zlib 6, runs only"
+
+
+@pytest.mark.parametrize("missing", [(), ("libdeflate",), ("libdeflate", "zlib-ng")])
+def test_small_members_need_no_choice(missing, monkeypatch):
+    """What is too short for a sample is one whole stream, not larger than zlib's, by any library."""
+    real = encoders._library
+    monkeypatch.setattr(encoders, "_library", lambda name: None if name in missing else real(name))
+    for data in (b"", b"x", np.arange(500).tobytes(), np.sin(np.arange(2000.0)).tobytes()):
+        stream = deflate_chunk(encoders.encoder_for_small(None), data, final=True)
+        decoder = zlib.decompressobj(-15)
+        assert decoder.decompress(stream) == data
+        assert decoder.eof
+        reference = zlib.compressobj(6, zlib.DEFLATED, -15)
+        size = len(reference.compress(data) + reference.flush())
+        assert len(stream) <= size * (1.03 if "libdeflate" not in missing else 1.1) + 8
+    assert encoders.encoder_for_small(0) == encoders.encoder_for_level(0)

@@ -1,0 +1,822 @@
+"""Readers keep what they opened, whatever is written meanwhile; writers keep each other out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+import warnings
+import zipfile
+from pathlib import Path
+
+import npzkit
+import npzkit.files.locking
+import npzkit.files.path_sink
+import numpy as np
+import pytest
+from deep import amount
+from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
+
+NOISE = np.random.default_rng(0).integers(0, 9, 90_000)
+"""Large enough to go to the file at once, and for several chunks where it is deflated."""
+ARRAYS = {"stored": NOISE, "deflated": NOISE + 1, "small": np.arange(5), "last": np.eye(3)}
+posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+def by_npzkit(path):
+    with npzkit.NpzWriter(path, metadata={"step": 1}) as w:
+        for key, array in ARRAYS.items():
+            compression = "deflated" if key == "deflated" else "stored"
+            w.add(key, array, compression=compression, attrs={"unit": "m"})
+
+
+MAKERS = {
+    "npzkit": by_npzkit,
+    "np.savez": lambda path: np.savez(path, **ARRAYS),
+    "np.savez_compressed": lambda path: np.savez_compressed(path, **ARRAYS),
+}
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "a.npz"
+    by_npzkit(path)
+    return path
+
+
+# -- readers -------------------------------------------------------------------
+
+
+def by_writer(edit, *, mode="a", auto_repack=False, gives_up=False):
+    """Return the stages of an edit: begun, done, committed, written behind, closed."""
+
+    def stages(path):
+        w = npzkit.NpzWriter(path, mode, auto_repack=auto_repack)
+        yield
+        edit(w)
+        yield
+        if not gives_up:
+            w.commit()
+            yield
+        w["behind"] = NOISE
+        yield
+        w.abort() if gives_up else w.close()
+        yield
+
+    return stages
+
+
+def replace_all(w):
+    for key in ARRAYS:
+        w.add(key, ARRAYS[key] + 7, overwrite=True, compression="deflated")
+
+
+def remove_all(w):
+    for key in ARRAYS:
+        del w[key]
+
+
+def rename_all(w):
+    for key in ARRAYS:
+        w.rename(key, f"new {key}")
+        w.attrs(f"new {key}")["unit"] = "s"
+
+
+def add(w):
+    w["new"] = NOISE
+    w.add("more", NOISE, compression="deflated")
+
+
+def in_one(work):
+    def stages(path):
+        yield
+        work(path)
+        yield
+
+    return stages
+
+
+OPERATIONS = {
+    "append": by_writer(add),
+    "append, aborted": by_writer(add, gives_up=True),
+    "replace": by_writer(replace_all),
+    "replace, repacked": by_writer(replace_all, auto_repack=True),
+    "delete": by_writer(remove_all, auto_repack=True),
+    "delete, aborted": by_writer(remove_all, gives_up=True),
+    "rename": by_writer(rename_all),
+    "mode w": by_writer(add, mode="w"),
+    "repack": in_one(lambda path: npzkit.repack(path, compression="deflated")),
+    "save": in_one(lambda path: npzkit.save(path, {"stored": np.zeros(3)})),
+    "save nothing": in_one(lambda path: npzkit.save(path, {})),
+}
+
+
+class Reader:
+    """Everything that reads an archive, opened once and asked again and again."""
+
+    def __init__(self, npz):
+        self.npz = npz
+        self.lazy = {key: npz.lazy(key) for key in ARRAYS}
+        self.untouched = {key: npz.lazy(key) for key in ARRAYS}
+        plain = [key for key in ARRAYS if npz.info(key).method == "stored"]
+        self.maps = {key: npz.memmap(key) for key in plain}
+        self.changed = {key: npz.memmap(key, "c") for key in plain}
+        for array in self.changed.values():
+            array[0] = 3
+        self.zip = npz.zip
+        self.stream = npz.stream("deflated")
+        self.data = self.stream.read(1000)
+        # One that was never asked anything before.
+        self.late = npzkit.open(npz._source.path)
+
+    def check(self):
+        npz = self.npz
+        assert npz.files == list(ARRAYS)
+        loaded = npz.load_all()
+        for key, array in ARRAYS.items():
+            for found in (npz[key], loaded[key], self.lazy[key].read(), getattr(npz.f, key)):
+                assert np.array_equal(found, array)
+            assert np.array_equal(self.lazy[key][1:4], array[1:4])
+            assert np.array_equal(npz.lazy(key)[-2:], array[-2:])
+            assert npz.info(key).shape == array.shape
+        for key, array in self.maps.items():
+            assert np.array_equal(array, ARRAYS[key])
+            assert np.array_equal(npz.memmap(key), ARRAYS[key])
+            assert np.array_equal(self.changed[key][1:], ARRAYS[key][1:])
+            assert np.all(self.changed[key][0] == 3)
+        assert self.zip.testzip() is None
+        assert self.zip.namelist() == [f"{key}.npy" for key in ARRAYS]
+        self.data += self.stream.read(1000)
+
+    def finish(self):
+        with self.npz, self.late as late:
+            self.check()
+            for key, array in ARRAYS.items():
+                assert np.array_equal(self.untouched[key][2:], array[2:])
+                assert np.array_equal(late.lazy(key)[1:], array[1:])
+            assert np.array_equal(late.load_all()["deflated"], ARRAYS["deflated"])
+            self.data += self.stream.read()
+            assert self.data[-NOISE.nbytes :] == ARRAYS["deflated"].tobytes()
+        for key, array in self.maps.items():
+            assert np.array_equal(array, ARRAYS[key])
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_readers_keep_what_they_opened(tmp_path, operation, maker):
+    """Archive, lazy arrays, maps, zip and stream give the old data at every stage of a change."""
+    path = tmp_path / "a.npz"
+    MAKERS[maker](path)
+    reader = Reader(npzkit.open(path))
+    for _ in OPERATIONS[operation](path):
+        reader.check()
+    reader.finish()
+
+
+def test_threads_read_while_another_appends(path):
+    """Readers in threads see no difference while a writer commits again and again."""
+    errors, stop = [], threading.Event()
+
+    def read(npz):
+        lazy = npz.lazy("deflated")
+        try:
+            while not stop.is_set():
+                assert np.array_equal(lazy[5:9], ARRAYS["deflated"][5:9])
+                assert np.array_equal(npz["stored"], NOISE)
+                with npzkit.open(path) as now:
+                    assert now.files[: len(ARRAYS)] == list(ARRAYS)
+                    assert np.array_equal(now[now.files[-1]], ARRAYS.get(now.files[-1], NOISE))
+        except BaseException as error:
+            errors.append(error)
+
+    with npzkit.open(path) as npz:
+        threads = [threading.Thread(target=read, args=(npz,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        with npzkit.NpzWriter(path, "a") as w:
+            for number in range(20):
+                w[f"new{number}"] = NOISE
+                w.commit()
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not errors
+
+
+def test_a_file_rewritten_in_place_is_stale(path):
+    """Unlike an append, another program's rewriting of the very file is noticed."""
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("stored")
+        assert lazy[0] == NOISE[0]
+        # Opened by "wb", as np.savez does, the file stays the same one.
+        np.savez(path, **{**ARRAYS, "stored": NOISE + 1})
+        with pytest.raises(StaleArchiveError):
+            lazy[0]
+        with pytest.raises(StaleArchiveError):
+            npz.lazy("small")
+
+
+@pytest.mark.parametrize("change", ["append", "replace", "abort"])
+def test_pickles_find_another_file(path, change):
+    """What is opened again by its path must find the very file, not one that was added to."""
+    with npzkit.open(path) as npz:
+        lazy = npz.lazy("stored")
+        before = pickle.dumps(npz), pickle.dumps(lazy)
+        if change == "append":
+            with npzkit.NpzWriter(path, "a") as w:
+                w["new"] = np.arange(3)
+        elif change == "replace":
+            npzkit.save(path, ARRAYS)
+        else:
+            w = npzkit.NpzWriter(path, "a")
+            w["new"] = NOISE
+            w.abort()
+        assert lazy[3] == NOISE[3]
+        for data in (*before, pickle.dumps(npz), pickle.dumps(lazy)):
+            with pytest.raises(StaleArchiveError, match="changed since the archive was pickled"):
+                pickle.loads(data)
+
+
+# -- opening while a writer is at work -------------------------------------------
+
+WRITER = """
+import os, sys, time
+import npzkit, numpy as np
+path, mode = sys.argv[1:3]
+w = npzkit.NpzWriter(path, mode)
+w["kept"] = np.arange(3)
+w.commit()
+w["lost"] = np.ones(1_000_000)
+{more}
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def writer(path, mode="a", more=""):
+    """Run a writer in another process that has committed once, and written more."""
+    words = [sys.executable, "-c", WRITER.format(more=more), path, mode]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+def test_opening_while_a_writer_is_at_work(path, mode):
+    """What was committed is read without a warning while the writer lives, and with one after."""
+    with writer(path, mode) as process:
+        size = path.stat().st_size
+        for _ in range(3):
+            with npzkit.open(path) as npz, open(path, "rb") as file, npzkit.open(file) as other:
+                assert npz.files == other.files
+                assert npz.files[-1] == "kept"
+                assert npz["kept"].tolist() == [0, 1, 2]
+                assert ("stored" in npz) == (mode == "a")
+            npzkit.open(path, strict=True).close()
+        process.kill()
+        process.wait()
+    assert path.stat().st_size == size
+    with pytest.raises(npzkit.errors.ZipFormatError, match="torn"):
+        npzkit.open(path, strict=True)
+    with pytest.warns(TornArchiveWarning), npzkit.open(path) as npz:
+        assert npz.files[-1] == "kept"
+        with pytest.warns(TornArchiveWarning):
+            w = npzkit.NpzWriter(path, "a")
+        # While this one is at work, nobody knows whose the torn end is.
+        npzkit.open(path).close()
+        w["new"] = np.arange(3)
+        w.close()
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files[-2:] == ["kept", "new"]
+
+
+def test_opening_while_this_process_writes(path):
+    """The same holds for a writer of this process, in any thread."""
+    w = npzkit.NpzWriter(path, "a")
+    w["new"] = NOISE
+    assert path.stat().st_size > NOISE.nbytes * 2
+    found = []
+    thread = threading.Thread(target=lambda: found.append(npzkit.open(path).files))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        thread.start()
+        thread.join()
+    with npzkit.open(path) as npz:
+        assert npz.files == list(ARRAYS) == found[0]
+    w.close()
+
+
+# -- a second writer -----------------------------------------------------------------
+
+SECOND = {
+    "a": lambda path, **options: npzkit.NpzWriter(path, "a", **options).close(),
+    "w": lambda path, **options: npzkit.NpzWriter(path, "w", **options).abort(),
+    "repack": lambda path, **options: npzkit.repack(path, **options),
+    "repack to": lambda path, **options: npzkit.repack(_other(path), path, **options),
+    "save": lambda path, **options: npzkit.save(path, {"x": np.arange(3)}, **options),
+}
+
+
+def _other(path):
+    other = path.with_name("other.npz")
+    if not other.exists():
+        npzkit.save(other, {"x": np.arange(3)})
+    return other
+
+
+@pytest.mark.parametrize("mode", ["a", "w"])
+@pytest.mark.parametrize("second", SECOND)
+def test_a_second_writer_is_refused_at_once(path, second, mode):
+    """While one writer has the file every other way of writing it is refused, path named."""
+    before = path.read_bytes()
+    w = npzkit.NpzWriter(path, mode)
+    start = time.monotonic()
+    with pytest.raises(ArchiveLockedError, match="another writer") as caught:
+        SECOND[second](path)
+    assert time.monotonic() - start < 5
+    assert isinstance(caught.value, BlockingIOError)
+    assert str(path) in str(caught.value)
+    errors = []
+
+    def write():
+        try:
+            SECOND[second](path)
+        except ArchiveLockedError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
+    assert path.read_bytes() == before
+    w["new"] = np.arange(3)
+    w.commit()
+    with pytest.raises(ArchiveLockedError):
+        SECOND[second](path)
+    w.close()
+    SECOND[second](path)
+    assert sorted(set(os.listdir(path.parent)) - {"other.npz"}) == ["a.npz"]
+
+
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_another_process_is_kept_out(path, mode):
+    """A writer of another process holds the file until it ends, even by SIGKILL."""
+    with writer(path, mode) as process:
+        for second in SECOND.values():
+            with pytest.raises(ArchiveLockedError):
+                second(path)
+            with pytest.raises(ArchiveLockedError, match=r"0\.05 seconds"):
+                second(path, lock_timeout=0.05)
+        process.kill()
+        process.wait()
+        with pytest.warns(TornArchiveWarning):
+            SECOND["a"](path)
+
+
+@pytest.mark.parametrize("second", SECOND)
+def test_a_second_writer_waits(path, second):
+    """With lock_timeout it waits that long, and goes on as soon as the first one ends."""
+    w = npzkit.NpzWriter(path, "a")
+    w["new"] = np.arange(3)
+    start = time.monotonic()
+    with pytest.raises(ArchiveLockedError, match=r"0\.1 seconds"):
+        SECOND[second](path, lock_timeout=0.1)
+    assert 0.1 <= time.monotonic() - start < 5
+    timer = threading.Timer(0.1, w.close)
+    timer.start()
+    start = time.monotonic()
+    SECOND[second](path, lock_timeout=60)
+    assert 0.05 < time.monotonic() - start < 30
+    timer.join()
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files
+
+
+def test_who_waited_finds_what_was_written(path):
+    """A writer that waited appends behind what the one before it wrote, also a new file."""
+    for mode in ("a", "w"):
+        w = npzkit.NpzWriter(path, mode)
+        w[f"by {mode}"] = np.arange(3)
+        timer = threading.Timer(0.1, w.close)
+        timer.start()
+        with npzkit.NpzWriter(path, "a", lock_timeout=60) as later:
+            assert f"by {mode}" in later
+            later[f"behind {mode}"] = np.arange(3)
+        timer.join()
+    with npzkit.open(path) as npz:
+        assert npz.files == ["by w", "behind w"]
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError), ([], TypeError)],
+)  # fmt: skip
+def test_bad_timeouts(path, timeout, error):
+    """A lock_timeout that is no number of seconds is refused before anything is touched."""
+    before = path.read_bytes()
+    for second in SECOND.values():
+        with pytest.raises(error, match="lock_timeout"):
+            second(path, lock_timeout=timeout)
+    with pytest.raises(error, match="lock_timeout"):
+        npzkit.NpzWriter(path.with_name("new.npz"), "x", lock_timeout=timeout)
+    assert path.read_bytes() == before
+    assert set(os.listdir(path.parent)) <= {"a.npz", "other.npz"}
+
+
+@pytest.mark.parametrize("ending", ["close", "abort", "error", "failed open", "dropped"])
+def test_locks_are_let_go(path, ending):
+    """However a writer ends, the next one gets the file at once."""
+    if ending == "failed open":
+        with pytest.raises(TypeError):
+            npzkit.NpzWriter(path, "a", metadata=3)
+        with pytest.raises(npzkit.errors.ZipFormatError):
+            other = path.with_name("b.npz")
+            other.write_bytes(b"no archive")
+            npzkit.NpzWriter(other, "a")
+        npzkit.NpzWriter(other).abort()
+    elif ending == "error":
+        with pytest.raises(KeyError), npzkit.NpzWriter(path, "a") as w:
+            raise KeyError
+    else:
+        w = npzkit.NpzWriter(path, "a")
+        del w["stored"]
+        if ending == "dropped":
+            with pytest.warns(ResourceWarning):
+                del w
+        else:
+            getattr(w, ending)()
+    with npzkit.NpzWriter(path, "a") as w:
+        w["next"] = np.arange(3)
+
+
+@posix
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_children_of_a_dead_writer_hold_no_lock(path, mode):
+    """What a writer forked or started lives on after SIGKILL, and keeps nobody out."""
+    more = (
+        "import subprocess\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    sys.stdin.read()\n"
+        "    os._exit(0)\n"
+        "started = subprocess.Popen([sys.executable, '-c', 'import sys; sys.stdin.read()'], close_fds=False)\n"
+        "other = open(sys.argv[1] + '.children', 'w')\n"
+        "other.write(f'{child} {started.pid}'); other.close()"
+    )
+    with writer(path, mode, more) as process:
+        children = [int(word) for word in Path(f"{path}.children").read_text().split()]
+        with pytest.raises(ArchiveLockedError):
+            npzkit.NpzWriter(path, "a")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        for child in children:
+            os.kill(child, 0)
+        with pytest.warns(TornArchiveWarning):
+            w = npzkit.NpzWriter(path, "a")
+        with w:
+            assert w.files[-1] == "kept"
+            w["next"] = np.arange(3)
+        # End of file: they end by themselves.
+        process.stdin.close()
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files[-1] == "next"
+
+
+@posix
+def test_a_forked_child_does_not_let_its_parents_lock_go(path):
+    """A child that ends, or drops the writer, leaves the parent its lock."""
+    w = npzkit.NpzWriter(path, "a")
+    child = os.fork()
+    if not child:
+        try:
+            w.abort()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    with pytest.raises(ArchiveLockedError):
+        npzkit.NpzWriter(path, "a")
+    w["new"] = np.arange(3)
+    w.close()
+    with npzkit.open(path) as npz:
+        assert npz.files[-1] == "new"
+
+
+@posix
+def test_readers_keep_no_writer_out(path):
+    """Readers that look whether a writer is at work never refuse one that begins."""
+    with open(path, "ab") as file:
+        file.write(b"torn")
+    script = (
+        "import sys, warnings, npzkit\n"
+        "warnings.simplefilter('ignore')\n"
+        "print('ready', flush=True)\n"
+        "for _ in range(int(sys.argv[2])): npzkit.open(sys.argv[1]).close()"
+    )
+    words = [sys.executable, "-c", script, path, str(amount(60, 300))]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        while process.poll() is None:
+            with pytest.warns(TornArchiveWarning):
+                npzkit.NpzWriter(path, "a").close()
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(
+    not hasattr(npzkit.files.locking.fcntl, "F_OFD_SETLK"), reason="this system has no OFD locks"
+)
+def test_locks_where_flock_is_missing(path, monkeypatch):
+    """Record locks of the open file do where the system has no flock."""
+    real = npzkit.files.locking.fcntl
+    names = {name: getattr(real, name) for name in ("fcntl", "F_OFD_SETLK", "F_WRLCK")}
+    monkeypatch.setattr(npzkit.files.locking, "fcntl", types.SimpleNamespace(**names))
+    w = npzkit.NpzWriter(path, "a")
+    with pytest.raises(ArchiveLockedError):
+        npzkit.NpzWriter(path, "a")
+    w["new"] = np.arange(3)
+    w.close()
+    with npzkit.NpzWriter(path, "a") as w:
+        assert "new" in w
+
+
+# -- a path that leads elsewhere -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mode", "committed"),
+    # Before its first commit, a new archive replaces whatever is there.
+    [("a", False), ("a", True), ("w", True)],
+)
+@pytest.mark.parametrize("change", ["replaced", "removed"])
+def test_a_path_that_changed_under_a_writer(path, change, mode, committed):
+    """Where another file has the path, or none, a commit says so and touches nothing there."""
+    w = npzkit.NpzWriter(path, mode)
+    if committed:
+        w["kept"] = np.arange(3)
+        w.commit()
+    old = npzkit.open(path)
+    before = b""
+    if change == "removed":
+        path.unlink()
+    else:
+        other = path.with_name("other.npz")
+        # Larger, so that a place behind the old archive lies within it.
+        np.savez(other, z=np.zeros(1_000_000))
+        before = other.read_bytes()
+        os.replace(other, path)
+    with pytest.raises(StaleArchiveError, match="moved, removed or replaced") as caught:
+        w["new"] = NOISE
+        w.commit()
+    assert caught.value.path == str(path)
+    with pytest.raises(npzkit.errors.ClosedArchiveError):
+        w.close()
+    if change == "removed":
+        assert not path.exists()
+    else:
+        assert path.read_bytes() == before
+    with old:
+        assert old.files[-1] == ("kept" if committed else "last")
+        assert old.load_all()
+    with npzkit.NpzWriter(path, "a") as w:
+        w["next"] = np.arange(3)
+    assert os.listdir(path.parent) == ["a.npz"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
+@pytest.mark.parametrize("moment", ["lock_path", "File"])
+def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
+    """A file that comes between the lock and the first look is not written to without a lock."""
+    other = path.with_name("other.npz")
+    np.savez(other, theirs=NOISE)
+    before = other.read_bytes()
+    real = getattr(npzkit.files.path_sink, moment)
+
+    def replaced_then(*args, **options):
+        result = real(*args, **options)
+        os.replace(other, path)
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(npzkit.files.path_sink, moment, replaced_then)
+        with pytest.raises(StaleArchiveError, match="replaced") as caught:
+            npzkit.NpzWriter(path, "a")
+    assert caught.value.path == str(path)
+    assert path.read_bytes() == before
+    with npzkit.NpzWriter(path, "a") as w:
+        assert w.files == ["theirs"]
+
+
+@pytest.mark.parametrize("size", [3, 300_000], ids=["shorter", "longer"])
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_a_file_rewritten_under_a_writer(path, mode, when, size):
+    """What another program writes into the very file, without a lock, is neither cut nor mixed."""
+    w = npzkit.NpzWriter(path, mode)
+    w["kept"] = np.arange(3)
+    w.commit()
+    if when == "between":
+        w["large"] = NOISE
+    # Opened by "wb", the file stays the same one.
+    np.savez(path, theirs=np.arange(size))
+    before = path.read_bytes()
+    with pytest.raises(StaleArchiveError, match="another program") as caught:
+        w["new"] = NOISE
+        w.commit()
+    assert caught.value.path == str(path)
+    with pytest.raises(npzkit.errors.ClosedArchiveError):
+        w.close()
+    after = path.read_bytes()
+    if when == "before":
+        assert after == before
+    else:
+        # This one was writing already; nothing was cut off.
+        assert len(after) >= len(before)
+    with npzkit.NpzWriter(path, "w") as w:
+        w["next"] = np.arange(3)
+
+
+@pytest.mark.parametrize("mode", ["a", "w"])
+def test_arrays_rewritten_under_a_writer(path, mode):
+    """Other values in the same places are noticed, though the file's last bytes are the same."""
+    ours, theirs = ({"first": np.full(99, n), "same": np.arange(3)} for n in (1, 2))
+    other = path.with_name("other.npz")
+    npzkit.save(other, theirs)
+    npzkit.save(path, ours)
+    w = npzkit.NpzWriter(path, mode)
+    if mode == "w":
+        w["first"], w["same"] = ours.values()
+        w.commit()
+    before = other.read_bytes()
+    # The file stays the same one.
+    path.write_bytes(before)
+    with pytest.raises(StaleArchiveError, match="another program"), w:
+        w["new"] = np.arange(3)
+    assert path.read_bytes() == before
+
+
+def test_a_path_that_changed_where_nothing_is_written(path):
+    """A writer that changed nothing since its last commit has nothing to complain of."""
+    w = npzkit.NpzWriter(path, "a")
+    path.unlink()
+    w.close()
+    assert not path.exists()
+
+
+# -- maps that are written through --------------------------------------------------------
+
+
+def is_sound(path):
+    with zipfile.ZipFile(path) as archive:
+        return archive.testzip() is None
+
+
+@pytest.mark.parametrize("when", ["mapped before", "mapped after"])
+@pytest.mark.parametrize("edit", ["append", "attributes", "replace another"])
+def test_a_writable_map_is_flushed_after_an_append(path, edit, when):
+    """The CRC goes to the directory that counts by now, and every reader accepts it."""
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("stored", "r+") if when == "mapped before" else None
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+            w["new"] = np.arange(3)
+            if edit == "attributes":
+                w.attrs("stored")["note"] = "longer than before"
+            elif edit == "replace another":
+                w.add("small", np.ones(3), overwrite=True)
+        if mapped is None:
+            mapped = npz.memmap("stored", "r+")
+        mapped[7] = 77
+        mapped.flush()
+        assert is_sound(path)
+        # Whoever wrote it goes on reading by the directory of before.
+        assert "new" not in npz
+        assert npz["stored"][7] == npz.load_all()["stored"][7] == npz.lazy("stored")[7] == 77
+        assert np.array_equal(npz["small"], ARRAYS["small"])
+        assert npz.zip.testzip() is None
+        mapped[8] = 88
+        del mapped
+    assert is_sound(path)
+    with npzkit.open(path, strict=True) as npz:
+        assert npz["stored"][7:9].tolist() == [77, 88]
+        assert npz["new"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("edit", ["removed", "replaced", "by its like", "renamed"])
+def test_a_writable_map_of_what_was_removed(path, edit):
+    """A map of an array that is no longer listed says that its changes went astray."""
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("stored", "r+")
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+            if edit == "removed":
+                del w["stored"]
+            elif edit == "renamed":
+                w.rename("stored", "other")
+            else:
+                array = NOISE if edit == "by its like" else np.arange(3)
+                w.add("stored", array, overwrite=True, attrs={"unit": "m"})
+        mapped[7] = 77
+        with pytest.raises(StaleArchiveError, match="no longer where it was mapped"):
+            mapped.flush()
+        assert is_sound(path)
+        mapped._mmap.track(lambda take_crc32: None, 0, 0)
+
+
+def test_a_flush_between_two_attempts_of_an_append(path):
+    """An append that failed and one that went through may end at the same byte."""
+    whole = path.with_name("b.npz")
+    whole.write_bytes(path.read_bytes())
+    with npzkit.NpzWriter(whole, "a") as w:
+        w["new"] = np.arange(3)
+    data = bytearray(whole.read_bytes())
+    end = data.rfind(b"PK\x05\x06")
+    data[end : end + 4] = bytes(4)
+    path.write_bytes(data)
+    with pytest.warns(TornArchiveWarning):
+        npz = npzkit.open(path)
+    with npz:
+        mapped = npz.memmap("stored", "r+")
+        mapped[7] = 77
+        mapped.flush()
+        with pytest.warns(TornArchiveWarning), npzkit.NpzWriter(path, "a") as w:
+            w["new"] = np.arange(3)
+        assert path.stat().st_size == len(data)
+        mapped[8] = 88
+        mapped.flush()
+        assert is_sound(path)
+
+
+@posix
+def test_a_reader_that_looks_does_not_turn_a_writer_away(path, monkeypatch):
+    """A lock held for a moment, by whoever looks for a writer, is waited for without a timeout."""
+    import fcntl
+
+    with path.open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        waited = []
+
+        def sleep(seconds):
+            waited.append(seconds)
+            fcntl.flock(reader, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(npzkit.files.locking.time, "sleep", sleep)
+        with npzkit.NpzWriter(path, "a") as w:
+            w["new"] = np.arange(3)
+    assert len(waited) == 1
+
+
+@posix
+def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
+    """Who may not write to a file, and repairs it to another one, locks it all the same."""
+    real = os.open
+
+    def refuse(name, flags, **options):
+        if os.fspath(name) == str(path) and flags & os.O_RDWR:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+        return real(name, flags, **options)
+
+    def write(done, size):
+        with pytest.raises(ArchiveLockedError):
+            npzkit.NpzWriter(path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    npzkit.repair(path, path.with_name("other.npz"), progress=write)
+
+
+@posix
+def test_a_lock_ends_with_its_object(path):
+    """A lock that nobody has any more is let go, and its file closed."""
+    lock = npzkit.files.locking.lock_path(str(path), 0.0)
+    descriptor = lock.fileno()
+    del lock
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(descriptor)
+
+
+@posix
+def test_where_the_system_has_no_locks_nobody_has_one(path, monkeypatch):
+    """On a share without locks archives are written and read; another error is one."""
+
+    def failing(code):
+        def flock(*_):
+            raise OSError(code, os.strerror(code))
+
+        return flock
+
+    monkeypatch.setattr("npzkit.files.locking.fcntl.flock", failing(errno.ENOLCK))
+    with npzkit.NpzWriter(path, "a") as w:
+        w["new"] = np.arange(3)
+    with path.open("rb") as file:
+        assert not npzkit.files.locking.is_locked(file.fileno())
+    monkeypatch.setattr("npzkit.files.locking.fcntl.flock", failing(errno.EIO))
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        npzkit.NpzWriter(path, "a")

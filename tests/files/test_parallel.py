@@ -1,0 +1,340 @@
+"""Threads: the same bytes for any number of them, and none left behind."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import threading
+import time
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.files.parallel import Pipeline, run
+
+CHUNK = 4096
+HEAD = 128
+"""Bytes of the NPY header of any of these arrays."""
+
+
+def thread_count():
+    """Return how many threads Python runs; one that has just ended may need a moment."""
+    time.sleep(0.001)
+    return len(sys._current_frames())
+
+
+def saved(arrays, threads, **options):
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays, threads=threads, **options)
+    return stream.getvalue()
+
+
+def sizes_at_edges():
+    """Sizes around the edges of chunks, of groups of them and of what is small."""
+    for count in (1, 2, 3, 16, 17, 256, 300):
+        for more in (-1, 0, 1):
+            yield count * CHUNK - HEAD + more
+
+
+RNG = np.random.default_rng(0)
+NOISE = RNG.integers(0, 9, 3_000_000, dtype="u1")
+MIXED = {
+    "small": np.arange(5),
+    "large": NOISE[:1_500_000],
+    "another/small": np.float32(2),
+    "strided": NOISE[: 999 * 600].reshape(999, 600)[::2, ::-3],
+    "transposed": NOISE[: 3 << 18].reshape(3, 512, 512).transpose(1, 2, 0),
+    "fortran": np.asfortranarray(NOISE[: 700 * 500].reshape(700, 500)),
+    "empty": np.empty((0, 3)),
+    "words": np.array(["a", "bcd"] * 40_000),
+    "largest": NOISE.view("f4"),
+}
+
+
+@pytest.mark.parametrize(
+    ("compression", "level"), [("stored", None), ("deflated", None), ("deflated", 1)]
+)
+def test_the_same_bytes_at_the_edges_of_chunks(compression, level):
+    """Members that end just before, at and behind a chunk's end do not depend on the threads."""
+    arrays = {str(size): NOISE[:size] for size in sizes_at_edges()}
+    options = {"compression": compression, "level": level, "chunk_size": CHUNK}
+    expected = saved(arrays, 1, **options)
+    for threads in (2, 5):
+        assert saved(arrays, threads, **options) == expected
+    for key, array in npzkit.open(io.BytesIO(expected)).items():
+        assert np.array_equal(array, arrays[key])
+
+
+@pytest.mark.parametrize("chunk_size", [CHUNK, 1 << 18])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_the_same_bytes_of_mixed_members(tmp_path, compression, chunk_size):
+    """Small and large, strided and transposed arrays make the same file with any threads."""
+    options = {"compression": compression, "chunk_size": chunk_size}
+    expected = saved(MIXED, 1, **options)
+    for threads in (1, 2, 5):
+        path = tmp_path / f"{threads}.npz"
+        npzkit.save(path, MIXED, threads=threads, **options)
+        assert path.read_bytes() == expected
+        assert saved(MIXED, threads, **options) == expected
+    with np.load(path) as theirs:
+        for key, array in MIXED.items():
+            assert np.array_equal(theirs[key], array)
+
+
+@pytest.mark.parametrize(
+    ("compression", "row_count"), [("stored", None), ("deflated", None), ("deflated", 1500)]
+)
+def test_the_same_bytes_of_appended_rows(compression, row_count):
+    """An array that grows by pieces of any size does not depend on the threads."""
+    rows = NOISE[:1_500_000].reshape(1500, 1000)
+
+    def written(threads):
+        stream = io.BytesIO()
+        with (
+            npzkit.NpzWriter(
+                stream, compression=compression, chunk_size=CHUNK, threads=threads
+            ) as w,
+            w.create("log", (row_count, 1000), "u1") as dst,
+        ):
+            start = 0
+            for count in (1, 3, 4, 500, 92, 900):
+                dst.append(rows[start : start + count])
+                start += count
+        return stream.getvalue()
+
+    expected = written(1)
+    assert written(2) == written(5) == expected
+    assert np.array_equal(npzkit.open(io.BytesIO(expected))["log"], rows)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_bad_numbers_of_threads(threads, tmp_path):
+    """A number of threads that is none is a ValueError, and nothing is touched."""
+    with pytest.raises(ValueError, match="threads"):
+        npzkit.save(tmp_path / "a.npz", {"a": NOISE}, threads=threads)
+    with pytest.raises(ValueError, match="threads"):
+        npzkit.NpzWriter(tmp_path / "a.npz", threads=threads)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [1, 4, 15])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_error_on_a_thread(tmp_path, monkeypatch, number, threads):
+    """Where one task fails, its error is raised, the old file stays, and no thread or file is left."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    old = path.read_bytes()
+    real = npzkit.zip.deflate.deflate_chunk
+    calls = iter(range(1, 1 << 30))
+
+    def failing(*args, **options):
+        if next(calls) == number:
+            raise OSError(28, "No space left on device")
+        return real(*args, **options)
+
+    monkeypatch.setattr("npzkit.zip.deflate.deflate_chunk", failing)
+    before = thread_count()
+    with pytest.raises(OSError, match="No space"):
+        npzkit.save(path, {"a": NOISE, "b": NOISE}, compression="deflated", threads=threads)
+    assert thread_count() == before
+    assert path.read_bytes() == old
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+
+
+def test_no_thread_outlives_a_call(tmp_path):
+    """Threads have ended once an array is added, rows are appended, or an archive is saved."""
+    before = thread_count()
+    with npzkit.NpzWriter(tmp_path / "a.npz", compression="deflated", threads=3) as w:
+        w["a"] = NOISE
+        assert thread_count() == before
+        with w.create("b", (None,), "u1") as dst:
+            dst.append(NOISE)
+            assert thread_count() == before
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        npz.load_all(threads=3)
+        assert thread_count() == before
+
+
+def test_results_are_handed_on_in_order():
+    """Whichever task ends first, results come in the order the tasks were submitted."""
+    found = []
+    with Pipeline(4) as pipeline:
+        for i in range(40):
+            pipeline.submit(lambda i=i: time.sleep(0.002 * (i % 4 == 0)) or i, found.append)
+            pipeline.hand_on(lambda i=i: -i, found.append)
+    assert found == [value for i in range(40) for value in (i, -i)]
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_few_tasks_are_under_way(threads):
+    """Whoever submits waits while the results of a few tasks a thread are not handed on."""
+    submitted, most = 0, 0
+
+    def take(_):
+        nonlocal most, done
+        most = max(most, submitted - done)
+        done += 1
+
+    done = 0
+    with Pipeline(threads) as pipeline:
+        for _ in range(100):
+            submitted += 1
+            pipeline.submit(lambda: None, take)
+    assert done == 100
+    assert threads <= most <= 2 * threads + 1
+
+
+def test_few_results_of_short_tasks_wait():
+    """Thousands of small members behind a large one are not all held until it is written."""
+    most, done, given = 0, 0, 0
+
+    def take(_):
+        nonlocal done
+        done += 1
+
+    with Pipeline(2) as pipeline:
+        pipeline.submit(lambda: None, take)
+        for _ in range(1000):
+            given += 1
+            pipeline.hand_on(lambda: None, take)
+            most = max(most, given - done)
+    assert done == 1001
+    assert 1 < most < 200
+
+
+def test_an_exception_drops_what_has_not_begun():
+    """Leaving by an exception waits for what runs and never begins the rest; then all is as new."""
+    begun, found = [], []
+    gate = threading.Event()
+    pipeline = Pipeline(2)
+
+    def task(i):
+        begun.append(i)
+        gate.wait(10)
+        return i
+
+    with pytest.raises(ZeroDivisionError), pipeline:
+        for i in range(4):
+            pipeline.submit(lambda i=i: task(i), found.append)
+        while len(begun) < 2:
+            time.sleep(0.001)
+        timer = threading.Timer(0.2, gate.set)
+        timer.start()
+        raise ZeroDivisionError
+    timer.join()
+    assert sorted(begun) == [0, 1]
+    assert found == []
+    before = thread_count()
+    with pipeline:
+        pipeline.submit(lambda: 5, found.append)
+    assert found == [5]
+    assert thread_count() == before
+
+
+def test_an_error_of_a_task_comes_in_its_turn():
+    """What a task raises is raised once the results before it were handed on."""
+    found = []
+
+    def fail():
+        raise KeyError("three")
+
+    with pytest.raises(KeyError, match="three"), Pipeline(2) as pipeline:
+        for i in range(3):
+            pipeline.submit(lambda i=i: i, found.append)
+        pipeline.submit(fail, found.append)
+        pipeline.submit(lambda: 4, found.append)
+    assert found == [0, 1, 2]
+
+
+def test_run_returns_results_in_order():
+    """Every task runs once, on no more threads than there are tasks, this one among them."""
+    used, begun = set(), threading.Barrier(3)
+
+    def task(i):
+        used.add(threading.get_ident())
+        begun.wait(10)
+        time.sleep(0.001 * (3 - i))
+        return i
+
+    before = thread_count()
+    assert run([lambda i=i: task(i) for i in range(3)], 8) == [0, 1, 2]
+    assert len(used) == 3
+    assert threading.get_ident() in used
+    assert thread_count() == before
+    assert run([], 4) == []
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_run_raises_the_first_exception(threads):
+    """Of several errors the first task's is raised, and what had not begun never does."""
+    begun = []
+
+    def task(i):
+        begun.append(i)
+        if i >= 2:
+            raise ValueError(f"task {i}")
+
+    with pytest.raises(ValueError, match="task 2"):
+        run([lambda i=i: task(i) for i in range(1000)], threads)
+    assert len(begun) < 10
+
+
+def test_run_raises_the_error_of_the_first_task():
+    """Of two tasks that fail it is the first one's error, though the second one's came before."""
+    second_failed = threading.Event()
+
+    def first():
+        second_failed.wait(10)
+        time.sleep(0.01)
+        raise ValueError("first")
+
+    def second():
+        second_failed.set()
+        raise ValueError("second")
+
+    with pytest.raises(ValueError, match="first"):
+        run([first, second], 2)
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("row_count", [None, 3000])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_rows_may_be_changed_once_they_are_appended(compression, row_count, threads):
+    """What was appended, added or assigned is what the array was then, whatever waits for threads."""
+    stream = io.BytesIO()
+    rows = NOISE[:300_000].reshape(3000, 100).copy()
+    options = {"compression": compression, "chunk_size": CHUNK}
+    with npzkit.NpzWriter(stream, threads=threads, **options) as w:
+        with w.create("log", (row_count, 100), "u1") as dst:
+            for start in range(0, 3000, 250):
+                part = rows[start : start + 250]
+                dst.append(part)
+                part[:] = 0
+        w["b"] = array = NOISE.copy()
+        array[:] = 0
+    npz = npzkit.open(stream)
+    assert np.array_equal(npz["log"].ravel(), NOISE[:300_000])
+    assert np.array_equal(npz["b"], NOISE)
+
+
+MEMORY = """
+import resource, sys
+import numpy as np, npzkit
+array = np.tile(np.random.default_rng(0).integers(0, 99, 1 << 20, dtype="u1"), 64)
+npzkit.save(sys.argv[1], {"warm": array[: 1 << 21]}, compression="deflated", threads=2)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+npzkit.save(sys.argv[1], {"a": array}, compression="deflated", threads=2)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
+def test_memory_while_deflating(tmp_path):
+    """Deflating 64 MiB takes less than 40 MiB beside them: neither input nor output is kept."""
+    found = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path / "a.npz")],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) < 40 << 10

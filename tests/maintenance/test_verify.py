@@ -1,0 +1,641 @@
+"""What verify says: a row for each fault, none for what is sound."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import textwrap
+import threading
+import tracemalloc
+import warnings
+import zipfile
+from pathlib import Path
+
+import npzkit
+import numpy as np
+import pytest
+from deep import extent
+from forge import Member, archive, chunked, deflate, header, npy, sozip
+from npzkit.errors import ClosedArchiveError, MemberNotFoundError
+
+X = np.arange(6.0).reshape(2, 3)
+DATA = npy(X)
+LARGE = npy(np.arange(20_000.0))
+LONG = npy(np.arange(60_000))
+SIZE = 30 + len("x.npy") + len(DATA)
+"""Bytes of a stored member `x` with its local header."""
+
+
+def plain(name="x.npy", data=DATA, **forged):
+    return Member(name, data, **forged)
+
+
+def both(name="x.npy", data=DATA, *, fields, **forged):
+    """A member whose two headers have the same wrong fields."""
+    local = {field: value for field, value in fields.items() if field != "disk"}
+    return Member(name, data, local=local, central=fields, **forged)
+
+
+def described(shape="(1,)", descr="'<f8'", data=bytes(8), padding=""):
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}}}{padding}"
+    return plain(data=header(text) + data)
+
+
+def key_values(payload):
+    return struct.pack("<HH", 0x564B, len(payload)) + payload
+
+
+RAW, OFFSETS = chunked(LONG, 1 << 15)
+# Chunks of the same size each, the first two in each other's place.
+SWAPPED = LONG[1 << 15 : 1 << 16] + LONG[: 1 << 15] + LONG[1 << 16 :]
+INDEX_AT = 30 + len("x.npy") + len(RAW)
+INDEXED = sozip("x.npy", LONG, 1 << 15)
+
+
+CASES = {
+    # What no part of the archive can be read of.
+    "not a zip": (b"<html>404</html>", None, "error", "HTML", None),
+    "empty file": (b"", None, "error", "the file is empty", None),
+    "truncated": (archive(plain())[:-30], None, "error", "cut short", None),
+    "bytes before": (archive(plain(), prefix=b"#!"), None, "error", "before the first", 0),
+    "directory offset": (archive(plain(), offset=7), None, "error", "is not where", SIZE + 51),
+    "count": (archive(plain(), count=2, total=2), None, "error", "entries that the end", SIZE),
+    "name with a control character": (
+        archive(plain("x\x1b[2Jy.npy")), "x\x1b[2Jy", "error", "control character", 0,
+    ),
+    "name not UTF-8": (archive(plain(b"\xff.npy")), "\udcff", "error", "not UTF-8", 0),
+    "extra field runs over": (
+        archive(plain(extra=struct.pack("<HH", 0x5455, 9))), None, "error", "runs over its end", SIZE + 4,
+    ),
+    "split": (archive(plain(), disk=1, directory_disk=1), None, "error", "split", SIZE + 51),
+    "two ends": (
+        archive(plain(), comment=b"PK\5\6" + bytes(18)), None, "error", "two end of central", len(archive(plain())) - 22,
+    ),
+    "overlap": (
+        archive(plain(), plain("y.npy", central={"offset": 10})), "x", "error", "overlap", 0,
+    ),
+    # What is odd.
+    "torn end": (archive(plain()) + b"junk", None, "warning", "4 bytes behind the last commit", SIZE + 73),
+    "one byte behind": (archive(plain()) + b"\n", None, "warning", "1 byte behind", SIZE + 73),
+    "repeated name": (archive(plain(), plain()), "x", "warning", "2 entries have its name", SIZE),
+    "gap": (archive(plain(), gap=bytes(500)), None, "note", "500 bytes of the file in nothing", None),
+    "hidden member": (
+        archive(plain(), gap=plain("y.npy", LARGE).local_bytes()), None, "note", "nothing that is listed", None,
+    ),
+    # A member's two headers.
+    **{
+        f"local {field}": (
+            archive(plain("a.npy"), plain(local=fields)), "x", "error", f"disagree on the {says}", SIZE,
+        )
+        for field, fields, says in [
+            ("signature", {"signature": b"PK\3\5"}, "signature"),
+            ("name", {"name": b"y.npy"}, "name"),
+            ("method", {"method": 8}, "method"),
+            ("encryption", {"flags": 1}, "encryption flag"),
+            ("descriptor flag", {"flags": 8}, "descriptor flag"),
+            ("crc", {"crc": 5}, "CRC-32"),
+            ("csize", {"csize": 5}, "compressed size"),
+            ("usize", {"usize": 5}, "uncompressed size"),
+        ]
+    },
+    "local extra field": (
+        archive(plain(local_extra=struct.pack("<HH", 0xD935, 300) + bytes(300)), plain("y.npy"), gap=b"")
+        .replace(struct.pack("<HHL", 5, 304, 0x04034B50)[:4], struct.pack("<HH", 5, 600), 1),
+        "x", "error", "overlaps what comes behind", SIZE - len(DATA) + 600,
+    ),
+    "descriptor": (
+        archive(plain(descriptor="signed 32")).replace(b"PK\7\x08", b"PK\7\x09"),
+        "x", "error", "data descriptor", SIZE,
+    ),
+    "encrypted": (archive(both(fields={"flags": 1})), "x", "error", "encrypted", 0),
+    "patched": (archive(both(fields={"flags": 0x20})), "x", "error", "patched", 0),
+    "on another disk": (archive(both(fields={"disk": 3})), "x", "error", "split over", 0),
+    "unknown method": (archive(both(fields={"method": 97})), "x", "error", "method is not supported", 0),
+    "two sizes": (archive(both(fields={"usize": 5})), "x", "error", "two different sizes", 0),
+    "bomb": (
+        archive(both(fields={"usize": 10**9}, method=8)), "x", "error", "more bytes than", 0,
+    ),
+    # The data.
+    "crc, stored": (archive(both(fields={"crc": 1})), "x", "error", "CRC-32 differs", SIZE - len(DATA)),
+    "crc, deflated": (
+        archive(both(fields={"crc": 1}, method=8)), "x", "error", "CRC-32 differs", SIZE - len(DATA),
+    ),
+    "crc of a note": (
+        archive(both("note.txt", b"text", fields={"crc": 1})), "note.txt", "error", "CRC-32 differs", 38,
+    ),
+    "stream cut": (
+        archive(plain(method=8, raw=deflate(DATA)[:-9])), "x", "error", "stream ends early", 35,
+    ),
+    "bytes behind the stream": (
+        archive(plain(method=8, raw=deflate(DATA) + b"!!")), "x", "error", "2 bytes left",
+        35 + len(deflate(DATA)),
+    ),
+    # The array.
+    "no array": (archive(plain(data=b"no array at all")), "x", "error", "magic string", 0),
+    "version": (
+        archive(plain(data=b"\x93NUMPY\x04\0" + bytes(200))), "x", "error", "format version", 0,
+    ),
+    "not a literal": (archive(described("(1+1,)")), "x", "error", "Cannot parse header", 0),
+    "bad shape": (archive(described("(-1,)")), "x", "error", "shape is not valid", 0),
+    "bad dtype": (archive(described(descr="'<q9'")), "x", "error", "descr", 0),
+    "shape larger than the member": (archive(plain(data=DATA[:-1])), "x", "error", "reading array data", 0),
+    "shape smaller than the member": (archive(plain(data=DATA + b"!")), "x", "error", "bytes follow", 0),
+    "header over the limit": (archive(described(padding=" " * 20_000)), "x", "error", "Header info length", 0),
+    "Python 2's header": (archive(described("(1L,)")), "x", "warning", "Python 2's", 35),
+    "objects": (archive(described(descr="'|O'", data=b"N.")), "x", "note", "allow_pickle=True", 35),
+    "objects in a structure": (
+        archive(described(descr="[('a','|O')]", data=b"N.")), "x", "note", "allow_pickle=True", 35,
+    ),
+    "not aligned": (archive(plain()), "x", "note", "not aligned to 64 bytes", 35 + 128),
+    # Names.
+    **{
+        f"name {name!r}": (archive(plain("a.npy"), plain(name)), name.removesuffix(".npy"), "warning", says, SIZE)
+        for name, says in [
+            ("/abs.npy", "absolute path"),
+            ("C:/x.npy", "a drive"),
+            ("../up.npy", "'..' part"),
+            ("a\\b.npy", "backslash"),
+            ("a//b.npy", "empty part"),
+        ]
+    },
+    "composition": (
+        archive(plain("Ϊ\u0301.npy"), plain("\u0390.npy")), "\u0390", "warning",
+        "would be one file", SIZE + 3,
+    ),
+    "a folder on its way": (
+        archive(plain("X"), plain("x/y.npy")), "x/y", "warning", "it and X would be one file", SIZE - 4,
+    ),
+    "case": (archive(plain("X.npy"), plain()), "x", "warning", "it and X.npy would be one file", SIZE),
+    "case of a folder": (
+        archive(plain("A/x.npy"), plain("a/x.npy")), "a/x", "warning", "it and A/x.npy would be", SIZE + 2,
+    ),
+    "case beyond ASCII": (
+        archive(plain("STRASSE.npy"), plain("straße.npy")), "straße", "warning", "it and STRASSE.npy would be", SIZE + 6,
+    ),
+    # What npzkit adds.
+    "attributes": (
+        archive(plain(extra=key_values(b"KeyValuePairs\1\5\0abc"))), "x", "error", "key-value", 0,
+    ),
+    "an index that does not fit": (
+        sozip("x.npy", LONG, 1 << 15, offsets=[5, 3]), "x", "warning", "does not fit it", INDEX_AT,
+    ),
+    "an index with another CRC": (
+        INDEXED[: INDEX_AT + 14] + b"CRC!" + INDEXED[INDEX_AT + 18 :],
+        "x", "warning", "does not fit it", INDEX_AT,
+    ),
+    "an index with another chunk size": (
+        sozip("x.npy", LONG, 1 << 15, claimed=1 << 14), "x", "warning", "does not fit it", INDEX_AT,
+    ),
+    "an index whose offsets are shifted": (
+        sozip("x.npy", LONG, 1 << 15, offsets=[offset + 1 for offset in OFFSETS]),
+        "x", "error", "seek index leads to other data", INDEX_AT,
+    ),
+}  # fmt: skip
+"""An archive, and the row it gets: key, severity, part of what, where."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_fault_has_its_row(case):
+    """Each fault is said of its key, with its severity, in words that name it, at its place."""
+    data, key, severity, says, where = CASES[case]
+    report = npzkit.verify(data)
+    rows = [row for row in report.rows if says in row.what]
+    assert [(row.key, row.severity) for row in rows] == [(key, severity)], report
+    assert rows[0].where == where, report
+    assert report.ok == (severity != "error")
+    # One fault is one row; notes on alignment and space come beside it.
+    assert len([row for row in report.rows if row.severity != "note"]) == (severity != "note")
+    assert not rows[0].what.endswith(".")
+
+
+def test_chunks_in_the_wrong_order():
+    """An index whose chunks have their sizes and not their places leads to other data."""
+    data = bytearray(sozip("x.npy", LONG, 1 << 15))
+    raw, offsets = chunked(SWAPPED, 1 << 15)
+    # The whole stream is that of the swapped data; its CRC is the entry's, the index's is not.
+    good = archive(Member("x.npy", LONG, method=8, raw=RAW))
+    assert npzkit.verify(good).ok
+    first, second, third = 0, OFFSETS[0], OFFSETS[1]
+    assert offsets[1] == third  # Both chunks together take the same bytes.
+    data[35 + first : 35 + third] = RAW[second:third] + RAW[first:second]
+    rows = npzkit.verify(bytes(data)).rows
+    assert [row.severity for row in rows if row.key == "x"] == ["error", "error"]
+    assert raw != RAW
+
+
+def test_several_faults_are_several_rows():
+    """One fault does not keep the others from being found, in the members' order."""
+    data = archive(
+        plain("sound.npy"),
+        both("crc.npy", LARGE, fields={"crc": 1}),
+        plain("header.npy", data=b"no array at all"),
+        plain("../up.npy", LARGE, method=8),
+        both("locked.npy", fields={"flags": 1}),
+        plain("local.npy", local={"crc": 9}),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = npzkit.verify(data + b"torn")
+    assert not report.ok
+    told = [(row.key, row.severity) for row in report.rows if row.severity != "note"]
+    assert told == [
+        (None, "warning"), ("../up", "warning"), ("crc", "error"), ("header", "error"),
+        ("locked", "error"), ("local", "error"),
+    ]  # fmt: skip
+    assert report.member_count == 6
+
+
+def test_a_member_may_have_two_faults():
+    """A damaged header and damaged data are both said of one member."""
+    bad = described("(-1,)")
+    report = npzkit.verify(archive(both(data=bad.data, fields={"crc": 1})))
+    assert ["shape" in row.what or "CRC" in row.what for row in report.rows] == [True, True]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_large_members_are_checked_by_any_number_of_threads(compression, threads, tmp_path):
+    """One flipped byte of 40 MB is found wherever it is, whoever looks."""
+    path = tmp_path / "a.npz"
+    rng = np.random.default_rng(0)
+    npzkit.save(path, {"a": np.frombuffer(rng.bytes(40_000_000), "u1")}, compression=compression)  # fmt: skip
+    assert npzkit.verify(path, threads=threads).ok
+    for position in (1 << 20, 39_000_000):
+        with open(path, "r+b") as file:
+            file.seek(position)
+            byte = file.read(1)
+            file.seek(position)
+            file.write(bytes([byte[0] ^ 16]))
+        report = npzkit.verify(path, threads=threads)
+        assert not report.ok
+        assert {row.key for row in report.rows} == {"a"}
+        with open(path, "r+b") as file:
+            file.seek(position)
+            file.write(byte)
+
+
+def test_any_number_of_threads_says_the_same(tmp_path):
+    """Rows and their order do not depend on the threads."""
+    members = [
+        plain(f"{i}.npy", LARGE, method=8 * (i % 2)) if i % 5 else both(f"{i}.npy", fields={"crc": i})
+        for i in range(1, 80)
+    ]  # fmt: skip
+    data = archive(*members)
+
+    first = npzkit.verify(data, threads=1)
+    assert len([row for row in first.rows if row.severity == "error"]) == 15
+    assert all(npzkit.verify(data, threads=threads) == first for threads in (2, 4, None))
+
+
+def test_progress_is_told_in_the_callers_thread(tmp_path):
+    """The bytes done grow up to those there are, and are told in the thread that asked."""
+    path = tmp_path / "a.npz"
+    arrays = {f"a{i}": np.arange(50_000) for i in range(20)} | {"big": np.zeros(3_000_000)}
+    npzkit.save(path, arrays, compression="deflated")
+    for threads in (1, 4):
+        steps, callers = [], set()
+
+        def progress(done, total, steps=steps, callers=callers):
+            steps.append((done, total))
+            callers.add(threading.current_thread())
+
+        report = npzkit.verify(path, progress=progress, threads=threads)
+        assert callers == {threading.current_thread()}
+        assert [done for done, _ in steps] == sorted({done for done, _ in steps})
+        assert steps[-1] == (report.size, report.size)
+        assert {total for _, total in steps} == {sum(a.nbytes + 128 for a in arrays.values())}
+
+
+def test_progress_may_stop_it():
+    """An exception from the callback ends the work and passes through."""
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        npzkit.verify(archive(*[plain(f"{i}.npy") for i in range(50)]), progress=stop, threads=2)
+    assert set(threading.enumerate()) <= before
+
+
+def test_an_open_archive_is_verified(tmp_path):
+    """An NpzFile is taken as it was opened, with its own limits unless others are given."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(1000), "y": np.eye(2)})
+    with npzkit.open(path, limits=npzkit.Limits(member_size=1000)) as npz:
+        assert npzkit.verify(npz) == npz.verify()
+        assert not npzkit.verify(npz).ok
+        assert npzkit.verify(npz, ["y"]).ok
+        found = npzkit.verify(npz, limits=npzkit.Limits())
+        assert (found.ok, found.path, found.member_count) == (True, str(path), 2)
+        npzkit.save(path, {"other": np.eye(3)})
+        assert npzkit.verify(npz, limits=npzkit.Limits()).member_count == 2
+        assert npz["y"].shape == (2, 2)
+    with pytest.raises(npzkit.errors.ClosedArchiveError):
+        npzkit.verify(npz)
+
+
+def test_only_some_members():
+    """keys= looks at those, counts those, and leaves the archive as a whole alone."""
+    data = (
+        archive(plain("a.npy", LARGE), both("b.npy", fields={"crc": 1}), plain("c.npy")) + b"torn"
+    )
+    report = npzkit.verify(data, keys=["a", "c.npy"])
+    assert report.ok
+    assert {row.key for row in report.rows} <= {"a", "c.npy"}
+    assert (report.member_count, report.size) == (2, len(LARGE) + len(DATA))
+    assert not npzkit.verify(data, ["b"]).ok
+    assert npzkit.verify(data, []).member_count == 0
+    with pytest.raises(MemberNotFoundError):
+        npzkit.verify(data, ["d"])
+    with pytest.raises(TypeError):
+        npzkit.verify(data, "a")
+
+
+# -- what is sound ---------------------------------------------------------------
+
+
+def faults(report):
+    return [row for row in report.rows if row.severity != "note"]
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"compression": "deflated"}, {"compression": "deflated", "chunk_size": 4096},
+    {"compression": "deflated", "seekable": False}, {"compression": "deflated", "level": 9},
+], ids=str)  # fmt: skip
+def test_what_npzkit_writes_has_no_rows(tmp_path, arrays, options):
+    """Not even a note is to be made of an archive of npzkit's own."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, metadata={"step": 1}, **options) as writer:
+        for key, array in arrays.items():
+            writer.add(key, array, attrs={"unit": "m"})
+    report = npzkit.verify(path)
+    assert report.ok
+    assert report.rows == ()
+    assert report.member_count == len(arrays)
+    assert report.path == os.fspath(path)
+
+
+def test_what_was_appended_and_removed_is_a_note(tmp_path):
+    """Space that was given up is a note, and repacking removes it."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.zeros(1000), "b": np.zeros(1000)})
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
+        del writer["b"]
+        writer.add("c", np.ones(1000))
+    report = npzkit.verify(path)
+    assert report.ok
+    assert [row.severity for row in report.rows] == ["note"]
+    npzkit.repack(path)
+    assert npzkit.verify(path).rows == ()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_numpy_writes_is_sound(save, arrays, tmp_path):
+    """numpy's archives, forced zip64 and all, have notes at most."""
+    save(tmp_path / "a.npz", **arrays)
+    report = npzkit.verify(tmp_path / "a.npz")
+    assert report.ok
+    assert faults(report) == []
+    if save is np.savez:
+        assert "note" in {row.severity for row in report.rows}
+
+
+@pytest.mark.parametrize("method", [0, 8, 12, 14])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_zipfile_writes_is_sound(method, streamed):
+    """zipfile's archives of any method, with descriptors or not, have notes at most."""
+    stream = io.BytesIO()
+
+    class Pipe:
+        write, flush = stream.write, stream.flush
+
+    with zipfile.ZipFile(Pipe() if streamed else stream, "w", method) as written:
+        written.writestr("x.npy", LARGE)
+        written.writestr("größe.npy", DATA)
+        written.writestr("note.txt", b"")
+        written.writestr("folder/", b"")
+    report = npzkit.verify(stream)
+    assert report.ok
+    assert faults(report) == []
+    assert report.member_count == 4
+
+
+FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").glob("*.npz"))
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
+def test_fixtures_are_sound(path):
+    """Other programs' archives have notes at most; the encrypted one says that it is."""
+    if "zstandard" in path.name:
+        pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = npzkit.verify(path)
+    if "encrypted" in path.name:
+        assert "encrypted" in faults(report)[0].what
+        return
+    assert report.ok
+    assert [row for row in faults(report) if "Python 2" not in row.what] == []
+
+
+def test_an_empty_archive():
+    """No members are no fault."""
+    report = npzkit.verify(archive())
+    assert (report.ok, report.rows, report.member_count, report.size) == (True, (), 0, 0)
+
+
+# -- objects ---------------------------------------------------------------------
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+@pytest.mark.parametrize("method", [0, 8])
+def test_no_pickle_is_run(tmp_path, method):
+    """Objects are named, their CRC is compared, and none of their code runs."""
+    trace = tmp_path / "sprung"
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.array([Trap(trace)], dtype=object))
+    data = archive(plain(data=stream.getvalue(), method=method))
+    report = npzkit.verify(data)
+    assert report.ok
+    assert [(row.key, row.severity) for row in report.rows] == [("x", "note")]
+    with npzkit.open(data, allow_pickle=True) as npz:
+        assert npz.verify() == report
+    damaged = archive(both(data=stream.getvalue(), method=method, fields={"crc": 1}))
+    assert not npzkit.verify(damaged).ok
+    assert not trace.exists()
+    # The trap is one.
+    pickle.loads(pickle.dumps(Trap(trace)))
+    assert trace.exists()
+
+
+# -- sources ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", ["path", "text path", "bytes", "BytesIO", "file", "behind other data"]
+)
+def test_an_open_archive_says_the_same(kind, tmp_path):
+    """npz.verify and npzkit.verify agree, whatever the archive lies in, torn ends among it."""
+    data = (
+        archive(plain("a.npy"), both(fields={"crc": 1}), plain("a.npy"), gap=bytes(300)) + b"torn"
+    )
+    path = tmp_path / "a.npz"
+    path.write_bytes(data)
+    with open(path, "rb") as file, warnings.catch_warnings():
+        behind = io.BytesIO(b"other data" + data)
+        behind.seek(10)
+        source = {
+            "path": path, "text path": os.fspath(path), "bytes": data, "BytesIO": io.BytesIO(data),
+            "file": file, "behind other data": behind,
+        }[kind]  # fmt: skip
+        # Looking leaves a file object where it stood.
+        report, some = npzkit.verify(source), npzkit.verify(source, ["a"])
+        warnings.simplefilter("ignore")
+        with npzkit.open(source) as npz:
+            assert npz.verify() == report
+            assert npz.verify(["a"]) == some
+        with pytest.raises(ClosedArchiveError):
+            npz.verify()
+    shift = 10 if kind == "behind other data" else 0
+    lost = len(plain("a.npy").local_bytes()) + 3 * 300
+    assert [row[:2] for row in faults(report)] == [
+        (None, "warning"),
+        ("a", "warning"),
+        ("x", "error"),
+    ]
+    assert faults(report)[0].where == len(data) - 4 + shift
+    assert [row.what for row in report.rows if row.key is None][1].startswith(f"{lost:,} bytes")
+
+
+def test_errors_of_the_system_pass_through(tmp_path):
+    """A file that is missing, or a folder, is no finding."""
+    with pytest.raises(FileNotFoundError):
+        npzkit.verify(tmp_path / "none.npz")
+    with pytest.raises(IsADirectoryError):
+        npzkit.verify(tmp_path)
+    (tmp_path / "empty").write_bytes(b"")
+    assert not npzkit.verify(tmp_path / "empty").ok
+
+
+def test_bad_arguments(tmp_path):
+    """Threads are a positive number."""
+    with pytest.raises(ValueError, match="threads"):
+        npzkit.verify(archive(), threads=0)
+
+
+def test_limits_are_held_against_it():
+    """What a reader with these limits would refuse is an error, and no limit is none."""
+    data = archive(described(padding=" " * 20_000))
+    assert npzkit.verify(data, limits=npzkit.Limits(header_size=None)).ok
+    assert "too large" in str(npzkit.verify(data, limits=npzkit.Limits(None, member_size=9)))
+    assert "too many" in str(npzkit.verify(data, limits=npzkit.Limits(member_count=0)))
+    assert "too many bytes" in str(npzkit.verify(data, limits=npzkit.Limits(total_size=9)))
+
+
+# -- the report ------------------------------------------------------------------
+
+
+def test_a_report_goes_through_json():
+    """as_dict is what JSON gives back, and holds all that the report does."""
+    report = npzkit.verify(archive(plain(), both("größe.npy", fields={"crc": 1})) + b"!")
+    found = json.loads(report.to_json(indent=1))
+    assert found == report.as_dict()
+    assert found["ok"] is False
+    assert found["rows"] == [dict(zip(row._fields, row, strict=True)) for row in report.rows]
+    assert found["member_count"] == 2
+    assert found["size"] == report.size
+    assert json.loads(npzkit.verify(b"").to_json())["rows"][0]["key"] is None
+
+
+def test_a_report_is_printed_as_a_table():
+    """Columns stand under each other, and the verdict comes last."""
+    report = npzkit.verify(archive(both(fields={"crc": 1}), plain("layer/w.npy", LARGE)) + b"!!")
+    lines = str(report).splitlines()
+    assert lines[0].split() == ["severity", "key", "at", "byte", "what"]
+    begin = lines[0].index("what")
+    assert [line[begin:] for line in lines[1:-1]] == [row.what for row in report.rows]
+    assert all(line[begin - 2 : begin] == "  " for line in lines[:-1])
+    assert lines[-1] == "archive: NOT sound, 2 members, 1 error, 1 warning, 2 notes"
+    assert str(npzkit.verify(archive())) == "archive: sound, 0 members"
+    aligned = plain(local_extra=struct.pack("<HHH", 0xD935, 25, 64) + bytes(23))
+    assert str(npzkit.verify(archive(aligned))) == "archive: sound, 1 member"
+
+
+@pytest.mark.parametrize(
+    "name", ["x\u202egpj.npy", "a\u2028b.npy", "y" * 60_000 + ".npy", "\x9b2J.npy"]
+)
+def test_names_do_not_control_the_terminal(name):
+    """A name that turns, breaks or floods lines is printed as Python would, and short."""
+    text = str(
+        npzkit.verify(
+            archive(plain(name), plain(name.upper()), both(name + "a", fields={"crc": 1}))
+        )
+    )
+    assert all(character.isprintable() for line in text.splitlines() for character in line)
+    assert len(text.splitlines()) >= 4
+    assert max(map(len, text.splitlines())) < 300
+    text = str(npzkit.verify(archive(plain("x\x1b[2J.npy"))))
+    assert "\x1b" not in text
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_memory_is_bounded(tmp_path, compression):
+    """A large array is verified in some megabytes, sound or damaged, on two threads."""
+    path = tmp_path / "a.npz"
+    with (
+        npzkit.NpzWriter(path) as writer,
+        writer.create("a", (None, 1 << 17), "f8", compression=compression) as created,
+    ):
+        for number in range(extent(60, 200)):
+            created.append(np.full((1, 1 << 17), number, "f8"))
+    code = """
+        import sys, npzkit
+
+        def peak():
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
+
+        import npzkit.maintenance.verify
+        npzkit.verify(sys.argv[1], [], threads=2)
+        before = peak()
+        report = npzkit.verify(sys.argv[1], threads=2)
+        print(report.ok, peak() - before)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), os.fspath(path)]
+    for is_sound in (True, False):
+        told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        assert told[0] == str(is_sound)
+        assert int(told[1]) < 24 << 10  # KiB
+        with open(path, "r+b") as file:
+            file.seek(500)
+            file.write(b"damaged")
+
+
+def test_names_of_many_folders_take_room_for_their_letters():
+    """Names of thirty thousand parts, or of marks without end, cost memory as they are long."""
+    names = ["a/" * 32_000 + f"{i}.npy" for i in range(20)]
+    names += ["e" + "\u0316\u0301" * 16_000 + ".npy", "b/c.npy", "B.npy/x.npy", "b.npy"]
+    data = archive(*(plain(name) for name in names))
+    tracemalloc.start()
+    report = npzkit.verify(data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # Each name is there in its entry, as text, folded and in messages.
+    assert peak < 20 * len(data)
+    assert [row.key for row in report.rows if "one file" in row.what] == ["b"]

@@ -1,0 +1,122 @@
+"""Keys: under which one a member is listed, which one is suggested, and what is public."""
+
+from __future__ import annotations
+
+import io
+import random
+
+import npzkit
+import numpy as np
+import pytest
+from forge import Member, archive, npy
+from npzkit.errors import KeyExistsError, MemberNotFoundError
+from npzkit.members.keys import missing
+
+X = npy(np.arange(3))
+
+
+def test_every_record_has_the_listed_key():
+    """However a member was asked for, what carries a key has the one it is listed under."""
+    stream = io.BytesIO()
+    masked = np.ma.array([1, 2], mask=[False, True])
+    npzkit.save(stream, {"x": np.arange(3), "m": masked}, masked="split")
+    with npzkit.open(stream) as npz:
+        assert npz.info("x.npy") == npz.info("x")
+        assert npz.info("x.npy").key == "x"
+        assert repr(npz.lazy("x.npy")) == repr(npz.lazy("x"))
+        assert np.ma.allequal(npz.join("m.npy"), masked)
+        assert npz.join("m.npy").mask.tolist() == [False, True]
+
+
+def test_a_bare_member_beside_an_array():
+    """Where `x` and `x.npy` are both members, each record has the key of its own."""
+    with npzkit.open(archive(Member("x", b"bare"), Member("x.npy", X))) as npz:
+        assert npz.files == ["x", "x.npy"]
+        assert [(npz.info(key).key, npz.info(key).member) for key in npz] == [
+            ("x", "x"),
+            ("x.npy", "x.npy"),
+        ]
+        assert repr(npz.lazy("x.npy")).startswith("LazyArray('x.npy'")
+
+
+def test_errors_name_the_listed_key():
+    """An error of `x.npy` names the key `x`."""
+    bad = {"crc": 1}
+    npz = npzkit.open(archive(Member("x.npy", X, central=bad, local=bad)))
+    with pytest.raises(npzkit.NpzkitError) as caught:
+        npz["x.npy"]
+    assert caught.value.key == "x"
+
+
+def suggestion(key, keys):
+    error = missing(key, keys)
+    assert isinstance(error, MemberNotFoundError)
+    return error.remedy
+
+
+@pytest.mark.parametrize("count", [3, 100_000])
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("model/block_7/wieght", "model/block_7/weight"),
+        ("modle/block_7/weight", "model/block_7/weight"),
+        ("Model/Block_7/Weight", "model/block_7/weight"),
+        ("model/block_7/weights", "model/block_7/weight"),
+        ("exp_avg", "optimizer/State/exp_avg"),
+        ("optimizer/state/exp_avg", "optimizer/State/exp_avg"),
+    ],
+)
+def test_a_near_key_is_suggested(key, meant, count):
+    """A misspelt key, one in another case and one without its folders are recognised."""
+    keys = ["optimizer/State/exp_avg", "model/block_7/weight"]
+    keys += [f"other_{number}" for number in range(count - 2)]
+    random.Random(7).shuffle(keys)
+    assert suggestion(key, keys) == f"Did you mean {meant!r}?"
+
+
+def test_suggestions_take_bounded_work():
+    """Of 100,000 keys that all look like the missing one, a few are compared."""
+    keys = [f"model/layers/{number}/weight" for number in range(100_000)]
+    compared = []
+    import difflib
+
+    with pytest.MonkeyPatch.context() as patched:
+        close = difflib.get_close_matches
+        patched.setattr(
+            difflib,
+            "get_close_matches",
+            lambda word, names, **options: compared.extend(names) or close(word, names, **options),
+        )
+        assert suggestion("model/layers/54321/wieght", keys) == (
+            "Did you mean 'model/layers/54321/weight'?"
+        )
+    assert len(compared) < 100
+    for long in ("x" * 60_000, "model/" * 10_000, "é" * 60_000):
+        assert suggestion(long, [*keys, "y" * 60_000]).startswith("It has 'model/layers/0/weight'")
+    assert suggestion("", keys).endswith("and 99,990 more.")
+
+
+def test_the_public_names_are_listed():
+    """dir(npzkit) has the public names, those imported late too, and no module of the inside."""
+    public = [name for name in dir(npzkit) if not name.startswith("__")]
+    assert public == sorted(npzkit.__all__)
+    assert {"verify", "repack", "load_tree", "LazyArray"} <= set(public)
+    assert all(getattr(npzkit, name) is not None for name in public)
+
+
+def test_a_key_that_exists_has_an_error_of_its_own(tmp_path):
+    """A taken key is a KeyExistsError however it is written again, and also a ValueError."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(archive(Member("x.npy", X), Member("bare", b"no array")))
+    with npzkit.NpzWriter(path, "a") as w:
+        for write in (
+            lambda: w.add("x", np.eye(2)),
+            lambda: w.__setitem__("x", np.eye(2)),
+            lambda: w.create("x", (3,), "f8"),
+            lambda: w.rename("bare", "x"),
+            lambda: w.add("bare", np.eye(2)),
+        ):
+            with pytest.raises(KeyExistsError, match="archive") as caught:
+                write()
+            assert isinstance(caught.value, ValueError)
+            assert caught.value.remedy

@@ -20,6 +20,7 @@ ROOMS = [
     {"archive"},
     {"drop_ins"},
     {""},
+    {"conversion"},
     {"cli"},
     {"__main__"},
 ]

@@ -19,6 +19,7 @@ from npzkit.files.parallel import thread_count
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
+from npzkit.reading.blocks import blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Selection, select
 from npzkit.zip.random_access import RandomAccess
@@ -242,7 +243,7 @@ class LazyArray:
         """
         if not self.size:
             return
-        for chunk in _parts(self._stored(self.shape), self._stored(self.chunks)):
+        for chunk in blocks_of_shape(self._stored(self.shape), self._stored(self.chunks)):
             yield self._stored(chunk)
 
     def __repr__(self) -> str:
@@ -264,17 +265,6 @@ def _names_fields(index: Any) -> bool:
     if isinstance(index, list):
         return bool(index) and all(isinstance(name, str) for name in index)
     return isinstance(index, str)
-
-
-def _parts(shape: tuple[int, ...], steps: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Yield the parts one by one: a shape that is only claimed may have any number of them."""
-    if not shape:
-        yield ()
-        return
-    for start in range(0, shape[0], steps[0]):
-        part = slice(start, min(start + steps[0], shape[0]))
-        for others in _parts(shape[1:], steps[1:]):
-            yield (part, *others)
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

@@ -26,8 +26,8 @@ from npzkit.cli.output import (
     progress,
     report_error,
 )
-from npzkit.cli.parts import blocks
 from npzkit.cli.wording import at_prompt
+from npzkit.reading.blocks import blocks
 
 __all__ = ["diff"]
 

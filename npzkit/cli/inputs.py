@@ -17,9 +17,9 @@ import numpy as np
 
 import npzkit
 from npzkit import format as npy
+from npzkit.archive.pieces import is_taken_by_parts
 from npzkit.cli.opening import opened
 from npzkit.cli.output import printable
-from npzkit.cli.parts import is_taken_by_parts
 from npzkit.cli.tables import DELIMITERS, TableOptions, read_table
 from npzkit.cli.targets import Refusal, check_new_key
 from npzkit.errors import NpzkitError, PickleRefusedError

@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 import npzkit
-from npzkit.cli import parts
+from npzkit.archive.pieces import PIECE_SIZE, checked_array, is_taken_by_parts
 from npzkit.cli.formats.arrays import Array, array_of
 from npzkit.cli.formats.npz import array_in, write_array
 from npzkit.cli.inputs import PIPE, SUFFIXES, Input, Inputs, opened_inputs, read_input
@@ -34,7 +34,6 @@ from npzkit.cli.output import (
     print_json,
     printable,
 )
-from npzkit.cli.parts import PIECE_SIZE, blocks, checked_array, is_taken_by_parts
 from npzkit.cli.tables import TableOptions, check_writable, write_table
 from npzkit.cli.targets import (
     Refusal,
@@ -47,6 +46,7 @@ from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, StaleArchiveError
 from npzkit.files.progress import Advance, Meter, Part
 from npzkit.members.keys import SUFFIX
+from npzkit.reading import blocks
 
 __all__ = [
     "add_inputs",
@@ -145,7 +145,7 @@ def _input_array(
             return array_in(item.archive, item.member)._replace(key=item.key), info.attrs
         return item.archive.read(item.member), info.attrs
     found = read_input(item, options, allow_pickle=allow_pickle, advance=advance)
-    is_large = isinstance(found, np.memmap) and found.nbytes > parts.PART_SIZE
+    is_large = isinstance(found, np.memmap) and found.nbytes > blocks.BLOCK_SIZE
     return array_of(item.key, found) if is_large and path != PIPE else found, {}
 
 
@@ -397,7 +397,7 @@ def _write_table(npz: npzkit.NpzFile, key: str, out: TextIO, delimiter: str, par
     row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
 
     def rows() -> Iterator[np.ndarray[Any, Any]]:
-        for index in blocks(array.shape[:1], row_size, size=PIECE_SIZE):
+        for index in blocks.blocks(array.shape[:1], row_size, size=PIECE_SIZE):
             yield array[index]
             part.add((index[0].stop - index[0].start) * row_size)
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from npzkit.cli.measuring import Histogram, as_numbers
 from npzkit.cli.output import printable
-from npzkit.cli.parts import PART_SIZE
 from npzkit.cli.slicing import Part
 from npzkit.cli.targets import replacing
+from npzkit.reading.blocks import BLOCK_SIZE
 
 __all__ = ["draw", "kind_of_picture"]
 
@@ -106,7 +106,7 @@ def _values(part: Part, step: int, advance: Callable[[int], object]) -> np.ndarr
     shape = [len(range(0, length, by)) for length, by in zip(part.shape, steps, strict=True)]
     found = np.empty(shape)
     row_size = max(part.nbytes // part.shape[0] * step, 1)
-    count = max(PART_SIZE // row_size, 1)
+    count = max(BLOCK_SIZE // row_size, 1)
     others = [slice(None, None, by) for by in steps[1:]]
     for row in range(0, shape[0], count):
         rows = slice(row * step, (row + count) * step, step)

@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 import npzkit
+from npzkit.archive.pieces import approach, checked_array, for_each_piece
 from npzkit.cli.measuring import Histogram, Statistics, is_numeric, measure
 from npzkit.cli.opening import (
     archive_argument,
@@ -32,7 +33,6 @@ from npzkit.cli.output import (
     printable,
     terminal_width,
 )
-from npzkit.cli.parts import approach, checked_array, for_each_piece
 from npzkit.cli.plotting import draw, kind_of_picture
 from npzkit.cli.slicing import Index, Part, parse_index
 from npzkit.files.parallel import Pipeline, thread_count

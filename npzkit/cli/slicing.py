@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.cli.parts import blocks
+from npzkit.reading.blocks import blocks
 
 __all__ = ["Index", "Part", "parse_index"]
 

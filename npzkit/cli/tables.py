@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
+from npzkit.archive.pieces import PIECE_SIZE
 from npzkit.cli.output import printable
-from npzkit.cli.parts import PIECE_SIZE
 from npzkit.cli.targets import Refusal
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed

@@ -97,7 +97,7 @@ def same(found, expected, *, byte_order=True):
 @pytest.mark.parametrize("name", FORMATS)
 def test_arrays_go_there_and_back(cli, here, monkeypatch, name, compression, part_size):
     """Names, shapes, dtypes and values come back, taken whole or in many parts."""
-    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", part_size)
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
     arrays = FORMATS[name]
     npzkit.save("a.npz", arrays)
     there = cli("convert", "a.npz", name, "-c", compression)
@@ -507,7 +507,7 @@ def test_an_interrupt_leaves_what_was_there(cli, here, monkeypatch, name):
         assert cli("convert", "y.npz", "y/").code == 0
         source, before = "y", sorted([*before, "y"])
     with monkeypatch.context() as patch:
-        patch.setattr("npzkit.cli.parts.InFile.__getitem__", interrupted)
+        patch.setattr("npzkit.conversion.array_file.InFile.__getitem__", interrupted)
         patch.setattr("npzkit.NpzFile.read", interrupted)
         result = cli("convert", source, name, "--force")
     assert result.code == 130
@@ -678,7 +678,7 @@ def test_large_arrays_take_little_memory(here):
 @pytest.mark.parametrize("name", ["b.safetensors", "b/", "b.npz"])
 def test_a_full_disk_is_an_error(cli, here, monkeypatch, name):
     """Where there is no room it is said, and nothing is left behind."""
-    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 100)
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 100)
 
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -326,7 +326,7 @@ def test_a_folder_in_the_way_of_a_file(cli, here):
 def test_large_arrays_through_a_pipe(here):
     """A pipe takes large arrays too, though nothing in it is patched."""
     np.save("x.npy", np.arange(1000))
-    code = "import npzkit.cli.parts as p; p.PART_SIZE = 100; from npzkit.cli.commands import run; "
+    code = "import npzkit.reading.blocks as b; b.BLOCK_SIZE = 100; from npzkit.cli.commands import run; "
     packed = subprocess.run(
         [sys.executable, "-c", code + "run(['pack', '-', 'x.npy'])"],
         capture_output=True, timeout=60,
@@ -396,7 +396,7 @@ def test_a_file_that_may_not_be_written_to_is_not_replaced(cli, here, monkeypatc
 @pytest.mark.parametrize("part_size", [1 << 25, 100])
 def test_damage_leaves_no_file(cli, here, monkeypatch, part_size):
     """An array whose checksum differs is no file, and what was there stays."""
-    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", part_size)
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
     npzkit.save("a.npz", {"x": np.arange(1000)})
     data = bytearray((here / "a.npz").read_bytes())
     data[4000] ^= 1
@@ -556,7 +556,7 @@ def test_arrays_that_are_no_tables(cli, here, array):
 
 def test_large_arrays_in_parts(cli, here, monkeypatch):
     """Arrays larger than a part come out the same, as bytes and as tables, checked all the same."""
-    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 1000)
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1000)
     array = np.arange(3000.0).reshape(1000, 3)
     npzkit.save("a.npz", {"x": array, "f": np.asfortranarray(array)}, compression="deflated")
     assert cli("extract", "a.npz", "--format", "csv").code == 0
@@ -622,7 +622,7 @@ def test_an_archive_is_added(cli, here):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_large_arrays_of_an_archive_go_by_parts(cli, here, monkeypatch, compression):
     """An array that is taken by parts is the same, and its damage is found before it is kept."""
-    monkeypatch.setattr("npzkit.cli.parts.PART_SIZE", 1000)
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1000)
     arrays = {"c": np.arange(900.0).reshape(30, 30), "f": np.arange(900.0).reshape(30, 30).T}
     npzkit.save("a.npz", arrays)
     assert cli("pack", "b.npz", "a.npz", "-c", compression).code == 0
@@ -721,9 +721,9 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
         np.savetxt("a.csv", array, delimiter=",")
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
-    for name in ("parts.PART_SIZE", "parts.PIECE_SIZE", "packing.PIECE_SIZE", "tables.PIECE_SIZE",
-                 "plotting.PART_SIZE"):  # fmt: skip
-        monkeypatch.setattr(f"npzkit.cli.{name}", 1 << 16)
+    for name in ("reading.blocks.BLOCK_SIZE", "archive.pieces.PIECE_SIZE", "cli.packing.PIECE_SIZE",
+                 "cli.tables.PIECE_SIZE", "cli.plotting.BLOCK_SIZE"):  # fmt: skip
+        monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.cli.slicing._CHUNK_SIZE", 1 << 8)
     told = []
     monkeypatch.setattr(npzkit.files.progress.Meter, "finish", lambda self: None)

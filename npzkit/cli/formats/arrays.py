@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.cli.parts import InFile, blocks
+from npzkit.conversion.array_file import InFile
 from npzkit.files.progress import Advance
 from npzkit.format import drop_metadata
 from npzkit.members.extension_dtypes import extension_name
+from npzkit.reading.blocks import blocks
 
 __all__ = ["LARGEST_CHUNK", "Array", "Contents", "Options", "Say", "Strings", "Viewed", "array_of",
            "as_void", "plain_dtype", "why_nested"]  # fmt: skip

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 import npzkit
-from npzkit.cli import parts
+from npzkit.archive import pieces
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.formats.attributes import named
 from npzkit.cli.inputs import PIPE
 from npzkit.cli.output import printable
-from npzkit.cli.parts import InFile, make_file
 from npzkit.cli.wording import message_of
+from npzkit.conversion.array_file import InFile, make_file
 from npzkit.errors import NpzkitError
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
 from npzkit.members.multipart import PARTS_ATTRIBUTE
+from npzkit.reading import blocks
 
 __all__ = ["array_in", "read", "why_unfit", "write", "write_array"]
 
@@ -53,12 +54,12 @@ def array_in(npz: npzkit.NpzFile, key: str) -> Array:
     """Return an array of an archive, to be taken by parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
-    is_large = parts.is_taken_by_parts(info)
+    is_large = pieces.is_taken_by_parts(info)
     return Array(
         key, info.shape or (), dtype, partial(npz.lazy if is_large else npz.read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
         problem="it holds Python objects" if dtype.hasobject else "",
-        check=partial(parts.check_array, npz, key) if is_large else None,
+        check=partial(pieces.check_array, npz, key) if is_large else None,
     )  # fmt: skip
 
 
@@ -111,7 +112,7 @@ def write_array(
     is_deflated: bool,
 ) -> None:
     """Write an array to an archive at `path`, "-" for a pipe; part by part if it is large."""
-    if array.nbytes <= parts.PART_SIZE:
+    if array.nbytes <= blocks.BLOCK_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)
     elif not is_deflated and path != PIPE:
         with writer.create(
@@ -130,7 +131,7 @@ def write_array(
 
 def _has_small_rows(array: Array) -> bool:
     """Whether the array's parts are whole rows, one behind the other."""
-    indices = parts.blocks(array.shape, array.dtype.itemsize, array.least)
+    indices = blocks.blocks(array.shape, array.dtype.itemsize, array.least)
     first = next(indices)
     lengths = tuple(part.stop - part.start for part in first[1:])
     return not array.fortran_order and lengths == array.shape[1:]

@@ -19,7 +19,7 @@ from safetensors import safe_open
 
 from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.output import printable
-from npzkit.cli.parts import InFile, make_file
+from npzkit.conversion.array_file import InFile, make_file
 
 __all__ = ["read", "why_unfit", "write"]
 

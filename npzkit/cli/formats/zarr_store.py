@@ -31,9 +31,9 @@ from npzkit.cli.formats.arrays import (
 )
 from npzkit.cli.formats.attributes import from_library
 from npzkit.cli.output import printable
-from npzkit.cli.parts import block_shape
 from npzkit.cli.targets import Refusal
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.reading.blocks import block_shape
 
 __all__ = ["NESTED", "read", "why_unfit", "write"]
 

@@ -1,0 +1,186 @@
+"""Large arrays of an archive, taken piece by piece and checked.
+
+Owns that what is read so was checked: parts alone are not compared with a CRC-32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from npzkit.codecs.methods import crc32, crc32_combine
+from npzkit.errors import StaleArchiveError
+from npzkit.files.parallel import Pipeline, thread_count
+from npzkit.files.progress import Advance
+from npzkit.format.array import array_bytes, read_header
+from npzkit.limits import DEFAULT_HEADER_SIZE
+from npzkit.reading import blocks
+
+if TYPE_CHECKING:
+    from npzkit.archive.lazyarray import LazyArray
+    from npzkit.archive.npzfile import NpzFile
+    from npzkit.members.info import ArrayInfo
+
+__all__ = [
+    "PIECE_SIZE",
+    "approach",
+    "check_array",
+    "checked_array",
+    "for_each_piece",
+    "is_taken_by_parts",
+]
+
+T = TypeVar("T")
+
+PIECE_SIZE = 1 << 20
+"""Bytes of a piece of a stream."""
+
+
+def checked_array(npz: NpzFile, key: str, advance: Advance) -> Any:
+    """Return an array whose CRC-32 was compared, or a lazy one if it is large.
+
+    Parameters
+    ----------
+    npz : NpzFile
+    key : str
+    advance : callable
+        Called with each number of bytes that were read to compare it.
+
+    Raises
+    ------
+    NpzkitError
+        As `npzkit.NpzFile.read`.
+    """
+    if not is_taken_by_parts(npz.info(key)):
+        return npz.read(key)
+    check_array(npz, key, advance)
+    return npz.lazy(key)
+
+
+def check_array(npz: NpzFile, key: str, advance: Advance) -> None:
+    """Read an array once and compare its CRC-32, which parts of it are not compared with.
+
+    Parameters, and what is raised, as of `checked_array`.
+    """
+    with npz.stream(key) as stream:
+        while piece := stream.read(PIECE_SIZE):
+            advance(len(piece))
+
+
+def is_taken_by_parts(info: ArrayInfo) -> bool:
+    """Whether an array is too large to be in memory as a whole."""
+    return info.dtype is not None and not info.dtype.hasobject and info.nbytes > blocks.BLOCK_SIZE
+
+
+def for_each_piece(
+    npz: NpzFile,
+    key: str,
+    compute: Callable[[np.ndarray[Any, Any]], T],
+    take: Callable[[T], None],
+    advance: Advance,
+) -> None:
+    """Compute something of each piece of an array, on all cores, and compare its CRC-32.
+
+    The array is read once. A piece has a few megabytes; nothing is said of its shape.
+
+    Parameters
+    ----------
+    npz : NpzFile
+    key : str
+        Of an array of plain values.
+    compute : callable
+        Called with each piece, on several threads.
+    take : callable
+        Called here with each result, in the pieces' order of storage.
+    advance : callable
+        Called with each number of bytes that were read.
+
+    Raises
+    ------
+    NpzkitError
+        As `npzkit.NpzFile.read`.
+    """
+    info = npz.info(key)
+    with Pipeline(thread_count(None)) as pipeline:
+        if not info.seekable:
+            for piece in _stream_pieces(npz, key):
+                pipeline.submit(partial(compute, piece), take)
+                advance(piece.nbytes)
+            return
+        lazy = npz.lazy(key)
+        crc = crc32(_header_bytes(npz, key))
+
+        def read(chunk: tuple[slice, ...]) -> tuple[T, int, int]:
+            values = np.asarray(lazy[chunk])
+            return compute(values), crc32(array_bytes(values)), values.nbytes
+
+        def hand_on(found: tuple[T, int, int]) -> None:
+            nonlocal crc
+            result, piece_crc, size = found
+            crc = crc32_combine(crc, piece_crc, size)
+            take(result)
+            advance(size)
+
+        # Rows do not end where compressed chunks do: of few chunks at a time many are read twice.
+        size = 4 * PIECE_SIZE
+        by_columns = bool(info.fortran_order)
+        itemsize = lazy.dtype.itemsize
+        for chunk in blocks.blocks(
+            lazy.shape, itemsize, lazy.chunks, by_columns=by_columns, size=size
+        ):
+            pipeline.submit(partial(read, chunk), hand_on)
+        pipeline.drain()
+    if crc != info.crc32:
+        # Says what is wrong, as reading all of it would.
+        check_array(npz, key, lambda size: None)
+        raise StaleArchiveError("the file changed while it was read", key=key)
+
+
+def _header_bytes(npz: NpzFile, key: str) -> bytes:
+    """Return what comes before an array's data in its member."""
+    with npz.stream(key) as stream:
+        size = read_header(stream, DEFAULT_HEADER_SIZE).data_offset
+    with npz.stream(key) as stream:
+        return stream.read(size)
+
+
+def _stream_pieces(npz: NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield an array's items in their order of storage; their CRC-32 is compared at the end."""
+    info = npz.info(key)
+    dtype: Any = info.dtype
+    step = max(PIECE_SIZE // dtype.itemsize, 1)
+    count = info.nbytes // dtype.itemsize
+    with npz.stream(key) as opened:
+        stream: Any = opened
+        read_header(stream, DEFAULT_HEADER_SIZE)
+        for start in range(0, count, step):
+            piece = np.empty(min(step, count - start), dtype)
+            # The stream raises if it ends early.
+            stream.readinto(piece.view(np.uint8).data)
+            yield piece
+        # Its end is what is checked.
+        stream.read(1)
+
+
+def approach(lazy: LazyArray, last: tuple[int, ...], by_columns: bool, advance: Advance) -> None:
+    """Read up to an item, where all that lies before it has to be read, and count that.
+
+    Parameters
+    ----------
+    lazy : LazyArray
+        Of a member that is not seekable.
+    last : tuple of int
+        Its position.
+    by_columns : bool
+        The array is in Fortran's order.
+    advance : callable
+    """
+    order: Any = "F" if by_columns else "C"
+    end = int(np.ravel_multi_index(last, lazy.shape, order=order))
+    step = max(blocks.BLOCK_SIZE // max(lazy.dtype.itemsize, 1), 1)
+    for place in range(step, end, step):
+        lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
+        advance(step * lazy.dtype.itemsize)

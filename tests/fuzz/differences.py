@@ -450,8 +450,8 @@ def _is_unfinished(case: Case) -> bool:
         begin = name_end + fields[9]
         size = fields[6]
         if size == 0xFFFFFFFF:
-            blocks = dict(_blocks(data[name_end:begin]))
-            size = int.from_bytes(blocks.get(1, b"")[-8:], "little")
+            blocks = [block for kind, block in _blocks(data[name_end:begin]) if kind == 1]
+            size = int.from_bytes(blocks[0][-8:] if blocks else b"", "little")
         if begin + size > len(data) or not size or begin <= place <= begin + size - 22:
             return True
         at = begin + size

@@ -65,6 +65,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
 def test_the_readmes_code_runs(tmp_path, monkeypatch, capsys):
@@ -110,6 +111,17 @@ def test_the_differences_are_pinned():
     sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/**/test_*.py"))
     for name in rows:
         assert f"def {name}(" in sources, name
+
+
+def test_the_drawing_of_the_house_is_the_real_one():
+    """CONTRIBUTING draws every room, and every module that it names exists."""
+    house = Path(npzkit.__file__).parent
+    rooms = {path.parent.name for path in house.glob("*/__init__.py")}
+    drawn = re.findall(r"^(?:\w+, )*\w+(?=/? )", blocks(CONTRIBUTING, "")[0], re.MULTILINE)
+    assert rooms | {path.stem for path in house.glob("*.py")} <= set(", ".join(drawn).split(", "))
+    named = re.findall(rf"`((?:{'|'.join(rooms)})/\w+)`", CONTRIBUTING)
+    assert len(named) > 20
+    assert [name for name in named if not (house / f"{name}.py").exists()] == []
 
 
 def test_no_path_of_a_machine():

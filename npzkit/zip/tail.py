@@ -425,11 +425,16 @@ def _completes_json(source: Source, comment: bytes, start: int) -> bool:
 
 
 def _base_of(source: Source, place: int) -> int:
-    """Return what the offsets of the record at `place` count from, if it is right."""
+    """Return what the offsets of the record at `place` count from, if it is right.
+
+    Negative if nothing in the file is that.
+    """
     begin = max(place - _RECORDS64_SIZE, 0)
     data = source.read_at(begin, place + END_SIZE - begin)
     found = np.array([place - begin])
-    return place - int(_directory_sizes(data, found)[0])
+    base = place - int(_directory_sizes(data, found)[0])
+    # Of a damaged zip64 record it may be any number.
+    return base if base <= place else -1
 
 
 def _is_archive(source: Source, place: int | None, base: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from npzkit.cli.opening import naming_in_warnings
+from npzkit.cli.opening import named_file, naming_in_warnings
 from npzkit.cli.output import (
     Telling,
     error_text,
@@ -31,6 +31,7 @@ __all__ = [
     "Archive",
     "Outcome",
     "Outputs",
+    "files_argument",
     "find_archives",
     "folder_options",
     "shown_path",
@@ -39,6 +40,11 @@ __all__ = [
 
 SUFFIX = ".npz"
 """Of the files that are taken from folders."""
+
+files_argument = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=named_file
+)
+"""The archives that a command changes: files with names, not the standard streams."""
 
 
 class Archive(NamedTuple):

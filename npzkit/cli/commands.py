@@ -21,22 +21,22 @@ __all__ = ["Commands", "npzkit_command", "run"]
 
 _WHERE = {
     "add": "editing",
-    "bench": "timing",
-    "completion": "completing",
+    "bench": "bench",
+    "completion": "completion",
     "convert": "converting",
-    "demo": "touring",
-    "diff": "comparing",
+    "demo": "demo",
+    "diff": "diff",
     "extract": "packing",
-    "info": "describing",
-    "ls": "listing",
+    "info": "info",
+    "ls": "ls",
     "mv": "editing",
     "pack": "packing",
-    "repack": "maintaining",
-    "repair": "maintaining",
+    "repack": "repack",
+    "repair": "repair",
     "rm": "editing",
-    "show": "showing",
-    "tree": "listing",
-    "verify": "maintaining",
+    "show": "show",
+    "tree": "tree",
+    "verify": "verify",
 }
 """The module of `npzkit.cli` in which each command is a function of its name."""
 

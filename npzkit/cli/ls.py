@@ -1,10 +1,10 @@
-"""The commands that list what is in an archive without reading an array: ls and tree."""
+"""The command that lists the arrays of archives, reading headers only."""
 
 from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,7 +13,6 @@ import npzkit
 from npzkit.cli.members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
-    archive_argument,
     as_text,
     dtype_text,
     info_dict,
@@ -22,8 +21,6 @@ from npzkit.cli.opening import (
     shape_text,
 )
 from npzkit.cli.output import (
-    can_print,
-    colour,
     format_count,
     format_ratio,
     format_size,
@@ -35,13 +32,11 @@ from npzkit.cli.output import (
     report_error,
 )
 
-__all__ = ["ls", "tree"]
+__all__ = ["ls"]
 
 _METADATA_LENGTH = 500
 """Characters of metadata shown by ls without -l."""
 
-
-# -- ls -----------------------------------------------------------------------
 
 _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "key": lambda member: member.key,
@@ -205,123 +200,3 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
     taken = f"{format_size(compressed_size)} of the file's {format_size(file_size)}"
     return f"{count}, {format_size(size)}, {taken}{ratio}"
-
-
-# -- tree ---------------------------------------------------------------------
-
-
-class _Folder:
-    """Keys that begin alike up to a slash."""
-
-    def __init__(self) -> None:
-        self.folders: dict[str, _Folder] = {}
-        self.members: list[tuple[str, Member]] = []
-        self.size = 0
-        self.count = 0
-
-
-@click.command()
-@archive_argument
-@click.option("--depth", type=click.IntRange(1), help="Folders are shown this deep.")
-@json_option
-def tree(file: str, depth: int | None, as_json: bool) -> None:
-    """Show the keys of FILE as a tree, with sizes.
-
-    A slash in a key separates folders, as in a path.
-
-    Example: npzkit tree model.npz
-    """
-    with opened(file) as npz:
-        members = members_of(npz, npz.files)
-    root = _grow(members)
-    if as_json:
-        print_json({"path": file, **_as_dict(root)})
-    else:
-        click.echo(f"{printable(file)}  {_count_text(root)}")
-        lines = list(_branches(root, depth))
-        if lines:
-            click.echo("\n".join(lines))
-    bad_count = sum(member.info is None for member in members)
-    if bad_count:
-        tell_unreadable(bad_count, members)
-    click.get_current_context().exit(1 if bad_count else 0)
-
-
-def _grow(members: Iterable[Member]) -> _Folder:
-    root = _Folder()
-    for member in members:
-        *parts, name = member.key.split("/")
-        size = member.info.nbytes if member.info else 0
-        folder = root
-        for part in parts:
-            folder.size += size
-            folder.count += 1
-            folder = folder.folders.setdefault(part, _Folder())
-        folder.size += size
-        folder.count += 1
-        folder.members.append((name, member))
-    return root
-
-
-def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
-    """Yield a line for each folder and member; a folder alone in its folder shares its line."""
-    fork, last, bar, blank = ("├── ", "└── ", "│   ", "    ")
-    if not can_print(fork + last + bar):
-        fork, last, bar = "|-- ", "`-- ", "|   "
-    # Folders may be as deep as a key is long: no recursion.
-    stack = [(iter(_children(root)), "", 1)]
-    while stack:
-        children, indent, level = stack[-1]
-        child = next(children, None)
-        if child is None:
-            stack.pop()
-            continue
-        name, thing, is_last = child
-        lead = indent + (last if is_last else fork)
-        if isinstance(thing, Member):
-            yield lead + _leaf(name, thing)
-            continue
-        while not thing.members and len(thing.folders) == 1:
-            ((part, inner),) = thing.folders.items()
-            name, thing = f"{name}/{part}", inner
-        yield f"{lead}{colour(printable(name) + '/', bold=True)}  {_count_text(thing)}"
-        if depth is None or level < depth:
-            inner_indent = indent + (blank if is_last else bar)
-            stack.append((iter(_children(thing)), inner_indent, level + 1))
-
-
-def _count_text(folder: _Folder) -> str:
-    return f"{format_count(folder.count, 'member')}, {format_size(folder.size)}"
-
-
-def _children(folder: _Folder) -> list[tuple[str, _Folder | Member, bool]]:
-    """Return names and what they are, and whether each is the last one."""
-    # A name that is empty is the entry of the folder itself.
-    named = [(name, member) for name, member in folder.members if name or member.info is None]
-    things: list[tuple[str, _Folder | Member]] = [*folder.folders.items(), *named]
-    return [(name, thing, place == len(things)) for place, (name, thing) in enumerate(things, 1)]
-
-
-def _leaf(name: str, member: Member) -> str:
-    if member.info is None:
-        return f"{printable(name)}  unreadable"
-    info = member.info
-    kind = (
-        "no array" if info.dtype is None else f"{shape_text(info.shape)} {dtype_text(info.dtype)}"
-    )
-    return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"
-
-
-def _as_dict(root: _Folder) -> dict[str, Any]:
-    """Return the tree as nested dicts, made without recursion."""
-    found: dict[str, Any] = {}
-    stack = [(root, found)]
-    while stack:
-        folder, target = stack.pop()
-        target["size"], target["count"] = folder.size, folder.count
-        target["members"] = [member.key for _, member in folder.members]
-        target["folders"] = {}
-        for name, inner in folder.folders.items():
-            target["folders"][name] = {}
-            stack.append((inner, target["folders"][name]))
-    return found

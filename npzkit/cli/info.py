@@ -1,4 +1,4 @@
-"""The command that tells all that is known of an archive, or of an array in it: info."""
+"""The command that shows details of an archive, or of an array in it."""
 
 from __future__ import annotations
 

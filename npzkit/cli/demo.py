@@ -1,4 +1,4 @@
-"""The command of the guided tour."""
+"""The command that starts the guided tour; what the tour shows is in `npzkit.cli.tour`."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ def test_comparing_takes_little_memory(tmp_path):
             rows.append(np.full((1, 1 << 17), last))
     code = (
         "import resource, sys; from npzkit.cli.commands import run; "
-        "import npzkit.archive.lazyarray, npzkit.cli.comparing; "
+        "import npzkit.archive.lazyarray, npzkit.cli.diff; "
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
         f"code = run(['diff', {str(tmp_path / 'a.npz')!r}, {str(tmp_path / 'b.npz')!r}]); "
         "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "

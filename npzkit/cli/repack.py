@@ -1,0 +1,86 @@
+"""The command that rewrites archives."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+import npzkit
+from npzkit.cli.archives import (
+    Archive,
+    Outcome,
+    Outputs,
+    files_argument,
+    find_archives,
+    folder_options,
+    work_through,
+)
+from npzkit.cli.opening import named_file
+from npzkit.cli.output import format_size, json_option, printable
+from npzkit.cli.wording import at_prompt
+from npzkit.files.progress import Report
+
+__all__ = ["repack"]
+
+
+@click.command()
+@files_argument
+@click.option(
+    "-o", "--output", type=named_file,
+    help="Where to write it: a file, or a folder for several FILEs; FILE by default.",
+)  # fmt: skip
+@click.option(
+    "-c", "--compression", type=click.Choice(["stored", "deflated"]),
+    help="For all arrays; each keeps its own by default.",
+)  # fmt: skip
+@click.option("--level", type=click.IntRange(0, 9), help="For arrays that are deflated again.")
+@click.option("--align", type=int, default=64, show_default=True, help="Of stored data, in bytes.")
+@click.option(
+    "--seekable/--no-seekable", default=True, help="Deflate arrays again that lack a seek index."
+)
+@click.option("--durable", is_flag=True, help="Wait until it is on disk.")
+@folder_options
+@click.option("--force", is_flag=True, help="Replace what is at OUTPUT.")
+@json_option
+def repack(
+    files: tuple[str, ...],
+    output: str | None,
+    compression: str | None,
+    level: int | None,
+    align: int,
+    seekable: bool,
+    durable: bool,
+    recursive: bool,
+    quiet: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Rewrite FILEs: aligned, seekable, without dead space.
+
+    Example: npzkit repack model.npz
+    """
+    archives = find_archives(files, recursive=recursive, output=output)
+    outputs = Outputs(archives, output, force=force)
+
+    def work(archive: Archive, report: Report) -> Outcome:
+        before = os.path.getsize(archive.path)
+        target = outputs.path_for(archive) or archive.path
+        try:
+            npzkit.repack(
+                archive.path, target, compression, align, level=level, seekable=seekable,
+                durable=durable, progress=report,
+            )  # fmt: skip
+        except ValueError as error:
+            if isinstance(error, npzkit.NpzkitError):
+                raise
+            raise click.UsageError(f"{at_prompt(str(error))}.") from error
+        after = os.path.getsize(target)
+        document = {"path": archive.path, "ok": True, "output": target,
+                    "size_before": before, "size": after}  # fmt: skip
+        sizes = f"{format_size(before)} -> {format_size(after)}"
+        text = "" if quiet else f"{printable(target)}: {sizes}"
+        return Outcome(document, text, "repacked")
+
+    code = work_through("repack", archives, work, as_json=as_json, quiet=quiet)
+    click.get_current_context().exit(code)

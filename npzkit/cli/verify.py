@@ -1,0 +1,114 @@
+"""The command that checks archives for damage."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Any
+
+import click
+
+import npzkit
+from npzkit.cli.archives import (
+    Archive,
+    Outcome,
+    find_archives,
+    folder_options,
+    shown_path,
+    work_through,
+)
+from npzkit.cli.opening import complete_key, seekable_input
+from npzkit.cli.output import in_a_line, json_option, printable
+from npzkit.cli.wording import at_prompt
+from npzkit.files.progress import Report
+
+__all__ = ["outcome_of", "verify"]
+
+
+@click.command()
+@click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True,
+    type=click.Path(readable=False, allow_dash=True),
+)  # fmt: skip
+@click.option(
+    "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
+    help="Check only this array; may be repeated.",
+)  # fmt: skip
+@folder_options
+@click.option("-v", "--verbose", is_flag=True, help="Print notes too.")
+@json_option
+def verify(
+    files: tuple[str, ...],
+    keys: tuple[str, ...],
+    recursive: bool,
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Check FILEs for damage: headers, checksums, array sizes.
+
+    Exits with 0 if every archive is sound, 1 if one is damaged or ends in an
+    append that was not finished, and 2 if one cannot be read. With --json there
+    is a list with an object for each file.
+
+    Example: npzkit verify model.npz
+    """
+    archives = find_archives(files, recursive=recursive)
+    for archive in archives:
+        _check_no_key(archive, files)
+
+    def work(archive: Archive, report: Report) -> Outcome:
+        with seekable_input(archive.path) as source:
+            found = npzkit.verify(source, keys or None, report)
+        return outcome_of(archive, found, quiet=quiet, verbose=verbose)
+
+    code = work_through("verify", archives, work, as_json=as_json, quiet=quiet)
+    click.get_current_context().exit(code)
+
+
+def _check_no_key(archive: Archive, files: tuple[str, ...]) -> None:
+    """Raise for what is no file, but the key of an array in another one."""
+    if archive.path == "-" or os.path.lexists(archive.path):
+        return
+    for file in files:
+        if file != "-" and os.path.isfile(file) and archive.path in _keys_of(file):
+            raise click.UsageError(
+                f"{printable(archive.path)} is no file, but an array of {printable(file)}. "
+                f"Name it by --key {printable(archive.path)}."
+            )
+
+
+def _keys_of(file: str) -> list[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"), npzkit.open(file) as npz:
+            return list(npz)
+    except (OSError, npzkit.NpzkitError):
+        return []
+
+
+def _rows_shown(report: npzkit.VerifyReport, *, quiet: bool, verbose: bool) -> list[Any]:
+    """Return the findings that are printed: notes only if asked for, or what is wrong alone."""
+    if not quiet:
+        return [row for row in report.rows if verbose or row.severity != "note"]
+    rows = [row for row in report.rows if row.severity == "error"]
+    if report.torn_size:
+        # What follows the last commit is a warning about the archive.
+        rows += [row for row in report.rows if row.severity == "warning" and row.key is None]
+    return rows
+
+
+def outcome_of(
+    archive: Archive, report: npzkit.VerifyReport, *, quiet: bool = False, verbose: bool = False
+) -> Outcome:
+    """Return a report as a line for each finding, and the verdict."""
+    path = shown_path(archive.path)
+    lines = []
+    for row in _rows_shown(report, quiet=quiet, verbose=verbose):
+        key = "" if row.key is None else f"{printable(row.key)}: "
+        where = "" if row.where is None else f" (at byte {row.where})"
+        lines.append(in_a_line(f"{path}: {row.severity}: {key}{at_prompt(row.what)}{where}"))
+    if not quiet:
+        lines.append(f"{path}: {report.verdict}")
+    state = "NOT sound" if not report.ok else "torn" if report.torn_size else "sound"
+    document = {**report.as_dict(), "path": archive.path}
+    return Outcome(document, "\n".join(lines), state, 0 if state == "sound" else 1)

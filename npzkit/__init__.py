@@ -25,6 +25,8 @@ from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 
 if TYPE_CHECKING:
+    from npzkit.analysis.diff import DiffReport, diff
+    from npzkit.analysis.statistics import Statistics, statistics
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.trees import load_tree
     from npzkit.maintenance.repack import repack
@@ -35,14 +37,17 @@ __all__ = [
     "AmbiguousArchiveWarning",
     "ArchiveInfo",
     "ArrayInfo",
+    "DiffReport",
     "LazyArray",
     "Limits",
     "NpzFile",
     "NpzWriter",
     "NpzkitError",
     "RepairReport",
+    "Statistics",
     "TornArchiveWarning",
     "VerifyReport",
+    "diff",
     "errors",
     "format",
     "load",
@@ -53,6 +58,7 @@ __all__ = [
     "save",
     "savez",
     "savez_compressed",
+    "statistics",
     "verify",
 ]
 
@@ -60,11 +66,15 @@ __version__ = "0.1.0"
 
 
 _LATER = {
+    "DiffReport": "npzkit.analysis.diff",
     "LazyArray": "npzkit.archive.lazyarray",
     "RepairReport": "npzkit.maintenance.repair",
+    "Statistics": "npzkit.analysis.statistics",
+    "diff": "npzkit.analysis.diff",
     "load_tree": "npzkit.archive.trees",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
+    "statistics": "npzkit.analysis.statistics",
     "verify": "npzkit.maintenance.verify",
     "VerifyReport": "npzkit.maintenance.verify",
 }

@@ -19,8 +19,8 @@ ROOMS = [
     {"maintenance"},
     {"archive"},
     {"drop_ins"},
+    {"analysis", "conversion"},
     {""},
-    {"conversion"},
     {"cli"},
     {"__main__"},
 ]

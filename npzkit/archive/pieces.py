@@ -81,6 +81,7 @@ def for_each_piece(
     compute: Callable[[np.ndarray[Any, Any]], T],
     take: Callable[[T], None],
     advance: Advance,
+    threads: int | None = None,
 ) -> None:
     """Compute something of each piece of an array, on all cores, and compare its CRC-32.
 
@@ -97,6 +98,8 @@ def for_each_piece(
         Called here with each result, in the pieces' order of storage.
     advance : callable
         Called with each number of bytes that were read.
+    threads : int, optional
+        None takes the processors there are.
 
     Raises
     ------
@@ -104,7 +107,7 @@ def for_each_piece(
         As `npzkit.NpzFile.read`.
     """
     info = npz.info(key)
-    with Pipeline(thread_count(None)) as pipeline:
+    with Pipeline(thread_count(threads)) as pipeline:
         if not info.seekable:
             for piece in _stream_pieces(npz, key):
                 pipeline.submit(partial(compute, piece), take)

@@ -13,9 +13,10 @@ from typing import Any, Literal
 import click
 import numpy as np
 
-from npzkit.cli.measuring import Histogram, as_numbers
+from npzkit.analysis.part import Part
+from npzkit.analysis.piecewise import as_numbers
+from npzkit.analysis.statistics import Histogram
 from npzkit.cli.output import printable
-from npzkit.cli.slicing import Part
 from npzkit.cli.targets import replacing
 from npzkit.reading.blocks import BLOCK_SIZE
 
@@ -76,7 +77,8 @@ def draw(
     axes: Any = figure.subplots()
     kind, step = kind_of_picture(part), _step(part)
     if kind == "histogram" and histogram is not None:
-        axes.stairs(histogram.counts, histogram.edges(), fill=True)
+        edges = histogram.edges.view(np.int64) if part.dtype.kind in "mM" else histogram.edges
+        axes.stairs(histogram.counts, edges, fill=True)
     elif part.size and kind == "line":
         values = _values(part, step, advance)
         axes.plot(np.arange(0, part.shape[0], step), values, linewidth=0.8)

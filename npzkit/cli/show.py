@@ -6,15 +6,16 @@ import itertools
 import math
 import os
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import click
 import numpy as np
 
 import npzkit
-from npzkit.archive.pieces import approach, checked_array, for_each_piece
-from npzkit.cli.measuring import Histogram, Statistics, is_numeric, measure
+from npzkit.analysis.part import Part
+from npzkit.analysis.piecewise import is_numeric
+from npzkit.analysis.statistics import Histogram, Statistics, measure_part, part_of
+from npzkit.archive.pieces import approach, checked_array
 from npzkit.cli.opening import (
     archive_argument,
     dtype_text,
@@ -34,8 +35,7 @@ from npzkit.cli.output import (
     terminal_width,
 )
 from npzkit.cli.plotting import draw, kind_of_picture
-from npzkit.cli.slicing import Index, Part, parse_index
-from npzkit.files.parallel import Pipeline, thread_count
+from npzkit.cli.slicing import Index, parse_index
 from npzkit.limits import is_backed
 
 __all__ = ["show"]
@@ -130,15 +130,13 @@ def _only_key(npz: npzkit.NpzFile) -> str:
 
 def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool) -> Part:
     """Return what SLICE chooses; Python objects are read completely, where that is allowed."""
+    if info.dtype is not None and info.dtype.hasobject and not allow_pickle:
+        raise click.ClickException(
+            f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
+            "the file. If you trust it, pass --allow-pickle"
+        )
     try:
-        if info.dtype is None or not info.dtype.hasobject:
-            return Part(npz.lazy(info.key), index, fortran_order=bool(info.fortran_order))
-        if not allow_pickle:
-            raise click.ClickException(
-                f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
-                "the file. If you trust it, pass --allow-pickle"
-            )
-        return Part(npz.read(info.key), index)
+        return part_of(npz, info.key, index.items, index.field)
     except IndexError as error:
         told = f"{error}; the array's shape is {shape_text(info.shape)}"
         raise click.UsageError(f"SLICE: {told}.") from error
@@ -274,7 +272,8 @@ class Wanted(NamedTuple):
 def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wanted: Wanted) -> None:
     found = None
     if wanted.stats or kind_of_picture(part) == "histogram":
-        found = _measured(npz, part, info)
+        with counting("measure", part.nbytes) as advance:
+            found = measure_part(npz, info.key, part, advance)
     if wanted.plot:
         with counting("read", part.nbytes) as advance:
             draw(part, found.histogram if found else None, info.key, wanted.plot, advance)
@@ -287,65 +286,41 @@ def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wante
         if wanted.as_json:
             print_json(facts)
         else:
-            _print_statistics(facts, found.histogram)
-
-
-def _measured(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo) -> Statistics:
-    """Return the statistics of a part, which is read once."""
-    found = Statistics()
-
-    def compute(piece: Any) -> Statistics:
-        return measure(part.field_of(piece), part.dtype)
-
-    with counting("measure", part.nbytes) as advance:
-        if part.is_whole and isinstance(part.source, npzkit.LazyArray):
-            for_each_piece(npz, info.key, compute, found.merge, advance)
-            return found
-        with Pipeline(thread_count(None)) as pipeline:
-            for piece in part.pieces():
-                pipeline.submit(partial(measure, piece, part.dtype), found.merge)
-                advance(np.asarray(piece).nbytes)
-    return found
+            _print_statistics(facts, part.dtype, found.histogram)
 
 
 def _facts(part: Part, info: npzkit.ArrayInfo, found: Statistics) -> dict[str, Any]:
-    histogram = found.histogram
-    has_numbers = found.least is not None
     facts: dict[str, Any] = {
         "key": info.key,
         "shape": part.shape,
         "dtype": dtype_text(part.dtype),
         "count": found.count,
-        "min": _value(found.least, part.dtype) if has_numbers else None,
-        "max": _value(found.most, part.dtype) if has_numbers else None,
+        "min": _value(found.min),
+        "max": _value(found.max),
         "nan_count": found.nan_count,
     }
     if part.dtype.kind in "mM":
         return facts
-    mean = found.mean if histogram is not None else None
-    facts |= {
-        "mean": mean,
-        "std": found.deviation if histogram is not None else None,
-        "inf_count": found.inf_count,
-    }
-    if histogram is not None:
-        facts["histogram"] = {
-            "edges": histogram.edges(), "counts": histogram.counts
-        }  # fmt: skip
+    facts |= {"mean": found.mean, "std": found.std, "inf_count": found.inf_count}
+    if found.histogram is not None:
+        edges, counts = found.histogram.edges.tolist(), found.histogram.counts.tolist()
+        facts["histogram"] = {"edges": edges, "counts": counts}
     return facts
 
 
-def _value(number: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a number as what it stands for: a date, a bool."""
-    if dtype.kind in "mM":
-        if np.datetime_data(dtype)[0] == "generic":
-            # Without a unit it is no date.
-            return int(number)
-        return str(np.int64(number).view(dtype.newbyteorder("=")))
-    return bool(number) if dtype.kind == "b" else number.item()
+def _value(number: Any) -> Any:
+    """Return a number as what JSON has; a date as text."""
+    if not isinstance(number, (np.datetime64, np.timedelta64)):
+        return None if number is None else number.item()
+    if np.datetime_data(number.dtype)[0] == "generic":
+        # Without a unit it is no date.
+        return int(number.view(np.int64))
+    return str(number)
 
 
-def _print_statistics(facts: Mapping[str, Any], histogram: Histogram | None) -> None:
+def _print_statistics(
+    facts: Mapping[str, Any], dtype: np.dtype[Any], histogram: Histogram | None
+) -> None:
     is_complex = facts["dtype"].startswith("complex")
     fields = [
         ("key", printable(facts["key"])),
@@ -362,13 +337,18 @@ def _print_statistics(facts: Mapping[str, Any], histogram: Histogram | None) -> 
     ]
     print_fields([(f"{name}:", text) for name, text in fields if text])
     if histogram is not None and "histogram" in facts:
-        _print_histogram(histogram)
+        _print_histogram(histogram, by_integer=_is_by_integer(dtype, histogram))
 
 
-def _bin_names(histogram: Histogram) -> list[str]:
+def _is_by_integer(dtype: np.dtype[Any], histogram: Histogram) -> bool:
+    """Whether each bin is one integer."""
+    return dtype.kind in "biu" and bool(histogram.edges[1] - histogram.edges[0] == 1)
+
+
+def _bin_names(histogram: Histogram, *, by_integer: bool) -> list[str]:
     """Return how each bin is called: its integer, or its edges, which look different."""
-    edges = histogram.edges()
-    if histogram.by_integer:
+    edges = histogram.edges.tolist()
+    if by_integer:
         return [f"{low:.0f}" for low in edges[:-1]]
     if len(edges) == 2:
         return [f"{edges[0]:.10g}"]
@@ -380,11 +360,11 @@ def _bin_names(histogram: Histogram) -> list[str]:
     return [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
 
 
-def _print_histogram(histogram: Histogram) -> None:
+def _print_histogram(histogram: Histogram, *, by_integer: bool) -> None:
     """Print a bar for each bin."""
     sign = "█" if can_print("█") else "#"
     largest = max(histogram.counts)
-    names = _bin_names(histogram)
+    names = _bin_names(histogram, by_integer=by_integer)
     counts = [f"{count:,}" for count in histogram.counts]
     taken = max(map(len, names)) + max(map(len, [*counts, "count"])) + 4
     width = min(max((terminal_width() or 80) - taken, 1), _BAR_WIDTH)
@@ -393,5 +373,5 @@ def _print_histogram(histogram: Histogram) -> None:
         for name, text, count in zip(names, counts, histogram.counts, strict=True)
     ]
     click.echo()
-    heading = "value" if histogram.by_integer else "from"
+    heading = "value" if by_integer else "from"
     print_table([(heading, "right"), ("count", "right"), ""], rows)

@@ -724,7 +724,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     for name in ("reading.blocks.BLOCK_SIZE", "archive.pieces.PIECE_SIZE", "cli.packing.PIECE_SIZE",
                  "cli.tables.PIECE_SIZE", "cli.plotting.BLOCK_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
-    monkeypatch.setattr("npzkit.cli.slicing._CHUNK_SIZE", 1 << 8)
+    monkeypatch.setattr("npzkit.analysis.part._PIECE_SIZE", 1 << 8)
     told = []
     monkeypatch.setattr(npzkit.files.progress.Meter, "finish", lambda self: None)
     tell = npzkit.files.progress.Meter._tell

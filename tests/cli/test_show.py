@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import zipfile
-from fractions import Fraction
 from pathlib import Path
 
 import npzkit
@@ -18,8 +17,7 @@ import pytest
 from deep import extent
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.cli.measuring import Statistics, as_numbers, measure
-from npzkit.cli.slicing import Index, Part, parse_index
+from npzkit.cli.slicing import Index, parse_index
 
 RNG = np.random.default_rng(0)
 BIG = {
@@ -153,29 +151,6 @@ def test_what_was_taken_for_something_else(cli, fixtures):
     assert "is a file, but was taken for SLICE" in result.err
 
 
-@given(st.data())
-def test_parts_are_numpys(data):
-    """Any part, in pieces, is what NumPy gives for the same index."""
-    shape = data.draw(st.lists(st.integers(0, 5), max_size=3).map(tuple))
-    array = np.arange(int(np.prod(shape))).reshape(shape)
-    bound = st.none() | st.integers(-7, 7)
-    step = st.none() | st.integers(-3, 3).filter(bool)
-    items = [
-        data.draw(
-            st.builds(slice, bound, bound, step) | (st.integers(-n, n - 1) if n else st.nothing())
-        )
-        for n in shape[: data.draw(st.integers(0, len(shape)))]
-    ]
-    if data.draw(st.booleans()):
-        items.append(...)
-    part = Part(array, Index(tuple(items)), fortran_order=data.draw(st.booleans()))
-    expected = array[tuple(items)]
-    assert part.shape == expected.shape
-    assert np.array_equal(part.read(), expected)
-    pieces = [np.ravel(piece) for piece in part.pieces()]
-    assert sorted(np.concatenate([*pieces, []]).tolist()) == sorted(expected.ravel().tolist())
-
-
 @given(st.text("0123456789:,.-+[]'\" ax"))
 def test_parsing_gives_an_index_or_a_valueerror(text):
     """No text makes the parser raise anything else."""
@@ -186,13 +161,6 @@ def test_parsing_gives_an_index_or_a_valueerror(text):
 
 
 # -- what needs a word ----------------------------------------------------------
-
-
-def test_pieces_of_an_endless_array_come_one_by_one():
-    """How many pieces there will be costs no memory: a shape may only be claimed."""
-    endless = np.broadcast_to(np.int8(0), (1 << 50,))
-    part = Part(endless, parse_index("::2"))
-    assert len(next(part.pieces())) == 1 << 20
 
 
 def test_objects_are_not_unpickled_unasked(cli, fixtures):
@@ -294,57 +262,6 @@ def test_statistics_are_numpys(name, cli, tmp_path):
     assert sum(found["histogram"]["counts"]) == found["count"] == array.size
 
 
-NUMBERS = st.sampled_from(
-    ["f4", "f8", ">f8", "f2", "i8", "u8", "u1", "i1", "?", "c16", "M8[s]"]
-).flatmap(
-    lambda dtype: st.tuples(
-        st.just(np.dtype(dtype)),
-        st.lists(
-            st.floats(width=16) | st.sampled_from([0.0, 1e-45, -1e-45, 3e38])
-            if dtype.strip(">") in ("f4", "f8")
-            else st.floats(width=16) | st.just(0.0)
-            if dtype == "f2"
-            else st.integers(-(2**63), 2**63 - 1) | st.integers(-30, 30)
-            if dtype in ("i8", "M8[s]")
-            else st.integers(0, 100),
-            min_size=1,
-            max_size=30,
-        ),
-    )
-)
-
-
-@given(NUMBERS, st.integers(1, 7))
-def test_statistics_of_pieces(found, size):
-    """However the numbers are cut up, and whatever they are, all is as NumPy has it."""
-    dtype, values = found
-    array = np.array(values).astype(dtype)
-    found = Statistics()
-    for start in range(0, len(array), size):
-        found.merge(measure(array[start : start + size], dtype))
-    numbers = as_numbers(array, dtype)
-    is_missing = np.isnat(array) if dtype.kind == "M" else np.isnan(numbers)
-    numbers = numbers[~is_missing]
-    finite = numbers[np.isfinite(numbers)]
-    assert (found.nan_count, found.inf_count) == (is_missing.sum(), np.isinf(numbers).sum())
-    if len(numbers):
-        assert (found.least, found.most) == (numbers.min(), numbers.max())
-    assert (found.histogram is not None) == (found.finite_count > 0) == (len(finite) > 0)
-    if not len(finite):
-        return
-    doubles = finite.astype("f8")
-    scale = np.abs(doubles).max()
-    assert found.mean == pytest.approx(doubles.mean(), rel=1e-9, abs=1e-9 * scale)
-    assert found.deviation == pytest.approx(doubles.std(), rel=1e-6, abs=1e-6 * scale)
-    exactly = found.histogram
-    width = Fraction(2) ** exactly.exponent
-    places = [Fraction(number) // width - exactly.first for number in finite.tolist()]
-    assert exactly.counts == np.bincount(places, minlength=len(exactly.counts)).tolist()
-    assert exactly.counts[0]
-    assert exactly.counts[-1]
-    assert len(exactly.counts) <= 20
-
-
 @pytest.mark.parametrize("name", ["line", "plane", "block", "flags", "big_endian", "nan"])
 def test_a_histogram_is_numpys(name, cli, tmp_path):
     """The counts are those that np.histogram gives for the edges, 10 to 20 bins."""
@@ -354,16 +271,6 @@ def test_a_histogram_is_numpys(name, cli, tmp_path):
     counts, edges = np.histogram(finite, found["edges"])
     assert (counts.tolist(), edges.tolist()) == (found["counts"], found["edges"])
     assert len(np.unique(finite)) < 20 or 10 <= len(counts) <= 20
-
-
-def test_deviations_are_sound():
-    """A large mean does not drown a small deviation, however many pieces there are."""
-    array = 1e9 + np.random.default_rng(0).standard_normal(1 << 19)
-    found = Statistics()
-    for piece in np.split(array, 64):
-        found.merge(measure(piece, array.dtype))
-    assert found.deviation == pytest.approx(array.std(), rel=1e-9)
-    assert measure(array, array.dtype).deviation == pytest.approx(array.std(), rel=1e-9)
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

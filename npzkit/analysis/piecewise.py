@@ -1,7 +1,7 @@
-"""Minimum, maximum, mean, deviation and histogram of numbers that come piece by piece.
+"""Statistics of numbers that come piece by piece.
 
-Owns the sums. `measure` looks at one piece, on any thread; `Statistics.merge`
-puts pieces together. Knows no archive and no terminal.
+Owns how pieces are measured, by `measure` on any thread, and how what is known of
+them is put together, by `PieceStatistics.merge`. Knows no archive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Histogram", "Statistics", "as_numbers", "is_numeric", "measure"]
+__all__ = ["Bins", "PieceStatistics", "as_numbers", "is_numeric", "measure"]
 
 _BIN_COUNT = 20
 """Bins of a histogram, at most."""
@@ -54,17 +54,17 @@ def as_numbers(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 @dataclass
-class Statistics:
-    """What is known of numbers.
+class PieceStatistics:
+    """What is known of the numbers of some pieces.
 
     Attributes
     ----------
     count, nan_count, inf_count : int
     least, most : number or None
-        Of those that are numbers; exact.
+        Of those that are not NaN; exact.
     mean : float
         Of those that are finite.
-    histogram : Histogram or None
+    bins : Bins or None
         Of those that are finite, if there are any.
     """
 
@@ -74,7 +74,7 @@ class Statistics:
     least: Any = None
     most: Any = None
     mean: float = 0.0
-    histogram: Histogram | None = None
+    bins: Bins | None = None
     finite_count: int = 0
     squares: float = 0.0
     """Of the distances from the mean, summed up."""
@@ -84,7 +84,7 @@ class Statistics:
         """The standard deviation of those that are finite."""
         return math.sqrt(self.squares / self.finite_count) if self.finite_count else math.nan
 
-    def merge(self, other: Statistics) -> None:
+    def merge(self, other: PieceStatistics) -> None:
         """Add what is known of more numbers."""
         self.count += other.count
         self.nan_count += other.nan_count
@@ -93,11 +93,9 @@ class Statistics:
             return
         self.least = other.least if self.least is None else min(self.least, other.least)
         self.most = other.most if self.most is None else max(self.most, other.most)
-        if other.histogram is None:
+        if other.bins is None:
             return
-        self.histogram = (
-            other.histogram if self.histogram is None else self.histogram.merged(other.histogram)
-        )
+        self.bins = other.bins if self.bins is None else self.bins.merged(other.bins)
         # Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm", 1979.
         count = self.finite_count + other.finite_count
         share, step = other.finite_count / count, other.mean - self.mean
@@ -106,10 +104,10 @@ class Statistics:
         self.finite_count = count
 
 
-def measure(values: Any, dtype: np.dtype[Any]) -> Statistics:
+def measure(values: Any, dtype: np.dtype[Any]) -> PieceStatistics:
     """Return the statistics of one piece. May be called on several threads."""
     flat = np.asarray(values).reshape(-1)
-    found = Statistics()
+    found = PieceStatistics()
     step = _SLICE_COUNT if dtype.itemsize > 1 else _BYTES_COUNT
     with np.errstate(all="ignore"):
         for start in range(0, len(flat), step):
@@ -161,9 +159,9 @@ def _count_bytes(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return counts
 
 
-def _measured(numbers: _Numbers, *, has_times: bool) -> Statistics:
+def _measured(numbers: _Numbers, *, has_times: bool) -> PieceStatistics:
     """Return the statistics of a few numbers, more than none."""
-    found = Statistics(numbers.total())
+    found = PieceStatistics(numbers.total())
     least, most = numbers.values.min(), numbers.values.max()
     if least == _NO_TIME if has_times else np.isnan(least):
         is_missing = numbers.values == _NO_TIME if has_times else np.isnan(numbers.values)
@@ -183,7 +181,7 @@ def _measured(numbers: _Numbers, *, has_times: bool) -> Statistics:
         values = np.clip(numbers.values, -_LARGEST, _LARGEST).astype(np.float64)
         numbers, least, most = numbers._replace(values=values), values.min(), values.max()
     found.finite_count = numbers.total()
-    found.histogram = Histogram.of(numbers, least, most)
+    found.bins = Bins.of(numbers, least, most)
     found.mean, found.squares = _mean_and_squares(numbers, found.finite_count)
     return found
 
@@ -196,7 +194,7 @@ def _mean_and_squares(numbers: _Numbers, count: int) -> tuple[float, float]:
     return mean, numbers.sum(np.square(distances, out=distances))
 
 
-class Histogram(NamedTuple):
+class Bins(NamedTuple):
     """Bins that are a power of two wide, and begin at multiples of it.
 
     Nothing is rounded at their edges, and bins of one width are sums of narrower
@@ -209,17 +207,14 @@ class Histogram(NamedTuple):
     first : int
         Where the first bin begins, in widths.
     counts : list of int
-    is_integer : bool
-        Of integers, which have bins of one integer at least.
     """
 
     exponent: int
     first: int
     counts: list[int]
-    is_integer: bool = False
 
     @classmethod
-    def of(cls, numbers: _Numbers, low: Any, high: Any) -> Histogram:
+    def of(cls, numbers: _Numbers, low: Any, high: Any) -> Bins:
         """Return the histogram of finite numbers, the least `low` and the largest `high`.
 
         The bins are as narrow as so few can be.
@@ -240,9 +235,9 @@ class Histogram(NamedTuple):
             edge = values.dtype.type(_number(place, exponent))
             below.append(numbers.count(np.less(values, edge, out=is_below)))
         counts = np.diff([*below, numbers.total()]).tolist()
-        return cls(exponent, first, counts, is_integer)
+        return cls(exponent, first, counts)
 
-    def merged(self, other: Histogram) -> Histogram:
+    def merged(self, other: Bins) -> Bins:
         """Return the histogram of the numbers of both."""
         exponent = max(self.exponent, other.exponent)
         while other._last(exponent) - self._first(exponent) >= _BIN_COUNT or (
@@ -256,7 +251,7 @@ class Histogram(NamedTuple):
             shift = exponent - histogram.exponent
             for place, count in enumerate(histogram.counts, histogram.first):
                 counts[(place >> shift) - first] += count
-        return Histogram(exponent, first, counts, self.is_integer)
+        return Bins(exponent, first, counts)
 
     def _first(self, exponent: int) -> int:
         return self.first >> (exponent - self.exponent)
@@ -264,16 +259,18 @@ class Histogram(NamedTuple):
     def _last(self, exponent: int) -> int:
         return (self.first + len(self.counts) - 1) >> (exponent - self.exponent)
 
-    @property
-    def by_integer(self) -> bool:
-        """Whether each bin is one integer."""
-        return self.is_integer and not self.exponent
+    def edges(self, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+        """Return where the bins begin, and where the last one ends.
 
-    def edges(self) -> list[float]:
-        """Return where the bins begin, and where the last one ends."""
+        As dates for a dtype of dates, else as float64; cut to what these can hold.
+        """
         places = range(self.first, self.first + len(self.counts) + 1)
         numbers = (_number(place, self.exponent) for place in places)
-        return [float(max(min(number, _LARGEST), -_LARGEST)) for number in numbers]
+        if dtype.kind not in "mM":
+            return np.array([float(max(min(number, _LARGEST), -_LARGEST)) for number in numbers])
+        largest = np.iinfo(np.int64).max
+        times = [int(max(min(number, largest), -largest)) for number in numbers]
+        return np.array(times, np.int64).view(dtype.newbyteorder("="))
 
 
 def _exponent(number: Any) -> int:

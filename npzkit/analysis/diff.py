@@ -1,0 +1,461 @@
+"""Where two archives differ: keys, headers and values.
+
+Owns the report, what is read for it and in which order. Both archives are read, and
+what is read is checked. Values are compared where CRC-32s differ, a piece of two
+arrays at a time. Which values are equal is `npzkit.analysis.values`'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.analysis.opening import opened
+from npzkit.analysis.values import Tolerance, are_comparable, is_distance
+from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.npzfile import NpzFile
+from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
+from npzkit.files.progress import Meter, Report
+from npzkit.maintenance.verify import check_wanted
+from npzkit.members.info import ArrayInfo, format_count
+from npzkit.members.keys import SUFFIX, missing
+from npzkit.reading.blocks import blocks
+
+__all__ = ["DiffReport", "Difference", "Problem", "diff"]
+
+_PIECE_SIZE = 1 << 20
+"""Bytes of an array that are compared at a time: what is computed takes several times that."""
+
+
+class Difference(NamedTuple):
+    """One thing in which two archives differ.
+
+    ================ ===================================== =================================
+    kind             what differs                          `a` and `b`
+    ================ ===================================== =================================
+    ``"removed"``    only the first archive has the key    None
+    ``"added"``      only the second archive has the key   None
+    ``"shape"``      the shapes                            the shapes
+    ``"dtype"``      the dtypes, byte order aside          the dtypes
+    ``"values"``     some values                           the two that are furthest apart
+    ``"checksum"``   the CRC-32s; values were not compared the CRC-32s
+    ``"objects"``    pickles, which are never read         None
+    ``"bytes"``      members that are not both arrays      the dtype, or the size in bytes
+    ``"attributes"`` the attributes                        the attributes
+    ``"metadata"``   the archives' metadata                the metadata
+    ================ ===================================== =================================
+
+    Attributes
+    ----------
+    key : str or None
+        None for the archives' metadata.
+    kind : str
+    a, b : object
+        What each archive has. A value that NumPy cannot represent, text that is
+        not valid Unicode, is None.
+    value_count : int or None
+        How many values differ.
+    worst : tuple of int or None
+        The index at which they differ most.
+    max_difference : float or None
+        How far apart they are there: infinite for a NaN, None for values that are
+        not numbers.
+    """
+
+    key: str | None
+    kind: str
+    a: Any = None
+    b: Any = None
+    value_count: int | None = None
+    worst: tuple[int, ...] | None = None
+    max_difference: float | None = None
+
+
+class Problem(NamedTuple):
+    """What keeps an array from being compared.
+
+    Attributes
+    ----------
+    archive : {"a", "b"}
+        The archive that is damaged.
+    key : str
+    what : str
+        In one sentence without a full stop.
+    where : int or None
+        Bytes from the start of the file.
+    """
+
+    archive: str
+    key: str
+    what: str
+    where: int | None
+
+
+class DiffReport(NamedTuple):
+    """What `diff` found. It is true if the archives are not known to be equal.
+
+    Attributes
+    ----------
+    path_a, path_b : str or None
+    rows : tuple of Difference
+        In the order of the first archive; keys that only the second has come last.
+    problems : tuple of Problem
+        Damaged arrays, which were not compared.
+    compared : int
+        Keys that at least one of the archives has, of those that were asked for.
+    """
+
+    path_a: str | None
+    path_b: str | None
+    rows: tuple[Difference, ...]
+    problems: tuple[Problem, ...] = ()
+    compared: int = 0
+
+    @property
+    def equal(self) -> bool:
+        """Whether there is no difference, and no problem that hides one."""
+        return not self.rows and not self.problems
+
+    def __bool__(self) -> bool:
+        """Whether there is a difference or a problem."""
+        return not self.equal
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """The keys that both archives have, and that differ."""
+        keys = (row.key for row in self.rows if row.kind not in ("added", "removed"))
+        return tuple(dict.fromkeys(key for key in keys if key is not None))
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The keys that only the second archive has."""
+        return self._keys_of("added")
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """The keys that only the first archive has."""
+        return self._keys_of("removed")
+
+    def _keys_of(self, kind: str) -> tuple[str, ...]:
+        return tuple(row.key for row in self.rows if row.kind == kind and row.key is not None)
+
+    def __str__(self) -> str:
+        """Return a line for each difference and problem, with the counts last."""
+        lines = [_line(row) for row in self.rows]
+        lines += [
+            f"{shown_key(problem.key)}: cannot be compared, in {problem.archive}: "
+            f"{printable(problem.what)}"
+            for problem in self.problems
+        ]
+        counts = {"changed": self.changed, "added": self.added, "removed": self.removed}
+        told = [f"{len(keys):,} {name}" for name, keys in counts.items() if keys]
+        if self.problems:
+            told.append(f"{len({problem.key for problem in self.problems}):,} damaged")
+        told = told or ["no difference" if self.equal else "other metadata"]
+        return "\n".join([*lines, f"{format_count(self.compared, 'key')}: {', '.join(told)}"])
+
+
+def diff(
+    a: Any,
+    b: Any,
+    keys: Sequence[str] | None = None,
+    *,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    metadata: bool = False,
+    verify: bool = True,
+    values: bool = True,
+    progress: Report | None = None,
+) -> DiffReport:
+    """Find out where two archives differ: in keys, shapes, dtypes and values.
+
+    The arrays that both have are read, in pieces of a few megabytes, and their
+    CRC-32s are checked: a damaged array is a problem, not a difference. Two NaNs
+    in one place are equal. Byte order, memory order and compression make no
+    difference.
+
+    Parameters
+    ----------
+    a, b : path, bytes-like, file object or NpzFile
+    keys : sequence of str, optional
+        What to compare; all by default.
+    rtol, atol : float, default 0
+        How far numbers may be apart: ``abs(a - b) <= atol + rtol * abs(b)``.
+    metadata : bool, default False
+        Compare the archives' metadata and the arrays' attributes too.
+    verify : bool, default True
+        False trusts recorded CRC-32s: arrays whose CRC-32s agree are not read.
+        Damage in them is not noticed.
+    values : bool, default True
+        False compares CRC-32s in place of values, so that any other CRC-32 is a
+        difference. With ``verify=False`` no array is read.
+    progress : callable, optional
+        Called with the bytes done and those there are, in this thread: every few
+        megabytes, and at the end.
+
+    Returns
+    -------
+    DiffReport
+        Its `changed`, `added` and `removed` are tuples of keys.
+
+    Raises
+    ------
+    MemberNotFoundError
+        Neither archive has one of `keys`.
+    OSError, NpzkitError
+        As `npzkit.open`.
+    TypeError
+        `keys` is a string.
+    ValueError
+        `rtol` or `atol` is negative or NaN.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> old, new = io.BytesIO(), io.BytesIO()
+    >>> npzkit.save(old, {"w": np.zeros(3), "bias": np.ones(2)})
+    >>> npzkit.save(new, {"w": np.array([0.0, 0.5, 0.1]), "step": np.array(7)})
+    >>> report = npzkit.diff(old, new)
+    >>> report.changed, report.added, report.removed
+    (('w',), ('step',), ('bias',))
+    >>> report.rows[0].value_count, report.rows[0].worst, report.rows[0].max_difference
+    (2, (1,), 0.5)
+    >>> print(report)
+    w: 2 values differ, most at (1,): 0.0 and 0.5
+    bias: removed
+    step: added
+    3 keys: 1 changed, 1 added, 1 removed
+    >>> npzkit.diff(old, new, ["w"], atol=0.5).equal
+    True
+    """
+    check_wanted(keys)
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if not value >= 0:
+            raise ValueError(f"{name} must be 0 or more, not {value}")
+    with ExitStack() as stack:
+        sides = {name: stack.enter_context(opened(file)) for name, file in (("a", a), ("b", b))}
+        comparison = _Comparison(sides, keys, Tolerance(rtol, atol), metadata, verify, values)
+        rows = comparison.rows(progress)
+        return DiffReport(
+            sides["a"]._path, sides["b"]._path, tuple(rows),
+            tuple(comparison.problems), len(comparison.keys),
+        )  # fmt: skip
+
+
+class _UnreadableError(Exception):
+    """An array turned out to be damaged while its values were read."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.what)
+        self.problem = problem
+
+
+class _Comparison:
+    """Two archives, and how they are to be compared.
+
+    Attributes
+    ----------
+    keys : list of str
+        What is compared: the first archive's keys before those of the second alone.
+    problems : list of Problem
+    """
+
+    def __init__(
+        self, sides: dict[str, NpzFile], keys: Sequence[str] | None, tolerance: Tolerance,
+        metadata: bool, verify: bool, values: bool,
+    ) -> None:  # fmt: skip
+        self._sides = sides
+        self._a, self._b = sides.values()
+        self._tolerance = tolerance
+        self._metadata, self._verify, self._values = metadata, verify, values
+        self.keys = _wanted(self._a, self._b, keys)
+        self.problems: list[Problem] = []
+
+    def rows(self, progress: Report | None) -> list[Difference]:
+        """Return what differs, in the first archive's order."""
+        rows: dict[str | None, list[Difference]] = {None: [], **{key: [] for key in self.keys}}
+        ours, theirs = dict(self._a.metadata), dict(self._b.metadata)
+        if self._metadata and ours != theirs:
+            rows[None].append(Difference(None, "metadata", ours, theirs))
+        pairs = {}
+        for key in self.keys:
+            if key in self._a and key in self._b:
+                pairs[key] = _info(self._a, key), _info(self._b, key)
+            else:
+                rows[key].append(Difference(key, "added" if key in self._b else "removed"))
+        read = [key for key, pair in pairs.items() if self._is_read(*pair)]
+        sizes = [sum(info.nbytes for key in read if (info := pairs[key][n])) for n in range(2)]
+        meter = Meter(progress, 2 * sizes[0] + sizes[1])
+        self._check("a", read, meter, 0, sizes[0])
+        self._check("b", read, meter, sizes[0], sizes[1])
+        damaged = {problem.key for problem in self.problems}
+        for key, (a, b) in pairs.items():
+            if a is not None and b is not None and key not in damaged:
+                rows[key] += self._compared(a, b, meter)
+        meter.finish()
+        return [row for found in rows.values() for row in found]
+
+    def _is_read(self, a: ArrayInfo | None, b: ArrayInfo | None) -> bool:
+        """Whether two members are read: what `verify` says of damaged headers is wanted too."""
+        if self._verify or a is None or b is None:
+            return True
+        return self._values and not _has_equal_crc(a, b)
+
+    def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> list[Difference]:
+        """Return in what two sound members differ."""
+        rows = []
+        if self._metadata and dict(a.attrs) != dict(b.attrs):
+            rows.append(Difference(a.key, "attributes", dict(a.attrs), dict(b.attrs)))
+        if not _has_equal_crc(a, b):
+            try:
+                rows += self._compare(a, b, meter)
+            except _UnreadableError as error:
+                self.problems.append(error.problem)
+        return rows
+
+    def _check(self, side: str, keys: list[str], meter: Meter, start: int, size: int) -> None:
+        """Compare CRC-32s with what they cover, and note what is damaged."""
+
+        def reach(done: int, total: int) -> None:
+            meter.reach(start + size * done // max(total, 1))
+
+        report = self._sides[side].verify(keys, reach)
+        # The first thing that is wrong with a member is enough.
+        errors = {row.key: row for row in reversed(report.rows) if row.severity == "error"}
+        self.problems += [
+            Problem(side, key, errors[key].what, errors[key].where) for key in keys if key in errors
+        ]
+
+    def _compare(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
+        """Compare two members of one key, as far as their headers let them be."""
+        if a.dtype is None or b.dtype is None:
+            ours, theirs = (info.nbytes if info.dtype is None else info.dtype for info in (a, b))
+            yield Difference(a.key, "bytes", ours, theirs)
+            return
+        if a.shape != b.shape:
+            yield Difference(a.key, "shape", a.shape, b.shape)
+        same_dtype = a.dtype.newbyteorder("=") == b.dtype.newbyteorder("=")
+        if not same_dtype:
+            yield Difference(a.key, "dtype", a.dtype, b.dtype)
+        if a.shape != b.shape or not (same_dtype or are_comparable(a.dtype, b.dtype)):
+            return
+        if not self._values:
+            yield Difference(a.key, "checksum", a.crc32, b.crc32)
+        elif a.dtype.hasobject:
+            yield Difference(a.key, "objects")
+        else:
+            yield from self._compare_values(a, b, meter)
+
+    def _compare_values(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
+        """Compare values piece by piece, and find the two that are furthest apart."""
+        lazy = self._a.lazy(a.key), self._b.lazy(b.key)
+        count, worst = 0, -1.0
+        found: tuple[Any, Any, tuple[int, ...]] = (None, None, ())
+        for index, left, right in _pairs(a.key, lazy, a.fortran_order == b.fortran_order):
+            differs, distance = self._tolerance.distances(left, right)
+            meter.add(left.nbytes)
+            if not differs.any():
+                continue
+            count += int(np.count_nonzero(differs))
+            furthest = int(np.where(differs, distance, -1.0).argmax())
+            if (here := float(distance.flat[furthest])) > worst:
+                worst = here
+                within = np.unravel_index(furthest, left.shape)
+                place = tuple(axis.start + int(n) for axis, n in zip(index, within, strict=True))
+                found = _value(left, within), _value(right, within), place
+        if count:
+            furthest_apart = worst if is_distance(lazy[0].dtype, lazy[1].dtype) else None
+            yield Difference(a.key, "values", *found[:2], count, found[2], furthest_apart)
+
+
+def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
+    """Return the keys to compare, as they are listed."""
+    listed = list(dict.fromkeys([*a, *b]))
+    if keys is None:
+        return listed
+    known = set(listed)
+    wanted = {key if key in known else key.removesuffix(SUFFIX) for key in keys}
+    for key in wanted - known:
+        raise missing(key, listed, b._path)
+    return [key for key in listed if key in wanted]
+
+
+def _pairs(
+    key: str, lazy: tuple[LazyArray, LazyArray], in_one_order: bool
+) -> Iterator[tuple[tuple[slice, ...], Any, Any]]:
+    """Yield where each part of two arrays of one shape lies, and its values in both.
+
+    Where one lies by rows and the other by columns, a part of the one is all over the other, which
+    may have to be inflated from its start for each: such parts are large, and compared in pieces.
+    """
+    a, b = lazy
+    shape, size = a.shape, a.dtype.itemsize
+    for part in a.iter_chunks() if in_one_order else blocks(shape, size, a.chunks):
+        left, right = _read("a", key, a, part), _read("b", key, b, part)
+        for piece in blocks(left.shape, size, size=_PIECE_SIZE):
+            index = tuple(
+                slice(whole.start + inner.start, whole.start + inner.stop)
+                for whole, inner in zip(part, piece, strict=True)
+            )
+            # The dots keep what has no axes an array.
+            within: Any = (*piece, ...)
+            yield index, left[within], right[within]
+
+
+def _read(side: str, key: str, lazy: LazyArray, part: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+    """Read a part of an array; raise `_UnreadableError` if it is damaged after all."""
+    try:
+        return np.asarray(lazy[part])
+    except ClosedArchiveError:
+        # It says nothing of the file.
+        raise
+    except NpzkitError as error:
+        raise _UnreadableError(Problem(side, key, error.what, error.offset)) from error
+
+
+def _info(npz: NpzFile, key: str) -> ArrayInfo | None:
+    """Return what is known of a member; None if its headers are damaged, as `verify` reports."""
+    try:
+        return npz.info(key)
+    except ClosedArchiveError:
+        raise
+    except NpzkitError:
+        return None
+
+
+def _has_equal_crc(a: ArrayInfo | None, b: ArrayInfo | None) -> bool:
+    """Whether two members are the same bytes, as far as headers and a CRC-32 can tell."""
+    if a is None or b is None:
+        return False
+    return (
+        (a.crc32, a.nbytes, a.shape) == (b.crc32, b.nbytes, b.shape)
+        and (a.dtype, a.fortran_order) == (b.dtype, b.fortran_order)
+    )  # fmt: skip
+
+
+def _value(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:
+    """Return one value, which keeps no piece in memory."""
+    try:
+        value = values[index]
+    except (SystemError, ValueError):
+        return None
+    return value.copy() if isinstance(value, np.void) else value
+
+
+def _line(row: Difference) -> str:
+    """Return a difference as a line of text."""
+    key = "metadata" if row.key is None else shown_key(row.key)
+    if row.kind in ("added", "removed"):
+        return f"{key}: {row.kind}"
+    if row.kind == "objects":
+        return f"{key}: the pickles differ"
+    texts = f"{printable(str(row.a))} and {printable(str(row.b))}"
+    if row.kind == "values" and row.value_count is not None:
+        verb = "differs" if row.value_count == 1 else "differ"
+        counted = f"{format_count(row.value_count, 'value')} {verb}"
+        return f"{key}: {counted}, most at {row.worst}: {texts}"
+    what = key if row.key is None else f"{key}: {row.kind}"
+    return f"{what} {'differ' if row.kind.endswith('s') else 'differs'}: {texts}"

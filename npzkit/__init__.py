@@ -25,6 +25,7 @@ from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 
 if TYPE_CHECKING:
+    from npzkit.analysis.benchmark import BenchmarkReport, benchmark
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import Statistics, statistics
     from npzkit.archive.lazyarray import LazyArray
@@ -37,6 +38,7 @@ __all__ = [
     "AmbiguousArchiveWarning",
     "ArchiveInfo",
     "ArrayInfo",
+    "BenchmarkReport",
     "DiffReport",
     "LazyArray",
     "Limits",
@@ -47,6 +49,7 @@ __all__ = [
     "Statistics",
     "TornArchiveWarning",
     "VerifyReport",
+    "benchmark",
     "diff",
     "errors",
     "format",
@@ -66,10 +69,12 @@ __version__ = "0.1.0"
 
 
 _LATER = {
+    "BenchmarkReport": "npzkit.analysis.benchmark",
     "DiffReport": "npzkit.analysis.diff",
     "LazyArray": "npzkit.archive.lazyarray",
     "RepairReport": "npzkit.maintenance.repair",
     "Statistics": "npzkit.analysis.statistics",
+    "benchmark": "npzkit.analysis.benchmark",
     "diff": "npzkit.analysis.diff",
     "load_tree": "npzkit.archive.trees",
     "repack": "npzkit.maintenance.repack",

@@ -78,8 +78,10 @@ class BenchmarkReport(NamedTuple):
 
 
 def _line(row: Timing) -> str:
-    text = f"{row.name}: {row.npzkit:.3g} s"
-    return text if row.numpy is None else f"{text}, NumPy {row.numpy:.3g} s ({row.ratio:.1f} x)"
+    text = f"{row.name}: {1e3 * row.npzkit:.3g} ms"
+    if row.numpy is None:
+        return f"{text}, NumPy cannot"
+    return f"{text}, NumPy {1e3 * row.numpy:.3g} ms ({row.ratio:.1f} x)"
 
 
 def benchmark(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import npzkit
 import numpy as np
-import pytest
 
 
 def test_bench_measures_both(cli, fixtures):
@@ -33,29 +32,6 @@ def test_what_numpy_cannot_read(cli, fixtures, monkeypatch):
     result = cli("bench", fixtures / "digits.npz", "--rounds", "1")
     assert result.code == 0
     assert result.out.count("cannot") == 3
-
-
-@pytest.mark.parametrize(
-    "arrays", [{}, {"x": np.zeros((0, 3))}, {"x": np.float64(3)}, {"x": np.array(["a"])}]
-)
-def test_bench_of_little(arrays, cli, tmp_path):
-    """Archives of nothing, or of no bytes, are measured as far as there is something."""
-    npzkit.save(tmp_path / "a.npz", arrays)
-    assert cli("bench", tmp_path / "a.npz", "--rounds", "1").code == 0
-
-
-def test_objects_are_left_out(cli, fixtures):
-    """Nothing is unpickled to be timed."""
-    found = cli("bench", fixtures / "numpy_object.npz", "--rounds", "1", "--json").json()
-    assert [work["name"] for work in found["work"]] == ["open"]
-
-
-def test_large_archives_are_read_one_by_one(cli, fixtures, monkeypatch):
-    """Arrays that are too much for memory together are not held together."""
-    monkeypatch.setattr("npzkit.analysis.benchmark._KEPT_SIZE", 1000)
-    found = cli("bench", fixtures / "digits.npz", "--rounds", "1", "--json").json()
-    assert found["work"][1]["name"] == "read all, one by one"
-    assert found["work"][1]["numpy"] > 0
 
 
 def test_different_data_is_not_timed(cli, fixtures, monkeypatch):

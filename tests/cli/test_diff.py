@@ -1,16 +1,12 @@
-"""diff: keys, shapes, dtypes and values, the last only where they can differ."""
+"""diff: what the command prints of a comparison, and its exit codes."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import zipfile
 
 import npzkit
 import numpy as np
 import pytest
-
-TABLE = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,))])
-NAN_TABLE = np.full(3, np.nan, [("x", "<f8")])
 
 
 @pytest.fixture
@@ -41,64 +37,6 @@ def test_equal_archives(differences, arrays, cli, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (1.5, 2.5), (True, False), ("abc", "abd"), (b"a", b"b"), (np.array((1, 2), "i4,f8"),
-        np.array((1, 3), "i4,f8")), (np.datetime64("2020-01-01"), np.datetime64("2020-01-02")),
-    ],
-    ids=["float", "bool", "str", "bytes", "fields", "date"],
-)  # fmt: skip
-def test_arrays_without_axes(a, b, differences):
-    """A single value of any kind is compared, and both are told."""
-    (found,) = differences({"x": np.asarray(a)}, {"x": np.asarray(b)})
-    assert (found["what"], found["value_count"], found["worst"]) == ("values", 1, [])
-    assert (str(found["a"]), str(found["b"])) == (str(a), str(b))
-
-
-def test_arrays_of_one_crc_are_not_compared_by_value(differences, monkeypatch):
-    """Arrays whose CRC-32s agree are read once, for their CRC-32s, and no values of them."""
-    array = {"x": np.arange(1000)}
-    monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
-    assert differences(array, array) == []
-    assert differences(array, array, "--fast") == []
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "what"),
-    [
-        (np.zeros(3), np.zeros(4), ["shape"]),
-        (np.zeros(3), np.zeros(3, "f4"), ["dtype"]),
-        (np.zeros(3), np.ones(3, "f4"), ["dtype", "values"]),
-        (np.zeros(3), np.array(["a"] * 3), ["dtype"]),
-        (np.array(["a"] * 3), np.array(["abc"] * 3), ["dtype", "values"]),
-        (np.zeros(3), np.zeros(3, "M8[s]"), ["dtype"]),
-        (np.zeros(3, "M8[D]"), np.zeros(3, "M8[s]"), ["dtype"]),
-        (np.zeros(3, "<i4"), np.zeros(3, ">i4"), []),
-        (np.zeros((2, 3)), np.asfortranarray(np.zeros((2, 3))), []),
-        (np.array([np.nan, 1]), np.array([np.nan, 1], ">f8"), []),
-        (np.array([np.nan, 1]), np.array([2.0, 1]), ["values"]),
-        (np.array([np.inf]), np.array([-np.inf]), ["values"]),
-        (np.array(["NaT"], "M8[s]"), np.array(["NaT"], ">M8[s]"), []),
-        (np.array(["NaT"], "M8[s]"), np.array([5], "M8[s]"), ["values"]),
-        (NAN_TABLE, NAN_TABLE.astype([("x", ">f8")]), []),
-        (TABLE, np.ones(3, TABLE.dtype), ["values"]),
-        (np.zeros(3, "V5"), np.array([b"a" * 5] * 3).view("V5"), ["values"]),
-        (np.array([True]), np.array([False]), ["values"]),
-        (np.float64(3), np.float64(4), ["values"]),
-        (np.zeros((0, 3)), np.zeros((0, 3), order="F"), []),
-        (np.array([1 + 2j]), np.array([1 + 3j]), ["values"]),
-        (np.array([b"a"]), np.array([b"b"]), ["values"]),
-        (np.array([2**63 - 1]), np.array([2**63 - 2]), ["values"]),
-        (np.array([2**64 - 1], "u8"), np.array([-1]), ["dtype", "values"]),
-    ],
-)  # fmt: skip
-def test_two_arrays(a, b, what, differences):
-    """What differs is said: shape, dtype, values; byte order and memory order are no difference."""
-    assert [row["what"] for row in differences({"x": a}, {"x": b})] == what
-    assert [row["what"] for row in differences({"x": b}, {"x": a})] == what
-
-
 def test_keys_of_one_archive_alone(differences):
     """A key that only one archive has is named, with which one."""
     rows = differences({"x": np.zeros(3), "y": np.zeros(3)}, {"y": np.zeros(3), "z": np.zeros(3)})
@@ -120,19 +58,6 @@ def test_the_worst_value_is_told(compression, differences, cli, tmp_path):
     out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
     assert "(500, 600)" in out
     assert out.endswith("1 key compared, 1 of them different\n")
-
-
-@pytest.mark.parametrize(
-    ("options", "count"),
-    [([], 3), (["--atol", "0.15"], 2), (["--rtol", "0.05"], 2), (["--atol", "5"], 1),
-     (["--rtol", "1"], 1), (["--atol", "inf"], 1)],
-)  # fmt: skip
-def test_tolerance(options, count, differences):
-    """Values may differ by atol and by rtol of B's; a NaN by nothing."""
-    a, b = np.array([1.0, 100.0, 2.0, 3.0]), np.array([1.1, 104.0, np.nan, 3.0])
-    (row,) = differences({"x": a}, {"x": b}, *options)
-    assert row["value_count"] == count
-    assert row["worst"] == [2]
 
 
 def test_metadata_and_attributes(cli, tmp_path):
@@ -190,18 +115,6 @@ def _damage(path, key, offset):
     path.write_bytes(data)
 
 
-def test_damage_in_a_header_is_no_other_shape(cli, tmp_path):
-    """An array whose header was changed is damaged: what it claims is not compared."""
-    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
-    data = (tmp_path / "a.npz").read_bytes()
-    (tmp_path / "b.npz").write_bytes(data.replace(b"<i8", b"<f8"))
-    (tmp_path / "c.npz").write_bytes(data.replace(b"(3,)", b"(4,)"))
-    for name in ("b.npz", "c.npz"):
-        found = cli("diff", tmp_path / "a.npz", tmp_path / name)
-        assert (found.code, found.err.count("\n")) == (2, 1)
-        assert found.out == "1 key compared, 1 of them damaged\n"
-
-
 def test_fast_trusts_recorded_checksums_and_says_so(cli, tmp_path):
     """With --fast arrays of the same recorded CRC-32 are not read; what is read is checked."""
     path, copy = tmp_path / "a.npz", tmp_path / "b.npz"
@@ -228,11 +141,34 @@ def test_a_file_that_cannot_be_read_is_trouble(content, cli, tmp_path):
         assert (found.code, found.out, found.err.count("\n")) == (2, "", 1)
 
 
-def test_bfloat16(differences):
-    """Numbers that NPY cannot name are compared as numbers."""
-    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
-    (row,) = differences({"x": np.zeros(3, bfloat16)}, {"x": np.full(3, 2, bfloat16)})
-    assert (row["a"], row["b"]) == (0, 2)
+def test_a_tolerance_is_passed_on(differences):
+    """--atol and --rtol say how far values may differ; the largest difference is shown."""
+    a, b = np.array([1.0, 100.0]), np.array([1.1, 104.0])
+    assert differences({"x": a}, {"x": b}, "--atol", "0.2", "--rtol", "0.05") == []
+    assert differences({"x": a}, {"x": b}, "--atol", "0.2") == [
+        {"key": "x", "what": "values", "a": 100, "b": 104, "value_count": 1, "worst": [1]}
+    ]
+
+
+def test_shapes_and_dtypes_are_text(differences):
+    """Shapes and dtypes are shown as Python writes them, dates as text."""
+    (shape,) = differences({"x": np.zeros(3)}, {"x": np.zeros((3, 1))})
+    assert (shape["what"], shape["a"], shape["b"]) == ("shape", "(3,)", "(3, 1)")
+    (dtype,) = differences({"x": np.zeros(3)}, {"x": np.zeros(3, "f4")})
+    assert (dtype["what"], dtype["a"], dtype["b"]) == ("dtype", "float64", "float32")
+    a, b = (np.array(["2020-01-01", day], "M8[D]") for day in ("2020-01-02", "2020-01-03"))
+    (values,) = differences({"x": a}, {"x": b})
+    assert (values["a"], values["b"]) == ("2020-01-02", "2020-01-03")
+
+
+def test_an_array_against_other_bytes(cli, tmp_path):
+    """Where only one archive has an array under a key, both members are described."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)})
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        archive.writestr("x", b"text")
+    out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
+    assert "an array of float64" in out
+    assert "4 bytes" in out
 
 
 @pytest.mark.parametrize("options", [["--atol", "-1"], ["--rtol", "nan"], ["--atol", "x"]])
@@ -241,67 +177,6 @@ def test_wrong_tolerance(options, cli, fixtures):
     path = fixtures / "digits.npz"
     result = cli("diff", path, path, *options)
     assert (result.code, result.err.count("\n")) == (2, 1)
-
-
-@pytest.mark.parametrize("part_size", [1 << 17, 1 << 25])
-def test_rows_against_columns_are_read_in_large_parts(part_size, tmp_path, cli, monkeypatch):
-    """An array that lies by rows is compared with one by columns in a few parts, right in each."""
-    a = np.random.default_rng(0).random((700, 600))
-    b = np.asfortranarray(a)
-    b[3, 599] += 1
-    b[699, 2] -= 2
-    np.savez_compressed(tmp_path / "a.npz", x=a)
-    np.savez_compressed(tmp_path / "b.npz", x=b)
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
-    read, parts = npzkit.LazyArray.__getitem__, []
-    monkeypatch.setattr(
-        npzkit.LazyArray, "__getitem__", lambda lazy, at: parts.append(at) or read(lazy, at)
-    )
-    for names in (("a.npz", "b.npz"), ("b.npz", "a.npz")):
-        parts.clear()
-        (row,) = cli("diff", *(tmp_path / name for name in names), "--json").json()["differences"]
-        assert (row["value_count"], row["worst"]) == (2, [699, 2])
-        assert len(parts) <= 2 * (-(-a.nbytes // part_size) + 1)
-
-
-def test_comparing_takes_little_memory(tmp_path):
-    """A hundred megabytes on either side are compared in some."""
-    pytest.importorskip("resource")
-    for name, last in (("a", 1), ("b", 2)):
-        with (
-            npzkit.NpzWriter(tmp_path / f"{name}.npz", compression="deflated", level=1) as w,
-            w.create("x", (None, 1 << 17), "f8") as rows,
-        ):
-            for _ in range(100):
-                rows.append(np.zeros((1, 1 << 17)))
-            rows.append(np.full((1, 1 << 17), last))
-    code = (
-        "import resource, sys; from npzkit.cli.commands import run; "
-        "import npzkit.archive.lazyarray, npzkit.cli.diff; "
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        f"code = run(['diff', {str(tmp_path / 'a.npz')!r}, {str(tmp_path / 'b.npz')!r}]); "
-        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        "assert code == 1; assert after - before < 60_000, after - before"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
-    )
-    assert found.returncode == 0, found.stderr
-    assert "131,072" in found.stdout
-
-
-def test_zeros_of_either_sign_are_equal_in_fields_too(differences):
-    """Rows are compared by their values, where their bytes differ."""
-    a, b = (np.array([(1, zero)], [("id", "i4"), ("x", "f8")]) for zero in (0.0, -0.0))
-    assert differences({"x": a}, {"x": b}) == []
-
-
-@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long doubles hold no 64 bits here")
-def test_large_integers_are_told_apart(differences):
-    """A tolerance counts to the last digit of 64 bits."""
-    a, b = {"x": np.array([2**62])}, {"x": np.array([2**62 + 2])}
-    assert len(differences(a, b, "--atol", "1")) == 1
-    assert differences(a, b, "--atol", "2") == []
 
 
 def test_the_standard_input_is_one_archive(cli):

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import io
 import os
-import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
-from deep import extent
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.cli.slicing import Index, parse_index
@@ -262,36 +260,6 @@ def test_statistics_are_numpys(name, cli, tmp_path):
     assert sum(found["histogram"]["counts"]) == found["count"] == array.size
 
 
-@pytest.mark.parametrize("name", ["line", "plane", "block", "flags", "big_endian", "nan"])
-def test_a_histogram_is_numpys(name, cli, tmp_path):
-    """The counts are those that np.histogram gives for the edges, 10 to 20 bins."""
-    npzkit.save(tmp_path / "a.npz", {"x": BIG[name]})
-    found = cli("show", tmp_path / "a.npz", "x", "--stats", "--json").json()["histogram"]
-    finite = BIG[name][np.isfinite(BIG[name])] + 0
-    counts, edges = np.histogram(finite, found["edges"])
-    assert (counts.tolist(), edges.tolist()) == (found["counts"], found["edges"])
-    assert len(np.unique(finite)) < 20 or 10 <= len(counts) <= 20
-
-
-@pytest.mark.parametrize("compression", ["stored", "deflated"])
-def test_an_array_is_read_once_for_its_statistics(compression, cli, tmp_path, monkeypatch):
-    """The bytes are read, and compared with the CRC-32, in one pass, whatever the compression."""
-    path = tmp_path / "a.npz"
-    values = np.random.default_rng(0).random((600, 1000))
-    npzkit.save(path, {"x": values}, compression=compression)
-    sizes = []
-    for name in ("readinto_at", "read_at"):
-        real = getattr(npzkit.files.source.FileSource, name)
-
-        def counted(self, offset, size, real=real):
-            sizes.append(size if isinstance(size, int) else len(size))
-            return real(self, offset, size)
-
-        monkeypatch.setattr(npzkit.files.source.FileSource, name, counted)
-    assert cli("show", path, "x", "--stats").code == 0
-    assert sum(sizes) < 1.4 * path.stat().st_size
-
-
 @pytest.mark.parametrize(
     ("array", "expected"),
     [
@@ -350,30 +318,6 @@ def test_statistics_of_a_part(cli, fixtures):
     result = cli("show", path, "table", "--stats")
     assert result.code == 2
     assert "Choose a field by SLICE: 'id', 'pos', 'tag'" in result.err
-
-
-def test_statistics_in_bounded_memory(tmp_path):
-    """An array is measured in less memory than it takes."""
-    path, count = tmp_path / "a.npz", extent(128, 256)
-    with (
-        npzkit.NpzWriter(path, compression="deflated", level=1) as w,
-        w.create("x", (None, 1 << 17), "f8") as rows,
-    ):
-        for _ in range(count):
-            rows.append(np.zeros((1, 1 << 17)))
-    pytest.importorskip("resource")
-    code = (
-        "import resource, sys; from npzkit.cli.commands import run; "
-        "import numpy; before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        f"run(['show', {str(path)!r}, 'x', '--stats']); "
-        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
-        "assert after - before < 100_000, after - before"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
-    )
-    assert found.returncode == 0, found.stderr
-    assert f"{count << 17:,}" in found.stdout
 
 
 # -- pictures -------------------------------------------------------------------

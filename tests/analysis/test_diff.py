@@ -1,0 +1,375 @@
+"""npzkit.diff: keys, shapes, dtypes and values, the last only where they can differ."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+
+TABLE = np.zeros(3, [("id", "<i4"), ("pos", "<f8", (2,))])
+NAN_TABLE = np.full(3, np.nan, [("x", "<f8")])
+
+
+def archive(arrays, **options):
+    """Return an archive in memory."""
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays, **options)
+    return stream.getvalue()
+
+
+def damaged(data, key, offset=3):
+    """Return an archive with one byte of an array's data changed."""
+    changed = bytearray(data)
+    with npzkit.open(data) as npz:
+        changed[npz.info(key).data_offset + offset] ^= 1
+    return bytes(changed)
+
+
+def test_equal_archives(arrays):
+    """The same arrays have no difference, whoever wrote them, compressed or not."""
+    data, other = archive(arrays), io.BytesIO()
+    np.savez(other, **arrays)
+    for b in (data, archive(arrays, compression="deflated"), other):
+        report = npzkit.diff(data, b)
+        assert report.equal
+        assert not report
+        assert (report.changed, report.added, report.removed) == ((), (), ())
+        assert report.compared == len(arrays)
+    assert str(report) == f"{len(arrays)} keys: no difference"
+
+
+def test_what_changed_was_added_and_was_removed():
+    """The report names the keys in the order of the archives, and is true if there are any."""
+    a = archive({"x": np.zeros(3), "gone": np.zeros(3), "y": np.zeros(3), "same": np.ones(2)})
+    b = archive({"y": np.ones(3), "x": np.ones((3, 1)), "new": np.zeros(3), "same": np.ones(2)})
+    report = npzkit.diff(a, b)
+    assert report
+    assert not report.equal
+    assert (report.changed, report.added, report.removed) == (("x", "y"), ("new",), ("gone",))
+    assert [row.kind for row in report.rows] == ["shape", "removed", "values", "added"]
+    assert (report.rows[0].a, report.rows[0].b) == ((3,), (3, 1))
+    assert str(report).splitlines() == [
+        "x: shape differs: (3,) and (3, 1)", "gone: removed",
+        "y: 3 values differ, most at (0,): 0.0 and 1.0", "new: added",
+        "5 keys: 2 changed, 1 added, 1 removed",
+    ]  # fmt: skip
+
+
+def test_some_keys():
+    """Only the keys that are asked for are compared, with or without .npy; others are not read."""
+    a = archive({"x": np.zeros(3), "y": np.zeros(300), "z": np.zeros(3)})
+    b = damaged(archive({"x": np.ones(3), "y": np.zeros(300)}), "y")
+    report = npzkit.diff(a, b, ["z", "x.npy"])
+    assert (report.changed, report.removed, report.problems) == (("x",), ("z",), ())
+    assert report.compared == 2
+    with pytest.raises(npzkit.errors.MemberNotFoundError, match="no"):
+        npzkit.diff(a, b, ["x", "no"])
+    with pytest.raises(TypeError, match="several keys"):
+        npzkit.diff(a, b, "x")
+
+
+def test_open_archives_stay_open(tmp_path):
+    """An NpzFile is used as it is, and not closed; the report has the paths."""
+    for name in "ab":
+        npzkit.save(tmp_path / f"{name}.npz", {"x": np.arange(3)})
+    with npzkit.open(tmp_path / "a.npz") as a:
+        report = npzkit.diff(a, tmp_path / "b.npz")
+        assert a["x"].tolist() == [0, 1, 2]
+    assert (report.path_a, report.path_b) == (str(tmp_path / "a.npz"), str(tmp_path / "b.npz"))
+    with pytest.raises(npzkit.errors.ClosedArchiveError):
+        npzkit.diff(a, tmp_path / "b.npz")
+
+
+def test_metadata_and_attributes():
+    """They are compared if that is asked for."""
+    a, b = io.BytesIO(), io.BytesIO()
+    for stream, unit in ((a, "m"), (b, "km")):
+        with npzkit.NpzWriter(stream, metadata={"unit": unit}) as w:
+            w.add("x", np.zeros(3), attrs={"unit": unit})
+    assert npzkit.diff(a, b).equal
+    report = npzkit.diff(a, b, metadata=True)
+    assert [row[:4] for row in report.rows] == [
+        (None, "metadata", {"unit": "m"}, {"unit": "km"}),
+        ("x", "attributes", {"unit": "m"}, {"unit": "km"}),
+    ]
+    assert report.changed == ("x",)
+    assert str(npzkit.diff(a, b, [], metadata=True)).endswith("0 keys: other metadata")
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_damage_is_a_problem(compression):
+    """A damaged array is neither equal nor changed, whichever archive has it."""
+    arrays = {"x": np.arange(9000), "y": np.arange(3)}
+    sound = archive(arrays, compression=compression)
+    bad = damaged(sound, "x", 200)
+    for name, report in (("b", npzkit.diff(sound, bad)), ("a", npzkit.diff(bad, sound))):
+        assert report
+        assert not report.equal
+        assert (report.changed, report.rows) == ((), ())
+        (problem,) = report.problems
+        assert (problem.archive, problem.key) == (name, "x")
+        assert f"x: cannot be compared, in {name}: " in str(report)
+        assert str(report).endswith("2 keys: 1 damaged")
+
+
+def test_damage_that_comes_after_the_check(monkeypatch):
+    """An array that fails while its values are read is a problem of its own archive."""
+    a, b = archive({"x": np.zeros(3)}), archive({"x": np.ones(3)})
+    monkeypatch.setattr(
+        npzkit.NpzFile, "verify",
+        lambda npz, keys, progress: npzkit.VerifyReport(None, (), 1, 0),
+    )  # fmt: skip
+    read = npzkit.LazyArray.__getitem__
+
+    def fail(lazy, index):
+        values = read(lazy, index)
+        if values[0]:
+            raise npzkit.errors.ZipFormatError("the stream ends early", offset=7)
+        return values
+
+    monkeypatch.setattr(npzkit.LazyArray, "__getitem__", fail)
+    assert npzkit.diff(a, b).problems == (("b", "x", "the stream ends early", 7),)
+    assert npzkit.diff(b, a).problems == (("a", "x", "the stream ends early", 7),)
+
+
+def test_without_verify_equal_checksums_are_trusted(monkeypatch):
+    """Arrays whose recorded CRC-32s agree are not read, so that damage is not noticed."""
+    sound = archive({"x": np.arange(1000)})
+    assert npzkit.diff(sound, damaged(sound, "x"), verify=False).equal
+    other = archive({"x": np.arange(1, 1001)})
+    assert npzkit.diff(other, damaged(sound, "x"), verify=False).problems
+
+
+def test_without_values_checksums_are_compared(monkeypatch):
+    """Without values and verify no array is read: another CRC-32 is a difference."""
+    a = archive({"x": np.zeros(3), "same": np.ones(3), "y": np.zeros(3), "z": np.zeros(3)})
+    b = archive({"x": np.ones(3), "same": np.ones(3), "y": np.zeros(4), "new": np.zeros(3)})
+    monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
+    monkeypatch.setattr("npzkit.zip.member.check_crc32", None)
+    report = npzkit.diff(a, b, verify=False, values=False)
+    assert (report.changed, report.added, report.removed) == (("x", "y"), ("new",), ("z",))
+    assert [row.kind for row in report.rows] == ["checksum", "shape", "removed", "added"]
+    assert (report.rows[0].a, report.rows[0].b) == tuple(
+        npzkit.open(data).info("x").crc32 for data in (a, b)
+    )
+
+
+def test_members_that_are_no_arrays():
+    """Bytes are compared by their CRC-32s, with each other and with arrays."""
+    streams = []
+    for text in (b"text", b"other"):
+        streams.append(io.BytesIO())
+        with zipfile.ZipFile(streams[-1], "w") as out:
+            out.writestr("x", text)
+    (row,) = npzkit.diff(*streams).rows
+    assert (row.kind, row.a, row.b) == ("bytes", 4, 5)
+    (row,) = npzkit.diff(streams[0], archive({"x": np.zeros(3)})).rows
+    assert (row.kind, row.a, row.b) == ("bytes", 4, np.dtype(float))
+    assert npzkit.diff(streams[0], streams[0]).equal
+
+
+def test_pickles_are_not_read():
+    """Python objects of different bytes differ, without being unpickled."""
+    a, b = (archive({"x": np.array([n], object)}, allow_pickle=True) for n in range(2))
+    assert [row.kind for row in npzkit.diff(a, b).rows] == ["objects"]
+    assert str(npzkit.diff(a, b)).startswith("x: the pickles differ")
+    assert npzkit.diff(a, a).equal
+
+
+@pytest.mark.parametrize("value", [-1, np.nan])
+@pytest.mark.parametrize("name", ["atol", "rtol"])
+def test_wrong_tolerance(name, value):
+    """A tolerance is a number, 0 or more."""
+    data = archive({"x": np.zeros(3)})
+    with pytest.raises(ValueError, match=name):
+        npzkit.diff(data, data, **{name: value})
+
+
+def test_progress_of_a_comparison():
+    """Reading both archives and comparing are counted together, up to the total."""
+    a, b = np.zeros((700, 600)), np.asfortranarray(np.ones((700, 600)))
+    told = []
+    npzkit.diff(
+        archive({"x": a, "y": a}), archive({"x": b, "y": a}),
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert len(told) > 5
+    assert told == sorted(told)
+    assert told[-1] == (told[-1][1], told[0][1])
+
+
+def test_a_value_keeps_no_array_in_memory():
+    """What the report has of an array is one value, a row of a table too."""
+    a, b = archive({"x": TABLE}), archive({"x": np.ones(3, TABLE.dtype)})
+    (row,) = npzkit.diff(a, b).rows
+    assert row.a.base.nbytes == TABLE.dtype.itemsize
+    assert row.a.base.base is None
+    assert row.b["id"] == 1
+    assert row.max_difference is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (1.5, 2.5), (True, False), ("abc", "abd"), (b"a", b"b"), (np.array((1, 2), "i4,f8"),
+        np.array((1, 3), "i4,f8")), (np.datetime64("2020-01-01"), np.datetime64("2020-01-02")),
+    ],
+    ids=["float", "bool", "str", "bytes", "fields", "date"],
+)  # fmt: skip
+def test_arrays_without_axes(a, b):
+    """A single value of any kind is compared, and both are reported."""
+    (row,) = npzkit.diff(archive({"x": np.asarray(a)}), archive({"x": np.asarray(b)})).rows
+    assert (row.kind, row.value_count, row.worst) == ("values", 1, ())
+    assert (str(row.a), str(row.b)) == (str(a), str(b))
+
+
+def test_arrays_of_one_crc_are_not_compared_by_value(monkeypatch):
+    """Arrays whose CRC-32s agree are read once, for their CRC-32s, and no values of them."""
+    data = archive({"x": np.arange(1000)})
+    monkeypatch.setattr(npzkit.LazyArray, "__getitem__", None)
+    assert npzkit.diff(data, data).equal
+    assert npzkit.diff(data, data, verify=False).equal
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "what"),
+    [
+        (np.zeros(3), np.zeros(4), ["shape"]),
+        (np.zeros(3), np.zeros(3, "f4"), ["dtype"]),
+        (np.zeros(3), np.ones(3, "f4"), ["dtype", "values"]),
+        (np.zeros(3), np.array(["a"] * 3), ["dtype"]),
+        (np.array(["a"] * 3), np.array(["abc"] * 3), ["dtype", "values"]),
+        (np.zeros(3), np.zeros(3, "M8[s]"), ["dtype"]),
+        (np.zeros(3, "M8[D]"), np.zeros(3, "M8[s]"), ["dtype"]),
+        (np.zeros(3, "<i4"), np.zeros(3, ">i4"), []),
+        (np.zeros((2, 3)), np.asfortranarray(np.zeros((2, 3))), []),
+        (np.array([np.nan, 1]), np.array([np.nan, 1], ">f8"), []),
+        (np.array([np.nan, 1]), np.array([2.0, 1]), ["values"]),
+        (np.array([np.inf]), np.array([-np.inf]), ["values"]),
+        (np.array(["NaT"], "M8[s]"), np.array(["NaT"], ">M8[s]"), []),
+        (np.array(["NaT"], "M8[s]"), np.array([5], "M8[s]"), ["values"]),
+        (NAN_TABLE, NAN_TABLE.astype([("x", ">f8")]), []),
+        (TABLE, np.ones(3, TABLE.dtype), ["values"]),
+        (np.zeros(3, "V5"), np.array([b"a" * 5] * 3).view("V5"), ["values"]),
+        (np.array([True]), np.array([False]), ["values"]),
+        (np.float64(3), np.float64(4), ["values"]),
+        (np.zeros((0, 3)), np.zeros((0, 3), order="F"), []),
+        (np.array([1 + 2j]), np.array([1 + 3j]), ["values"]),
+        (np.array([b"a"]), np.array([b"b"]), ["values"]),
+        (np.array([2**63 - 1]), np.array([2**63 - 2]), ["values"]),
+        (np.array([2**64 - 1], "u8"), np.array([-1]), ["dtype", "values"]),
+    ],
+)  # fmt: skip
+def test_two_arrays(a, b, what):
+    """What differs is reported: shape, dtype, values; byte order and memory order do not count."""
+    x, y = archive({"x": a}), archive({"x": b})
+    assert [row.kind for row in npzkit.diff(x, y).rows] == what
+    assert [row.kind for row in npzkit.diff(y, x).rows] == what
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_the_largest_difference(compression):
+    """How many differ, which two most, where, and by how much, in arrays of many pieces."""
+    a = np.random.default_rng(0).random((600, 700))
+    b = a.copy()
+    b[10, 20] += 1
+    b[500, 600] += 9
+    b[501, 0] -= 3
+    x, y = (archive({"x": each}, compression=compression) for each in (a, np.asfortranarray(b)))
+    (row,) = npzkit.diff(x, y).rows
+    assert (row.value_count, row.worst) == (3, (500, 600))
+    assert (row.a, row.b) == (a[500, 600], b[500, 600])
+    assert row.max_difference == b[500, 600] - a[500, 600]
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 3), ({"atol": 0.15}, 2), ({"rtol": 0.05}, 2), ({"atol": 5}, 1), ({"rtol": 1}, 1),
+     ({"atol": np.inf}, 1)],
+)  # fmt: skip
+def test_tolerance(options, count):
+    """Values may differ by atol and by rtol of b's; a NaN by nothing."""
+    a, b = np.array([1.0, 100.0, 2.0, 3.0]), np.array([1.1, 104.0, np.nan, 3.0])
+    (row,) = npzkit.diff(archive({"x": a}), archive({"x": b}), **options).rows
+    assert (row.value_count, row.worst, row.max_difference) == (count, (2,), np.inf)
+
+
+def test_damage_in_a_header_is_no_other_shape():
+    """An array whose header was changed is damaged: what it claims is not compared."""
+    data = archive({"x": np.arange(3)})
+    for other in (data.replace(b"<i8", b"<f8"), data.replace(b"(3,)", b"(4,)")):
+        report = npzkit.diff(data, other)
+        assert (report.rows, len(report.problems)) == ((), 1)
+
+
+def test_bfloat16():
+    """Numbers that NPY cannot name are compared as numbers."""
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    a, b = archive({"x": np.zeros(3, bfloat16)}), archive({"x": np.full(3, 2, bfloat16)})
+    (row,) = npzkit.diff(a, b).rows
+    assert (row.a, row.b, row.max_difference) == (0, 2, 2)
+
+
+@pytest.mark.parametrize("part_size", [1 << 17, 1 << 25])
+def test_rows_against_columns_are_read_in_large_parts(part_size, tmp_path, monkeypatch):
+    """An array that lies by rows is compared with one by columns in a few parts, right in each."""
+    a = np.random.default_rng(0).random((700, 600))
+    b = np.asfortranarray(a)
+    b[3, 599] += 1
+    b[699, 2] -= 2
+    np.savez_compressed(tmp_path / "a.npz", x=a)
+    np.savez_compressed(tmp_path / "b.npz", x=b)
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    read, parts = npzkit.LazyArray.__getitem__, []
+    monkeypatch.setattr(
+        npzkit.LazyArray, "__getitem__", lambda lazy, at: parts.append(at) or read(lazy, at)
+    )
+    for names in (("a.npz", "b.npz"), ("b.npz", "a.npz")):
+        parts.clear()
+        (row,) = npzkit.diff(*(tmp_path / name for name in names)).rows
+        assert (row.value_count, row.worst) == (2, (699, 2))
+        assert len(parts) <= 2 * (-(-a.nbytes // part_size) + 1)
+
+
+def test_comparing_takes_little_memory(tmp_path):
+    """A hundred megabytes on either side are compared in some."""
+    pytest.importorskip("resource")
+    for name, last in (("a", 1), ("b", 2)):
+        with (
+            npzkit.NpzWriter(tmp_path / f"{name}.npz", compression="deflated", level=1) as w,
+            w.create("x", (None, 1 << 17), "f8") as rows,
+        ):
+            for _ in range(100):
+                rows.append(np.zeros((1, 1 << 17)))
+            rows.append(np.full((1, 1 << 17), last))
+    code = (
+        "import resource, npzkit, npzkit.analysis.diff; "
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        f"report = npzkit.diff({str(tmp_path / 'a.npz')!r}, {str(tmp_path / 'b.npz')!r}); "
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "assert report.rows[0].value_count == 131_072; "
+        "assert after - before < 60_000, after - before"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert found.returncode == 0, found.stderr
+
+
+def test_zeros_of_either_sign_are_equal_in_fields_too():
+    """Rows are compared by their values, where their bytes differ."""
+    a, b = (np.array([(1, zero)], [("id", "i4"), ("x", "f8")]) for zero in (0.0, -0.0))
+    assert npzkit.diff(archive({"x": a}), archive({"x": b})).equal
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="long doubles hold no 64 bits here")
+def test_large_integers_are_told_apart():
+    """A tolerance counts to the last digit of 64 bits."""
+    a, b = archive({"x": np.array([2**62])}), archive({"x": np.array([2**62 + 2])})
+    assert npzkit.diff(a, b, atol=1).changed == ("x",)
+    assert npzkit.diff(a, b, atol=2).equal

@@ -464,6 +464,8 @@ class NpzFile(Mapping[str, Any]):
             dead_size=dead,
             torn_size=max(self._source.file_size - directory.end_offset, 0),
             comment=directory.comment,
+            compressed_size=sum(entry.compressed_size for entry in directory.entries.values()),
+            uncompressed_size=sum(entry.uncompressed_size for entry in directory.entries.values()),
         )
 
     def summary(self) -> str:

@@ -54,6 +54,10 @@ class ArchiveInfo(NamedTuple):
         Bytes behind the end: an append that was not finished, or something else.
     comment : bytes
         The archive's comment, which is the metadata's JSON where there is any.
+    compressed_size : int
+        Bytes that the data of all members takes in the file.
+    uncompressed_size : int
+        Bytes of all members uncompressed, NPY headers included.
     """
 
     path: str | None
@@ -66,6 +70,8 @@ class ArchiveInfo(NamedTuple):
     dead_size: int
     torn_size: int
     comment: bytes
+    compressed_size: int
+    uncompressed_size: int
 
 
 class ArrayInfo(NamedTuple):

@@ -29,6 +29,16 @@ def test_an_archive_tells_where_its_parts_lie(tmp_path):
     assert cut.torn_size == 4
 
 
+def test_an_archive_tells_how_much_its_members_take(tmp_path):
+    """The sizes of all members are added up, compressed and uncompressed."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.zeros(10_000), "y": np.ones(5000)}, compression="deflated")
+    with npzkit.open(path) as npz:
+        whole, entries = npz.archive_info(), npz.zip.infolist()
+    assert whole.compressed_size == sum(entry.compress_size for entry in entries)
+    assert whole.uncompressed_size == sum(entry.file_size for entry in entries) > 120_000
+
+
 def test_an_archive_behind_other_data(tmp_path):
     """Where the archive begins is told, and what lies before it is no dead space."""
     path = tmp_path / "a.npz"

@@ -288,7 +288,7 @@ class _Comparison:
                 rows[key].append(Difference(key, "added" if key in self._b else "removed"))
         read = [key for key, pair in pairs.items() if self._is_read(*pair)]
         sizes = [sum(info.nbytes for key in read if (info := pairs[key][n])) for n in range(2)]
-        meter = Meter(progress, 2 * sizes[0] + sizes[1])
+        meter = Meter(progress, sum(sizes) + sum(self._compared_size(*p) for p in pairs.values()))
         self._check("a", read, meter, 0, sizes[0])
         self._check("b", read, meter, sizes[0], sizes[1])
         damaged = {problem.key for problem in self.problems}
@@ -303,6 +303,12 @@ class _Comparison:
         if self._verify or a is None or b is None:
             return True
         return self._values and not _has_equal_crc(a, b)
+
+    def _compared_size(self, a: ArrayInfo | None, b: ArrayInfo | None) -> int:
+        """Return the bytes of the first member whose values are compared."""
+        if not self._values or a is None or _has_equal_crc(a, b):
+            return 0
+        return a.nbytes
 
     def _compared(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> list[Difference]:
         """Return in what two sound members differ."""

@@ -203,6 +203,15 @@ def test_progress_of_a_comparison():
     assert told[-1] == (told[-1][1], told[0][1])
 
 
+def test_progress_of_a_comparison_of_equal_archives():
+    """Arrays that are not compared by value are counted as they are read, twice in all."""
+    data = archive({key: np.zeros(50_000) for key in "abcdef"})
+    told = []
+    npzkit.diff(data, data, progress=lambda done, total: told.append((done, total)))
+    assert {total for _, total in told} == {2 * 6 * 400_000}
+    assert told[-1][0] == told[-1][1]
+
+
 def test_a_value_keeps_no_array_in_memory():
     """What the report has of an array is one value, a row of a table too."""
     a, b = archive({"x": TABLE}), archive({"x": np.ones(3, TABLE.dtype)})

@@ -7,6 +7,7 @@ arrays at a time. Which values are equal is `npzkit.analysis.values`'.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from npzkit.members.info import ArrayInfo, format_count
 from npzkit.members.keys import SUFFIX, missing
 from npzkit.reading.blocks import blocks
 
-__all__ = ["DiffReport", "Difference", "Problem", "diff"]
+__all__ = ["DiffReport", "Difference", "Problem", "diff", "plain"]
 
 _PIECE_SIZE = 1 << 20
 """Bytes of an array that are compared at a time: what is computed takes several times that."""
@@ -72,6 +73,17 @@ class Difference(NamedTuple):
     value_count: int | None = None
     worst: tuple[int, ...] | None = None
     max_difference: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the difference as what JSON can express.
+
+        Dtypes, dates and rows of tables are text. Numbers that are not finite are None.
+        """
+        found = {name: plain(value) for name, value in self._asdict().items()}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in found.items()
+        }
 
 
 class Problem(NamedTuple):
@@ -141,6 +153,23 @@ class DiffReport(NamedTuple):
 
     def _keys_of(self, kind: str) -> tuple[str, ...]:
         return tuple(row.key for row in self.rows if row.kind == kind and row.key is not None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as what JSON can express."""
+        return {
+            "path_a": self.path_a,
+            "path_b": self.path_b,
+            "equal": self.equal,
+            "compared": self.compared,
+            "rows": [row.as_dict() for row in self.rows],
+            "problems": [problem._asdict() for problem in self.problems],
+        }
+
+    def to_json(self, **options: Any) -> str:
+        """Return the report as JSON; `options` are those of `json.dumps`."""
+        import json
+
+        return json.dumps(self.as_dict(), **options)
 
     def __str__(self) -> str:
         """Return a line for each difference and problem, with the counts last."""
@@ -449,6 +478,14 @@ def _value(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:
     except (SystemError, ValueError):
         return None
     return value.copy() if isinstance(value, np.void) else value
+
+
+def plain(value: Any) -> Any:
+    """Return what an archive has as what JSON can express, or as a float."""
+    if isinstance(value, np.generic):
+        item = value.item()
+        value = item if isinstance(item, (bool, int, float)) else str(value)
+    return str(value) if isinstance(value, np.dtype) else value
 
 
 def _line(row: Difference) -> str:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 import npzkit
-from npzkit.analysis.diff import Difference, Problem
+from npzkit.analysis.diff import Difference, Problem, plain
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
 from npzkit.cli.output import (
     format_count,
@@ -134,18 +134,15 @@ _KINDS = {"added": "only in B", "removed": "only in A", "objects": "pickles, whi
 
 
 def _difference_dict(row: Difference) -> dict[str, Any]:
-    a, b = (_plain(value, row) for value in (row.a, row.b))
+    a, b = (_shown(value, row) for value in (row.a, row.b))
     return {"key": row.key, "what": _KINDS.get(row.kind, row.kind), "a": a, "b": b,
             "value_count": row.value_count, "worst": row.worst}  # fmt: skip
 
 
-def _plain(value: Any, row: Difference) -> Any:
-    """Return what an archive has as JSON has it, or as text."""
+def _shown(value: Any, row: Difference) -> Any:
+    """Return what an archive has: a value as JSON has it, anything else as text."""
     if row.kind == "values":
-        plain = value.item() if isinstance(value, np.generic) else value
-        if plain is None:
-            return "no Unicode"
-        return plain if isinstance(plain, (bool, int, float)) else str(plain)
+        return "no Unicode" if value is None else plain(value)
     if row.kind == "bytes":
         is_array = isinstance(value, np.dtype)
         return f"an array of {value}" if is_array else f"{value:,} bytes"

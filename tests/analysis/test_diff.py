@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 import zipfile
@@ -210,6 +211,26 @@ def test_progress_of_a_comparison_of_equal_archives():
     npzkit.diff(data, data, progress=lambda done, total: told.append((done, total)))
     assert {total for _, total in told} == {2 * 6 * 400_000}
     assert told[-1][0] == told[-1][1]
+
+
+def test_a_report_as_json():
+    """Whatever differs can be written as JSON."""
+    dates = np.array(["2020-01-01", "2020-01-03"], "M8[D]")
+    a = archive({"x": np.zeros(3), "y": np.zeros(3), "t": TABLE, "d": dates, "z": np.arange(3)})
+    b = archive({"x": np.zeros(2), "y": np.ones(3, "f4"), "t": np.ones(3, TABLE.dtype),
+                 "d": dates[::-1], "new": np.arange(3)})  # fmt: skip
+    found = json.loads(npzkit.diff(a, damaged(b, "t", 0)).to_json())
+    assert [problem["key"] for problem in found["problems"]] == ["t"]
+    (row,) = npzkit.diff(archive({"x": np.array([np.nan])}), archive({"x": np.ones(1)})).rows
+    assert (row.as_dict()["a"], row.as_dict()["max_difference"]) == (None, None)
+    found = json.loads(npzkit.diff(a, b).to_json())
+    assert (found["equal"], found["compared"]) == (False, 6)
+    assert [(row["key"], row["kind"], row["a"], row["b"]) for row in found["rows"]] == [
+        ("x", "shape", [3], [2]), ("y", "dtype", "float64", "float32"), ("y", "values", 0, 1),
+        ("t", "values", str(TABLE[0]), str(np.ones(3, TABLE.dtype)[0])),
+        ("d", "values", "2020-01-01", "2020-01-03"), ("z", "removed", None, None),
+        ("new", "added", None, None),
+    ]  # fmt: skip
 
 
 def test_a_value_keeps_no_array_in_memory():

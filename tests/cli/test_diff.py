@@ -161,6 +161,14 @@ def test_shapes_and_dtypes_are_text(differences):
     assert (values["a"], values["b"]) == ("2020-01-02", "2020-01-03")
 
 
+def test_values_that_are_not_finite(differences, cli, tmp_path):
+    """The table shows them; JSON, which has no such numbers, has null."""
+    (row,) = differences({"x": np.array([np.nan])}, {"x": np.array([np.inf])})
+    assert (row["a"], row["b"]) == (None, None)
+    out = cli("diff", tmp_path / "a.npz", tmp_path / "b.npz").out
+    assert ["x", "values", "nan", "inf"] in [line.split()[:4] for line in out.splitlines()]
+
+
 def test_an_array_against_other_bytes(cli, tmp_path):
     """Where only one archive has an array under a key, both members are described."""
     npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)})

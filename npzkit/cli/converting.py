@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.cli.formats import npy_folder
-from npzkit.cli.formats.arrays import Array, Contents, Options, Say, why_nested
 from npzkit.cli.opening import named_file
 from npzkit.cli.output import (
     format_count,
@@ -27,7 +25,9 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.packing import check_level
-from npzkit.cli.targets import Refusal, check_absent, replacing
+from npzkit.conversion import npy_folder
+from npzkit.conversion.arrays import Array, Contents, Options, Say, why_nested
+from npzkit.conversion.targets import Refusal, check_absent, replacing
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Meter, Report
 from npzkit.members.keys import check_key
@@ -41,7 +41,7 @@ class _Format(NamedTuple):
     Attributes
     ----------
     module : str
-        Within `npzkit.cli.formats`.
+        Within `npzkit.conversion`.
     extra : str
         npzkit's extra that installs the library; empty where none is needed.
     library : str
@@ -179,7 +179,7 @@ def _check_target(path: str, target: _Format, *, force: bool) -> None:
 def _module(found: _Format) -> Any:
     """Import a format's module, or say what to install."""
     try:
-        return importlib.import_module(f"npzkit.cli.formats.{found.module}")
+        return importlib.import_module(f"npzkit.conversion.{found.module}")
     except ImportError as error:
         if not found.library or (error.name or "").split(".")[0] == "npzkit":
             raise

@@ -9,7 +9,6 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.inputs import Input, opened_inputs
 from npzkit.cli.opening import complete_key, inputs_argument, named_file
 from npzkit.cli.output import json_option, metering, print_json, printable
 from npzkit.cli.packing import (
@@ -20,7 +19,8 @@ from npzkit.cli.packing import (
     input_options,
     table_options,
 )
-from npzkit.cli.targets import Refusal, check_new_key
+from npzkit.conversion.inputs import Input, opened_inputs
+from npzkit.conversion.targets import Refusal, check_new_key
 
 __all__ = ["add", "mv", "rm"]
 

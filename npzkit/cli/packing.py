@@ -14,9 +14,6 @@ import numpy as np
 
 import npzkit
 from npzkit.archive.pieces import PIECE_SIZE, checked_array, is_taken_by_parts
-from npzkit.cli.formats.arrays import Array, array_of
-from npzkit.cli.formats.npz import array_in, write_array
-from npzkit.cli.inputs import PIPE, SUFFIXES, Input, Inputs, opened_inputs, read_input
 from npzkit.cli.members import members_of
 from npzkit.cli.opening import (
     archive_argument,
@@ -34,15 +31,18 @@ from npzkit.cli.output import (
     print_json,
     printable,
 )
-from npzkit.cli.tables import TableOptions, check_writable, write_table
-from npzkit.cli.targets import (
+from npzkit.cli.wording import message_of
+from npzkit.conversion.arrays import Array, array_of
+from npzkit.conversion.inputs import PIPE, SUFFIXES, Input, Inputs, opened_inputs, read_input
+from npzkit.conversion.npz import array_in, write_array
+from npzkit.conversion.tables import TableOptions, check_writable, write_table
+from npzkit.conversion.targets import (
     Refusal,
     check_absent,
     check_file_names,
     path_within,
     replacing,
 )
-from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, StaleArchiveError
 from npzkit.files.progress import Advance, Meter, Part
 from npzkit.members.keys import SUFFIX

@@ -336,7 +336,7 @@ def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
     def write(*args):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("npzkit.cli.formats.npy_folder.write", write)
+    monkeypatch.setattr("npzkit.conversion.npy_folder.write", write)
     found = cli("convert", tmp_path / "a.npz", tmp_path / "b")
     assert found.code == 1
     assert (

@@ -688,7 +688,7 @@ def test_a_full_disk_is_an_error(cli, here, monkeypatch, name):
     result = cli("convert", "a.npz", "a.h5")
     assert result.code == 0
     source = "a.h5" if name == "b.npz" else "a.npz"
-    monkeypatch.setattr("npzkit.cli.formats.npz._has_small_rows", lambda array: False)
+    monkeypatch.setattr("npzkit.conversion.npz._has_small_rows", lambda array: False)
     result = cli("convert", source, name, "-c", "deflated")
     assert result.code == 1
     assert "No space left" in result.err

@@ -722,7 +722,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
     for name in ("reading.blocks.BLOCK_SIZE", "archive.pieces.PIECE_SIZE", "cli.packing.PIECE_SIZE",
-                 "cli.tables.PIECE_SIZE", "cli.plotting.BLOCK_SIZE"):  # fmt: skip
+                 "conversion.tables.PIECE_SIZE", "cli.plotting.BLOCK_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.analysis.part._PIECE_SIZE", 1 << 8)
     told = []

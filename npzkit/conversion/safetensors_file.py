@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from npzkit.cli.formats.arrays import Array, Contents, Options, Say
 from npzkit.cli.output import printable
 from npzkit.conversion.array_file import InFile, make_file
+from npzkit.conversion.arrays import Array, Contents, Options, Say
 
 __all__ = ["read", "why_unfit", "write"]
 

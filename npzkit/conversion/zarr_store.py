@@ -18,7 +18,8 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from npzkit.cli.formats.arrays import (
+from npzkit.cli.output import printable
+from npzkit.conversion.arrays import (
     LARGEST_CHUNK,
     Array,
     Contents,
@@ -29,9 +30,8 @@ from npzkit.cli.formats.arrays import (
     as_void,
     plain_dtype,
 )
-from npzkit.cli.formats.attributes import from_library
-from npzkit.cli.output import printable
-from npzkit.cli.targets import Refusal
+from npzkit.conversion.attributes import from_library
+from npzkit.conversion.targets import Refusal
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.reading.blocks import block_shape
 

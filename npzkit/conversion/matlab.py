@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import scipy.io
 
-from npzkit.cli.formats.arrays import Array, Contents, Options, Say, plain_dtype
 from npzkit.cli.output import printable
-from npzkit.cli.targets import Refusal
+from npzkit.conversion.arrays import Array, Contents, Options, Say, plain_dtype
+from npzkit.conversion.targets import Refusal
 
 __all__ = ["read", "why_unfit", "write"]
 

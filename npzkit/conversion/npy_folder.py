@@ -11,12 +11,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npzkit.cli.formats.arrays import Array, Contents, Options, Say, array_of, as_void
-from npzkit.cli.inputs import Input, arrays_in_folder, read_input
 from npzkit.cli.output import printable
-from npzkit.cli.tables import TableOptions
-from npzkit.cli.targets import Refusal, check_file_names, path_within
 from npzkit.conversion.array_file import InFile, make_file
+from npzkit.conversion.arrays import Array, Contents, Options, Say, array_of, as_void
+from npzkit.conversion.inputs import Input, arrays_in_folder, read_input
+from npzkit.conversion.tables import TableOptions
+from npzkit.conversion.targets import Refusal, check_file_names, path_within
 from npzkit.errors import PickleRefusedError
 from npzkit.format.array import npy_header
 from npzkit.members.keys import SUFFIX

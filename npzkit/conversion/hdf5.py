@@ -14,7 +14,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from npzkit.cli.formats.arrays import (
+from npzkit.cli.output import printable
+from npzkit.conversion.arrays import (
     LARGEST_CHUNK,
     Array,
     Contents,
@@ -25,8 +26,7 @@ from npzkit.cli.formats.arrays import (
     as_void,
     plain_dtype,
 )
-from npzkit.cli.formats.attributes import JSON_ATTRIBUTE, from_library, named, split_json
-from npzkit.cli.output import printable
+from npzkit.conversion.attributes import JSON_ATTRIBUTE, from_library, named, split_json
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.reading.blocks import block_shape
 

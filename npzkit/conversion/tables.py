@@ -17,7 +17,7 @@ import numpy as np
 
 from npzkit.archive.pieces import PIECE_SIZE
 from npzkit.cli.output import printable
-from npzkit.cli.targets import Refusal
+from npzkit.conversion.targets import Refusal
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
 

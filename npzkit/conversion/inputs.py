@@ -20,8 +20,8 @@ from npzkit import format as npy
 from npzkit.archive.pieces import is_taken_by_parts
 from npzkit.cli.opening import opened
 from npzkit.cli.output import printable
-from npzkit.cli.tables import DELIMITERS, TableOptions, read_table
-from npzkit.cli.targets import Refusal, check_new_key
+from npzkit.conversion.tables import DELIMITERS, TableOptions, read_table
+from npzkit.conversion.targets import Refusal, check_new_key
 from npzkit.errors import NpzkitError, PickleRefusedError
 from npzkit.files.progress import Advance
 from npzkit.members.keys import SUFFIX

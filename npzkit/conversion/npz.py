@@ -17,12 +17,12 @@ import numpy as np
 
 import npzkit
 from npzkit.archive import pieces
-from npzkit.cli.formats.arrays import Array, Contents, Options, Say
-from npzkit.cli.formats.attributes import named
-from npzkit.cli.inputs import PIPE
 from npzkit.cli.output import printable
 from npzkit.cli.wording import message_of
 from npzkit.conversion.array_file import InFile, make_file
+from npzkit.conversion.arrays import Array, Contents, Options, Say
+from npzkit.conversion.attributes import named
+from npzkit.conversion.inputs import PIPE
 from npzkit.errors import NpzkitError
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
 from npzkit.members.multipart import PARTS_ATTRIBUTE

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from npzkit.analysis.statistics import Statistics, statistics
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.trees import load_tree
+    from npzkit.conversion.convert import ConvertReport, convert
+    from npzkit.conversion.extract import ExtractReport, extract
+    from npzkit.conversion.pack import PackReport, pack
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import RepairReport, repair
     from npzkit.maintenance.verify import VerifyReport, verify
@@ -39,23 +42,29 @@ __all__ = [
     "ArchiveInfo",
     "ArrayInfo",
     "BenchmarkReport",
+    "ConvertReport",
     "DiffReport",
+    "ExtractReport",
     "LazyArray",
     "Limits",
     "NpzFile",
     "NpzWriter",
     "NpzkitError",
+    "PackReport",
     "RepairReport",
     "Statistics",
     "TornArchiveWarning",
     "VerifyReport",
     "benchmark",
+    "convert",
     "diff",
     "errors",
+    "extract",
     "format",
     "load",
     "load_tree",
     "open",
+    "pack",
     "repack",
     "repair",
     "save",
@@ -70,13 +79,19 @@ __version__ = "0.1.0"
 
 _LATER = {
     "BenchmarkReport": "npzkit.analysis.benchmark",
+    "ConvertReport": "npzkit.conversion.convert",
     "DiffReport": "npzkit.analysis.diff",
+    "ExtractReport": "npzkit.conversion.extract",
     "LazyArray": "npzkit.archive.lazyarray",
+    "PackReport": "npzkit.conversion.pack",
     "RepairReport": "npzkit.maintenance.repair",
     "Statistics": "npzkit.analysis.statistics",
     "benchmark": "npzkit.analysis.benchmark",
+    "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
+    "extract": "npzkit.conversion.extract",
     "load_tree": "npzkit.archive.trees",
+    "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
     "statistics": "npzkit.analysis.statistics",

@@ -21,6 +21,7 @@ class                     raised when                     is also a
 `UnsafeNameError`         a key that would not be safe    ``ValueError``
 `KeyExistsError`          a key that is already taken     ``ValueError``
 `NotAnArrayError`         NumPy makes no array of it      ``TypeError``
+`ConversionError`         a format has no place for it    ``ValueError``
 `NoDataError`             nothing is left to read         ``EOFError``
 `MemberNotFoundError`     no member has this key          ``KeyError``
 `ClosedArchiveError`      used after ``close()``          ``ValueError``
@@ -48,6 +49,7 @@ __all__ = [
     "ArchiveLockedError",
     "ChecksumError",
     "ClosedArchiveError",
+    "ConversionError",
     "FormatError",
     "KeyExistsError",
     "LimitExceededError",
@@ -254,6 +256,10 @@ class KeyExistsError(UnsafeNameError):
 
 class NotAnArrayError(NpzkitError, ValueError, TypeError):
     """An object that NumPy cannot make an array of."""
+
+
+class ConversionError(NpzkitError, ValueError):
+    """A file or an array that cannot be converted, packed or extracted as asked."""
 
 
 class NoDataError(NpzkitError, EOFError):

@@ -29,6 +29,7 @@ BASES = {
     "MemberNotFoundError": KeyError, "ClosedArchiveError": ValueError, "StaleArchiveError": ValueError,
     "NotMappableError": ValueError, "ArchiveLockedError": BlockingIOError,
     "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
+    "ConversionError": ValueError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -105,6 +106,11 @@ def remove_missing(path):
     path.write_bytes(agreed())
     with npzkit.NpzWriter(path, mode="a") as writer:
         del writer["v"]
+
+
+def convert_times(path):
+    npzkit.save(path, {"w": np.array([1], "M8[s]")})
+    npzkit.convert(path, path.with_suffix(".safetensors"))
 
 
 class Case(NamedTuple):
@@ -200,6 +206,7 @@ CASES = {
         errors.NotAnArrayError, lambda path: npzkit.save(path, {"w": [1, [2, 3]]}),
         "key found remedy",
     ),
+    "no place for an array": Case(errors.ConversionError, convert_times, "path key remedy"),
     "no data": Case(
         errors.NoDataError, lambda path: (path.touch(), npzkit.load(path)), "path remedy"
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import npzkit
@@ -38,8 +40,14 @@ KNOWS_NOT = {
 EXEMPT = {"zip.columns", "zip.local", "zip.tail", "codecs.encoders"}
 """Modules that handle records by the thousand, or data by the megabyte, with numpy."""
 
-THIRD_PARTIES = {"click", "rich", "matplotlib", "h5py", "zarr", "scipy", "safetensors"}
-"""What only the command line and the other formats use."""
+THIRD_PARTIES = {
+    "cli": {"click", "rich", "matplotlib"},
+    "conversion.hdf5": {"h5py"},
+    "conversion.matlab": {"scipy"},
+    "conversion.safetensors_file": {"safetensors"},
+    "conversion.zarr_store": {"zarr", "numcodecs"},
+}
+"""Which room, or module, imports which package that is optional."""
 
 
 def module_name(path: Path) -> str:
@@ -115,10 +123,23 @@ def test_what_a_room_must_not_know():
 
 
 def test_third_parties_are_imported_by_the_command_line():
-    """Of the packages that are optional, the library itself imports none."""
+    """The command line imports what it prints with, a format its library, others nothing."""
+    optional = set().union(*THIRD_PARTIES.values())
     for name in MODULES:
-        if room_of(name) not in {"cli"}:
-            assert not {room_of(module) for module in imports_of(MODULES[name])} & THIRD_PARTIES
+        allowed = THIRD_PARTIES.get(room_of(name), set()) | THIRD_PARTIES.get(name, set())
+        found = {room_of(module) for module in imports_of(MODULES[name])} & optional
+        assert found <= allowed, name
+
+
+def test_a_formats_library_is_imported_when_it_is_met():
+    """Nothing optional is imported with npzkit, nor with its functions that convert."""
+    packages = sorted(set().union(*THIRD_PARTIES.values()))
+    code = (
+        "import sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract; "
+        f"print(set({packages}) & set(sys.modules))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("set()\n", "")
 
 
 def test_the_bottom_imports_nothing_of_npzkit():

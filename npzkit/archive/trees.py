@@ -14,7 +14,7 @@ from npzkit.limits import Limits
 from npzkit.members.keys import missing
 from npzkit.members.nesting import MISSING, TREE_KEY, is_within, unflatten
 
-__all__ = ["TREE_KEY", "load_tree"]
+__all__ = ["TREE_KEY", "load_tree", "metadata_of"]
 
 
 def load_tree(
@@ -103,3 +103,10 @@ def _tree_of(npz: NpzFile, prefix: str, threads: int | None) -> Any:
     if tree is MISSING:
         raise missing(prefix, npz.files, npz._path)
     return tree
+
+
+def metadata_of(npz: NpzFile) -> tuple[dict[str, Any], bool]:
+    """Return an archive's metadata without the note of a tree, and whether it has that note."""
+    metadata = dict(npz.metadata)
+    is_tree = metadata.pop(TREE_KEY, None) is not None
+    return metadata, is_tree

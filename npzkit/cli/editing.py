@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import click
 
 import npzkit
 from npzkit.cli.opening import complete_key, inputs_argument, named_file
-from npzkit.cli.output import json_option, metering, print_json, printable
+from npzkit.cli.output import json_option, print_json, print_notes, printable, progress
 from npzkit.cli.packing import (
-    add_inputs,
-    add_metadata,
     check_level,
     compression_options,
     input_options,
-    table_options,
+    named_inputs,
+    table_delimiter,
 )
-from npzkit.conversion.inputs import Input, opened_inputs
-from npzkit.conversion.targets import Refusal, check_new_key
+from npzkit.cli.targets import Refusal, check_new_key, refusing
+from npzkit.conversion.pack import add as add_to_archive
+from npzkit.errors import ConversionError, UnsafeNameError
 
 __all__ = ["add", "mv", "rm"]
 
@@ -67,32 +66,20 @@ def add(
     Example: npzkit add model.npz more=bias.npy
     """
     check_level(compression, level)
-    options = table_options(delimiter, header)
-    coding = {"compression": compression, "level": level}
+    delimiter = table_delimiter(delimiter)
     with (
-        opened_inputs(inputs, file, allow_pickle=allow_pickle) as found,
-        metering("add", found.size) as meter,
-        _writer(file, **coding, allow_pickle=allow_pickle) as writer,
+        refusing(ConversionError, UnsafeNameError),
+        named_inputs(inputs, allow_pickle=allow_pickle) as found,
+        progress("add") as tell,
     ):
-        if not overwrite:
-            _check_free(writer, file, found.arrays)
-        add_metadata(writer, found, file, overwrite=overwrite)
-        replaced = add_inputs(
-            writer, file, found, options, meter,
-            is_deflated=compression == "deflated", allow_pickle=allow_pickle,
+        report = add_to_archive(
+            file, found, compression=compression, level=level, delimiter=delimiter,
+            header=header, allow_pickle=allow_pickle, overwrite=overwrite, progress=tell,
         )  # fmt: skip
-    added = [item.key for item in found.arrays if item.key not in set(replaced)]
-    _tell(file, {"added": added, "replaced": replaced}, as_json=as_json)
-
-
-def _check_free(writer: npzkit.NpzWriter, file: str, arrays: Iterable[Input]) -> None:
-    """Raise if an array has a key that is taken."""
-    taken = next((item.key for item in arrays if item.key in writer), None)
-    if taken is not None:
-        raise Refusal(
-            f"{taken!r} already exists in {file!r}. Pass --overwrite to replace it, "
-            "or KEY=IN to give the new one another key."
-        )
+    print_notes(report.notes)
+    replaced = set(report.replaced)
+    added = [key for key in report.keys if key not in replaced]
+    _tell(file, {"added": added, "replaced": list(report.replaced)}, as_json=as_json)
 
 
 @click.command()

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import npzkit
+from npzkit.archive.trees import metadata_of
 from npzkit.cli.members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
@@ -17,7 +18,6 @@ from npzkit.cli.opening import (
     as_text,
     info_dict,
     key_argument,
-    metadata_of,
     opened,
     shape_text,
 )

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 import npzkit
+from npzkit.archive.trees import metadata_of
 from npzkit.cli.members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
     as_text,
     dtype_text,
     info_dict,
-    metadata_of,
     opened,
     shape_text,
 )

@@ -21,7 +21,6 @@ import numpy as np
 from click.shell_completion import CompletionItem
 
 import npzkit
-from npzkit.archive.trees import TREE_KEY
 from npzkit.cli.output import printable
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "info_dict",
     "inputs_argument",
     "key_argument",
-    "metadata_of",
     "named_file",
     "naming_in_warnings",
     "opened",
@@ -183,13 +181,6 @@ def as_text(value: Any) -> str:
 
 
 NESTED_TEXT = "npzkit.load_tree gives back what was saved"
-
-
-def metadata_of(npz: npzkit.NpzFile) -> tuple[dict[str, Any], bool]:
-    """Return an archive's metadata without npzkit's note, and whether it has that of a tree."""
-    metadata = dict(npz.metadata)
-    is_tree = metadata.pop(TREE_KEY, None) is not None
-    return metadata, is_tree
 
 
 def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:

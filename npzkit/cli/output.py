@@ -18,12 +18,12 @@ import sys
 import threading
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
 
-from npzkit.cli.wording import message_of
+from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import MemberNotFoundError, NpzkitError, printable
 from npzkit.files.progress import Meter
 from npzkit.members.info import format_count, format_size
@@ -43,6 +43,7 @@ __all__ = [
     "metering",
     "print_fields",
     "print_json",
+    "print_notes",
     "print_table",
     "print_text",
     "printable",
@@ -117,6 +118,14 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(inner) for inner in value]
     return value
+
+
+def print_notes(notes: Iterable[str]) -> list[str]:
+    """Print what the library notes, a line each, and return it in the command line's words."""
+    found = [in_a_line(at_prompt(note)) for note in notes]
+    for note in found:
+        click.echo(f"npzkit: {note}", err=True)
+    return found
 
 
 def print_table(

@@ -38,6 +38,12 @@ _WORDS = (
      "Make an archive of it: npzkit pack NEW.npz FILE"),
     (r"Read it with h5py", "Convert it: npzkit convert FILE NEW.npz"),
     (r"\bnp\.load\b", "NumPy"),
+    (r"npzkit\.(convert|pack)\b", r"npzkit \1"),
+    (r"a pair \(key, path\)", "KEY=PATH"),
+    (r"skip=True", "--skip"),
+    (r"header=False", "--no-header"),
+    (r"format=\"npy\"", "--format npy"),
+    (r"zarr_format=(\d)", r"--zarr-format \1"),
 )  # fmt: skip
 """What Python has, and what a command has for the same."""
 

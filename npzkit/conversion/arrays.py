@@ -18,16 +18,14 @@ from npzkit.format import drop_metadata
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.reading.blocks import blocks
 
-__all__ = ["LARGEST_CHUNK", "Array", "Contents", "Options", "Say", "Strings", "Viewed", "array_of",
-           "as_void", "plain_dtype", "why_nested"]  # fmt: skip
+__all__ = ["Array", "Contents", "Options", "Say", "array_of", "as_void", "is_c_number",
+           "plain_dtype", "unreadable", "why_not_npy"]  # fmt: skip
 
-Say = Callable[[str], None]
-"""Tells the user what is not kept."""
-
-LARGEST_CHUNK = 1 << 30
-"""Bytes of a chunk that is read: libraries make room for all of it."""
+Say = Callable[[str], object]
+"""Takes a note for the user: what is not kept, or changes."""
 
 _NOTHING: Mapping[str, Any] = {}
+_C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 
 class Array(NamedTuple):
@@ -150,38 +148,6 @@ class Options(NamedTuple):
         return self.compression == "deflated"
 
 
-class Viewed:
-    """An array, its values seen as of another dtype of the same size."""
-
-    def __init__(self, array: Any, dtype: np.dtype[Any]) -> None:
-        self._array, self._dtype = array, dtype
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
-        return np.asarray(self._array[index]).view(self._dtype)
-
-
-class Strings:
-    """An array of strings of any length, as one of the length of the longest.
-
-    Parameters
-    ----------
-    array : object
-        Indexed by slices, it gives str objects.
-    shape, least : tuple of int
-    """
-
-    def __init__(self, array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> None:
-        self._array = array
-        longest = 1
-        for index in blocks(shape, 64, least):
-            texts = np.asarray(array[index], object).ravel().tolist()
-            longest = max(longest, *map(len, map(str, texts)))
-        self.dtype = np.dtype(f"U{longest}")
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
-        return np.asarray(np.asarray(self._array[index], object), self.dtype)
-
-
 def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     """Return an array that is in memory, or a map of a file, as one to be taken by parts."""
     found = InFile.of_map(array) if isinstance(array, np.memmap) else array
@@ -194,15 +160,22 @@ def as_void(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return None if extension_name(dtype) is None else np.dtype(f"V{dtype.itemsize}")
 
 
+def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:
+    """Return an array that is listed, and cannot be read for the reason that is given."""
+    return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+
+
 def plain_dtype(dtype: Any) -> np.dtype[Any]:
     """Return a dtype without what libraries note in it."""
     found: np.dtype[Any] = drop_metadata(np.dtype(dtype))
     return found
 
 
-def why_nested(keys: Mapping[str, object], key: str) -> str | None:
-    """Tell whether a key is another's folder too, where groups are no arrays."""
-    parts = key.split("/")
-    above = ["/".join(parts[:count]) for count in range(1, len(parts))]
-    other = next((name for name in above if name in keys), None)
-    return None if other is None else f"{other!r} is an array and would have to be a group"
+def is_c_number(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is one of C's numbers, of a size that every machine has."""
+    return dtype.isbuiltin != 2 and dtype.itemsize in _C_SIZES.get(dtype.kind, ())
+
+
+def why_not_npy(array: Array) -> str | None:
+    """Return why an array cannot be kept as NPY; None for all but arrays of objects."""
+    return "NPY has no place for its dtype" if array.dtype.hasobject else None

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.cli.output import printable
 from npzkit.conversion.arrays import Say
+from npzkit.errors import printable
 from npzkit.limits import is_backed
 
 __all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]

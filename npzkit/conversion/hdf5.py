@@ -7,27 +7,16 @@ read: external links, and data in other files, are not followed.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import h5py
 import numpy as np
 
-from npzkit.cli.output import printable
-from npzkit.conversion.arrays import (
-    LARGEST_CHUNK,
-    Array,
-    Contents,
-    Options,
-    Say,
-    Strings,
-    Viewed,
-    as_void,
-    plain_dtype,
-)
+from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void
 from npzkit.conversion.attributes import JSON_ATTRIBUTE, from_library, named, split_json
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.conversion.stores import array_in_store, say_group, void_for
+from npzkit.errors import printable
 from npzkit.reading.blocks import block_shape
 
 __all__ = ["NESTED", "read", "why_unfit", "write"]
@@ -59,7 +48,7 @@ def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array
             say(f"{printable(key)!r} is another name of what is kept already")
         elif isinstance(item, h5py.Group):
             if len(item.attrs):
-                say(f"the attributes of the group {printable(key)!r} are not kept")
+                say_group(key, say)
             yield from _arrays(item, f"{key}/", seen, say)
         elif isinstance(item, h5py.Dataset) and item.shape is not None:
             seen.add(_identity(item))
@@ -74,27 +63,14 @@ def _identity(item: Any) -> Any:
 
 
 def _array(key: str, item: Any, say: Say) -> Array:
-    attrs = _attrs_of(item, key, say)
-    shape, least = item.shape, item.chunks
-    found = from_library(attrs, key, say)
+    is_text = h5py.check_string_dtype(item.dtype) is not None and item.dtype.kind == "O"
     problem = ""
     if item.external or item.is_virtual:
         problem = "its data is in other files, which are not read"
-    elif least and math.prod(least) * item.dtype.itemsize > LARGEST_CHUNK:
-        problem = f"its chunks take more than {LARGEST_CHUNK >> 30} GiB"
-    if problem:
-        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
-    if h5py.check_string_dtype(item.dtype) is not None and item.dtype.kind == "O":
-        strings = Strings(item.asstr(), shape, least)
-        return Array(key, shape, strings.dtype, lambda: strings, found, least)
-    if item.dtype.hasobject:
+    elif item.dtype.hasobject and not is_text:
         problem = "numpy has no dtype for what it holds"
-        return Array(key, shape, item.dtype, lambda: None, problem=problem)
-    dtype = plain_dtype(item.dtype)
-    restored = restored_dtype(dtype, attrs)
-    if restored is not dtype:
-        return Array(key, shape, restored, lambda: Viewed(item, restored), found, least)
-    return Array(key, shape, dtype, lambda: item, found, least)
+    texts = item.asstr() if is_text else None
+    return array_in_store(key, item, _attrs_of(item, key, say), say, texts=texts, problem=problem)
 
 
 def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:
@@ -147,13 +123,8 @@ def _write(file: Any, array: Array, options: Options, say: Say) -> None:
     dtype = _stored_dtype(array.dtype)
     data = file.create_dataset(array.key, array.shape, dtype, **coding)
     _write_attrs(data.attrs, array.attrs, array.key, say)
-    void = as_void(array.dtype)
-    if void is not None:
-        data.attrs[DTYPE_ATTRIBUTE] = array.dtype.name
-        say(
-            f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which HDF5 cannot name; "
-            "npzkit reads it back"
-        )
+    void, noted = void_for(array, "HDF5", say)
+    data.attrs.update(noted)
     for index, part in array.parts(coding.get("chunks")):
         if void is not None:
             part = part.view(void)  # noqa: PLW2901 - the same part

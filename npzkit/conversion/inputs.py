@@ -1,48 +1,46 @@
-"""What commands make arrays of: .npy files, text tables, archives, folders, a pipe.
+"""What archives are packed from: .npy files, text tables, archives, folders, streams.
 
-Owns which files are arrays and under which keys they go.
+Owns which files are arrays, and the key of each.
 """
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
-import click
-import numpy as np
-
-import npzkit
 from npzkit import format as npy
+from npzkit.archive.npzfile import NpzFile, open
 from npzkit.archive.pieces import is_taken_by_parts
-from npzkit.cli.opening import opened
-from npzkit.cli.output import printable
+from npzkit.conversion.arrays import Say
 from npzkit.conversion.tables import DELIMITERS, TableOptions, read_table
-from npzkit.conversion.targets import Refusal, check_new_key
-from npzkit.errors import NpzkitError, PickleRefusedError
+from npzkit.errors import (
+    ConversionError,
+    KeyExistsError,
+    NpzkitError,
+    PickleRefusedError,
+    printable,
+)
 from npzkit.files.progress import Advance
-from npzkit.members.keys import SUFFIX
+from npzkit.files.source import UNNAMED, name_of
+from npzkit.members.keys import SUFFIX, check_key
 
-__all__ = [
-    "ARCHIVE_SUFFIX",
-    "PIPE",
-    "SUFFIXES",
-    "Input",
-    "Inputs",
-    "arrays_in_folder",
-    "opened_inputs",
-    "read_input",
-]
+__all__ = ["ARCHIVE_SUFFIX", "SUFFIXES", "Given", "Input", "Inputs", "arrays_in_folder",
+           "given_inputs", "opened_inputs", "read_input"]  # fmt: skip
 
-PIPE = "-"
 ARCHIVE_SUFFIX = ".npz"
 SUFFIXES = (SUFFIX, *DELIMITERS)
 """Of files that are one array."""
 _IN_FOLDERS = (SUFFIX, ".csv", ".tsv")
-"""Of a folder's text files most are no tables."""
+"""Most .txt files in folders are not tables."""
+_STREAM_KEY = "arr_0"
+"""Of an array from a stream, as in `numpy.savez`."""
+
+Given = tuple[str | None, Any]
+"""A key, or None for the usual one, and a path, an archive or a stream."""
 
 
 class Input(NamedTuple):
@@ -52,49 +50,52 @@ class Input(NamedTuple):
     ----------
     key : str
     path : str
-        Or "-" for the standard input stream.
+        Of its file, or the name of the stream.
     archive : NpzFile or None
-        The open archive at `path`, for one of its arrays.
+        The open archive that has the array.
     member : str
         Its key there.
+    stream : file object or None
+        What gives one .npy.
     """
 
     key: str
     path: str
-    archive: npzkit.NpzFile | None = None
+    archive: NpzFile | None = None
     member: str = ""
+    stream: BinaryIO | None = None
 
     @property
     def suffix(self) -> str:
-        return SUFFIX if self.path == PIPE else os.path.splitext(self.path)[1].lower()
+        return SUFFIX if self.stream is not None else os.path.splitext(self.path)[1].lower()
 
     @property
     def size(self) -> int:
-        """Bytes to be read; 0 of a pipe."""
+        """Bytes to be read; 0 of a stream."""
         if self.archive is not None:
             return self.archive.info(self.member).nbytes
-        return 0 if self.path == PIPE else os.path.getsize(self.path)
+        return 0 if self.stream is not None else os.path.getsize(self.path)
 
     @property
     def work(self) -> int:
-        """Bytes that are read for them: twice, if they are looked through first."""
+        """Bytes that are read for them: twice as many if they are looked through first."""
         if self.archive is not None:
             return self.size * (2 if is_taken_by_parts(self.archive.info(self.member)) else 1)
         return self.size * (1 if self.suffix == SUFFIX else 2)
 
 
 class Inputs(NamedTuple):
-    """What the arguments of a command name.
+    """What is to be packed.
 
     Attributes
     ----------
     arrays : list of Input
-    archives : dict of str to NpzFile
-        Those whose arrays are among them, by their paths.
+    archives : list of (str, NpzFile)
+        Those whose arrays are among them, and their names.
     """
 
     arrays: list[Input]
-    archives: dict[str, npzkit.NpzFile]
+    archives: list[tuple[str, NpzFile]]
 
     @property
     def size(self) -> int:
@@ -102,106 +103,169 @@ class Inputs(NamedTuple):
         return sum(item.size for item in self.arrays)
 
 
+def given_inputs(inputs: Any) -> list[Given]:
+    """Return what the argument of `npzkit.pack` names, each with its key or None.
+
+    Raises
+    ------
+    TypeError
+        It is none of the kinds that `npzkit.pack` takes.
+    """
+    if _is_one(inputs):
+        return [(None, inputs)]
+    found = []
+    for item in inputs.items() if isinstance(inputs, Mapping) else inputs:
+        key, source = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
+        if not isinstance(key, (str, type(None))) or not _is_one(source):
+            raise TypeError(
+                "inputs must be paths, archives, file objects, or pairs of a key and one of "
+                f"these, not {type(source).__name__}"
+            )
+        found.append((key, source))
+    return found
+
+
+def _is_one(source: Any) -> bool:
+    return isinstance(source, (str, os.PathLike, NpzFile)) or hasattr(source, "read")
+
+
 @contextlib.contextmanager
 def opened_inputs(
-    given: Sequence[str], target: str, *, allow_pickle: bool = False
+    given: Iterable[Given], target: str | None, say: Say, *, allow_pickle: bool = False
 ) -> Iterator[Inputs]:
-    """Yield what is named by arguments, each ``[KEY=]PATH``; archives among them stay open.
+    """Yield the arrays that are named; archives among them stay open for the block.
 
-    A folder is every array in it, and an archive too.
+    A folder stands for every array in it, and so does an archive.
 
     Parameters
     ----------
-    given : sequence of str
-    target : str
-        Where they go, which is none of them.
+    given : iterable of Given
+    target : str or None
+        The path that is written to, which must not be among them.
+    say : callable
+        Takes notes about what is passed over.
     allow_pickle : bool, default False
-        For archives.
+        For archives that are opened here.
 
     Raises
     ------
     OSError
-        A path is not there.
+        A path does not exist, or cannot be read.
     NpzkitError
         An archive is damaged.
-    Refusal
-        A file that is no array, two of the same key, or one that cannot be a key.
+    ConversionError
+        A file is not an array, or is the target.
+    UnsafeNameError
+        Two arrays have the same key, or a key cannot be saved.
     """
     found: dict[str, Input] = {}
-    with contextlib.ExitStack() as stack:
-        archives: dict[str, npzkit.NpzFile] = {}
-
-        def open_archive(path: str) -> npzkit.NpzFile:
-            if os.path.exists(target) and os.path.samefile(path, target):
-                raise Refusal(f"{path!r} is written to, so it cannot be read from as well.")
-            if path not in archives:
-                archives[path] = stack.enter_context(opened(path, allow_pickle=allow_pickle))
-            return archives[path]
-
-        for text in given:
-            for item in _find(text, open_archive):
-                check_new_key(item.key)
+    with _Archives(target, allow_pickle=allow_pickle) as archives:
+        for key, source in given:
+            for item in _find(key, source, archives, say):
+                check_key(item.key)
                 other = found.setdefault(item.key, item)
                 if other is not item:
-                    raise Refusal(
-                        f"{other.path!r} and {item.path!r} would both be {item.key!r}. "
-                        "Name one by KEY=PATH."
-                    )
-        yield Inputs(list(found.values()), archives)
+                    raise KeyExistsError(
+                        f"{other.path!r} and {item.path!r} would have the same key", key=item.key,
+                        remedy="Give one of them another key by a pair (key, path).",
+                    )  # fmt: skip
+        yield Inputs(list(found.values()), archives.found)
 
 
-def _find(text: str, open_archive: Callable[[str], npzkit.NpzFile]) -> Iterator[Input]:
-    key, path = _split(text)
-    if path == PIPE:
-        yield Input("arr_0" if key is None else key, path)
+class _Archives(contextlib.ExitStack):
+    """The archives among the inputs; those that are opened here are closed at the end.
+
+    Parameters
+    ----------
+    target : str or None
+        The path that is written to.
+    allow_pickle : bool
+    """
+
+    def __init__(self, target: str | None, *, allow_pickle: bool) -> None:
+        super().__init__()
+        self._target, self._allow_pickle = target, allow_pickle
+        self._by_path: dict[str, NpzFile] = {}
+        self.found: list[tuple[str, NpzFile]] = []
+
+    def take(self, source: NpzFile) -> tuple[str, NpzFile]:
+        """Return an archive that the caller has open, and its name."""
+        path = source.archive_info().path
+        self._check(path)
+        self._note(path or UNNAMED, source)
+        return path or UNNAMED, source
+
+    def open(self, path: str) -> NpzFile:
+        """Open the archive at a path, once."""
+        self._check(path)
+        if path not in self._by_path:
+            self._by_path[path] = self.enter_context(open(path, allow_pickle=self._allow_pickle))
+            self._note(path, self._by_path[path])
+        return self._by_path[path]
+
+    def _note(self, name: str, npz: NpzFile) -> None:
+        if all(other is not npz for _, other in self.found):
+            self.found.append((name, npz))
+
+    def _check(self, path: str | None) -> None:
+        """Raise if it is the file that is written to."""
+        paths = [other for other in (path, self._target) if other and os.path.exists(other)]
+        if len(paths) == 2 and os.path.samefile(*paths):
+            raise ConversionError(
+                "the archive is written to, so it cannot be read from as well", path=path
+            )
+
+
+def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterator[Input]:
+    """Yield the arrays of one input."""
+    prefix = "" if key is None else f"{key}/"
+    if isinstance(source, NpzFile):
+        yield from _in_archive(prefix, *archives.take(source), say)
         return
-    mode = os.stat(path).st_mode
-    if stat.S_ISDIR(mode):
-        prefix = "" if key is None else f"{key}/"
-        items = [Input(prefix + item.key, item.path) for item in arrays_in_folder(path, _say)]
-        if not items:
-            raise Refusal(f"no array in the folder {path!r}: none of {' '.join(_IN_FOLDERS)}.")
-        yield from items
+    if hasattr(source, "read"):
+        yield Input(_STREAM_KEY if key is None else key, name_of(source), stream=source)
+        return
+    path = os.fsdecode(source)
+    if stat.S_ISDIR(os.stat(path).st_mode):
+        yield from _in_folder(path, prefix, say)
         return
     stem = os.path.splitext(os.path.basename(path))[0]
     item = Input(stem if key is None else key, path)
     if item.suffix == ARCHIVE_SUFFIX:
-        yield from _in_archive(path, "" if key is None else f"{key}/", open_archive(path))
+        yield from _in_archive(prefix, path, archives.open(path), say)
         return
     if item.suffix not in SUFFIXES:
-        raise Refusal(
-            f"{path!r} is of no kind that can be read here: none of {' '.join(SUFFIXES)} "
-            f"{ARCHIVE_SUFFIX}. Other files: npzkit convert."
-        )
+        raise ConversionError(
+            f"the file's suffix is none of {' '.join(SUFFIXES)} {ARCHIVE_SUFFIX}", path=path,
+            remedy="Use npzkit.convert for other formats.",
+        )  # fmt: skip
     yield item
 
 
-def _in_archive(path: str, prefix: str, npz: npzkit.NpzFile) -> Iterator[Input]:
+def _in_folder(path: str, prefix: str, say: Say) -> Iterator[Input]:
+    items = [item._replace(key=prefix + item.key) for item in arrays_in_folder(path, say)]
+    if not items:
+        kinds = " ".join(_IN_FOLDERS)
+        raise ConversionError(f"there is no array in the folder: none of {kinds}", path=path)
+    yield from items
+
+
+def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
     """Yield the arrays of an archive; other members are passed over."""
     for key in npz.files:
         if npz.info(key).dtype is None:
-            _say(f"{printable(path)}: passed over {printable(key)!r}, which is no array")
+            say(f"{printable(path)}: passed over {printable(key)!r}, which is no array")
         else:
             yield Input(prefix + key, path, npz, key)
 
 
-def _say(text: str) -> None:
-    click.echo(f"npzkit: {text}", err=True)
-
-
-def _split(text: str) -> tuple[str | None, str]:
-    """Split ``KEY=PATH``; a file of that whole name is a file."""
-    key, equals, path = text.partition("=")
-    return (None, text) if not equals or os.path.lexists(text) else (key, path)
-
-
 def arrays_in_folder(
-    folder: str, say: Callable[[str], None], suffixes: Sequence[str] = _IN_FOLDERS
+    folder: str, say: Say, suffixes: Sequence[str] = _IN_FOLDERS
 ) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
-    What is hidden is passed over; what is of no known kind, or a symbolic link
-    to something outside, also, and that is said.
+    Hidden files and folders are skipped. So are files of no known kind and
+    symbolic links to something outside the folder, and that is noted.
     """
     root = os.path.realpath(folder)
     passed: list[str] = []
@@ -230,41 +294,41 @@ def _raise(error: OSError) -> None:
 
 def read_input(
     item: Input,
-    options: TableOptions,
+    options: TableOptions | None = None,
     *,
     allow_pickle: bool = False,
     advance: Advance | None = None,
 ) -> Any:
-    """Read an array; one in an .npy file is a map, of which nothing is in memory.
+    """Read an array that is not in an archive.
 
-    `advance` is called with each number of bytes that were read of a table.
+    One in an .npy file is a map, of which nothing is in memory.
+
+    Parameters
+    ----------
+    item : Input
+    options : TableOptions, optional
+    allow_pickle : bool, default False
+    advance : callable, optional
+        Called with each number of bytes that were read of a table.
 
     Raises
     ------
     NpzkitError, OSError
-        The file is damaged, or needs pickle.
-    Refusal
-        A table that is none.
+        The file is damaged, needs pickle, or is not a table.
     """
     if item.suffix != SUFFIX:
-        return read_table(item.path, item.suffix, options, advance or (lambda size: None))
+        ignore: Advance = lambda size: None  # noqa: E731
+        return read_table(item.path, item.suffix, options or TableOptions(), advance or ignore)
     try:
-        if item.path == PIPE:
-            return _read_pipe(allow_pickle=allow_pickle)
+        if item.stream is not None:
+            return npy.read_array(item.stream, allow_pickle=allow_pickle)
         if stat.S_ISREG(os.stat(item.path).st_mode):
             try:
                 return npy.open_memmap(item.path, mode="r")
             except PickleRefusedError:
                 if not allow_pickle:
                     raise
-        with open(item.path, "rb") as file:
+        with builtins.open(item.path, "rb") as file:
             return npy.read_array(file, allow_pickle=allow_pickle)
     except NpzkitError as error:
         raise error.locate(path=item.path) from error.__cause__
-
-
-def _read_pipe(*, allow_pickle: bool) -> np.ndarray[Any, Any]:
-    if sys.stdin.isatty():
-        raise Refusal("- reads one .npy from a pipe, and there is none.")
-    array: np.ndarray[Any, Any] = npy.read_array(sys.stdin.buffer, allow_pickle=allow_pickle)
-    return array

@@ -14,9 +14,16 @@ from typing import Any
 import numpy as np
 import scipy.io
 
-from npzkit.cli.output import printable
-from npzkit.conversion.arrays import Array, Contents, Options, Say, plain_dtype
-from npzkit.conversion.targets import Refusal
+from npzkit.conversion.arrays import (
+    Array,
+    Contents,
+    Options,
+    Say,
+    is_c_number,
+    plain_dtype,
+    unreadable,
+)
+from npzkit.errors import ConversionError, printable
 
 __all__ = ["read", "why_unfit", "write"]
 
@@ -26,7 +33,6 @@ _CLASSES = {
     "uint16": "u2", "int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8", "char": "U1",
 }  # fmt: skip
 """MATLAB's classes that are arrays of plain values."""
-_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 _LEAST_NDIM = 2
 
 
@@ -36,16 +42,16 @@ def read(path: str, say: Say) -> Iterator[Contents]:
     try:
         listed = scipy.io.whosmat(path, appendmat=False)
     except NotImplementedError as error:
-        raise Refusal(
-            f"{path!r} is MATLAB's version 7.3, which is HDF5. Give it a name that ends in .h5."
-        ) from error
+        raise ConversionError(
+            "the file has version 7.3 of MATLAB's format, which is HDF5", path=path,
+            remedy="Give it a name that ends in .h5.",
+        ) from error  # fmt: skip
     yield Contents({}, [_array(path, *row) for row in listed])
 
 
 def _array(path: str, key: str, shape: tuple[int, ...], kind: str) -> Array:
     if kind not in _CLASSES:
-        problem = f"a {kind} of MATLAB's is no array of plain values"
-        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+        return unreadable(key, shape, f"a MATLAB {kind} is not an array of plain values")
     # Only the values tell whether they are complex, and how long strings are.
     array = _load(path, key, kind)
     return Array(key, array.shape, array.dtype, partial(_load, path, key, kind),
@@ -65,7 +71,7 @@ def why_unfit(array: Array) -> str | None:
         return "MATLAB's names are letters, digits and _, and begin with a letter"
     if dtype.kind == "U" and len(array.shape) > 1:
         return "MATLAB's text has one dimension of strings"
-    if dtype.kind == "U" or (dtype.isbuiltin != 2 and dtype.itemsize in _SIZES.get(dtype.kind, ())):
+    if dtype.kind == "U" or is_c_number(dtype):
         return None
     return f"MATLAB has no class for {printable(str(dtype))[:60]}"
 
@@ -96,7 +102,7 @@ def _tell(contents: Contents, say: Say) -> None:
     for array in contents.arrays:
         if len(array.shape) < _LEAST_NDIM and array.dtype.kind != "U":
             shape = (1, *(array.shape or (1,)))
-            say(f"{array.key!r}: shape {array.shape} becomes {shape}, as MATLAB has two axes")
+            say(f"{array.key!r}: shape {array.shape} becomes {shape}, because MATLAB has two axes")
         if array.dtype.kind == "U":
             say(f"{array.key!r}: text becomes rows of one length, filled up with spaces")
         if array.dtype == np.float16:

@@ -9,15 +9,20 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-import numpy as np
-
-from npzkit.cli.output import printable
 from npzkit.conversion.array_file import InFile, make_file
-from npzkit.conversion.arrays import Array, Contents, Options, Say, array_of, as_void
+from npzkit.conversion.arrays import (
+    Array,
+    Contents,
+    Options,
+    Say,
+    array_of,
+    as_void,
+    unreadable,
+    why_not_npy,
+)
 from npzkit.conversion.inputs import Input, arrays_in_folder, read_input
-from npzkit.conversion.tables import TableOptions
-from npzkit.conversion.targets import Refusal, check_file_names, path_within
-from npzkit.errors import PickleRefusedError
+from npzkit.conversion.targets import check_file_names, path_within
+from npzkit.errors import ConversionError, PickleRefusedError, printable
 from npzkit.format.array import npy_header
 from npzkit.members.keys import SUFFIX
 
@@ -29,25 +34,22 @@ def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a folder; one without an array is taken for a mistake."""
     items = list(arrays_in_folder(path, say, (SUFFIX,)))
     if not items:
-        raise Refusal(f"no array in the folder {path!r}: no {SUFFIX} file.")
+        raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=path)
     yield Contents({}, [_array(item) for item in items])
 
 
 def _array(item: Input) -> Array:
     try:
-        return array_of(item.key, read_input(item, TableOptions()))
+        return array_of(item.key, read_input(item))
     except PickleRefusedError:
-        problem = "it holds Python objects"
-        return Array(item.key, (), np.dtype(object), lambda: None, problem=problem)
+        return unreadable(item.key, (), "it holds Python objects")
 
 
-def why_unfit(array: Array) -> str | None:
-    """Every array but those of objects has a place."""
-    return "NPY has no place for its dtype" if array.dtype.hasobject else None
+why_unfit = why_not_npy
 
 
 def can_replace(path: str) -> bool:
-    """Whether a folder holds nothing but what `write` puts there."""
+    """Return whether a folder holds nothing but what `write` puts there."""
     return all(
         name.endswith(SUFFIX) for _, _, names in os.walk(path, onerror=_raise) for name in names
     )

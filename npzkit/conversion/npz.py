@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 
-import npzkit
 from npzkit.archive import pieces
-from npzkit.cli.output import printable
-from npzkit.cli.wording import message_of
+from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.array_file import InFile, make_file
-from npzkit.conversion.arrays import Array, Contents, Options, Say
+from npzkit.conversion.arrays import Array, Contents, Options, Say, why_not_npy
 from npzkit.conversion.attributes import named
-from npzkit.conversion.inputs import PIPE
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, printable
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
 from npzkit.members.multipart import PARTS_ATTRIBUTE
 from npzkit.reading import blocks
@@ -34,11 +32,11 @@ __all__ = ["array_in", "read", "why_unfit", "write", "write_array"]
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
     """Open an archive."""
-    with npzkit.open(path) as npz:
+    with open(path) as npz:
         yield Contents(npz.metadata, list(_arrays(npz, say)))
 
 
-def _arrays(npz: npzkit.NpzFile, say: Say) -> Iterator[Array]:
+def _arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
     for key in npz.files:
         info = npz.info(key)
         kind = _kind_of_parts(npz, key, info.member)
@@ -50,7 +48,7 @@ def _arrays(npz: npzkit.NpzFile, say: Say) -> Iterator[Array]:
         yield array_in(npz, key)
 
 
-def array_in(npz: npzkit.NpzFile, key: str) -> Array:
+def array_in(npz: NpzFile, key: str) -> Array:
     """Return an array of an archive, to be taken by parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
@@ -63,7 +61,7 @@ def array_in(npz: npzkit.NpzFile, key: str) -> Array:
     )  # fmt: skip
 
 
-def _kind_of_parts(npz: npzkit.NpzFile, key: str, member: str) -> str:
+def _kind_of_parts(npz: NpzFile, key: str, member: str) -> str:
     """Tell what an array was before it was saved in parts; empty for others."""
     if f"{key}.mask" not in npz and f"{key}.offsets" not in npz:
         return ""
@@ -72,18 +70,14 @@ def _kind_of_parts(npz: npzkit.NpzFile, key: str, member: str) -> str:
     return {"masked": "a masked array", "strings": "strings of any length"}.get(str(kind), "")
 
 
-def why_unfit(array: Array) -> str | None:
-    """Every array but those of objects has a place."""
-    return "NPY has no place for its dtype" if array.dtype.hasobject else None
+why_unfit = why_not_npy
 
 
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     """Write an archive."""
     metadata = _fitting(contents.metadata, None, say)
     compression: Any = "deflated" if options.is_deflated else "stored"
-    with npzkit.NpzWriter(
-        path, compression=compression, level=options.level, metadata=metadata
-    ) as writer:
+    with NpzWriter(path, compression=compression, level=options.level, metadata=metadata) as writer:
         for array in contents.arrays:
             attrs = _fitting(array.attrs, array.key, say)
             write_array(writer, array, path, attrs, is_deflated=options.is_deflated)
@@ -98,23 +92,26 @@ def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str
             check_attrs(attrs)
             format_attrs(attrs)
     except (NpzkitError, TypeError, ValueError) as error:
-        say(f"the attributes of {named(key)} are not kept: {printable(message_of(error))}")
+        say(f"the attributes of {named(key)} are not kept: {printable(str(error))}")
         return {}
     return attrs
 
 
 def write_array(
-    writer: npzkit.NpzWriter,
+    writer: NpzWriter,
     array: Array,
-    path: str,
+    path: str | None,
     attrs: Mapping[str, Any] | None = None,
     *,
     is_deflated: bool,
 ) -> None:
-    """Write an array to an archive at `path`, "-" for a pipe; part by part if it is large."""
+    """Write an array to the archive at `path`; part by part if it is large.
+
+    `path` is None if the archive goes to a file object.
+    """
     if array.nbytes <= blocks.BLOCK_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)
-    elif not is_deflated and path != PIPE:
+    elif not is_deflated and path is not None:
         with writer.create(
             array.key, array.shape, array.dtype, attrs=attrs, fortran_order=array.fortran_order
         ) as out:
@@ -138,9 +135,9 @@ def _has_small_rows(array: Array) -> bool:
 
 
 @contextlib.contextmanager
-def _spooled(array: Array, path: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Put an array whose parts are no rows in a file beside the archive, and map that."""
-    parent = tempfile.gettempdir() if path == PIPE else os.path.dirname(os.path.abspath(path))
+def _spooled(array: Array, path: str | None) -> Iterator[np.ndarray[Any, Any]]:
+    """Write an array whose parts are not rows to a file beside the archive, and map that."""
+    parent = tempfile.gettempdir() if path is None else os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
         make_file(spool, b"", array.nbytes)

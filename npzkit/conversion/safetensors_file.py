@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from npzkit.cli.output import printable
 from npzkit.conversion.array_file import InFile, make_file
-from npzkit.conversion.arrays import Array, Contents, Options, Say
+from npzkit.conversion.arrays import Array, Contents, Options, Say, unreadable
+from npzkit.errors import printable
 
 __all__ = ["read", "why_unfit", "write"]
 
@@ -60,8 +60,7 @@ def _array(
     try:
         dtype = _dtype(name)
     except (KeyError, AttributeError):
-        problem = f"numpy has no dtype for {name}"
-        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
+        return unreadable(key, shape, f"numpy has no dtype for {name}")
     offset = start + place["data_offsets"][0]
     return Array(key, shape, dtype, partial(InFile, path, dtype, offset, shape), attrs)
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 
 from npzkit.archive.pieces import PIECE_SIZE
-from npzkit.cli.output import printable
-from npzkit.conversion.targets import Refusal
+from npzkit.errors import ConversionError, NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
 
-__all__ = ["DELIMITERS", "TableOptions", "check_writable", "read_table", "write_table"]
+__all__ = ["DELIMITERS", "TableOptions", "check_delimiter", "check_writable", "read_table",
+           "write_table"]  # fmt: skip
 
 DELIMITERS: dict[str, str | None] = {".csv": ",", ".tsv": "\t", ".txt": None}
 """By a file's suffix; None is any white space."""
@@ -36,23 +36,30 @@ _LEAST, _MOST, _MOST_UNSIGNED = -(2**63), 2**63 - 1, 2**64 - 1
 
 
 class TableOptions(NamedTuple):
-    """How tables are to be read.
+    """How tables are read.
 
     Attributes
     ----------
     delimiter : str or None
-        None takes the suffix's.
+        None takes that of the file's suffix.
     has_header : bool or None
-        Whether the first row names the columns. None takes it so where no
-        cell of it is a value, but some below are.
+        Whether the first row names the columns. If it is None, the first row
+        does so if no cell of it is a value, but some cells below are.
     """
 
     delimiter: str | None = None
     has_header: bool | None = None
 
 
+def check_delimiter(delimiter: str) -> str:
+    """Return a delimiter of tables, or raise ValueError."""
+    if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '\r\n"':
+        raise ValueError(f"delimiter must be one character, not {delimiter!r}")
+    return delimiter
+
+
 class _Column:
-    """What is known of a column's cells."""
+    """What the cells of a column have in common."""
 
     def __init__(self) -> None:
         self.kinds: set[str] = set()
@@ -83,7 +90,7 @@ class _Column:
 
     @property
     def converter(self) -> Callable[[str], Any] | None:
-        """What reads a cell where numpy would not."""
+        """What reads a cell that numpy cannot read."""
         if self.dtype.kind == "b":
             return lambda cell: cell.strip().lower() == "true"
         if self.dtype.kind == "c":
@@ -120,8 +127,8 @@ def read_table(
 
     Raises
     ------
-    Refusal
-        It is no such table.
+    ConversionError
+        The file is not a table.
     """
     delimiter = options.delimiter or DELIMITERS[suffix]
     quote = None if delimiter is None else '"'
@@ -140,10 +147,16 @@ def read_table(
                 skiprows=skipped, ndmin=1 if dtype.names else 2, quotechar=quote,
             )  # fmt: skip
     except UnicodeDecodeError as error:
-        raise Refusal(f"{path!r} is not a table: it is not UTF-8 ({error.reason}).") from error
+        raise _no_table(f"it is not UTF-8 ({error.reason})", path) from error
+    except NpzkitError as error:
+        raise error.locate(path=path) from None
     except (csv.Error, ValueError) as error:
-        raise Refusal(f"{path!r} is not a table: {printable(str(error))}.") from error
+        raise _no_table(str(error), path) from error
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+def _no_table(reason: str, path: str | None = None, remedy: str | None = None) -> ConversionError:
+    return ConversionError(f"the file is not a table: {reason}", path=path, remedy=remedy)
 
 
 def _open(path: str) -> TextIO:
@@ -171,13 +184,13 @@ def _scan(
         rows = _rows(lines, delimiter, lead)
         first = next(rows, None)
         if first is None:
-            raise ValueError("it has no rows")
+            raise _no_table("it has no rows")
         line, cells = first
         columns = [_Column() for _ in cells]
         count = 0
         for number, row in rows:
             if len(row) != len(cells):
-                raise ValueError(
+                raise _no_table(
                     f"line {number} has {len(row)} columns, and line {line} has {len(cells)}"
                 )
             for column, cell in zip(columns, row, strict=True):
@@ -222,9 +235,9 @@ def _names(cells: list[str]) -> list[str]:
     names = [cell.strip() or f"f{index}" for index, cell in enumerate(cells)]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise ValueError(
-            f"two columns are called {sorted(twice)[0]!r}; rename one, or pass --no-header "
-            "if the first row holds values"
+        raise _no_table(
+            f"two columns are called {NpzkitError.shown(sorted(twice)[0])}",
+            remedy="Rename one, or pass header=False if the first row holds values.",
         )
     return names
 
@@ -240,28 +253,31 @@ def _dtype_of(header: list[str] | None, columns: list[_Column]) -> np.dtype[Any]
 
 
 def check_writable(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> None:
-    """Raise Refusal for an array that is no table of plain values."""
+    """Raise ConversionError for an array that is not a table of plain values."""
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     is_plain = all(field.kind != "O" and not field.subdtype and not field.names for field in fields)
     is_plain = is_plain and not any(field.type is np.void for field in fields)
     is_table = is_plain and len(shape) <= (1 if dtype.names else 2)
     if not is_table or not is_backed(shape, math.prod(shape) * dtype.itemsize):
-        raise Refusal(
-            f"{key!r}, of shape {shape} and dtype {printable(str(dtype))[:80]}, is not a table. "
-            "Write it with --format npy."
-        )
+        raise ConversionError(
+            f"an array of shape {shape} and dtype {str(dtype)[:80]} is not a table",
+            key=key, remedy='Write it with format="npy".',
+        )  # fmt: skip
 
 
 def write_table(
-    out: TextIO, dtype: np.dtype[Any], rows: Iterable[np.ndarray[Any, Any]], delimiter: str
+    out: TextIO,
+    dtype: np.dtype[Any],
+    rows: Iterable[np.ndarray[Any, Any]],
+    delimiter: str,
+    shown: Callable[[str], str] = str,
 ) -> None:
     """Write rows of plain values as text, the names of fields first.
 
-    Numbers are written so that they read back as they were. On a terminal,
-    text cannot control it.
+    Numbers are written so that they read back as the same. `shown` is called
+    with each text before it is written.
     """
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    shown = printable if out.isatty() else str
     if dtype.names:
         writer.writerow(map(shown, dtype.names))
     for part in rows:

@@ -1,4 +1,4 @@
-"""Where commands write: names that stay within their folder, files that appear whole.
+"""Where files are written: names that stay within their folder, files that appear complete.
 
 Owns what may be written at which path. Knows nothing of what is written.
 """
@@ -13,39 +13,34 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator
 
-import click
-
-from npzkit.cli.wording import message_of
-from npzkit.errors import NpzkitError, UnsafeNameError
+from npzkit.errors import ConversionError, NpzkitError, UnsafeNameError
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 
-__all__ = ["Refusal", "check_absent", "check_file_names", "check_new_key", "path_within",
-           "replacing"]  # fmt: skip
+__all__ = ["check_absent", "check_file_names", "path_within", "replacing"]
 
 
-class Refusal(click.ClickException):
-    """What was asked for cannot be done as it was asked for: exit code 2."""
+def check_absent(path: str, *, overwrite: bool) -> None:
+    """Check that nothing is at `path`, or that it may be replaced by a file.
 
-    exit_code = 2
-
-
-def check_absent(path: str, *, force: bool) -> None:
-    """Raise where something is at `path`, unless it is to be replaced."""
-    if not force and os.path.lexists(path):
-        raise Refusal(f"{path!r} already exists. Pass --force to replace it.")
-
-
-def check_new_key(key: str) -> None:
-    """Raise where no array can be saved under a key that was asked for."""
-    try:
-        check_key(key)
-    except UnsafeNameError as error:
-        raise Refusal(message_of(error)) from error
+    Raises
+    ------
+    FileExistsError
+        Something is there, a link among it, and `overwrite` is False.
+    ConversionError
+        A folder is there, which no file replaces.
+    """
+    if not overwrite and os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+    if os.path.isdir(path):
+        raise ConversionError(
+            "the path is a folder, but a file is to be written there", path=path,
+            remedy="Remove the folder, or write to another path.",
+        )  # fmt: skip
 
 
 @contextlib.contextmanager
 def replacing(path: str) -> Iterator[str]:
-    """Yield a path beside `path`; what the block makes there takes its place at the end.
+    """Yield a path beside `path`; what the block writes there takes its place at the end.
 
     A file or a folder. An exception removes it, and what was at `path` stays.
     A new file has the permissions of the one it replaces.
@@ -135,7 +130,7 @@ def _checked(name: str) -> str:
         check_key(name.removesuffix(SUFFIX))
     except UnsafeNameError as error:
         error.what = error.what.replace("saved", "written as a file")
-        error.remedy = "Give it another one: npzkit mv FILE KEY NEW."
+        error.remedy = 'Give it another key, NpzWriter(path, "a").rename(key, new).'
         raise
     return name
 

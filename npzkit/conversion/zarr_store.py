@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -18,21 +17,10 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from npzkit.cli.output import printable
-from npzkit.conversion.arrays import (
-    LARGEST_CHUNK,
-    Array,
-    Contents,
-    Options,
-    Say,
-    Strings,
-    Viewed,
-    as_void,
-    plain_dtype,
-)
+from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void, is_c_number
 from npzkit.conversion.attributes import from_library
-from npzkit.conversion.targets import Refusal
-from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.conversion.stores import array_in_store, say_group, void_for
+from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
 
 __all__ = ["NESTED", "read", "why_unfit", "write"]
@@ -42,7 +30,6 @@ NESTED = True
 _CHUNK_SIZE = 1 << 22
 # Of tasks that an interrupt left undone asyncio tells by itself, at length.
 logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 
 @contextlib.contextmanager
@@ -68,10 +55,10 @@ def _check_links(path: str) -> None:
                 name in folders or os.path.commonpath([root, os.path.realpath(inner)]) != root
             )
             if is_outside:
-                raise Refusal(
-                    f"{inner!r} is a symbolic link, which is not followed. Put what it leads to "
-                    "in its place."
-                )
+                raise ConversionError(
+                    "the store has a symbolic link, which is not followed", path=inner,
+                    remedy="Replace the link with a copy of what it leads to.",
+                )  # fmt: skip
 
 
 def _arrays(root: Any, say: Say) -> Iterator[Array]:
@@ -79,29 +66,16 @@ def _arrays(root: Any, say: Say) -> Iterator[Array]:
         if isinstance(item, zarr.Array):
             yield _array(key, item, say)
         elif item.attrs.asdict():
-            say(f"the attributes of the group {printable(key)!r} are not kept")
+            say_group(key, say)
 
 
 def _array(key: str, item: Any, say: Say) -> Array:
-    attrs = item.attrs.asdict()
-    shape, least = item.shape, item.chunks
-    found = from_library(attrs, key, say)
-    dtype: Any = item.dtype
-    problem = ""
-    if math.prod(least) * dtype.itemsize > LARGEST_CHUNK:
-        problem = f"its chunks take more than {LARGEST_CHUNK >> 30} GiB"
-    elif any(getattr(codec, "codec_id", "") == "pickle" for codec in _codecs(item)):
-        problem = "it holds Python objects"
-    if problem:
-        return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
-    if dtype.char in "TO":
-        strings = Strings(item, shape, least)
-        return Array(key, shape, strings.dtype, lambda: strings, found, least)
-    dtype = plain_dtype(dtype)
-    restored = restored_dtype(dtype, attrs)
-    if restored is not dtype:
-        return Array(key, shape, restored, lambda: Viewed(item, restored), found, least)
-    return Array(key, shape, dtype, lambda: item, found, least)
+    is_pickled = any(getattr(codec, "codec_id", "") == "pickle" for codec in _codecs(item))
+    return array_in_store(
+        key, item, item.attrs.asdict(), say,
+        texts=item if item.dtype.char in "TO" else None,
+        problem="it holds Python objects" if is_pickled else "",
+    )  # fmt: skip
 
 
 def _codecs(item: Any) -> tuple[Any, ...]:
@@ -120,7 +94,7 @@ def why_unfit(array: Array) -> str | None:
 def _is_scalar(dtype: np.dtype[Any]) -> bool:
     if dtype.names or dtype.subdtype or not dtype.itemsize:
         return False
-    return dtype.kind in "mMUSV" or dtype.itemsize in _SIZES.get(dtype.kind, ())
+    return dtype.kind in "mMUSV" or is_c_number(dtype)
 
 
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
@@ -137,21 +111,14 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
 
 
 def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) -> None:
-    void = as_void(array.dtype)
-    attrs = dict(array.attrs)
-    if void is not None:
-        attrs[DTYPE_ATTRIBUTE] = array.dtype.name
-        say(
-            f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which Zarr cannot name; "
-            "npzkit reads it back"
-        )
+    void, noted = void_for(array, "Zarr", say)
     dtype = void or array.dtype
     chunks = block_shape(array.shape, dtype.itemsize, size=_CHUNK_SIZE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         data = root.create_array(
-            array.key, shape=array.shape, dtype=dtype, chunks=chunks, attributes=attrs,
-            compressors=_compressor(options),
+            array.key, shape=array.shape, dtype=dtype, chunks=chunks,
+            attributes={**array.attrs, **noted}, compressors=_compressor(options),
         )  # fmt: skip
         for index, part in array.parts(chunks):
             values = part if void is None else part.view(void)
@@ -159,7 +126,7 @@ def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) 
     if any("specification" in str(warning.message) for warning in caught):
         say(
             f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "
-            "zarr-python reads it back. Version 2 has one: --zarr-format 2"
+            "zarr-python reads it back. Version 2 has one: zarr_format=2"
         )
 
 

@@ -402,7 +402,8 @@ def test_what_has_no_place_is_refused(cli, here, name, array):
     npzkit.save("a.npz", {"good": np.ones((2, 2)), "bad": array})
     result = cli("convert", "a.npz", name)
     assert (result.code, len(result.err.splitlines())) == (2, 1)
-    assert "'bad' cannot be kept" in result.err
+    assert "cannot be kept" in result.err
+    assert "'bad'" in result.err
     assert os.listdir() == ["a.npz"]
     result = cli("convert", "a.npz", name, "--skip")
     assert result.code == 0
@@ -416,7 +417,8 @@ def test_an_array_is_no_group(cli, here, name):
     npzkit.save("a.npz", {"a": [1], "a/b": [2]})
     result = cli("convert", "a.npz", name)
     assert result.code == 2
-    assert "'a/b' cannot be kept: 'a' is an array" in result.err
+    assert "cannot be kept: 'a' is an array" in result.err
+    assert "'a/b'" in result.err
 
 
 def test_python_objects_are_never_unpickled(cli, here):
@@ -721,7 +723,8 @@ def test_a_folder_without_arrays(cli, here):
     (here / "in/notes.rst").write_text("none")
     result = cli("convert", "in", "a.npz")
     assert result.code == 2
-    assert "no array in the folder 'in'" in result.err
+    assert "no array in the folder" in result.err
+    assert "'in'" in result.err
     assert os.listdir() == ["in"]
 
 

@@ -596,7 +596,8 @@ def test_keys_of_merged_archives_are_distinct(cli, here):
     npzkit.save("b.npz", {"x": np.arange(4)})
     result = cli("pack", "c.npz", "a.npz", "b.npz")
     assert (result.code, result.err.count("\n"), os.path.exists("c.npz")) == (2, 1, False)
-    assert "'a.npz' and 'b.npz' would both be 'x'" in result.err
+    assert "'a.npz' and 'b.npz' would have the same key (key 'x')" in result.err
+    assert "KEY=PATH" in result.err
     assert cli("pack", "c.npz", "a.npz", "b=b.npz").code == 0
     refused = cli("pack", "c.npz", "c.npz", "--force")
     assert (refused.code, "cannot be read from as well" in refused.err) == (2, True)
@@ -721,7 +722,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
         np.savetxt("a.csv", array, delimiter=",")
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
-    for name in ("reading.blocks.BLOCK_SIZE", "archive.pieces.PIECE_SIZE", "cli.packing.PIECE_SIZE",
+    for name in ("reading.blocks.BLOCK_SIZE", "archive.pieces.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
                  "conversion.tables.PIECE_SIZE", "cli.plotting.BLOCK_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.analysis.part._PIECE_SIZE", 1 << 8)

@@ -1,0 +1,237 @@
+"""The arrays of an archive written to files: .npy files or text tables.
+
+Owns which file each array becomes, and what happens to damaged ones.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
+
+import numpy as np
+
+from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.pieces import PIECE_SIZE, checked_array
+from npzkit.conversion.tables import check_delimiter, check_writable, write_table
+from npzkit.conversion.targets import check_absent, check_file_names, path_within, replacing
+from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
+from npzkit.files.progress import Advance, Meter, Part, Report
+from npzkit.members.info import ArrayInfo
+from npzkit.members.keys import SUFFIX
+from npzkit.reading import blocks
+
+__all__ = ["ExtractReport", "extract", "is_table", "write_member", "write_table_of"]
+
+_FORMATS = ("npy", "csv")
+
+
+class ExtractReport(NamedTuple):
+    """What `extract` wrote.
+
+    Attributes
+    ----------
+    files : mapping of str to str
+        The path of the file that each array was written to, by key.
+    failed : mapping of str to NpzkitError
+        Why an array could not be read, by key: it has no file. Empty unless
+        ``skip=True``.
+    """
+
+    files: Mapping[str, str]
+    failed: Mapping[str, NpzkitError]
+
+
+def extract(
+    file: Any,
+    folder: str | os.PathLike[str] = ".",
+    keys: Iterable[str] | None = None,
+    *,
+    format: Literal["npy", "csv"] = "npy",  # noqa: A002 - as in other libraries
+    delimiter: str = ",",
+    skip: bool = False,
+    overwrite: bool = False,
+    progress: Report | None = None,
+) -> ExtractReport:
+    """Write the arrays of an archive to files.
+
+    Slashes in a key become folders. No key leads out of the folder: names that
+    would do so are refused. All names are checked before any file is written.
+    Each file appears when it is complete and its CRC-32 was checked.
+
+    Parameters
+    ----------
+    file : path, bytes-like, file object or NpzFile
+        The archive.
+    folder : path, default "."
+        Created if necessary.
+    keys : iterable of str, optional
+        The arrays to write; all by default.
+    format : {"npy", "csv"}, default "npy"
+        The kind of files. Tables hold arrays of plain values: two dimensions,
+        or one of structures. Members that are not arrays are written as they
+        are.
+    delimiter : str, default ","
+        Of tables.
+    skip : bool, default False
+        Whether to skip damaged arrays and report them. By default the first
+        one raises, and the files before it stay.
+    overwrite : bool, default False
+        Whether to replace files that exist.
+    progress : callable, optional
+        Called with the bytes done and the total, every megabyte or less often.
+
+    Returns
+    -------
+    ExtractReport
+
+    Raises
+    ------
+    FileExistsError
+        One of the files exists, and `overwrite` is False. Nothing is written.
+    OSError
+        The archive cannot be opened, or a file cannot be written.
+    MemberNotFoundError
+        A key is not in the archive.
+    UnsafeNameError
+        A name is not safe as a file's, or two would be one file on some system.
+    ConversionError
+        An array is not a table, or a folder is where a file is to be written.
+    NpzkitError
+        An array is damaged, and `skip` is False; or the archive is damaged.
+    ValueError, TypeError
+        A bad argument.
+
+    Notes
+    -----
+    The .npy files have the bytes of the archive's members: arrays of Python
+    objects are written without unpickling them. Attributes and metadata are not
+    written.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np, os, tempfile
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"weights": np.eye(2), "layer/bias": np.zeros(2)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = npzkit.extract(stream, folder)
+    ...     print(np.load(os.path.join(folder, "layer", "bias.npy")), list(report.files))
+    [0. 0.] ['weights', 'layer/bias']
+    """
+    if format not in _FORMATS:
+        raise ValueError(f"format must be 'npy' or 'csv', not {format!r}")
+    if isinstance(keys, str):
+        raise TypeError("keys must be an iterable of keys, not one str: [key]")
+    delimiter, folder = check_delimiter(delimiter), os.fsdecode(folder)
+    with contextlib.nullcontext(file) if isinstance(file, NpzFile) else open(file) as npz:
+        wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+        extraction = _Extraction(npz, format == "csv", delimiter, skip, {})
+        targets = extraction.targets(wanted, folder, overwrite=overwrite)
+        meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
+        for key, path in targets.items():
+            extraction.write(key, path, meter)
+        meter.finish()
+    failed = extraction.failed
+    return ExtractReport({key: targets[key] for key in targets if key not in failed}, failed)
+
+
+class _Extraction(NamedTuple):
+    """How members are written, and which of them failed."""
+
+    npz: NpzFile
+    as_tables: bool
+    delimiter: str
+    skip: bool
+    failed: dict[str, NpzkitError]
+
+    def targets(self, keys: Sequence[str], folder: str, *, overwrite: bool) -> dict[str, str]:
+        """Return the path of each key's file, checked before any is written."""
+        names = {}
+        for key in keys:
+            with self._skipping(key):
+                info = self.npz.info(key)
+                # An entry that ends in a slash says that there is a folder.
+                if not info.member.endswith("/") or info.nbytes:
+                    names[key] = self._name(info)
+        check_file_names(names.values())
+        targets = {key: path_within(folder, name) for key, name in names.items()}
+        for path in targets.values():
+            check_absent(path, overwrite=overwrite)
+        return targets
+
+    def _name(self, info: ArrayInfo) -> str:
+        if info.dtype is None or (self.as_tables and not is_table(info)):
+            return info.member
+        return f"{info.member.removesuffix(SUFFIX)}.{'csv' if self.as_tables else 'npy'}"
+
+    def write(self, key: str, path: str, meter: Meter) -> None:
+        """Write one file, which appears when it is complete."""
+        part = meter.part(self.npz.info(key).nbytes)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with self._skipping(key), replacing(path) as temporary:
+            if self.as_tables and self.npz.info(key).dtype is not None:
+                with builtins.open(temporary, "x", encoding="utf-8", newline="") as text:
+                    write_table_of(self.npz, key, text, self.delimiter, part)
+            else:
+                with builtins.open(temporary, "xb") as out:
+                    write_member(self.npz, key, out, part.add)
+        part.end()
+
+    @contextlib.contextmanager
+    def _skipping(self, key: str) -> Iterator[None]:
+        """Note that an array is damaged, if that is wanted."""
+        try:
+            yield
+        except (ConversionError, MemberNotFoundError, StaleArchiveError):
+            raise
+        except NpzkitError as error:
+            if not self.skip:
+                raise
+            self.failed[key] = error
+
+
+def is_table(info: ArrayInfo) -> bool:
+    """Return whether a member is an array that is a table.
+
+    Raises
+    ------
+    ConversionError
+        It is an array, and not a table.
+    """
+    if info.dtype is None or info.shape is None:
+        return False
+    check_writable(info.shape, info.dtype, info.key)
+    return True
+
+
+def write_member(npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
+    """Write a member's bytes, which are an .npy file's; their CRC-32 is checked at the end."""
+    with npz.stream(key) as stream:
+        while piece := stream.read(PIECE_SIZE):
+            out.write(piece)
+            advance(len(piece))
+
+
+def write_table_of(
+    npz: NpzFile,
+    key: str,
+    out: TextIO,
+    delimiter: str,
+    part: Part,
+    shown: Callable[[str], str] = str,
+) -> None:
+    """Write an array as text, in parts if it is large; `shown` as in `write_table`."""
+    array = checked_array(npz, key, part.add)
+    if not array.shape:
+        write_table(out, array.dtype, [array[()].reshape(1)], delimiter, shown)
+        return
+    row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
+
+    def rows() -> Iterator[np.ndarray[Any, Any]]:
+        for index in blocks.blocks(array.shape[:1], row_size, size=PIECE_SIZE):
+            yield array[index]
+            part.add((index[0].stop - index[0].start) * row_size)
+
+    write_table(out, array.dtype, rows(), delimiter, shown)

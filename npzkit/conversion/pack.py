@@ -1,0 +1,319 @@
+"""Files, folders and archives packed into one archive.
+
+Owns the order in which inputs are read and written, and whose metadata is kept.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+import numpy as np
+
+from npzkit.archive.npzwriter import Compression, NpzWriter, level_for
+from npzkit.archive.pieces import PIECE_SIZE, is_taken_by_parts
+from npzkit.archive.trees import metadata_of
+from npzkit.codecs.methods import DEFLATED, method_number
+from npzkit.conversion.arrays import Array, Say, array_of
+from npzkit.conversion.inputs import Given, Input, Inputs, given_inputs, opened_inputs, read_input
+from npzkit.conversion.npz import array_in, write_array
+from npzkit.conversion.tables import TableOptions, check_delimiter
+from npzkit.conversion.targets import check_absent
+from npzkit.errors import KeyExistsError, printable
+from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.sink import write_all
+from npzkit.files.source import UNNAMED
+from npzkit.reading import blocks
+
+__all__ = ["PackReport", "add", "pack"]
+
+
+class PackReport(NamedTuple):
+    """What `pack` wrote.
+
+    Attributes
+    ----------
+    output : str or None
+        The path of the archive; None for a file object.
+    keys : tuple of str
+        The keys of its arrays, in their order.
+    notes : tuple of str
+        What was passed over or not kept, a sentence each.
+    replaced : tuple of str
+        Keys among these that the archive had before.
+    """
+
+    output: str | None
+    keys: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+
+
+def pack(
+    file: Any,
+    inputs: Any,
+    *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    allow_pickle: bool = False,
+    overwrite: bool = False,
+    progress: Report | None = None,
+) -> PackReport:
+    r"""Pack .npy files, text tables, folders and archives into a new archive.
+
+    Large arrays are read and written in parts, so that they take little memory.
+    The archive appears at its path when it is complete.
+
+    Parameters
+    ----------
+    file : path or file object
+        The archive to write. A path is taken as it is, no ``.npz`` is appended.
+    inputs : path, NpzFile, file object, iterable of these, or mapping
+        ``.npy`` files, tables (``.csv``, ``.tsv``, ``.txt``), archives
+        (``.npz``), folders, and binary file objects that give one .npy. A
+        mapping, or pairs in the iterable, give keys to them. The usual key is
+        the file's name without its suffix; ``arr_0`` for a file object. Arrays
+        of a folder have their paths in it as keys, and those of an archive
+        their own keys, after the given key and a slash. An archive's attributes
+        and metadata are kept.
+    compression : {"stored", "deflated"} or int, default "stored"
+    level : int, optional
+        0 to 9, for ``compression="deflated"``.
+    delimiter : str, optional
+        Of tables: one character. By default it is a comma for .csv, a tab for
+        .tsv, and white space for .txt.
+    header : bool, optional
+        Whether the first row of a table names its columns. By default it does
+        so if no cell of it is a value, but some cells below are.
+    allow_pickle : bool, default False
+        Whether to read and write arrays of Python objects, which runs code
+        from the inputs.
+    overwrite : bool, default False
+        Whether to replace a file at the path.
+    progress : callable, optional
+        Called with the bytes done and the total, every megabyte or less often.
+
+    Returns
+    -------
+    PackReport
+
+    Raises
+    ------
+    FileExistsError
+        The path already exists, and `overwrite` is False.
+    OSError
+        An input does not exist, or the archive cannot be written.
+    ConversionError
+        An input is not an array or a table, or a folder has no array.
+    UnsafeNameError
+        Two inputs have the same key (`KeyExistsError`), or a key cannot be saved.
+    NpzkitError
+        An input is damaged, or needs pickle.
+    ValueError, TypeError
+        A bad argument.
+
+    Notes
+    -----
+    Files in a folder that are not arrays, and members of an archive that are
+    not, are skipped, and the report says so. If two archives have different
+    metadata of one name, the first one's is kept. Nested data of
+    `npzkit.save` is packed as plain keys.
+
+    Examples
+    --------
+    >>> import npzkit, numpy as np, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(os.path.join(folder, "weights.npy"), np.eye(2))
+    ...     with open(os.path.join(folder, "table.csv"), "w") as table:
+    ...         _ = table.write("x,y\n1,2.5\n")
+    ...     path = os.path.join(folder, "a.npz")
+    ...     report = npzkit.pack(path, folder)
+    ...     with npzkit.open(path) as npz:
+    ...         print(report.keys, npz["table"])
+    ('table', 'weights') [(1, 2.5)]
+    """
+    packing = _packing(compression, level, delimiter, header, allow_pickle=allow_pickle)
+    path = None if hasattr(file, "write") else os.fsdecode(file)
+    if path is not None:
+        check_absent(path, overwrite=overwrite)
+    mode: Literal["w", "x"] = "w" if overwrite or path is None else "x"
+    return packing.run(file, path, mode, given_inputs(inputs), progress, overwrite=False)
+
+
+def add(
+    file: str | os.PathLike[str],
+    inputs: Any,
+    *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    allow_pickle: bool = False,
+    overwrite: bool = False,
+    progress: Report | None = None,
+) -> PackReport:
+    """Add files, folders and archives to an archive that exists, in one commit.
+
+    Parameters
+    ----------
+    file : path
+        The archive.
+    inputs, compression, level, delimiter, header, allow_pickle, progress
+        As in `pack`.
+    overwrite : bool, default False
+        Whether to replace arrays that have the same keys, and metadata of the
+        same names, which otherwise stay.
+
+    Raises
+    ------
+    KeyExistsError
+        The archive already has one of the keys, and `overwrite` is False.
+    NpzkitError, OSError, ValueError, TypeError
+        As `pack`, and as `NpzWriter` in mode "a". The archive stays as it was.
+    """
+    packing = _packing(compression, level, delimiter, header, allow_pickle=allow_pickle)
+    os.stat(file)
+    path = os.fsdecode(file)
+    return packing.run(path, path, "a", given_inputs(inputs), progress, overwrite=overwrite)
+
+
+def _packing(
+    compression: Compression,
+    level: int | None,
+    delimiter: str | None,
+    header: bool | None,
+    *,
+    allow_pickle: bool,
+) -> _Packing:
+    """Check arguments."""
+    method = method_number(compression)
+    tables = TableOptions(None if delimiter is None else check_delimiter(delimiter), header)
+    return _Packing(method, level_for(method, level), tables, allow_pickle)
+
+
+class _Packing(NamedTuple):
+    """How inputs are read, and how their arrays are written.
+
+    Attributes
+    ----------
+    method : int
+    level : int or None
+    tables : TableOptions
+    allow_pickle : bool
+    """
+
+    method: int
+    level: int | None
+    tables: TableOptions
+    allow_pickle: bool
+
+    @property
+    def is_deflated(self) -> bool:
+        return self.method == DEFLATED
+
+    def run(
+        self,
+        file: Any,
+        path: str | None,
+        mode: Literal["w", "x", "a"],
+        given: Sequence[Given],
+        progress: Report | None,
+        *,
+        overwrite: bool,
+    ) -> PackReport:
+        """Write the inputs to an archive that is opened in a mode.
+
+        `path` is None for a file object. `overwrite` replaces keys and metadata
+        that the archive has.
+        """
+        notes: dict[str, None] = {}
+        say: Say = notes.setdefault
+        with opened_inputs(given, path, say, allow_pickle=self.allow_pickle) as found:
+            meter = Meter(progress, found.size)
+            # What a stream takes is counted as it is written, because nothing in it is patched.
+            is_counted = path is None and not self.is_deflated
+            with NpzWriter(
+                _Counted(file, meter.add) if is_counted else file, mode,
+                compression=self.method, level=self.level, allow_pickle=self.allow_pickle,
+            ) as writer:  # fmt: skip
+                taken = [item.key for item in found.arrays if item.key in writer]
+                if taken and not overwrite:
+                    raise KeyExistsError(
+                        "the archive already has this key", path=path, key=taken[0],
+                        remedy="Pass overwrite=True to replace it, or give the new array another "
+                        "key by a pair (key, path).",
+                    )  # fmt: skip
+                _add_metadata(writer, found, say, path, overwrite=overwrite)
+                for item in found.arrays:
+                    part = meter.part(0 if is_counted else item.size, item.work)
+                    self._add(writer, path, item, part.add)
+                    part.end()
+            meter.finish()
+        return PackReport(
+            path, tuple(item.key for item in found.arrays), tuple(notes), tuple(taken)
+        )
+
+    def _add(self, writer: NpzWriter, path: str | None, item: Input, advance: Advance) -> None:
+        """Read an array and write it."""
+        array, attrs = self._read(item, advance, in_parts=path is not None)
+        if not isinstance(array, Array):
+            writer.add(item.key, array, attrs=attrs, overwrite=True)
+            return
+        if item.key in writer:
+            del writer[item.key]
+        write_array(writer, array.watched(advance), path, attrs, is_deflated=self.is_deflated)
+
+    def _read(
+        self, item: Input, advance: Advance, *, in_parts: bool
+    ) -> tuple[Any, Mapping[str, Any]]:
+        """Return an array, as an `Array` if it is taken in parts, and its attributes."""
+        if item.archive is not None:
+            info = item.archive.info(item.member)
+            if is_taken_by_parts(info):
+                return array_in(item.archive, item.member)._replace(key=item.key), info.attrs
+            return item.archive.read(item.member), info.attrs
+        found = read_input(item, self.tables, allow_pickle=self.allow_pickle, advance=advance)
+        is_large = isinstance(found, np.memmap) and found.nbytes > blocks.BLOCK_SIZE
+        return array_of(item.key, found) if is_large and in_parts else found, {}
+
+
+def _add_metadata(
+    writer: NpzWriter, inputs: Inputs, say: Say, target: str | None, *, overwrite: bool
+) -> None:
+    """Add the metadata of archives; a name that has another value already stays, with a note."""
+    owners = dict.fromkeys(writer.metadata, target or UNNAMED)
+    for path, npz in inputs.archives:
+        metadata, is_tree = metadata_of(npz)
+        if is_tree:
+            say(f"{printable(path)}: nested data becomes plain keys; save it as a tree again")
+        for name, value in metadata.items():
+            if name not in owners or overwrite:
+                writer.metadata[name] = value
+            elif writer.metadata[name] != value:
+                say(
+                    f"{printable(path)}: the metadata {printable(name)!r} is not kept, because "
+                    f"{printable(owners[name])} has another value"
+                )
+            owners.setdefault(name, path)
+
+
+class _Counted:
+    """A file object whose bytes are counted as they are written."""
+
+    def __init__(self, file: BinaryIO, advance: Advance) -> None:
+        self._file, self._advance = file, advance
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), PIECE_SIZE):
+            piece = view[start : start + PIECE_SIZE]
+            write_all(self._file, piece)
+            self._advance(len(piece))
+        return len(view)
+
+    def flush(self) -> None:
+        if hasattr(self._file, "flush"):
+            self._file.flush()

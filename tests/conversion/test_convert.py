@@ -1,0 +1,781 @@
+"""npzkit.convert: archives from and to other formats, with all that these can hold."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import h5py
+import ml_dtypes
+import npzkit
+import numpy as np
+import pytest
+import scipy.io
+import zarr
+from deep import extent
+from npzkit.errors import ChecksumError, ConversionError, FormatError, UnsupportedError
+from safetensors import safe_open
+from safetensors.numpy import save_file
+
+rng = np.random.default_rng(0)
+
+NUMBERS = {
+    **{
+        kind: rng.integers(0, 100, (4, 3)).astype(kind)
+        for kind in ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]
+    },
+    **{kind: rng.random((4, 3)).astype(kind) for kind in ["f2", "f4", "f8"]},
+    "c8": rng.random(3).astype("c8"),
+    "bool": np.array([True, False]),
+    "scalar": np.array(3.5),
+    "empty": np.zeros((0, 3), "f4"),
+    "fortran": np.asfortranarray(rng.random((5, 4))),
+    "group/deep/x": np.arange(5),
+}
+BFLOAT16 = {"bf16": np.array([[1, 2.5]], ml_dtypes.bfloat16)}
+FLOAT8 = {"f8e4": np.array([1, 2], ml_dtypes.float8_e4m3fn)}
+TEXT = {
+    "text": np.array([["a", "bcé"], ["", "d"]]),
+    "bytes": np.array([b"a", b"bcd"]),
+    "one": np.array("xyz"),
+}
+TIMES = {
+    "when": np.arange("2020-01", "2020-04", dtype="M8[M]"),
+    "span": np.array([1, -5], "m8[ns]"),
+}
+RECORD = {"record": np.array([(1, 2.5, b"ab")], [("id", "<i4"), ("x", "<f8"), ("tag", "S2")])}
+OTHERS = {
+    "c16": np.array([1 + 2j]),
+    "void": np.array([b"abc"], "V3"),
+    "big": np.arange(3, dtype=">i4"),
+}
+
+FORMATS = {
+    "a.safetensors": {**NUMBERS, **BFLOAT16, **FLOAT8, "big": OTHERS["big"]},
+    "a.h5": {**NUMBERS, **BFLOAT16, **FLOAT8, **TEXT, **TIMES, **RECORD, **OTHERS},
+    "a.zarr": {**NUMBERS, **BFLOAT16, **FLOAT8, **TEXT, **TIMES, **RECORD, **OTHERS},
+    "a.mat": {k: v for k, v in NUMBERS.items() if "/" not in k and k != "f2"}
+    | {"c16": OTHERS["c16"]},
+    "folder/": {**NUMBERS, **TEXT, **TIMES, **RECORD, **OTHERS},
+}
+METADATA = {"about": "a test", "step": 7, "nested": {"a": [1, None, "x"]}, "list": [1.5, 2.5]}
+ATTRS = {"unit": "m", "mean": 1.5, "flag": True, "odd": {"a": None}, "names": ["a", "b"]}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def load(path):
+    with npzkit.open(path) as npz:
+        return npz.load_all()
+
+
+def same(found, expected, *, byte_order=True):
+    if not byte_order:
+        assert found.dtype.newbyteorder("=") == expected.dtype.newbyteorder("=")
+    else:
+        assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    assert found.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("part_size", [1 << 25, 24])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_arrays_go_there_and_back(here, monkeypatch, name, compression, part_size):
+    """Names, shapes, dtypes and values come back, taken whole or in many parts."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
+    arrays = FORMATS[name]
+    npzkit.save("a.npz", arrays)
+    npzkit.convert("a.npz", name, compression=compression)
+    npzkit.convert(name, "b.npz", compression=compression)
+    found = load("b.npz")
+    assert set(found) == set(arrays)
+    for key, array in arrays.items():
+        if name == "a.mat":
+            array = np.atleast_2d(array)
+        same(found[key], array, byte_order=name not in ("a.safetensors", "a.zarr"))
+    if name in ("folder/", "a.h5"):
+        with npzkit.open("b.npz") as npz:
+            assert npz.info("fortran").fortran_order is (name == "folder/")
+            assert npz.info("f8").method == compression
+    assert sorted(os.listdir()) == sorted(["a.npz", "b.npz", name.rstrip("/")])
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
+def test_metadata_and_attributes_go_there_and_back(here, name):
+    """Whatever JSON can express comes back, of the archive and of its arrays."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("x", np.arange(3), attrs=ATTRS)
+        writer["y"] = np.ones(2)
+    assert npzkit.convert("a.npz", name).notes == ()
+    assert npzkit.convert(name, "b.npz").notes == ()
+    with npzkit.open("b.npz") as npz:
+        assert npz.metadata == METADATA
+        assert npz.info("x").attrs == ATTRS
+        assert npz.info("y").attrs == {}
+
+
+@pytest.mark.parametrize("name", ["a.mat", "folder"])
+def test_what_is_not_kept_is_reported(here, name):
+    """Formats without a place for metadata and attributes note that, and the report has it."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("x", np.ones((2, 2)), attrs=ATTRS)
+    report = npzkit.convert("a.npz", name)
+    assert (report.output, report.keys, report.skipped) == (name, ("x",), {})
+    assert report.notes
+    assert all("not kept" in note for note in report.notes)
+
+
+def test_arrays_in_parts(here):
+    """What joins masked arrays and strings again is not kept, with a note; the parts are."""
+    arrays = {"m": np.ma.array([1, 2], mask=[0, 1]), "s": np.array(["ab"], np.dtypes.StringDType())}
+    npzkit.save("a.npz", {**arrays, "x": [1], "x.mask": [2]}, masked="split", strings="split")
+    report = npzkit.convert("a.npz", "a.h5")
+    assert [note.split(",")[0] for note in report.notes] == [
+        "'m' was saved in parts", "'s' was saved in parts"
+    ]  # fmt: skip
+    npzkit.convert("a.h5", "b.npz")
+    assert set(load("b.npz")) == {"m", "m.mask", "s", "s.offsets", "x", "x.mask"}
+    assert npzkit.convert("a.npz", "c.npz").notes == ()
+    with npzkit.open("c.npz") as npz:
+        assert npz.join("m").mask.tolist() == [False, True]
+
+
+def test_safetensors_are_the_librarys(here):
+    """The library reads what is written, and what it wrote is read, metadata being strings."""
+    arrays = {"w": rng.random((3, 2)), "h": np.ones(3, "f2"), "b": np.array([True])}
+    npzkit.save("a.npz", {**arrays, **BFLOAT16}, metadata={"format": "pt"})
+    npzkit.convert("a.npz", "a.safetensors")
+    with safe_open("a.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+        for key, array in {**arrays, **BFLOAT16}.items():
+            same(file.get_tensor(key), array)
+    save_file(arrays, "b.safetensors", metadata={"step": "1.10", "npzkit": "[]"})
+    npzkit.convert("b.safetensors", "b.npz")
+    with npzkit.open("b.npz") as npz:
+        assert npz.metadata == {"step": "1.10", "npzkit": "[]"}
+        for key, array in arrays.items():
+            same(npz[key], array)
+
+
+def test_hdf5_is_h5pys(here):
+    """h5py reads what is written: groups, attributes, text, compression."""
+    with npzkit.NpzWriter("a.npz", metadata={"about": "x"}) as writer:
+        writer.add("g/x", np.zeros(100_000), attrs={"unit": "m", "scale": [1, 2]})
+        writer["text"] = TEXT["text"]
+    npzkit.convert("a.npz", "a.h5", compression="deflated", level=1)
+    with h5py.File("a.h5") as file:
+        assert file.attrs["about"] == "x"
+        assert file["g"]["x"].compression == "gzip"
+        assert file["g/x"].attrs["unit"] == "m"
+        assert file["g/x"].attrs["scale"].tolist() == [1, 2]
+        assert file["text"].asstr()[0, 1] == "bcé"
+
+
+def test_hdf5_of_others(here):
+    """Chunks, text, enums and hard links are read; groups' attributes and soft links are said."""
+    with h5py.File("a.h5", "w") as file:
+        file["chunked"] = np.zeros(1)
+        file.create_dataset("c", data=np.arange(600).reshape(20, 30), chunks=(7, 8))
+        file.create_dataset("text", data=["a", "bcd"])
+        file.create_dataset("enum", data=[0, 1], dtype=h5py.enum_dtype({"a": 0, "b": 1}, "i2"))
+        file["group/x"] = np.ones(2)
+        file["group"].attrs["lost"] = 1
+        file["soft"] = h5py.SoftLink("/c")
+        file["outside"] = h5py.ExternalLink("/etc/other.h5", "/x")
+        file["again"] = file["c"]
+        file["group/loop"] = file["/"]
+        file["none"] = h5py.Empty("f4")
+        file.attrs["note"] = np.bytes_(b"hello")
+        file.attrs["odd"] = np.array(1 + 2j)
+    report = npzkit.convert("a.h5", "a.npz")
+    found = load("a.npz")
+    assert set(found) == {"chunked", "again", "text", "enum", "group/x"}
+    same(found["again"], np.arange(600).reshape(20, 30))
+    same(found["text"], np.array(["a", "bcd"]))
+    same(found["enum"], np.array([0, 1], "i2"))
+    with npzkit.open("a.npz") as npz:
+        assert npz.metadata == {"note": "hello"}
+    for text in ("'soft' is a link", "'outside' is a link", "'c' is another name", "'none'",
+                 "group 'group'", "'group/loop' is another name", "'odd' of the file"):  # fmt: skip
+        assert text in "\n".join(report.notes)
+
+
+def test_hdf5_does_not_read_other_files(here):
+    """Data that a file claims from another one is refused, and left out by skip."""
+    (here / "secret").write_bytes(b"secret!!")
+    with h5py.File("other.h5", "w") as file:
+        file["x"] = np.arange(4)
+    with h5py.File("a.h5", "w") as file:
+        file.create_dataset("x", (8,), "u1", external=[("secret", 0, 8)])
+        layout = h5py.VirtualLayout((4,), "i8")
+        layout[:] = h5py.VirtualSource("other.h5", "x", (4,))
+        file.create_virtual_dataset("v", layout)
+        file["good"] = np.ones(2)
+    with pytest.raises(ConversionError, match="other files"):
+        npzkit.convert("a.h5", "a.npz")
+    assert not os.path.exists("a.npz")
+    report = npzkit.convert("a.h5", "a.npz", skip=True)
+    assert set(report.skipped) == {"x", "v"}
+    assert all("other files" in reason for reason in report.skipped.values())
+    assert list(load("a.npz")) == ["good"]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_is_zarrs(here, version):
+    """zarr-python reads what is written, of both versions, and npzkit reads it back."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("g/x", np.arange(10.0), attrs=ATTRS)
+    npzkit.convert("a.npz", "a.zarr", compression="deflated", zarr_format=version)
+    root = zarr.open_group("a.zarr", mode="r")
+    assert root.metadata.zarr_format == version
+    assert root["g/x"][:].tolist() == list(range(10))
+    assert root["g/x"].attrs.asdict() == ATTRS
+    assert root.attrs.asdict() == METADATA
+    assert "gzip" in str(root["g/x"].compressors).lower()
+    npzkit.convert("a.zarr", "b.npz")
+    same(load("b.npz")["g/x"], np.arange(10.0))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zarr_is_compressed_as_zarr_does(here, version):
+    """Chunks are compressed by zarr's own default unless compression="stored"."""
+    npzkit.save("a.npz", {"x": np.zeros((500, 100))})
+    usual = zarr.open_group(store={}, mode="w", zarr_format=version)
+    usual.create_array("x", shape=(500, 100), dtype="f8")
+    for compression, expected in (None, usual["x"].compressors), ("stored", ()):
+        npzkit.convert("a.npz", "a.zarr", compression=compression, zarr_format=version)
+        found = zarr.open_group("a.zarr", mode="r")["x"]
+        assert found.compressors == expected
+        assert np.array_equal(found[...], np.zeros((500, 100)))
+        shutil.rmtree("a.zarr")
+
+
+def test_zarr_of_others(here):
+    """A store of one array, and strings of any length, are read."""
+    array = zarr.create_array("one.zarr", shape=(5, 5), chunks=(2, 3), dtype="i4")
+    array[...] = np.arange(25).reshape(5, 5)
+    npzkit.convert("one.zarr", "a.npz")
+    same(load("a.npz")["one"], np.arange(25, dtype="i4").reshape(5, 5))
+    group = zarr.open_group("b.zarr", mode="w")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        text = group.create_array("text", shape=(2,), dtype=np.dtypes.StringDType())
+        text[:] = np.array(["a", "bcdé"], np.dtypes.StringDType())
+    group.create_group("g").attrs["lost"] = 1
+    (note,) = npzkit.convert("b.zarr", "b.npz").notes
+    assert "group 'g'" in note
+    same(load("b.npz")["text"], np.array(["a", "bcdé"]))
+
+
+def test_zarr_makes_no_room_for_a_chunk_that_is_claimed(here):
+    """A store whose chunks would not fit in memory is refused."""
+    zarr.create_array("a.zarr", shape=(2**50,), chunks=(2**40,), dtype="u1")
+    with pytest.raises(ConversionError, match="chunks"):
+        npzkit.convert("a.zarr", "a.npz")
+
+
+PICKLE = {"id": "pickle", "protocol": 5}
+
+
+class Evil:
+    """Unpickled, it makes a folder."""
+
+    def __reduce__(self):
+        return os.mkdir, ("owned",)
+
+
+@pytest.mark.parametrize("dtype", ["|O", "<i8"])
+@pytest.mark.parametrize(
+    ("filters", "compressor"),
+    [([PICKLE], None), ([{"id": "vlen-utf8"}, PICKLE], None), ([{"id": "vlen-utf8"}], PICKLE)],
+)
+def test_zarr_does_not_unpickle(here, monkeypatch, dtype, filters, compressor):
+    """A store that asks for pickle is refused: nothing of it is run, whatever numcodecs allows."""
+    monkeypatch.setattr("numcodecs.pickles.Pickle.decode", lambda self, data: pickle.loads(data))
+    os.makedirs("a.zarr/x")
+    (here / "a.zarr/.zgroup").write_text('{"zarr_format": 2}')
+    meta = {
+        "zarr_format": 2, "shape": [1], "chunks": [1], "dtype": dtype, "compressor": compressor,
+        "fill_value": None, "order": "C", "filters": filters,
+    }  # fmt: skip
+    (here / "a.zarr/x/.zarray").write_text(json.dumps(meta))
+    (here / "a.zarr/x/0").write_bytes(pickle.dumps(np.array([Evil()], object)))
+    with pytest.raises(npzkit.NpzkitError):
+        npzkit.convert("a.zarr", "a.npz")
+    assert os.listdir() == ["a.zarr"]
+
+
+def test_a_zarr_store_is_not_left_by_its_links(here):
+    """A link in a store to another file, or to a folder, is refused."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    npzkit.convert("a.npz", "a.zarr")
+    (here / "secret").write_bytes(bytes(24))
+    os.unlink("a.zarr/x/c/0")
+    os.symlink(here / "secret", "a.zarr/x/c/0")
+    with pytest.raises(ConversionError, match="symbolic link"):
+        npzkit.convert("a.zarr", "b.npz")
+    os.unlink("a.zarr/x/c/0")
+    os.symlink(".", "a.zarr/loop")
+    with pytest.raises(ConversionError, match="loop"):
+        npzkit.convert("a.zarr", "b.npz")
+
+
+def test_zarr_says_what_is_not_specified(here):
+    """A dtype that this zarr warns of, as without specification, is said; version 2 has one."""
+    npzkit.save("a.npz", {"text": TEXT["text"]})
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zarr.create_array({}, shape=(1,), dtype=TEXT["text"].dtype, zarr_format=3)
+    is_warned_of = any("specification" in str(warning.message) for warning in caught)
+    notes = "".join(npzkit.convert("a.npz", "a.zarr").notes)
+    assert ("no specification" in notes) is is_warned_of
+    assert ("zarr_format=2" in notes) is is_warned_of
+    assert npzkit.convert("a.npz", "b.zarr/", zarr_format=2).notes == ()
+
+
+def test_matlab_is_scipys(here):
+    """scipy reads what is written; text, logical and complex values of others are read."""
+    npzkit.save("a.npz", {"x": np.ones((2, 3)), "v": np.arange(3), "text": np.array(["ab", "cd"])})
+    notes = "\n".join(npzkit.convert("a.npz", "a.mat", compression="deflated").notes)
+    assert "'v': shape (3,) becomes (1, 3)" in notes
+    assert "'text': text becomes rows of one length" in notes
+    found = scipy.io.loadmat("a.mat")
+    assert found["x"].tolist() == [[1, 1, 1]] * 2
+    assert found["text"].tolist() == ["ab", "cd"]
+    scipy.io.savemat("b.mat", {"c": np.array([[1 + 2j]]), "t": "hello", "l": np.array([[True]])})
+    npzkit.convert("b.mat", "b.npz")
+    back = load("b.npz")
+    same(back["c"], np.array([[1 + 2j]]))
+    same(back["l"], np.array([[True]]))
+    assert back["t"].tolist() == ["hello"]
+
+
+def test_matlab_structs_are_left_out(here):
+    """What is no array is refused by name, and left out by skip."""
+    scipy.io.savemat("a.mat", {"s": {"a": 1}, "x": np.ones((1, 2))})
+    with pytest.raises(ConversionError) as caught:
+        npzkit.convert("a.mat", "a.npz")
+    assert (caught.value.path, caught.value.key) == ("a.mat", "s")
+    npzkit.convert("a.mat", "a.npz", skip=True)
+    assert list(load("a.npz")) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("name", "array"),
+    [
+        ("a.safetensors", np.array(["a"])),
+        ("a.safetensors", np.array([1], "M8[s]")),
+        ("a.h5", np.zeros(1, [("a", "U3")])),
+        ("a.zarr", np.zeros(1, np.longdouble)),
+        ("a.zarr", np.zeros(1, [("a", "f8", 2)])),
+        ("a.mat", np.array([1], "M8[s]")),
+        ("a.mat", np.array([1], ml_dtypes.bfloat16)),
+        ("a.mat", np.array([["a"]])),
+    ],
+)
+def test_what_has_no_place_is_refused(here, name, array):
+    """An array that would change is named with the reason, before anything is written."""
+    npzkit.save("a.npz", {"good": np.ones((2, 2)), "bad": array})
+    with pytest.raises(ConversionError, match="cannot be kept") as caught:
+        npzkit.convert("a.npz", name)
+    assert (caught.value.path, caught.value.key) == ("a.npz", "bad")
+    assert "skip=True" in str(caught.value)
+    assert os.listdir() == ["a.npz"]
+    report = npzkit.convert("a.npz", name, skip=True)
+    assert (report.keys, list(report.skipped)) == (("good",), ["bad"])
+
+
+@pytest.mark.parametrize("name", ["a.h5", "a.zarr"])
+def test_an_array_is_no_group(here, name):
+    """A key that is also the folder of another is refused where arrays cannot hold arrays."""
+    npzkit.save("a.npz", {"a": [1], "a/b": [2]})
+    with pytest.raises(ConversionError, match="'a' is an array") as caught:
+        npzkit.convert("a.npz", name)
+    assert caught.value.key == "a/b"
+
+
+def test_python_objects_are_never_unpickled(here):
+    """An array of objects is refused, in an archive and in a folder."""
+    np.savez("a.npz", x=np.array([{}]), y=[1])
+    os.mkdir("in")
+    np.save("in/x.npy", np.array([{}]), allow_pickle=True)
+    for src, dst in (("a.npz", "a.h5"), ("in", "b.npz")):
+        with pytest.raises(ConversionError, match="Python objects"):
+            npzkit.convert(src, dst)
+        npzkit.convert(src, dst, skip=True)
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr", "folder"])
+def test_hostile_names(here, name):
+    """A name that would lead elsewhere is refused by every format."""
+    import zipfile
+
+    np.save("x.npy", np.ones(2))
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.write("x.npy", "../../x.npy")
+    with pytest.raises(ConversionError, match="cannot be kept"):
+        npzkit.convert("a.npz", name)
+    assert sorted(os.listdir()) == ["a.npz", "x.npy"]
+
+
+def test_notes_do_not_control_a_terminal(here):
+    """Names and attributes of strangers are escaped in errors and notes."""
+    save_file({"a\x1b[2Jb": np.ones(2)}, "a.safetensors")
+    with h5py.File("a.h5", "w") as file:
+        file["x\x1b[2J"] = h5py.SoftLink("/nowhere")
+        file.attrs["\x1b[2J"] = np.array(1j)
+    with pytest.raises(ConversionError) as caught:
+        npzkit.convert("a.safetensors", "a.npz")
+    for text in (str(caught.value), *npzkit.convert("a.h5", "a.npz").notes):
+        assert "\\x1b" in text
+        assert "\x1b" not in text
+
+
+def test_an_attribute_that_is_only_claimed(here):
+    """Empty lists that nothing but a shape stands for are not made; a few are."""
+    with h5py.File("a.h5", "w") as file:
+        file.attrs.create("endless", np.zeros((2**28, 0)))
+        file.attrs.create("few", np.zeros((2, 0)))
+    (note,) = npzkit.convert("a.h5", "a.npz").notes
+    assert "the attribute 'endless' of the file is not kept" in note
+    with npzkit.open("a.npz") as npz:
+        assert dict(npz.metadata) == {"few": [[], []]}
+
+
+def test_a_file_appears_complete(here):
+    """A path is replaced by overwrite alone, and only when the new file is complete."""
+    npzkit.save("a.npz", {"x": np.arange(1000), "y": np.ones(3)})
+    data = bytearray((here / "a.npz").read_bytes())
+    data[4000] ^= 1
+    (here / "bad.npz").write_bytes(data)
+    for name in ("a.safetensors", "a.h5", "a.mat", "a.zarr", "folder"):
+        npzkit.convert("a.npz", name)
+        before = sorted(os.listdir())
+        with pytest.raises(FileExistsError) as exists:
+            npzkit.convert("a.npz", name)
+        assert exists.value.filename == name
+        with pytest.raises(ChecksumError) as damaged:
+            npzkit.convert("bad.npz", name, overwrite=True)
+        assert damaged.value.key == "x"
+        assert sorted(os.listdir()) == before
+        npzkit.convert(name, "b.npz", overwrite=True)
+        assert load("b.npz")["x"].reshape(-1).tolist() == list(range(1000))
+        npzkit.convert("a.npz", name, overwrite=True)
+        assert set(os.listdir()) == {*before, "b.npz"}
+
+
+@pytest.mark.parametrize("name", ["b.npz", "a.safetensors", "a.h5", "a.mat", "a.zarr", "folder"])
+def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
+    """Ctrl-C in the middle leaves no file behind, and the old one as it was."""
+    npzkit.save("a.npz", {"x": np.ones((2, 2))})
+    np.save("y.npy", np.zeros((3, 3)))
+    npzkit.pack("y.npz", "y.npy")
+    npzkit.convert("a.npz", name)
+    before = sorted(os.listdir())
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    source = "y.npz"
+    if name == "b.npz":
+        npzkit.convert("y.npz", "y/")
+        source, before = "y", sorted([*before, "y"])
+    with monkeypatch.context() as patch:
+        patch.setattr("npzkit.conversion.array_file.InFile.__getitem__", interrupted)
+        patch.setattr("npzkit.NpzFile.read", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            npzkit.convert(source, name, overwrite=True)
+    assert sorted(os.listdir()) == before
+    npzkit.convert(name, "c.npz")
+    assert load("c.npz")["x"].tolist() == [[1, 1], [1, 1]]
+
+
+def test_a_folder_that_cannot_take_its_place_is_no_loss(here, monkeypatch):
+    """Where the new folder cannot be renamed the old one is put back."""
+    npzkit.save("a.npz", {"x": [1]})
+    npzkit.save("b.npz", {"y": [2]})
+    npzkit.convert("a.npz", "out")
+    rename, before = os.rename, sorted(os.listdir())
+
+    def failing(source, target):
+        if str(target) == "out" and ".old" not in str(source):
+            raise PermissionError(errno.EACCES, "no", str(target))
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.rename", failing)
+        with pytest.raises(PermissionError):
+            npzkit.convert("b.npz", "out", overwrite=True)
+    assert sorted(os.listdir()) == before
+    assert os.listdir("out") == ["x.npy"]
+
+
+def test_a_link_to_a_folder_is_replaced_and_not_followed(here):
+    """What a link leads to stays as it was."""
+    npzkit.save("a.npz", {"x": [1]})
+    npzkit.save("b.npz", {"y": [2]})
+    npzkit.convert("a.npz", "real")
+    os.symlink("real", "out")
+    npzkit.convert("b.npz", "out", overwrite=True)
+    assert (os.listdir("real"), os.listdir("out")) == (["x.npy"], ["y.npy"])
+    assert sorted(os.listdir()) == ["a.npz", "b.npz", "out", "real"]
+
+
+@pytest.mark.parametrize("name", ["out", "out.zarr"])
+def test_a_folder_of_other_things_is_not_replaced(here, name):
+    """A store or a folder of arrays is replaced; others stay; an empty one is used."""
+    npzkit.save("a.npz", {"x": [1]})
+    os.mkdir(name)
+    npzkit.convert("a.npz", name)
+    (here / "precious").mkdir()
+    (here / "precious/thesis.txt").write_text("!")
+    os.rename("precious", "p.zarr" if name.endswith("zarr") else "p")
+    target = "p.zarr" if name.endswith("zarr") else "p"
+    with pytest.raises(ConversionError, match="other files"):
+        npzkit.convert("a.npz", target, overwrite=True)
+    assert os.listdir(target) == ["thesis.txt"]
+
+
+def test_archives_to_archives(here):
+    """From .npz to .npz everything stays but the compression that is asked for."""
+    with npzkit.NpzWriter("a.npz", metadata=METADATA) as writer:
+        writer.add("x", np.zeros(1000), attrs=ATTRS)
+        writer.add("bf", BFLOAT16["bf16"], compression="deflated")
+    npzkit.convert("a.npz", "b.npz")
+    npzkit.convert("a.npz", "c.npz", compression="deflated")
+    for name, method in (("b.npz", "stored"), ("c.npz", "deflated")):
+        with npzkit.open(name) as npz:
+            assert npz.metadata == METADATA
+            assert npz.info("x").attrs == ATTRS
+            assert npz.info("x").method == method
+            assert npz.info("bf").method == "deflated"
+            assert npz["bf"].dtype == ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors", "h5", "mat"])
+@pytest.mark.parametrize("content", [b"", b"<html>", b"\x89HDF\r\n\x1a\n" + b"\xff" * 200])
+def test_files_that_are_something_else(here, suffix, content):
+    """An empty file and one of another kind are one error that names it, and make nothing."""
+    (here / f"a.{suffix}").write_bytes(content)
+    with pytest.raises(FormatError) as caught:
+        npzkit.convert(f"a.{suffix}", "b.h5" if suffix == "npz" else "b.npz")
+    assert caught.value.path == f"a.{suffix}"
+    assert len(str(caught.value).splitlines()) == 1
+    assert os.listdir() == [f"a.{suffix}"]
+
+
+def test_attributes_that_only_a_text_of_json_holds(here):
+    """Text with NUL, which HDF5 would cut, comes back; names of npzkit's own are not taken."""
+    with npzkit.NpzWriter("a.npz") as w:
+        w.add("x", np.arange(2), attrs={"nul": "a\0b", "deep": {"a": None}})
+    npzkit.convert("a.npz", "a.h5")
+    npzkit.convert("a.h5", "b.npz")
+    with npzkit.open("b.npz") as npz:
+        assert npz.info("x").attrs == {"nul": "a\0b", "deep": {"a": None}}
+    with h5py.File("a.h5", "a") as file:
+        file["x"].attrs["npzkit.json"] = '{"npzkit.parts": {"kind": "masked"}, "y": 1}'
+    npzkit.convert("a.h5", "c.npz")
+    with npzkit.open("c.npz") as npz:
+        assert npz.info("x").attrs == {"y": 1}
+        assert npz.join("x").tolist() == [0, 1]
+
+
+def test_safetensors_that_lie(here):
+    """Places beyond the file, and headers that claim gigabytes, are refused."""
+    for header in (
+        {"x": {"dtype": "F64", "shape": [2**40], "data_offsets": [0, 2**43]}},
+        {"x": {"dtype": "F64", "shape": [1], "data_offsets": [0, 80]}},
+    ):
+        text = json.dumps(header).encode()
+        (here / "a.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(8))
+        with pytest.raises(FormatError):
+            npzkit.convert("a.safetensors", "a.npz")
+    (here / "a.safetensors").write_bytes(struct.pack("<Q", 2**60) + b"{}")
+    with pytest.raises(FormatError):
+        npzkit.convert("a.safetensors", "a.npz")
+    assert os.listdir() == ["a.safetensors"]
+
+
+def test_wrong_paths(here):
+    """A missing file, an unknown kind, a folder for a file: an error that says which path."""
+    npzkit.save("a.npz", {"x": [1]})
+    (here / "a.docx").write_bytes(b"")
+    (here / "a.npy").write_bytes(b"")
+    os.mkdir("folder.h5")
+    for src, dst, error, what in (
+        ("no.h5", "b.npz", FileNotFoundError, "no.h5"),
+        ("a.docx", "b.npz", ConversionError, ".safetensors"),
+        ("a.npy", "b.npz", ConversionError, "npzkit.pack"),
+        ("a.npz", "b.docx", ConversionError, ".safetensors"),
+        ("a.npz", "folder.h5", ConversionError, "is a folder"),
+        ("a.npz", "b.h5/", ConversionError, "slash"),
+        ("a.npz", "", ConversionError, "empty"),
+        ("a.npz", "no/b.h5", FileNotFoundError, "no"),
+    ):
+        with pytest.raises(error, match=re.escape(what)):
+            npzkit.convert(src, dst)
+    assert sorted(os.listdir()) == ["a.docx", "a.npy", "a.npz", "folder.h5"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compression": "bzip2"},
+        {"compression": "stored", "level": 3},
+        {"compression": "deflated", "level": 10},
+        {"zarr_format": 1},
+    ],
+)
+def test_wrong_arguments(here, options):
+    """An argument that means nothing is a ValueError before anything is read."""
+    with pytest.raises(ValueError, match=next(reversed(options))):
+        npzkit.convert("none.npz", "a.zarr", **options)
+
+
+def test_paths_are_any_that_python_has(tmp_path):
+    """Path objects are taken, and the report has the path as text."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+    report = npzkit.convert(tmp_path / "a.npz", tmp_path / "arrays")
+    assert report.output == os.fspath(tmp_path / "arrays")
+    assert np.load(tmp_path / "arrays" / "x.npy").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["a.h5", "b.npz", "folder"])
+def test_progress_is_reported_up_to_the_total(here, name):
+    """The function is called with the bytes done and the total, which it reaches."""
+    npzkit.save("a.npz", {"x": np.arange(1000)})
+    told = []
+    npzkit.convert("a.npz", name, progress=lambda done, total: told.append((done, total)))
+    assert told == sorted(told)
+    done, total = told[-1]
+    assert done == total >= 8000
+
+
+def test_an_error_of_progress_is_not_the_files(here):
+    """What the caller's function raises ends the work, reaches the caller, and leaves no file."""
+    npzkit.save("a.npz", {"x": np.arange(1000)})
+
+    def stop(done, total):
+        raise RuntimeError("enough")
+
+    for name in ("a.h5", "a.zarr", "a.mat", "folder", "b.npz"):
+        with pytest.raises(RuntimeError, match="enough"):
+            npzkit.convert("a.npz", name, progress=stop)
+    assert os.listdir() == ["a.npz"]
+
+
+PEAK = """
+import npzkit, sys
+npzkit.pack("a.npz", "x.npy", compression="deflated")
+npzkit.convert("a.npz", "a.h5", compression="deflated", level=1)
+npzkit.convert("a.npz", "a.safetensors")
+npzkit.convert("a.safetensors", "b.npz", compression="deflated")
+npzkit.extract("b.npz", "out")
+(line,) = [line for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(int(line.split()[1]) >> 10)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the peak is read there")
+def test_large_arrays_take_little_memory(here):
+    """An array of 200 MiB and more is packed, converted and extracted by less memory than that."""
+    array = np.lib.format.open_memmap("x.npy", "w+", "f8", (extent(200, 256) << 7, 1024))
+    array[::5000] = np.arange(1024)
+    del array
+    result = subprocess.run(
+        [sys.executable, "-c", PEAK], capture_output=True, text=True, timeout=300
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert int(result.stdout) < 192
+    os.unlink("a.safetensors")
+    expected, found = (np.load(name, mmap_mode="r") for name in ("x.npy", "out/x.npy"))
+    assert np.array_equal(found[::5000], expected[::5000])
+    assert found.shape == expected.shape
+    os.unlink("out/x.npy")
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="room is not reserved here")
+@pytest.mark.parametrize("name", ["b.safetensors", "b/", "b.npz"])
+def test_a_full_disk_is_an_error(here, monkeypatch, name):
+    """Where there is no room it is said, and nothing is left behind."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 100)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    npzkit.save("a.npz", {"x": np.asfortranarray(np.ones((20, 20)))})
+    monkeypatch.setattr("os.posix_fallocate", full)
+    npzkit.convert("a.npz", "a.h5")
+    source = "a.h5" if name == "b.npz" else "a.npz"
+    monkeypatch.setattr("npzkit.conversion.npz._has_small_rows", lambda array: False)
+    with pytest.raises(OSError, match="No space left"):
+        npzkit.convert(source, name, compression="deflated")
+    assert sorted(os.listdir()) == ["a.h5", "a.npz"]
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "extra"),
+    [("b.h5", "h5py", "h5"), ("b.zarr", "zarr", "zarr"), ("b.mat", "scipy", "mat"),
+     ("b.safetensors", "safetensors", "safetensors")],
+)  # fmt: skip
+def test_a_missing_library(here, monkeypatch, name, library, extra):
+    """If a format's library is missing, the error has the command that installs it."""
+    for module in ("hdf5", "matlab", "safetensors_file", "zarr_store"):
+        monkeypatch.delitem(sys.modules, f"npzkit.conversion.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    (here / name).mkdir() if name.endswith("zarr") else (here / name).write_bytes(b"")
+    npzkit.save("a.npz", {"x": np.ones((2, 2))})
+    with pytest.raises(UnsupportedError, match=library) as caught:
+        npzkit.convert("a.npz", name, overwrite=True)
+    assert f"python -m pip install 'npzkit[{extra}]'" in caught.value.remedy
+
+
+def test_a_folder_without_arrays(here):
+    """A folder in which no array is was named by mistake: nothing is made of it."""
+    (here / "in").mkdir()
+    (here / "in/notes.rst").write_text("none")
+    with pytest.raises(ConversionError, match="no array in the folder") as caught:
+        npzkit.convert("in", "a.npz")
+    assert caught.value.path == "in"
+    assert os.listdir() == ["in"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals go to the process there")
+@pytest.mark.usefixtures("interrupts")
+def test_an_interrupt_of_zarr_leaves_nothing(tmp_path, monkeypatch):
+    """zarr's threads have stopped writing before what they wrote is removed."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+
+    def write_late(self, index, values):
+        def write():
+            time.sleep(0.2)
+            folder = self.store.root / "late"
+            folder.mkdir(parents=True)
+
+        thread = threading.Thread(target=write)
+        thread.start()
+        os.kill(os.getpid(), signal.SIGINT)
+        thread.join()
+
+    monkeypatch.setattr(zarr.Array, "__setitem__", write_late)
+    with pytest.raises(KeyboardInterrupt):
+        npzkit.convert(tmp_path / "a.npz", tmp_path / "a.zarr")
+    time.sleep(0.3)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]

@@ -1,0 +1,284 @@
+"""npzkit.pack: files, folders, tables, archives and streams to an archive."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import (
+    ChecksumError,
+    ConversionError,
+    KeyExistsError,
+    NpzkitError,
+    PickleRefusedError,
+    UnsafeNameError,
+)
+
+
+def npy(array, *, allow_pickle=False):
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=allow_pickle)
+    return stream.getvalue()
+
+
+def test_one_file(here):
+    """A path alone is packed under its name without the suffix."""
+    np.save("a.b.npy", np.arange(3))
+    report = npzkit.pack("a.npz", "a.b.npy")
+    assert report == npzkit.PackReport("a.npz", ("a.b",))
+    with np.load("a.npz") as found:
+        assert found["a.b"].tolist() == [0, 1, 2]
+
+
+def test_keys_are_given_by_a_mapping_or_by_pairs(here):
+    """A mapping gives keys to paths; an iterable takes pairs and paths alike."""
+    np.save("x.npy", np.arange(3))
+    assert npzkit.pack("a.npz", {"layer/w": "x.npy", "b": here / "x.npy"}).keys == ("layer/w", "b")
+    assert npzkit.pack("b.npz", ["x.npy", ("y", "x.npy")]).keys == ("x", "y")
+    assert npzkit.pack("c.npz", iter([here / "x.npy"])).keys == ("x",)
+
+
+def test_every_kind_of_input_together(here):
+    """Files, tables, folders, archives, open archives and streams go into one archive."""
+    np.save("x.npy", np.arange(3))
+    (here / "t.csv").write_text("1,2\n3,4\n")
+    (here / "folder").mkdir()
+    np.save("folder/y.npy", np.ones(2))
+    npzkit.save("old.npz", {"z": np.zeros(2)}, metadata={"step": 1})
+    memory = io.BytesIO()
+    npzkit.save(memory, {"m": np.zeros(1)})
+    with npzkit.open(memory) as npz, open("x.npy", "rb") as stream:
+        report = npzkit.pack(
+            "a.npz", ["x.npy", "t.csv", "folder", ("old", "old.npz"), npz, stream, ("s", "x.npy")]
+        )
+        assert npz["m"].tolist() == [0]
+    assert report.keys == ("x", "t", "y", "old/z", "m", "arr_0", "s")
+    with npzkit.open("a.npz") as found:
+        assert found.files == list(report.keys)
+        assert found.metadata == {"step": 1}
+        assert found["arr_0"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("block_size", [100, 1 << 25])
+def test_to_a_file_object(here, monkeypatch, compression, block_size):
+    """A stream that takes bytes alone gets the same archive as a path."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", block_size)
+    npzkit.save("old.npz", {"f": np.asfortranarray(np.arange(900.0).reshape(30, 30))})
+    np.save("x.npy", np.arange(1000))
+
+    class Pipe:
+        """Takes some of the bytes at a time, and counts them."""
+
+        def __init__(self):
+            self.data = bytearray()
+
+        def write(self, data):
+            taken = bytes(data)[:5000]
+            self.data += taken
+            return len(taken)
+
+    out, told = Pipe(), []
+    report = npzkit.pack(
+        out, ["old.npz", "x.npy"], compression=compression,
+        progress=lambda done, total: told.append((done, total)),
+    )  # fmt: skip
+    assert report.output is None
+    assert told == sorted(told)
+    assert told[-1][0] == told[-1][1]
+    with npzkit.open(bytes(out.data)) as npz:
+        assert npz["x"].tolist() == list(range(1000))
+        assert np.array_equal(npz["f"].ravel(), np.arange(900.0))
+        assert npz.info("x").method == compression
+
+
+def test_what_is_there_stays(here):
+    """A file at the path is replaced with overwrite alone, and by a complete one."""
+    np.save("x.npy", np.arange(3))
+    (here / "a.npz").write_bytes(b"old")
+    with pytest.raises(FileExistsError) as caught:
+        npzkit.pack("a.npz", "x.npy")
+    assert caught.value.filename == "a.npz"
+    (here / "bad.npy").write_bytes(b"bad")
+    with pytest.raises(NpzkitError):
+        npzkit.pack("a.npz", ["x.npy", "bad.npy"], overwrite=True)
+    assert (here / "a.npz").read_bytes() == b"old"
+    npzkit.pack("a.npz", "x.npy", overwrite=True)
+    assert list(np.load("a.npz")) == ["x"]
+    with pytest.raises(ConversionError, match="is a folder"):
+        npzkit.pack(here, "x.npy", overwrite=True)
+    assert sorted(os.listdir()) == ["a.npz", "bad.npy", "x.npy"]
+
+
+@pytest.mark.parametrize("key", ["../x", "/x", "C:x", "a\\b", "a\nb", "", "a//b", "a.npy"])
+def test_keys_that_no_archive_may_have(here, key):
+    """A key that would be dangerous is refused before anything is written."""
+    np.save("x.npy", np.ones(2))
+    with pytest.raises(UnsafeNameError) as caught:
+        npzkit.pack("a.npz", {key: "x.npy"})
+    assert caught.value.key == key
+    assert os.listdir() == ["x.npy"]
+
+
+def test_two_inputs_of_one_key(here):
+    """Two inputs that would have one key are named, and nothing is written; pairs help."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    npzkit.save("b.npz", {"x": np.arange(4)})
+    with pytest.raises(KeyExistsError, match=r"'a\.npz' and 'b\.npz'") as caught:
+        npzkit.pack("c.npz", ["a.npz", "b.npz"])
+    assert caught.value.key == "x"
+    assert not os.path.exists("c.npz")
+    assert npzkit.pack("c.npz", ["a.npz", ("b", "b.npz")]).keys == ("x", "b/x")
+
+
+def test_the_archive_is_none_of_its_inputs(here):
+    """An archive cannot be read while it is replaced, by whatever name it goes."""
+    npzkit.save("a.npz", {"x": np.arange(3)})
+    with npzkit.open("a.npz") as npz:
+        for source in ("a.npz", here / "a.npz", npz):
+            with pytest.raises(ConversionError, match="written to"):
+                npzkit.pack("a.npz", source, overwrite=True)
+        assert npz["x"].tolist() == [0, 1, 2]
+
+
+def test_folders(here):
+    """A folder's arrays have their paths as keys; what is none is noted, what is hidden skipped."""
+    (here / "in/deep").mkdir(parents=True)
+    (here / "in/.git").mkdir()
+    np.save("in/b.npy", np.ones(2))
+    np.save("in/deep/a.npy", np.ones(3))
+    np.save("in/.git/c.npy", np.ones(4))
+    (here / "in/t.csv").write_text("1,2\n3,4\n")
+    np.save("in/.hidden.npy", np.ones(4))
+    (here / "in/README.txt").write_text("not a table\n")
+    report = npzkit.pack("a.npz", {"pre": "in"})
+    assert report.notes == ("in: passed over 1 entry that are no arrays: README.txt",)
+    with npzkit.open("a.npz") as npz:
+        assert tuple(npz.files) == report.keys == ("pre/b", "pre/t", "pre/deep/a")
+    (here / "empty").mkdir()
+    with pytest.raises(ConversionError, match="no array in the folder"):
+        npzkit.pack("b.npz", "empty")
+
+
+def test_a_folder_is_not_left_by_its_links(here):
+    """Symbolic links to what lies outside of a folder are not followed."""
+    np.save("secret.npy", np.ones(2))
+    (here / "outside").mkdir()
+    np.save("outside/y.npy", np.ones(2))
+    (here / "in").mkdir()
+    np.save("in/mine.npy", np.ones(2))
+    os.symlink(here / "secret.npy", "in/x.npy")
+    os.symlink(here / "outside", "in/folder")
+    os.symlink("mine.npy", "in/same.npy")
+    os.symlink("none.npy", "in/nothing.npy")
+    report = npzkit.pack("a.npz", "in")
+    assert report.keys == ("mine", "same")
+    (note,) = report.notes
+    assert "passed over 3 entries that are no arrays: folder, nothing.npy, x.npy" in note
+
+
+def test_archives_are_merged(here):
+    """Keys, attributes and metadata of archives are kept; the first value of a name counts."""
+    with npzkit.NpzWriter("a.npz", metadata={"step": 1, "who": "a"}) as w:
+        w.add("x", np.arange(3), attrs={"unit": "m"}, compression="deflated")
+    with npzkit.NpzWriter("b.npz", metadata={"step": 2, "note": [1]}) as w:
+        w.add("f", np.asfortranarray(np.ones((2, 3))), attrs={"k": 1})
+    report = npzkit.pack("c.npz", ["a.npz", ("other", "b.npz")])
+    assert report.notes == (
+        "b.npz: the metadata 'step' is not kept, because a.npz has another value",
+    )
+    with npzkit.open("c.npz") as npz:
+        assert npz.files == ["x", "other/f"]
+        assert npz.metadata == {"step": 1, "who": "a", "note": [1]}
+        assert npz.info("x").attrs == {"unit": "m"}
+        assert npz.info("other/f").attrs == {"k": 1}
+        assert npz.info("other/f").fortran_order
+
+
+def test_nested_data_becomes_plain_keys(here):
+    """What makes a tree of an archive is not kept, with a note."""
+    npzkit.save("a.npz", {"layer": {"w": np.eye(2), "name": "dense"}})
+    report = npzkit.pack("b.npz", "a.npz")
+    assert report.keys == ("layer/w",)
+    assert "nested data becomes plain keys" in report.notes[0]
+    with npzkit.open("b.npz") as npz:
+        assert npz.metadata == {}
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_large_arrays_of_an_archive_go_by_parts(here, monkeypatch, compression):
+    """An array that is taken by parts is the same, and its damage is found before it is kept."""
+    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", 1000)
+    arrays = {"c": np.arange(900.0).reshape(30, 30), "f": np.arange(900.0).reshape(30, 30).T}
+    npzkit.save("a.npz", arrays)
+    npzkit.pack("b.npz", "a.npz", compression=compression)
+    with npzkit.open("b.npz") as npz:
+        for key, array in arrays.items():
+            assert np.array_equal(npz[key], array)
+            assert npz.info(key).fortran_order == (key == "f")
+    data = bytearray((here / "a.npz").read_bytes())
+    with npzkit.open("a.npz") as npz:
+        data[npz.info("f").data_offset + 3000] ^= 1
+    (here / "a.npz").write_bytes(data)
+    with pytest.raises(ChecksumError) as caught:
+        npzkit.pack("c.npz", "a.npz", compression=compression)
+    assert caught.value.key == "f"
+    assert not os.path.exists("c.npz")
+
+
+def test_what_is_no_array_in_an_archive_is_passed_over(here):
+    """A text among the members is noted and left out."""
+    with zipfile.ZipFile("a.npz", "w") as archive:
+        archive.writestr("x.npy", npy(np.ones(2)))
+        archive.writestr("readme.txt", "text")
+    report = npzkit.pack("b.npz", "a.npz")
+    assert report.keys == ("x",)
+    assert "passed over 'readme.txt'" in report.notes[0]
+
+
+def test_python_objects(here):
+    """Objects, in a file or in an archive, are packed only where that is allowed."""
+    np.save("x.npy", np.array([{}, None]), allow_pickle=True)
+    npzkit.save("old.npz", {"o": np.array([{}, None])}, allow_pickle=True)
+    for source in ("x.npy", "old.npz"):
+        with pytest.raises(PickleRefusedError):
+            npzkit.pack("a.npz", source)
+        assert not os.path.exists("a.npz")
+    report = npzkit.pack("a.npz", ["x.npy", "old.npz"], allow_pickle=True)
+    for key in report.keys:
+        assert np.load("a.npz", allow_pickle=True)[key].tolist() == [{}, None]
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(b"", "cut short"), (b"<html>", "magic"), (npy(np.ones(9))[:-1], "array data")],
+)
+def test_files_that_are_no_arrays(here, content, what):
+    """An empty file, another kind and half a file are an error that names the file."""
+    (here / "x.npy").write_bytes(content)
+    with pytest.raises(NpzkitError, match=what) as caught:
+        npzkit.pack("a.npz", "x.npy")
+    assert caught.value.path == "x.npy"
+    assert os.listdir() == ["x.npy"]
+
+
+def test_wrong_arguments(here):
+    """A missing file, an unknown kind, and what is no input at all are errors of their kinds."""
+    np.save("x.npy", np.ones(2))
+    (here / "x.docx").write_bytes(b"")
+    for error, what, inputs, options in (
+        (FileNotFoundError, "no.npy", "no.npy", {}),
+        (ConversionError, r"none of \.npy .* Use npzkit\.convert", "x.docx", {}),
+        (TypeError, "inputs must be", [np.ones(2)], {}),
+        (TypeError, "inputs must be", {1: "x.npy"}, {}),
+        (ValueError, "level", "x.npy", {"level": 3}),
+        (ValueError, "compression", "x.npy", {"compression": "bzip2"}),
+        (ValueError, "delimiter", "x.npy", {"delimiter": "ab"}),
+    ):
+        with pytest.raises(error, match=what):
+            npzkit.pack("a.npz", inputs, **options)
+    assert not os.path.exists("a.npz")

@@ -1,4 +1,4 @@
-"""Attributes from one format to another: as JSON has them.
+"""Attributes from one format to another, as values that JSON has.
 
 Owns what becomes of values that one side has no place for.
 """
@@ -28,7 +28,7 @@ def named(key: str | None) -> str:
 
 
 def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
-    """Return attributes that a library read as JSON has them; others are said and left."""
+    """Return attributes that a library read as JSON has them; others are left out, with a note."""
     found: dict[str, Any] = {}
     for name, value in attrs.items():
         if name.startswith(_OWN):

@@ -74,7 +74,7 @@ def _array(key: str, item: Any, say: Say) -> Array:
 
 
 def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:
-    """Read attributes; those that h5py cannot read are said and left."""
+    """Read attributes; those that h5py cannot read are left out, with a note."""
     found = {}
     for name in item.attrs:
         try:

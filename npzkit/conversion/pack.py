@@ -135,7 +135,7 @@ def pack(
     ...         print(report.keys, npz["table"])
     ('table', 'weights') [(1, 2.5)]
     """
-    packing = _packing(compression, level, delimiter, header, allow_pickle=allow_pickle)
+    packing = _packing(compression, level, delimiter, header, allow_pickle)
     path = None if hasattr(file, "write") else os.fsdecode(file)
     if path is not None:
         check_absent(path, overwrite=overwrite)
@@ -147,13 +147,9 @@ def add(
     file: str | os.PathLike[str],
     inputs: Any,
     *,
-    compression: Compression = "stored",
-    level: int | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
-    allow_pickle: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    **options: Any,
 ) -> PackReport:
     """Add files, folders and archives to an archive that exists, in one commit.
 
@@ -161,11 +157,13 @@ def add(
     ----------
     file : path
         The archive.
-    inputs, compression, level, delimiter, header, allow_pickle, progress
+    inputs, progress
         As in `pack`.
     overwrite : bool, default False
         Whether to replace arrays that have the same keys, and metadata of the
-        same names, which otherwise stay.
+        same names, which otherwise stays.
+    **options
+        The other parameters of `pack`.
 
     Raises
     ------
@@ -174,19 +172,18 @@ def add(
     NpzkitError, OSError, ValueError, TypeError
         As `pack`, and as `NpzWriter` in mode "a". The archive stays as it was.
     """
-    packing = _packing(compression, level, delimiter, header, allow_pickle=allow_pickle)
+    packing = _packing(**options)
     os.stat(file)
     path = os.fsdecode(file)
     return packing.run(path, path, "a", given_inputs(inputs), progress, overwrite=overwrite)
 
 
 def _packing(
-    compression: Compression,
-    level: int | None,
-    delimiter: str | None,
-    header: bool | None,
-    *,
-    allow_pickle: bool,
+    compression: Compression = "stored",
+    level: int | None = None,
+    delimiter: str | None = None,
+    header: bool | None = None,
+    allow_pickle: bool = False,
 ) -> _Packing:
     """Check arguments."""
     method = method_number(compression)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -60,6 +61,8 @@ def convert(
     Example: npzkit convert model.npz model.safetensors
     """
     check_level(compression or "stored", level)
+    # asyncio, which zarr uses, logs every task that an interrupt left undone.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     version: Any = int(zarr_format)
     method: Any = compression
     with refusing(ConversionError), progress("convert") as tell:

@@ -1,4 +1,4 @@
-"""What all formats have in common: named arrays that are taken part by part.
+"""What all formats have in common: named arrays that are read in parts.
 
 Owns how an array passes from one format to another without being in memory as
 a whole. Knows no format.
@@ -71,7 +71,7 @@ class Array(NamedTuple):
         return self.nbytes * (1 if self.check is None else 2)
 
     def watched(self, advance: Advance) -> Array:
-        """Return the same array, of which the bytes are counted as they are read."""
+        """Return the same array, whose bytes are counted as they are read."""
         return self._replace(open=lambda: _Watched(self._opened(advance), advance), check=None)
 
     def _opened(self, advance: Advance | None = None) -> Any:
@@ -129,7 +129,7 @@ class Contents(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How a file is to be written.
+    """How a file is written.
 
     Attributes
     ----------
@@ -149,24 +149,24 @@ class Options(NamedTuple):
 
 
 def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
-    """Return an array that is in memory, or a map of a file, as one to be taken by parts."""
+    """Return an array in memory, or a map of a file, as one that is read in parts."""
     found = InFile.of_map(array) if isinstance(array, np.memmap) else array
     by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
     return Array(key, array.shape, array.dtype, lambda: found, fortran_order=by_columns)
 
 
 def as_void(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the void in which a dtype of ml_dtypes is kept; None for other dtypes."""
+    """Return the void dtype that a dtype of ml_dtypes is kept as; None for other dtypes."""
     return None if extension_name(dtype) is None else np.dtype(f"V{dtype.itemsize}")
 
 
 def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:
-    """Return an array that is listed, and cannot be read for the reason that is given."""
+    """Return an array that is listed but cannot be read, with the reason."""
     return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
 
 
 def plain_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return a dtype without what libraries note in it."""
+    """Return a dtype without the metadata that libraries put into it."""
     found: np.dtype[Any] = drop_metadata(np.dtype(dtype))
     return found
 

@@ -18,12 +18,12 @@ from npzkit.limits import is_backed
 __all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
 
 JSON_ATTRIBUTE = "npzkit.json"
-"""Holds, as one text, what a format has no kind of attribute for."""
+"""Holds, as one JSON text, the attributes that a format has no type for."""
 _OWN = "npzkit."
 
 
 def named(key: str | None) -> str:
-    """Name whose attributes these are."""
+    """Return whose attributes these are, for a note."""
     return "the file" if key is None else f"{printable(key)!r}"
 
 
@@ -61,7 +61,7 @@ def _plain(value: Any) -> Any:
 
 
 def split_json(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """Part attributes into simple ones, and the rest as one text of JSON.
+    """Split attributes into simple ones, and the rest as one JSON text.
 
     Simple are strings, numbers and lists of one kind of them.
     """
@@ -81,7 +81,7 @@ def _is_simple(value: Any) -> bool:
 
 
 def join_json(text: Any) -> dict[str, Any]:
-    """Return what `split_json` made a text; nothing where the text is another."""
+    """Return what `split_json` made a text of; nothing if the text is another one."""
     try:
         found = json.loads(text) if isinstance(text, (str, bytes)) else None
     except (ValueError, RecursionError):

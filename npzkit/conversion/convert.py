@@ -7,7 +7,6 @@ that third parties' errors for a damaged file become one of npzkit's.
 from __future__ import annotations
 
 import contextlib
-import errno
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +18,7 @@ from npzkit.codecs.methods import DEFLATED, check_level, method_number
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say
 from npzkit.conversion.stores import why_nested
-from npzkit.conversion.targets import check_absent, replacing
+from npzkit.conversion.targets import check_absent, check_file_path, replacing
 from npzkit.errors import ConversionError, FormatError, NpzkitError, UnsupportedError, printable
 from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.repack import repack
@@ -238,12 +237,12 @@ def _target_format(path: str) -> _Format:
 
 def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:
     """Check that nothing is at `path`, or that it may be replaced."""
-    is_folder = target in (_FOLDER, _ZARR)
-    if not os.path.isdir(path) or not is_folder:
-        check_absent(path, overwrite=overwrite or os.path.isdir(path))
+    if target not in (_FOLDER, _ZARR):
+        check_file_path(path, overwrite=overwrite)
+    elif not os.path.isdir(path):
+        check_absent(path, overwrite=overwrite)
     elif os.listdir(path):
-        if not overwrite:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        check_absent(path, overwrite=overwrite)
         if not (_is_store(path) if target is _ZARR else npy_folder.can_replace(path)):
             raise ConversionError(
                 "the folder holds other files than arrays, so it is not replaced", path=path,

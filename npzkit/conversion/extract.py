@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile, open
 from npzkit.archive.pieces import PIECE_SIZE, checked_array
 from npzkit.conversion.tables import check_delimiter, check_writable, write_table
-from npzkit.conversion.targets import check_absent, check_file_names, path_within, replacing
+from npzkit.conversion.targets import check_file_names, check_file_path, path_within, replacing
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.progress import Advance, Meter, Part, Report
 from npzkit.members.info import ArrayInfo
@@ -158,7 +158,7 @@ class _Extraction(NamedTuple):
         check_file_names(names.values())
         targets = {key: path_within(folder, name) for key, name in names.items()}
         for path in targets.values():
-            check_absent(path, overwrite=overwrite)
+            check_file_path(path, overwrite=overwrite)
         return targets
 
     def _name(self, info: ArrayInfo) -> str:

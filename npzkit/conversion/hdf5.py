@@ -22,9 +22,9 @@ from npzkit.reading.blocks import block_shape
 __all__ = ["NESTED", "read", "why_unfit", "write"]
 
 NESTED = True
-"""A group is no array: no key may be another's folder."""
+"""A group is not an array: no key may be the folder of another."""
 _CHUNK_SIZE = 1 << 20
-"""What h5py keeps of an array that is compressed."""
+"""Bytes of a chunk of a compressed array."""
 
 
 @contextlib.contextmanager
@@ -41,11 +41,11 @@ def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array
         key = prefix + name
         link = group.get(name, getlink=True)
         if not isinstance(link, h5py.HardLink):
-            say(f"{printable(key)!r} is a link and not followed")
+            say(f"{printable(key)!r} is a link and is not followed")
             continue
         item = group[name]
         if _identity(item) in seen:
-            say(f"{printable(key)!r} is another name of what is kept already")
+            say(f"{printable(key)!r} is another name for what is already kept")
         elif isinstance(item, h5py.Group):
             if len(item.attrs):
                 say_group(key, say)
@@ -54,7 +54,7 @@ def _arrays(group: Any, prefix: str, seen: set[Any], say: Say) -> Iterator[Array
             seen.add(_identity(item))
             yield _array(key, item, say)
         else:
-            say(f"{printable(key)!r} is no array and not kept")
+            say(f"{printable(key)!r} is not an array and is not kept")
 
 
 def _identity(item: Any) -> Any:
@@ -86,9 +86,9 @@ def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:
 
 
 def why_unfit(array: Array) -> str | None:
-    """Tell which dtypes HDF5 has no type for."""
+    """Return why HDF5 has no type for an array's dtype, or None."""
     if not array.dtype.itemsize:
-        return "HDF5 has no type of no bytes"
+        return "HDF5 has no type of size 0"
     try:
         h5py.h5t.py_create(_stored_dtype(array.dtype), logical=True)
     except (TypeError, ValueError):

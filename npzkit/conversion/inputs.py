@@ -143,7 +143,7 @@ def opened_inputs(
     target : str or None
         The path that is written to, which must not be among them.
     say : callable
-        Takes notes about what is passed over.
+        Takes notes about what is skipped.
     allow_pickle : bool, default False
         For archives that are opened here.
 
@@ -251,10 +251,10 @@ def _in_folder(path: str, prefix: str, say: Say) -> Iterator[Input]:
 
 
 def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
-    """Yield the arrays of an archive; other members are passed over."""
+    """Yield the arrays of an archive; other members are skipped."""
     for key in npz.files:
         if npz.info(key).dtype is None:
-            say(f"{printable(path)}: passed over {printable(key)!r}, which is no array")
+            say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
         else:
             yield Input(prefix + key, path, npz, key)
 
@@ -284,8 +284,8 @@ def arrays_in_folder(
                 passed.append(name)
     if passed:
         shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
-        noun = "entry" if len(passed) == 1 else "entries"
-        say(f"{printable(folder)}: passed over {len(passed)} {noun} that are no arrays: {shown}")
+        what = "entry that is not an array" if len(passed) == 1 else "entries that are not arrays"
+        say(f"{printable(folder)}: skipped {len(passed)} {what}: {shown}")
 
 
 def _raise(error: OSError) -> None:

@@ -1,6 +1,6 @@
-"""MATLAB's files of version 5, by scipy: one variable an array.
+"""MATLAB's files of version 5, by scipy: one variable per array.
 
-Owns what MATLAB changes in an array. Struct and cell arrays are none.
+Owns what MATLAB changes in an array. Struct and cell arrays are not arrays here.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ def _load(path: str, key: str, kind: str) -> np.ndarray[Any, Any]:
 
 
 def why_unfit(array: Array) -> str | None:
-    """Tell what MATLAB has no name or no class for."""
+    """Return why MATLAB has no name or no class for an array, or None."""
     dtype = array.dtype
     if not _VARIABLE.fullmatch(array.key):
         return "MATLAB's names are letters, digits and _, and begin with a letter"
     if dtype.kind == "U" and len(array.shape) > 1:
-        return "MATLAB's text has one dimension of strings"
+        return "MATLAB keeps text only as a one-dimensional array of strings"
     if dtype.kind == "U" or is_c_number(dtype):
         return None
     return f"MATLAB has no class for {printable(str(dtype))[:60]}"
 
 
 class _Variables:
-    """Arrays by their names, each in memory when its turn comes."""
+    """Arrays by their names, each read when its turn comes."""
 
     def __init__(self, arrays: list[Array]) -> None:
         self._arrays = arrays
@@ -104,6 +104,6 @@ def _tell(contents: Contents, say: Say) -> None:
             shape = (1, *(array.shape or (1,)))
             say(f"{array.key!r}: shape {array.shape} becomes {shape}, because MATLAB has two axes")
         if array.dtype.kind == "U":
-            say(f"{array.key!r}: text becomes rows of one length, filled up with spaces")
+            say(f"{array.key!r}: text becomes rows of one length, padded with spaces")
         if array.dtype == np.float16:
             say(f"{array.key!r}: float16 becomes float64")

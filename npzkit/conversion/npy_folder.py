@@ -31,7 +31,7 @@ __all__ = ["can_replace", "read", "why_unfit", "write"]
 
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
-    """Open a folder; one without an array is taken for a mistake."""
+    """Open a folder; one without an array is an error."""
     items = list(arrays_in_folder(path, say, (SUFFIX,)))
     if not items:
         raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=path)

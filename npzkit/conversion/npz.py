@@ -41,15 +41,17 @@ def _arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
         info = npz.info(key)
         kind = _kind_of_parts(npz, key, info.member)
         if kind:
-            say(f"{printable(key)!r} was saved in parts, as {kind}; they are kept as plain arrays")
+            say(
+                f"{printable(key)!r} was saved in parts, as {kind}; the parts are kept as plain arrays"
+            )
         if info.dtype is None or info.shape is None:
-            say(f"{printable(key)!r} is no array and not kept")
+            say(f"{printable(key)!r} is not an array and is not kept")
             continue
         yield array_in(npz, key)
 
 
 def array_in(npz: NpzFile, key: str) -> Array:
-    """Return an array of an archive, to be taken by parts if it is large."""
+    """Return an array of an archive, which is read in parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
     is_large = pieces.is_taken_by_parts(info)
@@ -62,7 +64,7 @@ def array_in(npz: NpzFile, key: str) -> Array:
 
 
 def _kind_of_parts(npz: NpzFile, key: str, member: str) -> str:
-    """Tell what an array was before it was saved in parts; empty for others."""
+    """Return what an array was before it was saved in parts; empty for others."""
     if f"{key}.mask" not in npz and f"{key}.offsets" not in npz:
         return ""
     noted = parse_attrs(npz.zip.getinfo(member).extra).get(PARTS_ATTRIBUTE)
@@ -84,7 +86,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
 
 
 def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:
-    """Return attributes for which there is room; none where there is not for all."""
+    """Return the attributes if there is room for all of them, else none, with a note."""
     try:
         if key is None:
             format_metadata(attrs)
@@ -127,7 +129,7 @@ def write_array(
 
 
 def _has_small_rows(array: Array) -> bool:
-    """Whether the array's parts are whole rows, one behind the other."""
+    """Return whether the array's parts are complete rows, one after the other."""
     indices = blocks.blocks(array.shape, array.dtype.itemsize, array.least)
     first = next(indices)
     lengths = tuple(part.stop - part.start for part in first[1:])

@@ -19,7 +19,7 @@ from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Given, Input, Inputs, given_inputs, opened_inputs, read_input
 from npzkit.conversion.npz import array_in, write_array
 from npzkit.conversion.tables import TableOptions, check_delimiter
-from npzkit.conversion.targets import check_absent
+from npzkit.conversion.targets import check_file_path
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import write_all
@@ -39,7 +39,7 @@ class PackReport(NamedTuple):
     keys : tuple of str
         The keys of its arrays, in their order.
     notes : tuple of str
-        What was passed over or not kept, a sentence each.
+        What was skipped or not kept, a sentence each.
     replaced : tuple of str
         Keys among these that the archive had before.
     """
@@ -118,7 +118,7 @@ def pack(
     Notes
     -----
     Files in a folder that are not arrays, and members of an archive that are
-    not, are skipped, and the report says so. If two archives have different
+    not, are skipped with a note. If two archives have different
     metadata of one name, the first one's is kept. Nested data of
     `npzkit.save` is packed as plain keys.
 
@@ -138,7 +138,7 @@ def pack(
     packing = _packing(compression, level, delimiter, header, allow_pickle)
     path = None if hasattr(file, "write") else os.fsdecode(file)
     if path is not None:
-        check_absent(path, overwrite=overwrite)
+        check_file_path(path, overwrite=overwrite)
     mode: Literal["w", "x"] = "w" if overwrite or path is None else "x"
     return packing.run(file, path, mode, given_inputs(inputs), progress, overwrite=False)
 

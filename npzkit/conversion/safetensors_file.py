@@ -34,7 +34,7 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _METADATA = "__metadata__"
 _OWN = "npzkit"
-"""The name in the metadata, which is strings alone, of what is none."""
+"""The name under which the metadata, which holds only strings, has the rest as JSON."""
 _ALIGNMENT = 8
 
 
@@ -79,7 +79,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 def _parse_metadata(
     found: Mapping[str, str],
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return metadata and attributes, both with what `_format_metadata` put aside."""
+    """Return metadata and attributes; the inverse of `_format_metadata`."""
     metadata: dict[str, Any] = dict(found)
     try:
         own = json.loads(metadata.get(_OWN, "null"))
@@ -95,7 +95,7 @@ def _parse_metadata(
 
 
 def _format_metadata(contents: Contents) -> dict[str, str]:
-    """Return strings as they are; the rest, and attributes of arrays, as one text of JSON."""
+    """Return strings as they are; the rest, and attributes of arrays, as one JSON text."""
     metadata = {k: v for k, v in contents.metadata.items() if isinstance(v, str) and k != _OWN}
     rest = {k: v for k, v in contents.metadata.items() if k not in metadata}
     attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}
@@ -105,10 +105,10 @@ def _format_metadata(contents: Contents) -> dict[str, str]:
 
 
 def why_unfit(array: Array) -> str | None:
-    """Only arrays of numbers have a place."""
+    """Return why safetensors has no place for an array, or None."""
     if array.key == _METADATA:
-        return "the name is the metadata's"
-    return None if array.dtype.name in _NAMES else f"safetensors has no {_shown(array.dtype)}"
+        return "this name is reserved for the metadata"
+    return None if array.dtype.name in _NAMES else f"safetensors has no dtype {_shown(array.dtype)}"
 
 
 def _shown(dtype: np.dtype[Any]) -> str:
@@ -118,7 +118,7 @@ def _shown(dtype: np.dtype[Any]) -> str:
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     """Write a file: the widest items first, so that every array is aligned."""
     if options.is_deflated:
-        say("safetensors is not compressed")
+        say("safetensors files are not compressed")
     arrays = sorted(contents.arrays, key=lambda array: -array.dtype.itemsize)
     header: dict[str, Any] = {}
     metadata = _format_metadata(contents)

@@ -116,7 +116,7 @@ class _Strings:
 
 
 def why_nested(keys: Mapping[str, object], key: str) -> str | None:
-    """Tell whether a key is another's folder too, where groups are no arrays."""
+    """Return why a key cannot be kept: one of its folders is an array; or None."""
     parts = key.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     other = next((name for name in above if name in keys), None)

@@ -24,7 +24,7 @@ __all__ = ["DELIMITERS", "TableOptions", "check_delimiter", "check_writable", "r
            "write_table"]  # fmt: skip
 
 DELIMITERS: dict[str, str | None] = {".csv": ",", ".tsv": "\t", ".txt": None}
-"""By a file's suffix; None is any white space."""
+"""By a file's suffix; None means any white space."""
 
 _INT = re.compile(r"[+-]?[0-9]{1,20}")
 _FLOAT = re.compile(
@@ -164,7 +164,7 @@ def _open(path: str) -> TextIO:
 
 
 def _counted(lines: Iterable[str], advance: Advance) -> Iterator[str]:
-    """Yield lines, and count them, many at a time."""
+    """Yield lines, and count their characters, many lines at a time."""
     size = 0
     for line in lines:
         size += len(line)
@@ -207,7 +207,7 @@ def _scan(
 
 
 def _without_lead(file: Iterator[str]) -> tuple[int, Iterator[str]]:
-    """Return how many empty lines and comments come first, and the lines behind them."""
+    """Return how many empty lines and comments come first, and the lines after them."""
     lead = 0
     for line in file:
         if line.strip() and not line.startswith("#"):

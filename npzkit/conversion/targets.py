@@ -16,26 +16,31 @@ from collections.abc import Iterable, Iterator
 from npzkit.errors import ConversionError, NpzkitError, UnsafeNameError
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 
-__all__ = ["check_absent", "check_file_names", "path_within", "replacing"]
+__all__ = ["check_absent", "check_file_names", "check_file_path", "path_within", "replacing"]
 
 
 def check_absent(path: str, *, overwrite: bool) -> None:
-    """Check that nothing is at `path`, or that it may be replaced by a file.
+    """Raise FileExistsError if something, also a link, is at `path`, unless it is replaced."""
+    if not overwrite and os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def check_file_path(path: str, *, overwrite: bool) -> None:
+    """Check that a file may be written to `path`.
 
     Raises
     ------
-    FileExistsError
-        Something is there, a link among it, and `overwrite` is False.
     ConversionError
         A folder is there, which no file replaces.
+    FileExistsError
+        As of `check_absent`.
     """
-    if not overwrite and os.path.lexists(path):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
     if os.path.isdir(path):
         raise ConversionError(
             "the path is a folder, but a file is to be written there", path=path,
             remedy="Remove the folder, or write to another path.",
         )  # fmt: skip
+    check_absent(path, overwrite=overwrite)
 
 
 @contextlib.contextmanager
@@ -76,7 +81,7 @@ def replacing(path: str) -> Iterator[str]:
 
 
 def _mode_of(path: str) -> int:
-    """Return what is at a path, and its permissions; 0 where nothing is."""
+    """Return what is at a path, and its permissions; 0 if nothing is there."""
     try:
         return os.lstat(path).st_mode
     except FileNotFoundError:
@@ -84,7 +89,7 @@ def _mode_of(path: str) -> int:
 
 
 def _replace_folder(temporary: str, path: str) -> None:
-    """Rename a folder; no system replaces one that has anything in it."""
+    """Rename a folder to a path; systems do not replace a folder that is not empty."""
     if not os.path.lexists(path):
         os.rename(temporary, path)
         return
@@ -107,19 +112,19 @@ def _remove(path: str) -> None:
 
 
 def path_within(folder: str, name: str) -> str:
-    """Return where in a folder a name with slashes leads.
+    """Return the path in a folder that a name with slashes means.
 
     Raises
     ------
     UnsafeNameError
-        Out of the folder, by its parts or by a symbolic link on the way; or
-        it holds what no file's name should.
+        The path leaves the folder, by its parts or by a symbolic link; or the
+        name has characters that no file name should have.
     """
     path = os.path.join(folder, *_checked(name).split("/"))
     root, parent = os.path.realpath(folder), os.path.realpath(os.path.dirname(path))
     if os.path.commonpath([root, parent]) != root:
         raise UnsafeNameError(
-            "a symbolic link on its way leads out of the folder", path=folder, key=name,
+            "a symbolic link in its path leads out of the folder", path=folder, key=name,
             remedy="Remove the link, or write to another folder.",
         )  # fmt: skip
     return path
@@ -136,7 +141,7 @@ def _checked(name: str) -> str:
 
 
 def check_file_names(names: Iterable[str]) -> None:
-    """Raise where two names would be one file, or one is a folder on another's way.
+    """Check that no two names would be one file, or one a folder of the other.
 
     Raises
     ------
@@ -146,6 +151,6 @@ def check_file_names(names: Iterable[str]) -> None:
     """
     for name, other in find_collisions(names):
         raise UnsafeNameError(
-            f"it and {NpzkitError.shown(other)} would be one file, or one in the other",
-            key=name, remedy="Name one of them alone.",
+            f"this name and {NpzkitError.shown(other)} would be one file, or one in the other",
+            key=name, remedy="Extract one of them alone.",
         )  # fmt: skip

@@ -6,7 +6,6 @@ Owns which of Zarr's kinds an array becomes, and how large its chunks are.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -26,10 +25,8 @@ from npzkit.reading.blocks import block_shape
 __all__ = ["NESTED", "read", "why_unfit", "write"]
 
 NESTED = True
-"""A group is no array: no key may be another's folder."""
+"""A group is not an array: no key may be the folder of another."""
 _CHUNK_SIZE = 1 << 22
-# Of tasks that an interrupt left undone asyncio tells by itself, at length.
-logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
 
 @contextlib.contextmanager
@@ -46,7 +43,7 @@ def read(path: str, say: Say) -> Iterator[Contents]:
 
 
 def _check_links(path: str) -> None:
-    """Raise where a store has a link to what lies outside of it, or to a folder."""
+    """Check that a store has no link to a folder, or to a file outside the store."""
     root = os.path.realpath(path)
     for place, folders, names in os.walk(path):
         for name in (*folders, *names):
@@ -83,7 +80,7 @@ def _codecs(item: Any) -> tuple[Any, ...]:
 
 
 def why_unfit(array: Array) -> str | None:
-    """Tell which dtypes Zarr has no type for."""
+    """Return why Zarr has no type for an array's dtype, or None."""
     dtype = as_void(array.dtype) or array.dtype
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     if all(map(_is_scalar, fields)):
@@ -131,7 +128,7 @@ def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) 
 
 
 def _compressor(options: Options) -> Any:
-    """Return what compresses chunks: as zarr does by itself, by gzip, or not at all."""
+    """Return what compresses chunks: zarr's default, gzip, or nothing."""
     if options.compression is None:
         return "auto"
     if not options.is_deflated:

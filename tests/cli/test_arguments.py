@@ -147,7 +147,7 @@ def check(line: list[str]) -> None:
     assert all(text.isprintable() for text in err.splitlines()), err
     assert "Traceback" not in out + err
     if code == 2 and line:
-        noted = [text for text in told if "passed over" in text or "left out" in text]
+        noted = [text for text in told if "skipped" in text or "left out" in text]
         is_of_many = line[0] in OF_MANY
         assert told or (is_of_many and out), "nothing was said"
         assert is_of_many or len(told) == len(noted) + 1, err

@@ -391,7 +391,7 @@ def test_what_is_no_array_in_an_archive_is_passed_over(cli, here):
     assert (result.code, os.path.exists("b.npz")) == (1, False)
     result = cli("pack", "b.npz", "a.npz", "--allow-pickle")
     assert result.code == 0
-    assert "passed over 'readme.txt'" in result.err
+    assert "skipped 'readme.txt'" in result.err
     assert np.load("b.npz", allow_pickle=True)["o"].tolist() == [{}, None]
 
 

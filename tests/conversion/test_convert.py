@@ -355,7 +355,7 @@ def test_matlab_is_scipys(here):
     npzkit.save("a.npz", {"x": np.ones((2, 3)), "v": np.arange(3), "text": np.array(["ab", "cd"])})
     notes = "\n".join(npzkit.convert("a.npz", "a.mat", compression="deflated").notes)
     assert "'v': shape (3,) becomes (1, 3)" in notes
-    assert "'text': text becomes rows of one length" in notes
+    assert "'text': text becomes rows of one length, padded" in notes
     found = scipy.io.loadmat("a.mat")
     assert found["x"].tolist() == [[1, 1, 1]] * 2
     assert found["text"].tolist() == ["ab", "cd"]

@@ -156,7 +156,7 @@ def test_folders(here):
     np.save("in/.hidden.npy", np.ones(4))
     (here / "in/README.txt").write_text("not a table\n")
     report = npzkit.pack("a.npz", {"pre": "in"})
-    assert report.notes == ("in: passed over 1 entry that are no arrays: README.txt",)
+    assert report.notes == ("in: skipped 1 entry that is not an array: README.txt",)
     with npzkit.open("a.npz") as npz:
         assert tuple(npz.files) == report.keys == ("pre/b", "pre/t", "pre/deep/a")
     (here / "empty").mkdir()
@@ -178,7 +178,7 @@ def test_a_folder_is_not_left_by_its_links(here):
     report = npzkit.pack("a.npz", "in")
     assert report.keys == ("mine", "same")
     (note,) = report.notes
-    assert "passed over 3 entries that are no arrays: folder, nothing.npy, x.npy" in note
+    assert "skipped 3 entries that are not arrays: folder, nothing.npy, x.npy" in note
 
 
 def test_archives_are_merged(here):
@@ -237,7 +237,7 @@ def test_what_is_no_array_in_an_archive_is_passed_over(here):
         archive.writestr("readme.txt", "text")
     report = npzkit.pack("b.npz", "a.npz")
     assert report.keys == ("x",)
-    assert "passed over 'readme.txt'" in report.notes[0]
+    assert "skipped 'readme.txt'" in report.notes[0]
 
 
 def test_python_objects(here):

@@ -10,7 +10,7 @@ import click
 import npzkit
 from npzkit.cli.opening import complete_key, inputs_argument, named_file
 from npzkit.cli.output import json_option, print_json, print_notes, printable, progress
-from npzkit.cli.packing import (
+from npzkit.cli.pack import (
     check_level,
     compression_options,
     input_options,

@@ -133,7 +133,8 @@ def convert(
         Whether to replace a file at `dst`. A folder is replaced only if it is
         a Zarr store, or holds nothing but .npy files. An empty folder is used.
     progress : callable, optional
-        Called with the bytes done and the total, every megabyte or less often.
+        Called with the bytes done and the total: every few megabytes, and at
+        the end.
 
     Returns
     -------

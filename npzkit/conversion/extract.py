@@ -81,7 +81,8 @@ def extract(
     overwrite : bool, default False
         Whether to replace files that exist.
     progress : callable, optional
-        Called with the bytes done and the total, every megabyte or less often.
+        Called with the bytes done and the total: every few megabytes, and at
+        the end.
 
     Returns
     -------

@@ -119,7 +119,7 @@ def given_inputs(inputs: Any) -> list[Given]:
         if not isinstance(key, (str, type(None))) or not _is_one(source):
             raise TypeError(
                 "inputs must be paths, archives, file objects, or pairs of a key and one of "
-                f"these, not {type(source).__name__}"
+                f"these, not {type(source).__name__}; npzkit.save writes arrays"
             )
         found.append((key, source))
     return found

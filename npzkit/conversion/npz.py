@@ -41,9 +41,8 @@ def _arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
         info = npz.info(key)
         kind = _kind_of_parts(npz, key, info.member)
         if kind:
-            say(
-                f"{printable(key)!r} was saved in parts, as {kind}; the parts are kept as plain arrays"
-            )
+            name = printable(key)
+            say(f"{name!r} was saved in parts, as {kind}; the parts are kept as plain arrays")
         if info.dtype is None or info.shape is None:
             say(f"{printable(key)!r} is not an array and is not kept")
             continue

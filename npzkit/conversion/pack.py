@@ -94,7 +94,8 @@ def pack(
     overwrite : bool, default False
         Whether to replace a file at the path.
     progress : callable, optional
-        Called with the bytes done and the total, every megabyte or less often.
+        Called with the bytes done and the total: every few megabytes, and at
+        the end.
 
     Returns
     -------

@@ -1,38 +1,33 @@
-"""The commands that put files into an archive, and take them out."""
+"""The command that puts files into a new archive, and the options that it shares with add."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 import click
 
 import npzkit
-from npzkit.cli.opening import archive_argument, complete_key, inputs_argument, opened
+from npzkit.cli.opening import inputs_argument, opened
 from npzkit.cli.output import (
     format_count,
     format_size,
-    in_a_line,
     json_option,
-    metering,
     print_json,
     print_notes,
     printable,
     progress,
 )
 from npzkit.cli.targets import Refusal, refusing
-from npzkit.cli.wording import message_of
-from npzkit.conversion.extract import is_table, write_member, write_table_of
 from npzkit.conversion.inputs import ARCHIVE_SUFFIX, SUFFIXES, Given
 from npzkit.conversion.tables import check_delimiter
 from npzkit.errors import ConversionError, UnsafeNameError
 
-__all__ = ["check_level", "compression_options", "extract", "input_options", "named_inputs",
-           "pack", "table_delimiter"]  # fmt: skip
+__all__ = ["PIPE", "binary_stdout", "check_level", "compression_options", "input_options",
+           "named_inputs", "pack", "table_delimiter"]  # fmt: skip
 
 PIPE = "-"
 """Stands for the standard streams."""
@@ -174,92 +169,3 @@ def binary_stdout() -> BinaryIO:
     if sys.stdout.isatty():
         raise Refusal("bytes are not written to a terminal. Redirect them: > FILE.")
     return sys.stdout.buffer
-
-
-@contextlib.contextmanager
-def _text_stdout() -> Iterator[TextIO]:
-    """Yield the standard output stream; UTF-8 where it is no terminal, as in files."""
-    if sys.stdout.isatty():
-        yield sys.stdout
-        return
-    sys.stdout.flush()
-    text = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
-    try:
-        yield text
-        text.flush()
-    finally:
-        text.detach()
-
-
-@click.command()
-@archive_argument
-@click.argument("keys", nargs=-1, shell_complete=complete_key)
-@click.option(
-    "-d", "--dir", "folder", default=".", show_default=True,
-    type=click.Path(readable=False, file_okay=False, allow_dash=True),
-    help="The folder to write to, created if necessary; - writes one array to a pipe.",
-)  # fmt: skip
-@click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["npy", "csv"]),
-    default="npy",
-    show_default=True,
-    help="What is written: .npy files, or tables.",
-)
-@click.option("--delimiter", default=",", show_default=True, help="Of text tables.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@json_option
-def extract(
-    file: str,
-    keys: tuple[str, ...],
-    folder: str,
-    kind: Any,
-    delimiter: str,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Write the arrays of FILE, or KEYS of them, to files.
-
-    Slashes in a key are folders. No key leads out of the folder, and no file is
-    replaced without --force. Members that are no arrays are written as they
-    are. A damaged array is reported and skipped; the exit code is then 1.
-
-    Example: npzkit extract model.npz weights -d arrays
-    """
-    delimiter = table_delimiter(delimiter) or ","
-    if not folder:
-        raise Refusal("--dir is empty; the folder you are in is --dir .")
-    with opened(file) as npz, refusing(ConversionError):
-        if folder == PIPE:
-            _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
-            return
-        with progress("extract") as tell:
-            report = npzkit.extract(
-                npz, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
-                overwrite=force, progress=tell,
-            )  # fmt: skip
-    failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}
-    if as_json:
-        print_json({"files": report.files, "failed": failed})
-    else:
-        click.echo(f"{printable(folder)}: {format_count(len(report.files), 'file')}")
-    for text in failed.values():
-        click.echo(f"npzkit: {text}", err=True)
-    click.get_current_context().exit(1 if failed else 0)
-
-
-def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: str, delimiter: str) -> None:
-    if len(keys) != 1:
-        raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
-    info = npz.info(keys[0])
-    with metering("extract", info.nbytes) as meter:
-        part = meter.part(info.nbytes)
-        if kind == "csv" and is_table(info):
-            with _text_stdout() as text:
-                shown = printable if text.isatty() else str
-                write_table_of(npz, keys[0], text, delimiter, part, shown)
-            return
-        out = binary_stdout()
-        write_member(npz, keys[0], out, part.add)
-        out.flush()

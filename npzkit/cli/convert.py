@@ -19,7 +19,7 @@ from npzkit.cli.output import (
     printable,
     progress,
 )
-from npzkit.cli.packing import check_level
+from npzkit.cli.pack import check_level
 from npzkit.cli.targets import refusing
 from npzkit.errors import ConversionError
 

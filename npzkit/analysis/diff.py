@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.analysis.opening import opened
 from npzkit.analysis.values import Tolerance, are_comparable, is_distance
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opening import opened
 from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
 from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.verify import check_wanted

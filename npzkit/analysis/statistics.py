@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.analysis.opening import opened
 from npzkit.analysis.part import Part
 from npzkit.analysis.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opening import opened
 from npzkit.archive.pieces import for_each_piece
 from npzkit.errors import UnsupportedError
 from npzkit.files.parallel import Pipeline, thread_count

@@ -5,7 +5,6 @@ Owns which file each array becomes, and what happens to damaged ones.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,7 +12,8 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 import numpy as np
 
-from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opening import opened
 from npzkit.archive.pieces import PIECE_SIZE, checked_array
 from npzkit.conversion.tables import check_delimiter, check_writable, write_table
 from npzkit.conversion.targets import check_file_names, check_file_path, path_within, replacing
@@ -126,7 +126,7 @@ def extract(
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     delimiter, folder = check_delimiter(delimiter), os.fsdecode(folder)
-    with contextlib.nullcontext(file) if isinstance(file, NpzFile) else open(file) as npz:
+    with opened(file) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         extraction = _Extraction(npz, format == "csv", delimiter, skip, {})
         targets = extraction.targets(wanted, folder, overwrite=overwrite)
@@ -173,10 +173,10 @@ class _Extraction(NamedTuple):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with self._skipping(key), replacing(path) as temporary:
             if self.as_tables and self.npz.info(key).dtype is not None:
-                with builtins.open(temporary, "x", encoding="utf-8", newline="") as text:
+                with open(temporary, "x", encoding="utf-8", newline="") as text:
                     write_table_of(self.npz, key, text, self.delimiter, part)
             else:
-                with builtins.open(temporary, "xb") as out:
+                with open(temporary, "xb") as out:
                     write_member(self.npz, key, out, part.add)
         part.end()
 

@@ -235,23 +235,6 @@ def test_no_file_is_replaced_unasked(cli, here):
     assert np.load("y.npy") == [2]
 
 
-@pytest.mark.parametrize("part_size", [1 << 25, 100])
-def test_damage_leaves_no_file(cli, here, monkeypatch, part_size):
-    """An array whose checksum differs is no file, and what was there stays."""
-    monkeypatch.setattr("npzkit.reading.blocks.BLOCK_SIZE", part_size)
-    npzkit.save("a.npz", {"x": np.arange(1000)})
-    data = bytearray((here / "a.npz").read_bytes())
-    data[4000] ^= 1
-    (here / "a.npz").write_bytes(data)
-    (here / "x.npy").write_bytes(b"old")
-    for kind in ("npy", "csv"):
-        result = cli("extract", "a.npz", "--force", "--format", kind)
-        assert result.code == 1
-        assert "'x'" in result.err
-    assert (here / "x.npy").read_bytes() == b"old"
-    assert sorted(os.listdir()) == ["a.npz", "x.npy"]
-
-
 def test_wrong_usage_of_extract(cli, here):
     """A missing archive, a folder, an empty file, an unknown key: one line each."""
     npzkit.save("a.npz", {"x": [1]})
@@ -269,32 +252,26 @@ def test_wrong_usage_of_extract(cli, here):
         assert what in result.err
 
 
-def test_tables_of_other_delimiters(cli, here):
-    """Tabs, white space, and whatever --delimiter says."""
-    (here / "a.tsv").write_text("x\ty z\n1\t2\n")
-    (here / "b.txt").write_text("1   2\n 3 4\n")
-    assert cli("pack", "1.npz", "a.tsv", "b.txt").code == 0
-    with npzkit.open("1.npz") as npz:
-        assert npz["a"].dtype.names == ("x", "y z")
-        assert npz["b"].tolist() == [[1, 2], [3, 4]]
-    (here / "c.csv").write_text("1;2\n")
-    assert cli("pack", "2.npz", "c.csv", "--delimiter", ";").code == 0
-    assert read("2.npz", "c").tolist() == [[1, 2]]
-    (here / "d.csv").write_text("a,b\nc,d\n")
-    assert cli("pack", "3.npz", "d.csv", "--header").code == 0
-    assert read("3.npz", "d").dtype.names == ("a", "b")
+def test_options_of_tables(cli, here):
+    """--delimiter says what is between cells, and --header what the first row is."""
+    (here / "a.csv").write_text("1;2\n")
+    assert cli("pack", "1.npz", "a.csv", "--delimiter", ";").code == 0
+    assert read("1.npz", "a").tolist() == [[1, 2]]
+    (here / "b.txt").write_text("x y\t2\n")
+    assert cli("pack", "2.npz", "b.txt", "--delimiter", r"\t", "--no-header").code == 0
+    assert read("2.npz", "b").tolist() == [("x y", 2)]
+    (here / "c.csv").write_text("a,b\nc,d\n")
+    assert cli("pack", "3.npz", "c.csv", "--header").code == 0
+    assert read("3.npz", "c").dtype.names == ("a", "b")
+    assert cli("extract", "1.npz", "--format", "csv", "--delimiter", "|", "-d", "out").code == 0
+    assert (here / "out/a.csv").read_text() == "1|2\n"
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"", "no rows"),
-        (b"# only\n", "no rows"),
         (b"1,2\n3\n", "line 2 has 1 columns"),
-        (b"a,a\n1,2\n", "two columns are called 'a'"),
-        (b'"a\n', "unexpected end"),
-        (b"\xff\xfe\n", "UTF-8"),
-        (b"a\x1b[2J,a\x1b[2J\n1,2\n", "two columns"),
+        (b"a\x1b[2J,a\x1b[2J\n1,2\n", "pass --no-header"),
     ],
 )
 def test_tables_that_are_none(cli, here, content, what):
@@ -307,21 +284,13 @@ def test_tables_that_are_none(cli, here, content, what):
     assert len(result.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((2, 2, 2)),
-        np.zeros(2, [("a", "f8", 2)]),
-        np.zeros(2, "V3"),
-        np.zeros((2, 2), "i4,i4"),
-    ],
-)
-def test_arrays_that_are_no_tables(cli, here, array):
-    """More dimensions, and fields that are arrays, are refused before anything is written."""
-    npzkit.save("a.npz", {"good": [1], "x": array})
+def test_arrays_that_are_no_tables(cli, here):
+    """An array of more dimensions is refused in a line that names the other format."""
+    npzkit.save("a.npz", {"good": [1], "x": np.zeros((2, 2, 2))})
     result = cli("extract", "a.npz", "--format", "csv", "-d", "out")
-    assert result.code == 2
+    assert (result.code, len(result.err.splitlines())) == (2, 1)
     assert "'x'" in result.err
+    assert "--format npy" in result.err
     assert not os.path.exists("out")
 
 

@@ -1,7 +1,8 @@
 """npzkit: the ``.npz`` archive manager.
 
-The same files that `numpy.savez` writes and `numpy.load` reads, opened lazily,
-checked, replaced as a whole, and several times faster.
+npzkit reads, writes and edits the files that `numpy.savez` writes and
+`numpy.load` reads. It reads only the arrays that are used, checks what it
+reads, keeps saved data safe from crashes, and is several times faster.
 
 >>> import io, npzkit, numpy as np
 >>> stream = io.BytesIO()
@@ -98,7 +99,7 @@ _LATER = {
     "verify": "npzkit.maintenance.verify",
     "VerifyReport": "npzkit.maintenance.verify",
 }
-"""Where to find what most programs never use: `import npzkit` is to be fast."""
+"""Modules that are imported on first use, to keep `import npzkit` fast."""
 
 
 def __getattr__(name: str) -> Any:

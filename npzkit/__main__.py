@@ -1,4 +1,4 @@
-"""Entry of the command line: ``npzkit`` and ``python -m npzkit``."""
+"""Entry point of the command line: ``npzkit`` and ``python -m npzkit``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line, or say what to install for it."""
+    """Run the command line, or print how to install it."""
     if not (find_spec("click") and find_spec("rich")):
         sys.exit(
             "npzkit: the command line needs click and rich; "
-            "install it: python -m pip install 'npzkit[cli]'"
+            "install them: python -m pip install 'npzkit[cli]'"
         )
     from npzkit.cli.commands import run
 

@@ -1,7 +1,7 @@
-"""`np.load`, `np.savez` and `np.savez_compressed`, with numpy's signatures.
+"""`np.load`, `np.savez` and `np.savez_compressed`, with NumPy's signatures.
 
-Owns what is numpy's own about them: the suffix, ``arr_0``, the guess at a
-file's kind, pickle on by default for writing. All work is done elsewhere.
+Owns NumPy's conventions: the ``.npz`` suffix, ``arr_0``, the detection of the
+file type, and pickle allowed by default in writing. Other modules do the work.
 """
 
 from __future__ import annotations
@@ -34,45 +34,45 @@ def load(
     *,
     max_header_size: int = DEFAULT_HEADER_SIZE,
 ) -> Any:
-    """Load a ``.npz``, ``.npy`` or pickle file: `numpy.load` for npzkit.
+    """Load a ``.npz``, ``.npy`` or pickle file, with the signature of `numpy.load`.
 
     Parameters
     ----------
     file : path or file object
-        Bytes are a path, as for `open`. A file object needs ``read`` and
+        Bytes are a path, as in `open`. A file object needs ``read`` and
         ``seek``, and is read from its current position.
     mmap_mode : {None, "r", "c", "r+", "w+"}, optional
-        Map instead of reading. For an archive ``"r"`` and ``"c"``.
+        If given, memory-map the file instead of reading it. Archives support
+        ``"r"`` and ``"c"``.
     allow_pickle : bool, default False
-        Whether arrays of objects may be read. Unpickling runs code from the
-        file.
+        Whether to read object arrays. Unpickling can run code from the file.
     fix_imports, encoding : optional
-        For pickles that Python 2 wrote.
+        Used for pickles that Python 2 wrote.
     max_header_size : int, default 10_000
-        Largest NPY header; without effect under `allow_pickle`.
+        Largest size of an NPY header. Ignored if `allow_pickle` is true.
 
     Returns
     -------
     NpzFile or numpy.ndarray or object
-        An archive is to be closed, best by a ``with`` statement.
+        Close an `NpzFile` after use, or open it in a ``with`` statement.
 
     Raises
     ------
     NoDataError
-        An empty file, or a file object with nothing left to read; also an
-        ``EOFError``, as from numpy.
+        The file is empty, or a file object has nothing left to read. This is
+        also an ``EOFError``, as in NumPy.
     ValueError
-        Another encoding than "ASCII", "latin1" and "bytes"; a pickle without
-        `allow_pickle`.
+        The encoding is not "ASCII", "latin1" or "bytes", or the file is a
+        pickle and `allow_pickle` is false.
     NpzkitError
-        As `NpzFile`, and as `npzkit.format.read_array`.
+        As in `NpzFile` and `npzkit.format.read_array`.
     OSError
         The path cannot be opened.
 
     Notes
     -----
-    numpy ignores `mmap_mode` for an archive; here ``npz[key]`` then maps, and
-    raises where it cannot.
+    NumPy ignores `mmap_mode` for an archive. Here ``npz[key]`` returns a map,
+    and raises an error if the array cannot be mapped.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def load(
     [0 1 2]
     """
     if encoding not in ("ASCII", "latin1", "bytes"):
-        # Any other could decode the bytes of an array's data to other bytes.
+        # Any other encoding could change the bytes of array data in a pickle.
         raise ValueError(f"encoding must be 'ASCII', 'latin1', or 'bytes', not {encoding!r}")
     pickle_kwargs = {"encoding": encoding, "fix_imports": fix_imports}
     if isinstance(file, bytes):
@@ -124,7 +124,7 @@ def load(
 
 
 def _path_of(file: Any) -> str | os.PathLike[str] | None:
-    """Return a path for messages; an object's name, if it has one."""
+    """Return the path for messages, or the name of a file object if it has one."""
     if isinstance(file, (str, os.PathLike)):
         return file
     name = name_of(file)
@@ -134,10 +134,10 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:
     if not allow_pickle:
         raise PickleRefusedError(
-            "this is neither an .npz nor an .npy file; it may be pickled (object) data",
+            "the file is neither an .npz nor an .npy file; it may be a pickle",
             path=_path_of(file),
             remedy="Pass allow_pickle=True only if you trust the file: "
-            "unpickling runs code from it.",
+            "unpickling can run code from it.",
         )
     try:
         return pickle.load(stream, **pickle_kwargs)
@@ -146,37 +146,37 @@ def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict
 
 
 def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Save arrays as an archive, stored: `numpy.savez` for npzkit.
+    """Save arrays to an uncompressed archive, with the signature of `numpy.savez`.
 
     Parameters
     ----------
     file : path or file object
-        ``.npz`` is appended to a path that lacks it.
+        ``.npz`` is appended to a path that does not end with it.
     *args : array-like
         Saved as ``arr_0``, ``arr_1``, ...
     allow_pickle : bool, default True
-        Whether arrays of objects may be saved.
+        Whether object arrays may be saved.
     **kwds : array-like
-        Saved under their names, before `args`. Names that Python takes for
-        parameters (``file``, ``allow_pickle``) go through `npzkit.save`.
+        Saved under their names, before `args`. Use `npzkit.save` for the names
+        of parameters (``file``, ``allow_pickle``).
 
     Raises
     ------
     ValueError
-        A keyword has the name of a positional array.
+        A keyword has the name of a positional array, such as ``arr_0``.
     NpzkitError, OSError
-        As `npzkit.save`.
+        As in `npzkit.save`.
 
     Notes
     -----
-    Differs from numpy in that a path is replaced as a whole, a masked array
-    is refused, and keys that no reader could use are refused.
+    Unlike NumPy, this replaces an existing file only when the new one is
+    complete. Masked arrays and keys that cannot be read back are refused.
     """
     _savez(file, args, kwds, "stored", allow_pickle)
 
 
 def savez_compressed(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
-    """Save arrays as an archive, deflated: `numpy.savez_compressed` for npzkit.
+    """Save arrays to a deflated archive, with the signature of `numpy.savez_compressed`.
 
     See `savez` for parameters and errors.
     """

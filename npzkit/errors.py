@@ -1,35 +1,34 @@
-"""The error tree: every way a file or a call can be wrong, one class each.
+"""The error tree: one class for each way a file or a call can be wrong.
 
-Owns the classes, how their messages read, and how a name from a file is
-shown. Imports nothing of npzkit and never touches a file. A layer raises with
-what it knows (an offset, what was found); the layers above add what they know
-(the key, the path) with `NpzkitError.locate` on the way out, so that nobody
-has to pass a path down.
+Owns the classes, the form of their messages, and how a name from a file is
+shown. Imports nothing from npzkit and never opens a file. A layer raises with
+what it knows (an offset, what was found). The layers above add what they know
+(the key, the path) with `NpzkitError.locate`, so that no path is passed down.
 
 ========================= =============================== =======================
 class                     raised when                     is also a
 ========================= =============================== =======================
-`NpzkitError`             anything below                  ``Exception``
+`NpzkitError`             any of the errors below         ``Exception``
 `FormatError`             bytes are not what they claim   ``ValueError``
 `NpyFormatError`          ... in an NPY header or array   ``ValueError``
 `ZipFormatError`          ... in the zip container        ``zipfile.BadZipFile``
 `ChecksumError`           a CRC-32 differs                ``zipfile.BadZipFile``
-`AmbiguousArchiveError`   two readings are possible       ``ValueError``
-`UnsupportedError`        valid, but not readable here    ``NotImplementedError``
+`AmbiguousArchiveError`   programs would disagree on it   ``ValueError``
+`UnsupportedError`        valid, but not supported        ``NotImplementedError``
 `LimitExceededError`      larger than `npzkit.Limits`     ``ValueError``
 `PickleRefusedError`      pickle needed, not allowed      ``ValueError``
-`UnsafeNameError`         a key that would not be safe    ``ValueError``
-`KeyExistsError`          a key that is already taken     ``ValueError``
-`NotAnArrayError`         NumPy makes no array of it      ``TypeError``
-`ConversionError`         a format has no place for it    ``ValueError``
+`UnsafeNameError`         a key is not safe to write      ``ValueError``
+`KeyExistsError`          a key already exists            ``ValueError``
+`NotAnArrayError`         NumPy cannot make it an array   ``TypeError``
+`ConversionError`         the format cannot store it      ``ValueError``
 `NoDataError`             nothing is left to read         ``EOFError``
 `MemberNotFoundError`     no member has this key          ``KeyError``
 `ClosedArchiveError`      used after ``close()``          ``ValueError``
-`StaleArchiveError`       the file changed underneath     ``ValueError``
+`StaleArchiveError`       the file changed while open     ``ValueError``
 `NotMappableError`        cannot be memory-mapped         ``ValueError``
-`ArchiveLockedError`      another writer has it           ``BlockingIOError``
-`TornArchiveWarning`      an append was cut short; read   ``UserWarning``
-`AmbiguousArchiveWarning` a name comes twice; last read   ``UserWarning``
+`ArchiveLockedError`      another writer has it open      ``BlockingIOError``
+`TornArchiveWarning`      an append was not finished      ``UserWarning``
+`AmbiguousArchiveWarning` a name occurs more than once    ``UserWarning``
 ========================= =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
@@ -73,16 +72,16 @@ __all__ = [
 _PACKAGE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "")
 
 _SHOWN_LENGTH = 120
-"""A hostile header may be megabytes long: messages quote this much of it."""
+"""Characters of a quoted value. A hostile header may be megabytes long."""
 _KEY_LENGTH = 80
-"""Characters of a key that a table shows: every row is as wide as the longest."""
+"""Characters of a key in a table, because every row is as wide as the longest key."""
 
 
 def printable(text: str) -> str:
-    r"""Return text with everything escaped that could control a terminal or a page.
+    r"""Return `text` with every character escaped that could control a terminal or a page.
 
-    Control characters (C1 too), marks that change the direction of text, line
-    and paragraph separators, and halves of surrogate pairs.
+    These are control characters (C1 too), marks that change the direction of
+    text, line and paragraph separators, and halves of surrogate pairs.
 
     Examples
     --------
@@ -95,7 +94,7 @@ def printable(text: str) -> str:
 
 
 def shown_key(key: str) -> str:
-    r"""Return a key or a path as tables and messages show it: short, and quoted if escaped.
+    r"""Return a key or a path as tables show it: shortened, and quoted if it has escapes.
 
     Examples
     --------
@@ -108,7 +107,7 @@ def shown_key(key: str) -> str:
 
 
 class NpzkitError(Exception):
-    """Base of every error npzkit raises for bad input or a call it refuses.
+    """Base class of the errors that npzkit raises for bad input and refused calls.
 
     Parameters
     ----------
@@ -117,14 +116,14 @@ class NpzkitError(Exception):
     path : str or path-like, optional
         The archive.
     key : str, optional
-        The array's key.
+        The array key.
     offset : int, optional
-        Bytes from the start of the file: to the fault, or to the member that
+        Bytes from the start of the file to the fault, or to the member that
         has it.
     found, expected : object, optional
-        The value that was there, and what should have been.
+        The value that was found, and the value that was expected.
     remedy : str, optional
-        What to do about it, a full sentence; that of its class by default.
+        What to do about it, as a full sentence. Some classes have a default.
 
     Notes
     -----
@@ -168,7 +167,7 @@ class NpzkitError(Exception):
         key: str | None = None,
         offset: int | None = None,
     ) -> NpzkitError:
-        """Fill in where it happened, unless a lower layer already said."""
+        """Fill in where the error happened, unless a lower layer has done so."""
         if self.path is None:
             self.path = path
         if self.key is None:
@@ -179,7 +178,7 @@ class NpzkitError(Exception):
 
     @staticmethod
     def shown(value: object) -> str:
-        """Return a value taken from a file as messages quote it: cut to a readable length."""
+        """Return a value from a file as messages quote it, cut to a readable length."""
         return _shown(value)
 
     def __str__(self) -> str:
@@ -202,13 +201,13 @@ class NpzkitError(Exception):
 
 
 def _shown(value: object) -> str:
-    """Quote a value taken from a file, cut to a readable length."""
+    """Return a value from a file, quoted and cut to a readable length."""
     if isinstance(value, (str, bytes)):
         value = value[: _SHOWN_LENGTH + 1]
     try:
         text = repr(value)
     except RecursionError:
-        return f"a {type(value).__name__}, nested deeply"
+        return f"a deeply nested {type(value).__name__}"
     return text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "..."
 
 
@@ -221,9 +220,11 @@ class NpyFormatError(FormatError):
 
 
 class ZipFormatError(FormatError, zipfile.BadZipFile):
-    """The container is not a valid zip archive."""
+    """The file is not a valid zip archive."""
 
-    _usual_remedy = "The file is damaged, or was made by a faulty program: fetch or make it again."
+    _usual_remedy = (
+        "The file is damaged, or a faulty program wrote it: download it or create it again."
+    )
 
 
 class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):
@@ -231,31 +232,31 @@ class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):
 
 
 class AmbiguousArchiveError(NpzkitError, ValueError):
-    """The archive can be read in two ways, and programs would disagree."""
+    """Different programs would read different contents from the archive."""
 
 
 class UnsupportedError(NpzkitError, NotImplementedError):
-    """The member is valid but npzkit, or this Python, cannot read it."""
+    """The input is valid, but npzkit or this Python does not support it."""
 
 
 class LimitExceededError(NpzkitError, ValueError):
-    """Something is larger than the archive's limits, or than a zip has room for."""
+    """Something exceeds the limits of the archive, or of the zip format."""
 
 
 class PickleRefusedError(NpzkitError, ValueError):
-    """The array needs pickle, and pickle was not allowed."""
+    """The array needs pickle, and pickle is not allowed."""
 
 
 class UnsafeNameError(NpzkitError, ValueError):
-    """A key that would be dangerous or ambiguous as a member name."""
+    """The key would be dangerous or ambiguous as a member name."""
 
 
 class KeyExistsError(UnsafeNameError):
-    """The archive already has this key, or one that would hide it."""
+    """The archive already has this key, or one that would conflict with it."""
 
 
 class NotAnArrayError(NpzkitError, ValueError, TypeError):
-    """An object that NumPy cannot make an array of."""
+    """NumPy cannot make an array of the object."""
 
 
 class ConversionError(NpzkitError, ValueError):
@@ -283,13 +284,13 @@ class NotMappableError(NpzkitError, ValueError):
 
 
 class ArchiveLockedError(NpzkitError, BlockingIOError):
-    """Another writer has the archive."""
+    """Another writer has the archive open."""
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn in the name of the first caller outside npzkit.
+    """Issue a warning that points to the first caller outside npzkit.
 
-    ``skip_file_prefixes`` of `warnings.warn` does the same from Python 3.12 on.
+    From Python 3.12 on, ``skip_file_prefixes`` of `warnings.warn` does the same.
     """
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
@@ -298,7 +299,7 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 class TornArchiveWarning(UserWarning):
-    """Bytes follow the last complete end record: an append was cut short."""
+    """Bytes follow the end of the archive: an append was not finished."""
 
 
 class AmbiguousArchiveWarning(UserWarning):

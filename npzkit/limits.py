@@ -1,6 +1,6 @@
-"""What an archive may cost its reader.
+"""Limits on what reading an archive may cost.
 
-Owns the limits and their defaults. Imports nothing of npzkit.
+Owns the limits and their defaults. Imports nothing from npzkit.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, SupportsIndex
 __all__ = ["DEFAULT_HEADER_SIZE", "Limits", "is_backed"]
 
 DEFAULT_HEADER_SIZE = 10_000
-"""numpy's own default for ``max_header_size``, in bytes."""
+"""NumPy's default for ``max_header_size``, in bytes."""
 _CLAIMED_COUNT = 2**20
-"""Items of lists that are believed without a byte for each, as of empty lists."""
+"""List items that a shape may claim without a byte for each, as empty lists do."""
 
 
 class _Fields(NamedTuple):
@@ -26,33 +26,34 @@ class _Fields(NamedTuple):
 
 
 class Limits(_Fields):
-    """Upper bounds that a reader holds an archive against.
+    """Upper bounds that an archive is checked against when it is read.
 
-    Sizes are always checked against what the file can physically hold, limits
-    or not; these bound what an honest but huge file may cost.
+    Sizes are always checked against what the file can hold, with or without
+    limits. These bounds are for files that are valid but huge.
 
     Parameters
     ----------
     header_size : int or None, default 10_000
-        Bytes of one array's NPY header. Lifted by ``allow_pickle=True``, as in
-        numpy: whoever unpickles a file trusts it.
+        Bytes of the NPY header of one array. ``allow_pickle=True`` removes this
+        limit, as in NumPy, because it means that the file is trusted.
     member_count : int or None, default None
-        Members of the archive, checked before the directory is parsed.
+        Members in the archive, checked before the directory is parsed.
     member_size : int or None, default None
         Uncompressed bytes of one member, checked when it is read.
     total_size : int or None, default None
-        Uncompressed bytes of all members together, checked at open.
+        Uncompressed bytes of all members together, checked when the archive is
+        opened.
 
     Raises
     ------
     ValueError
-        A bound is neither a whole number nor None.
+        A bound is neither a non-negative integer nor None.
 
     Notes
     -----
-    ``None`` means no limit; numpy's integers are taken for Python's. Immutable;
-    a named tuple, because the definition of a dataclass took a tenth of
-    npzkit's time to import.
+    ``None`` means no limit. NumPy integers are accepted. The object is immutable.
+    It is a named tuple because defining a dataclass took a tenth of the time to
+    import npzkit.
 
     Examples
     --------
@@ -74,7 +75,7 @@ class Limits(_Fields):
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Limits:  # type: ignore[override]
-        """Check the bounds for ``_replace`` too, which a named tuple does not."""
+        """Check the bounds in ``_replace`` too, which a named tuple does not."""
         return cls(*iterable)
 
 
@@ -86,11 +87,11 @@ def _bound(name: str, value: Any) -> int | None:
     except TypeError:
         bound = -1
     if bound < 0:
-        raise ValueError(f"{name} must be a whole number or None, not {value!r}")
+        raise ValueError(f"{name} must be a non-negative integer or None, not {value!r}")
     return bound
 
 
 def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:
-    """Whether an array has bytes for the items of its lists, not only a shape with so many."""
+    """Return whether an array has enough bytes for the list items that its shape claims."""
     count: int = sum(itertools.accumulate(shape, operator.mul))
     return count <= _CLAIMED_COUNT + len(shape) * nbytes

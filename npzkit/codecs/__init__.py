@@ -1,4 +1,4 @@
-"""Compression: a zip method number to its compressor and decompressor, and CRC-32.
+"""Compression methods, encoders and decoders, and CRC-32.
 
-Knows no archive.
+Knows nothing about archives.
 """

@@ -1,8 +1,9 @@
-"""Decompressors: a zip method number to a decoder of one member.
+"""Decompressors: a decoder for one member, chosen by its zip method number.
 
-Owns which library inflates what, and turns each library's own exceptions into
-`ZipFormatError`. All decompressors behave alike, and none returns more than it
-is asked for, so that a few hostile bytes cannot claim gigabytes of memory.
+Owns the choice of library for each method, and converts the exceptions of each
+library to `ZipFormatError`. All decompressors have the same interface. None
+returns more than it is asked for, so that a few hostile bytes cannot take
+gigabytes of memory.
 
 To add a method, write a class with the attributes of `Decompressor` and enter
 it in `DECOMPRESSORS`.
@@ -34,16 +35,16 @@ __all__ = ["DECOMPRESSORS", "CopyableInflate", "Decompressor", "decompressor", "
 
 
 class Decompressor(Protocol):
-    """What every method's decoder offers.
+    """The interface of the decoders of all methods.
 
     Attributes
     ----------
     eof : bool
-        The stream's own end was reached.
+        Whether the end of the stream was reached.
     needs_input : bool
-        The next call needs more compressed bytes; otherwise pass ``b""``.
+        Whether the next call needs more compressed bytes; if not, pass ``b""``.
     unused_size : int
-        Compressed bytes that were fed but lie behind the stream's end.
+        Compressed bytes that were passed but follow the end of the stream.
     ends : bool
         Whether the method marks its end, so that `eof` must be reached.
     """
@@ -60,7 +61,7 @@ class Decompressor(Protocol):
 
 
 class _Inflate:
-    """Deflate (RFC 1951) through `isal`, or zlib where isal is missing."""
+    """Deflate (RFC 1951) by `isal`, or by zlib if isal is missing."""
 
     ends = True
 
@@ -87,24 +88,24 @@ class _Inflate:
         except self._errors as error:
             raise _damaged("deflate", error) from error
         self._pending = self._stream.unconsumed_tail
-        # A full answer may have more behind it even without more input.
+        # If the output is full, more may follow without more input.
         self.needs_input = not self._pending and len(out) < max_length
         return out
 
 
 class CopyableInflate(_Inflate):
-    """Deflate by zlib-ng, or by zlib: isal inflates as fast, and cannot copy its state."""
+    """Deflate by zlib-ng or zlib, whose state can be copied. That of isal cannot."""
 
     def __init__(self) -> None:
         self._start(_import_zlib_ng() or zlib)
 
     @property
     def pending_size(self) -> int:
-        """Bytes that were fed and wait for room in the output."""
+        """The number of bytes that were passed but not decoded yet."""
         return len(self._pending)
 
     def copy(self) -> CopyableInflate:
-        """Return a decoder in the same state, to be fed from the pending bytes on."""
+        """Return a decoder in the same state, whose input continues at the pending bytes."""
         other = type(self).__new__(type(self))
         other._errors = self._errors
         other._stream = self._stream.copy()
@@ -150,10 +151,10 @@ class _FromObject:
 
 
 class _LzmaAlone:
-    """LZMA as zip carries it (APPNOTE section 5.8): properties, then raw data.
+    """LZMA as stored in zip (APPNOTE section 5.8): properties, then raw data.
 
     The end marker is optional, so `eof` is not required. The dictionary is
-    never larger than the output, whatever size the properties claim.
+    never larger than the output, even if the properties claim more.
     """
 
     ends = False
@@ -205,17 +206,17 @@ class _LzmaAlone:
 
 
 class _Deflate64:
-    """Deflate64 through zipfile-deflate64 or inflate64, which return all they can.
+    """Deflate64 by zipfile-deflate64 or inflate64.
 
-    Neither bounds its output nor says where its input ended. So a decoder is
-    fed little at a time, its surplus is kept here, and the last bytes are fed
-    one by one: the end is exact where it matters. Of a stream that ends sooner,
-    up to 63 bytes behind its end are not counted as unused; others are.
+    Neither library limits its output or reports where its input ended. So a
+    decoder gets a few bytes at a time, and its surplus output is kept here. The
+    last bytes are passed one by one, so that the end of a valid stream is exact.
+    If a stream ends early, up to 63 bytes after it are not counted as unused.
     """
 
     ends = True
     _STEP = 1 << 6
-    """Compressed bytes at a time: 2 MB of output at the very worst."""
+    """Compressed bytes to pass at a time, which give at most 2 MB of output."""
     _SINGLY = 16
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
@@ -248,8 +249,8 @@ class _Deflate64:
             try:
                 self._output = memoryview(self._inflate(piece))
             except Exception as error:
-                # The decoders document no error class of their own; they raise
-                # ValueError and RuntimeError for damaged input.
+                # The libraries document no error class. They raise ValueError and
+                # RuntimeError for damaged input.
                 raise _damaged("deflate64", error) from error
         out, self._output = self._output[:max_length], self._output[max_length:]
         return bytes(out)
@@ -257,7 +258,7 @@ class _Deflate64:
 
 @functools.cache
 def _import_deflate64() -> tuple[Any, str]:
-    """Return the class of a Deflate64 decoder, and the name of the method that decodes."""
+    """Return the class of a Deflate64 decoder, and the name of its decoding method."""
     module = _import_zipfile_deflate64()
     if module is not None:
         return module.Deflate64, "decompress"
@@ -265,16 +266,16 @@ def _import_deflate64() -> tuple[Any, str]:
         return importlib.import_module("inflate64").Inflater, "inflate"
     raise UnsupportedError(
         "reading Deflate64 needs the package inflate64 or zipfile-deflate64",
-        remedy="Install one: python -m pip install inflate64; "
+        remedy="Install one of them: python -m pip install inflate64; "
         "or, with a C compiler, python -m pip install 'npzkit[deflate64]'.",
     )
 
 
 def _import_zipfile_deflate64() -> Any:
-    """Load zipfile-deflate64's extension module, and nothing else of it.
+    """Return the extension module of zipfile-deflate64, without importing the package.
 
-    Importing the package patches private functions of `zipfile` for the whole
-    process, functions which newer Pythons move; the decoder does not need them.
+    The package patches private functions of `zipfile` for the whole process,
+    which newer versions of Python move. The decoder does not need them.
     """
     package = importlib.util.find_spec("zipfile_deflate64")
     spec = package and importlib.machinery.PathFinder.find_spec(
@@ -302,12 +303,12 @@ def _zstandard(compressed_size: int, uncompressed_size: int) -> Decompressor:
 
 @functools.cache
 def _import_zstandard() -> Any:
-    """Return Python's own module, from 3.14 on, or its backport."""
+    """Return the module of Python 3.14 and newer, or its backport."""
     for name in ("compression.zstd", "backports.zstd"):
         with contextlib.suppress(ImportError):
             return importlib.import_module(name)
     raise UnsupportedError(
-        "reading Zstandard needs Python 3.14, or the package backports.zstd",
+        "reading Zstandard needs Python 3.14 or the package backports.zstd",
         remedy="Install it: python -m pip install backports.zstd.",
     )
 
@@ -319,16 +320,16 @@ DECOMPRESSORS: dict[int, Callable[[int, int], Decompressor]] = {
     LZMA: _LzmaAlone,
     ZSTANDARD: _zstandard,
 }
-"""Method number to a function of the compressed and the uncompressed size."""
+"""For each method number, a function of the compressed and the uncompressed size."""
 
 
 def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> Decompressor:
-    """Return a decoder for one member of these sizes, in bytes.
+    """Return a decoder for one member with these sizes in bytes.
 
     Raises
     ------
     UnsupportedError
-        For a method npzkit does not know, or whose library is missing.
+        npzkit does not support the method, or its library is missing.
     """
     factory = DECOMPRESSORS.get(method)
     if factory is None:
@@ -342,29 +343,29 @@ def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> D
 
 
 def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
-    """Inflate one chunk of a member, which needs nothing of the chunks before.
+    """Inflate one chunk of a member, which does not depend on earlier chunks.
 
     Parameters
     ----------
     data : bytes-like
-        Writable memory may be changed.
+        If the memory is writable, it may be changed.
     size : int
-        Bytes it must have uncompressed.
+        Expected uncompressed bytes.
     final : bool
-        Whether the chunk ends the stream. Any other one ends in an empty
-        stored block, behind which the next could follow.
+        Whether the chunk ends the stream. Other chunks end with an empty stored
+        block, so that the next one can follow.
 
     Raises
     ------
     ZipFormatError
-        It is damaged, or has another size.
+        The chunk is damaged or has another size.
     """
-    # libdeflate takes a size of 0 for one it is not told.
+    # A size of 0 means "unknown" to libdeflate.
     if not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         raise _wrong_chunk(f"{len(data)} compressed bytes", size)
     libdeflate = _import_libdeflate()
     if libdeflate is None or final:
-        # Of bytes behind the end of a stream libdeflate says nothing.
+        # libdeflate does not report bytes after the end of a stream.
         out = _inflate_by_stream(data, size, final)
     else:
         try:
@@ -377,10 +378,10 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
 
 
 def _ended(data: Any) -> Any:
-    """Make a whole stream of a chunk that others follow: libdeflate takes no part of one.
+    """Return a chunk that is not the last as a complete stream, which libdeflate needs.
 
-    The empty block at its end becomes a final one, by one bit where the memory
-    may be changed; a copy takes 5 % of the inflation's time.
+    The empty block at its end becomes a final one. If the memory is writable,
+    this changes one bit. Otherwise it copies, which takes 5 % of the time to inflate.
     """
     view = memoryview(data)
     if not view.readonly and view[-len(_EMPTY_BLOCK) :] == _EMPTY_BLOCK:
@@ -396,7 +397,7 @@ _EMPTY_FINAL_BLOCK = b"\x03\x00"
 
 @functools.cache
 def _import_libdeflate() -> Any:
-    """Return libdeflate: 1.2 (noise) to 1.7 times (text) as fast as isal, on 1 and 2 threads."""
+    """Return libdeflate, which is 1.2 (noise) to 1.7 times (text) as fast as isal."""
     with contextlib.suppress(ImportError):
         return importlib.import_module("deflate")
     return None
@@ -405,21 +406,21 @@ def _import_libdeflate() -> Any:
 def _inflate_by_stream(data: Any, size: int, final: bool) -> bytes:
     decoder = _Inflate(len(data), size)
     out = decoder.decompress(bytes(data), size)
-    # What a chunk ends with takes no room, unless there is more than there should be.
+    # The end of the chunk gives no output, unless the chunk is larger than expected.
     out += decoder.decompress(b"", 1)
     if final and (not decoder.eof or decoder.unused_size):
-        raise _wrong_chunk("no end mark, or bytes behind it", size)
+        raise _wrong_chunk("no end mark, or bytes after it", size)
     return out
 
 
 def _wrong_chunk(found: str, size: int) -> ZipFormatError:
     return ZipFormatError(
-        "a deflated chunk is not what its index says", found=found, expected=f"{size} bytes"
+        "a deflated chunk differs from its seek index", found=found, expected=f"{size} bytes"
     )
 
 
 def _damaged(method: str, error: Exception) -> ZipFormatError:
     return ZipFormatError(
         f"the {method} stream is damaged ({error})",
-        remedy="Fetch the file again, or recover the other members one by one.",
+        remedy="Download the file again, or read the other members one by one.",
     )

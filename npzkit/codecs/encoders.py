@@ -1,11 +1,10 @@
-"""Which encoder deflates a stretch of data, and how one chunk is deflated.
+"""Deflate encoders: the choice of one for a section of data, and deflating one chunk.
 
-Owns the candidates and the choice among them. Knows neither zip nor NPY nor
-threads. Figures in comments are MB/s of one
-x86-64 core, and sizes relative to zlib level 6's over the whole array; run
-tests/benchmarks/encoders.py for more of them.
+Owns the candidates and the choice among them. Knows nothing about zip, NPY or
+threads. Figures in comments are MB/s on one x86-64 core, and sizes relative to
+zlib level 6 for the whole array. tests/benchmarks/encoders.py measures more.
 
-To add an encoder, enter it in `CANDIDATES` where its speed puts it.
+To add an encoder, enter it in `CANDIDATES` in the order of speed.
 """
 
 from __future__ import annotations
@@ -36,34 +35,35 @@ _MODULES = {
 }
 
 _MEMORY_LEVELS = {"isal": 2, "zlib-ng": 8, "zlib": 8}
-"""How much data shares one table of codes.
+"""Memory levels: how much data shares one table of codes.
 
-ISA-L at 9 makes blocks far longer than zlib's, which adapt less to data that
-drift: a noisy picture is 1.16, at 2 it is 1.09. Then a short sample also
-flatters it, by up to 8 %, and the choice goes wrong. Weights pay for it with
-560 instead of 820 MB/s.
+At level 9, the blocks of ISA-L are much longer than those of zlib, and adapt
+less to data that change slowly: a noisy picture has size 1.16, and 1.09 at
+level 2. A short sample then also underestimates the size by up to 8 %, which
+leads to the wrong choice. The price is speed: weights reach 560 instead of
+820 MB/s.
 """
 
 _STRATEGY_NAMES = {zlib.Z_HUFFMAN_ONLY: "Huffman only", zlib.Z_RLE: "runs only"}
 
 _MARK = b"\x00\x00\x00\xff\xff"
-"""Ends a chunk that others follow: an empty stored block, as SOZip has it."""
+"""The end of every chunk but the last: an empty stored block, as in SOZip."""
 
 
 class Encoder(NamedTuple):
-    """A library and how to call it.
+    """A deflate library with its settings.
 
     Attributes
     ----------
     library : str
-        ``"isal"``, ``"zlib-ng"`` or ``"zlib"``; ``"libdeflate"`` for whole
-        streams alone.
+        ``"isal"``, ``"zlib-ng"`` or ``"zlib"``; ``"libdeflate"`` only for
+        complete streams.
     level : int
-        The library's level: 0 to 3 for isal, else 0 to 9.
+        The library's level: 0 to 3 for isal, 0 to 9 for the others.
     strategy : int
-        What to look for, one of zlib's ``Z_`` constants.
+        One of zlib's ``Z_`` constants.
     window_bits : int
-        How far back matches may lie, as a power of two.
+        Base-two logarithm of the window size, the largest distance of a match.
 
     Examples
     --------
@@ -86,65 +86,65 @@ class Encoder(NamedTuple):
 
 
 STORED_BLOCKS = Encoder("zlib", 0)
-"""Deflate without compression, for what cannot be compressed."""
+"""Deflate without compression, for data that cannot be compressed."""
 
 _SMALL = Encoder("libdeflate", 6)
 _REFERENCE = Encoder("zlib", 6)
-"""What np.savez_compressed writes; no choice is to be much larger."""
+"""The encoder of np.savez_compressed. No choice may make much larger files."""
 
 CANDIDATES = (
-    # Floating-point weights 560, running sums 560; shortest match 4 bytes.
+    # Floating-point weights 560, running sums 560. Matches of 4 bytes or more.
     Encoder("isal", 1),
     # Small int32 260, where level 1 is 1.06.
     Encoder("isal", 2),
     # Uniform uint8 labels 310: matches cost more than they save, 0.93.
     Encoder("zlib-ng", 6, zlib.Z_HUFFMAN_ONLY),
-    # Mostly zeros 1500, at 0.98 where isal is 1.07.
+    # Mostly zeros 1500, with size 0.98 instead of 1.07 by isal.
     Encoder("zlib-ng", 6, zlib.Z_RLE),
-    # Numbers repeat what is near, and a small window lives in the cache: up
+    # Numbers repeat over short distances, and a small window fits in the cache: up
     # to twice the speed of 32 KiB. Level 3 is for running sums without isal.
     Encoder("zlib-ng", 3, window_bits=12),
     # Counts 130 and int64 below 100 160, 0.97 and 0.92; strings 130.
     Encoder("zlib-ng", 5, window_bits=12),
-    # Small int32 without isal 105; matches from far away.
+    # Small int32 without isal 105; matches over long distances.
     Encoder("zlib-ng", 2),
     Encoder("zlib-ng", 5),
-    # Masks 70, where a window of 32 KiB does 50.
+    # Masks 70, and 50 with a window of 32 KiB.
     Encoder("zlib-ng", 6, window_bits=10),
-    # Smooth float64 87 (zlib 36): the one level of zlib-ng with matches of 3
-    # bytes, without which they are 1.08. With 32 KiB it does 38.
+    # Smooth float64 87 (zlib 36): the only level of zlib-ng with matches of 3
+    # bytes. Without them the size is 1.08. With a window of 32 KiB: 38.
     Encoder("zlib-ng", 9, window_bits=10),
-    # Matches of 3 bytes from far away: a noisy picture 55, 0.94.
+    # Matches of 3 bytes over long distances: a noisy picture 55, 0.94.
     Encoder("zlib", 1),
     Encoder("zlib-ng", 6),
     Encoder("zlib", 4),
     _REFERENCE,
 )
-"""What `choose_encoder` tries, fastest first."""
+"""The encoders that `choose_encoder` tries, fastest first."""
 
 _TOLERANCE = 1.02
-"""The size that is allowed, relative to zlib level 6's."""
+"""Largest accepted size, relative to zlib level 6."""
 _DOUBT = 1.03
-"""How far over it the first places of a sample may be: who is further is not
-tried on the others. Half of the time that choosing takes for smooth float64."""
+"""An encoder that exceeds `_TOLERANCE` by this factor at the first places of a sample
+is not tried at the others. This halves the time to choose for smooth float64."""
 _STORED_RATIO = 0.999
-"""Where zlib level 6 saves less than this leaves, nothing is compressed."""
+"""If zlib level 6 leaves at least this much of the size, nothing is compressed."""
 _PLACE_COUNT = 8
 _PLACE_SIZE = 12 << 10
-"""96 KiB of up to 8 MiB are tried. Fewer, longer places miss changes along the data."""
+"""A sample has 96 KiB of up to 8 MiB. Fewer, longer places miss changes along the data."""
 _PLACE_DISTANCE = 256 << 10
-"""Shorter sections are sampled at fewer places, at no more than one in this many bytes."""
+"""Shorter sections have fewer places, at most one per this many bytes."""
 _PLACE_SLACK = 4
-"""Bytes of a place that do not count: in so little data, tables of codes weigh
-more than they will. Matters only where the data nearly vanish."""
+"""Bytes per place that are ignored: in so little data, tables of codes take a larger
+share than in the whole. This matters only for data that compress to almost nothing."""
 _HISTORY_SIZE = 32 << 10
 _SMALLEST_SAMPLED = 64 << 10
-"""Below this, trying encoders would cost more than the best of them saves."""
+"""For less data, trying encoders takes longer than the best of them saves."""
 
 
 @functools.cache
 def _library(name: str) -> Any:
-    """Import a library by its name in `Encoder`, or return None."""
+    """Return a library by its name in `Encoder`, or None if it cannot be imported."""
     try:
         return importlib.import_module(_MODULES[name])
     except ImportError:
@@ -152,7 +152,7 @@ def _library(name: str) -> Any:
 
 
 def _available(encoder: Encoder) -> Encoder | None:
-    """Return what stands in for an encoder here; for isal's levels, nothing does."""
+    """Return the encoder or its replacement by zlib; None for isal, which has none."""
     if _library(encoder.library) is not None:
         return encoder
     return None if encoder.library == "isal" else encoder._replace(library="zlib")
@@ -160,7 +160,7 @@ def _available(encoder: Encoder) -> Encoder | None:
 
 @functools.cache
 def _candidates() -> tuple[Encoder, ...]:
-    """Return the candidates this installation has, each once and in order."""
+    """Return the candidates that this installation has, in order and without duplicates."""
     found = (_available(encoder) for encoder in CANDIDATES)
     return tuple(dict.fromkeys(encoder for encoder in found if encoder is not None))
 
@@ -175,24 +175,24 @@ def _compressor(encoder: Encoder, history: bytes = b"") -> Any:
 
 
 def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) -> bytes:
-    """Deflate one chunk on its own, raw.
+    """Return one chunk as raw deflate data that does not depend on other chunks.
 
-    The GIL is released meanwhile. The same chunk gives the same bytes.
+    Releases the GIL. The same chunk always gives the same bytes.
 
     Parameters
     ----------
     encoder : Encoder
-        As from `choose_encoder` or `encoder_for_level`.
+        From `choose_encoder` or `encoder_for_level`.
     view : buffer
         The chunk, contiguous.
     final : bool
-        Whether the stream ends here. Otherwise the chunk is flushed to a whole
-        byte, and an empty stored block follows: more chunks can be appended.
+        Whether the stream ends here. If not, the chunk is flushed to a whole
+        byte and followed by an empty stored block, so that more can be appended.
 
     Returns
     -------
     bytes
-        Part of a deflate stream that needs nothing from before it.
+        Part of a deflate stream.
 
     Examples
     --------
@@ -209,14 +209,14 @@ def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) ->
     compressed: bytes = compressor.compress(view)
     if final:
         return b"".join((compressed, compressor.flush()))
-    # The mark is written here, as ISA-L's second flush gives other bytes.
+    # The mark is appended here because a second flush by ISA-L gives other bytes.
     return b"".join((compressed, compressor.flush(zlib.Z_SYNC_FLUSH), _MARK))
 
 
 def encoder_for_level(level: int) -> Encoder:
-    """Return the encoder for a level from 0 to 9 that was asked for.
+    """Return the encoder for a level from 0 to 9 that the caller chose.
 
-    zlib-ng, two to nine times as fast as zlib; zlib where it is missing.
+    It is zlib-ng, two to nine times as fast as zlib, or zlib if that is missing.
 
     Examples
     --------
@@ -229,10 +229,10 @@ def encoder_for_level(level: int) -> Encoder:
 
 
 def encoder_for_small(level: int | None) -> Encoder:
-    """Return the encoder of streams that are too short for a choice.
+    """Return the encoder for streams that are too short to sample.
 
-    libdeflate makes them whole, in half of zlib-ng's time, and not larger than
-    zlib: 123 microseconds for 10 KB of integers, where zlib takes 554.
+    libdeflate needs half the time of zlib-ng, and its output is not larger than
+    that of zlib: 10 KB of integers take 123 microseconds, and 554 with zlib.
     """
     if level is not None:
         return encoder_for_level(level)
@@ -240,20 +240,21 @@ def encoder_for_small(level: int | None) -> Encoder:
 
 
 def choose_encoder(section: memoryview | bytes) -> Encoder:
-    """Return the fastest encoder that keeps to the size of zlib level 6.
+    """Return the fastest encoder whose output is about as small as that of zlib level 6.
 
-    By a sample from several places: within 2 % of what level 6 makes of it.
-    The choice depends on the bytes and on which libraries there are.
+    The encoders compress a sample from several places. The choice stays within
+    2 % of the size of level 6. It depends on the bytes and on the installed
+    libraries.
 
     Parameters
     ----------
     section : buffer
-        Consecutive data, contiguous; some megabytes are what suits.
+        Consecutive data, contiguous, ideally some megabytes.
 
     Returns
     -------
     Encoder
-        For every chunk of the section.
+        The encoder for every chunk of the section.
 
     Examples
     --------
@@ -273,10 +274,10 @@ def choose_encoder(section: memoryview | bytes) -> Encoder:
     limits = [int(size * _TOLERANCE * _DOUBT) + slack for size in reference_sizes]
     limits[-1] = int(reference_sizes[-1] * _TOLERANCE) + slack
     if len(places) == _PLACE_COUNT:
-        # zlib's stream goes on from chunk to chunk, but a candidate starts
-        # every 256 KiB without history, and an eighth of that is one window's
-        # length. So is one place of eight: without, int32 is judged 1 to 2 %
-        # too well.
+        # The stream of zlib continues from chunk to chunk, but a candidate starts
+        # without history every 256 KiB, and an eighth of that is one window. So one of
+        # the eight places has no history either. Otherwise candidates look 1 to 2 %
+        # too good for int32.
         middle = _PLACE_COUNT // 2
         places[middle] = (b"", places[middle][1])
     for encoder in _candidates():
@@ -287,10 +288,10 @@ def choose_encoder(section: memoryview | bytes) -> Encoder:
 
 
 def _find_places(view: memoryview) -> list[tuple[bytes, memoryview]]:
-    """Cut a sample: pieces spread evenly, each with the window before it.
+    """Return a sample: pieces at even distances, each with the window before it.
 
-    With their history, short pieces are compressed like the middle of a long
-    stream. Without, whatever looks far back is underrated, by up to 6 %.
+    With this history, a short piece compresses like the middle of a long stream.
+    Without it, encoders with a large window look up to 6 % worse than they are.
     """
     count = min(_PLACE_COUNT, max(1, len(view) // _PLACE_DISTANCE))
     places = []

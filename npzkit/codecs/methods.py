@@ -1,7 +1,7 @@
 """Compression methods by number and name, and the checksum.
 
-Owns which library computes CRCs and inflates, with zlib in its place where it
-cannot be imported. Encoders are in `npzkit.codecs.encoders`, decoders in
+Owns the choice of the library that computes CRCs and inflates: isal, or zlib if
+isal cannot be imported. Encoders are in `npzkit.codecs.encoders`, decoders in
 `npzkit.codecs.decompressors`.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 inflate_library: Any
 try:
-    # 10 times zlib's CRC and up to twice its inflation, measured by
-    # tests/benchmarks; its wheels cover x86-64 and ARM64.
+    # 10 times as fast as zlib for CRCs, and up to twice as fast for inflating, as
+    # measured by tests/benchmarks. Its wheels support x86-64 and ARM64.
     from isal import isal_zlib as inflate_library
 except ImportError:
     inflate_library = zlib
@@ -51,13 +51,13 @@ METHOD_NAMES = {
     LZMA: "lzma",
     ZSTANDARD: "zstandard",
 }
-"""APPNOTE section 4.4.5, the methods npzkit can read."""
+"""The methods that npzkit can read (APPNOTE section 4.4.5)."""
 
 crc32: Callable[..., int] = inflate_library.crc32
 
 
 def _crc32_combine(first: int, second: int, size: int) -> int:
-    """Combine by running the first CRC over `size` zeros, which is linear."""
+    """Return the combined CRC by extending the first one with `size` zeros."""
     shifted, zero_crc, zeros = first, 0, bytes(1 << 16)
     while size:
         step = zeros[: min(size, len(zeros))]
@@ -69,24 +69,24 @@ def _crc32_combine(first: int, second: int, size: int) -> int:
 crc32_combine: Callable[[int, int, int], int] = getattr(
     inflate_library, "crc32_combine", _crc32_combine
 )
-"""The CRC of two neighbours from each one's CRC and the second one's size."""
+"""Return the CRC of two adjacent ranges from the CRC of each and the size of the second."""
 
 
 def method_name(method: int) -> str:
-    """Name a method number: ``"stored"``, ``"deflated"``, ..., ``"method 97"``."""
+    """Return the name of a method: ``"stored"``, ``"deflated"``, ..., ``"method 97"``."""
     return METHOD_NAMES.get(method, f"method {method}")
 
 
 def method_number(compression: str | int | None) -> int:
-    """Return the number of a compression npzkit writes, named or numbered.
+    """Return the method number of a compression that npzkit can write.
 
-    None, as elsewhere in the field, means no compression.
+    None means no compression, as in h5py.
 
     Raises
     ------
     ValueError
-        For anything but ``"stored"``, ``"deflated"`` and zipfile's numbers
-        for the two.
+        `compression` is not ``"stored"``, ``"deflated"`` or the number that
+        zipfile has for one of them.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def method_number(compression: str | int | None) -> int:
 
 
 def check_level(level: Any) -> int | None:
-    """Return `level` as None or an integer from 0 to 9, else raise ValueError."""
+    """Return `level` as an int from 0 to 9 or None, or raise ValueError."""
     if level is None:
         return None
     if isinstance(level, bool) or not hasattr(level, "__index__") or not 0 <= level <= 9:

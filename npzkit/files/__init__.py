@@ -1,4 +1,4 @@
-"""Bytes at rest: sources, sinks, locks, and several threads at work on one file.
+"""Files: where bytes are read from and written to, locks, and threads that share a file.
 
-Knows neither zip nor NPY.
+Knows nothing about zip or NPY.
 """

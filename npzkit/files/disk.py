@@ -1,9 +1,9 @@
-"""Every call that changes a file: the one layer that all writing goes through.
+"""Every system call that changes a file: all writing goes through this layer.
 
-Owns descriptors and how long each is open, and what stands in for a call that
-the operating system lacks. Knows nothing of what is in a file. A test that puts
-something else in the place of this module's `os` sees, or spoils, every
-change: `tests/support/crash.py` does. Maps alone write behind its back.
+Owns descriptors, how long each is open, and the fallbacks for calls that an
+operating system lacks. Knows nothing about the contents of a file. Tests
+replace this module's `os` to record changes or to make them fail, as
+`tests/support/crash.py` does. Only memory maps write without this module.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = ["CLOSED", "OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "Descriptor",
            "check_binary", "duplicated", "link", "replace", "sync_directory", "unlink"]  # fmt: skip
 
 _CALL_SIZE = 1 << 30
-"""Linux takes at most 2 GiB a call, macOS refuses more."""
+"""Most bytes per call. Linux writes at most 2 GiB per call, and macOS refuses more."""
 _READ_SIZE = 1 << 22
-"""Bytes asked of a call that returns them as an object of its own."""
+"""Most bytes to read with a call that returns them as a new object."""
 _RESERVE_SIZE = 1 << 20
-"""From this size on room is reserved first: a file written into reserved room
-took 0.058 s where one that grew took 0.073 s (268 MB)."""
+"""Space is reserved for writes of at least this size. Writing 268 MB took 0.058 s
+with reserved space and 0.073 s without."""
 _BLOCK_SIZE = 512
 """Bytes that ``st_blocks`` counts by."""
 _UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}
-"""Errors of a system or a file system that does not know a call."""
+"""Errors of a system or a file system that does not support a call."""
 
 OPEN_FLAGS = getattr(os, "O_BINARY", 0)
-"""What a folder is opened with; files are opened by `Descriptor`."""
+"""Flags for opening a folder; files are opened by `Descriptor`."""
 RENAMES_OPEN_FILES = os.name != "nt"
 """Whether a file can be renamed, or replaced, while it is open."""
 
@@ -43,16 +43,17 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Descriptor(io.FileIO):
-    """An open file that is passed to the calls of the system in place of its number.
+    """An open file that is passed to system calls in place of its number.
 
-    A call holds the object until it returns, and the file is closed when nobody
-    holds the object. So a call that is under way ends before the file is closed,
-    and the system cannot give the number to another file meanwhile. That costs
-    no lock and no count of our own.
+    A call keeps a reference to the object until it returns, and the file is
+    closed when there are no references. So a call in progress ends before the
+    file is closed, and the system cannot give its number to another file. This
+    needs no lock and no reference count of our own.
 
-    The file has an owner from the call that opens it to the call that closes it:
-    both happen in C, where no interrupt comes between. Keep no `Descriptor` in a
-    local variable for longer than a call: an exception keeps the variable.
+    The object owns the file from the call that opens it to the call that closes
+    it. Both run in C, where no interrupt can come between. Do not keep a
+    `Descriptor` in a local variable for longer than a call, because the traceback
+    of an exception keeps the variable.
     """
 
     __index__ = io.FileIO.fileno
@@ -61,12 +62,12 @@ class Descriptor(io.FileIO):
 
 def duplicated(descriptor: Any) -> io.FileIO:
     """Return a file object for reading that owns a duplicate of a descriptor."""
-    # In one call of C's, so that no interrupt finds a duplicate without an owner.
+    # One call in C, so that no interrupt leaves a duplicate without an owner.
     return next(map(io.FileIO, map(os.dup, (descriptor,)), ("rb",)))
 
 
 class _Closed:
-    """What takes the place of a `Descriptor` that was let go: any use is an error."""
+    """A placeholder for a closed `Descriptor`: any use raises ClosedArchiveError."""
 
     closed = True
 
@@ -80,14 +81,14 @@ CLOSED = _Closed()
 
 
 class Place(Protocol):
-    """A file in which bytes are written at offsets, by several at a time.
+    """A file that several threads can write to, at any offset.
 
     Attributes
     ----------
     path : str or None
-        By which other processes find it.
+        The path at which other processes find it.
     descriptor : Descriptor or None
-        By which it can be mapped.
+        The descriptor to map it with.
     """
 
     @property
@@ -98,23 +99,23 @@ class Place(Protocol):
 
 
 class File:
-    """A file open for reading and writing at offsets, by several at a time; a `Place`.
+    """A file open for reading and writing at any offset, by several threads; a `Place`.
 
     Parameters
     ----------
     path : str or None
-        Opened, unless there is a descriptor.
+        The file to open, unless a descriptor is given.
     descriptor : int, optional
-        Of a file open for writing; a duplicate of it is kept.
+        The descriptor of a file open for writing; a duplicate of it is kept.
     is_new : bool, default False
-        Make the file; one that is there is an error.
+        Create the file, and raise FileExistsError if it exists.
     mode : int, default 0o666
-        Permissions of a new file, less those that the process gives to none.
+        Permissions of a new file, before the umask is applied.
 
     Attributes
     ----------
     descriptor : Descriptor
-        `CLOSED`, once the file is closed.
+        `CLOSED` after the file is closed.
     """
 
     def __init__(
@@ -165,24 +166,24 @@ class File:
                 count = len(data)
                 view[:count] = data
             if not count:
-                raise OSError(errno.EIO, "the file lost bytes while it was written", self.path)
+                raise OSError(errno.EIO, "the file was truncated while it was written", self.path)
             view, offset = view[count:], offset + count
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or lengthen it by zeros."""
+        """Truncate the file to `size` bytes, or extend it with zeros."""
         os.ftruncate(self.descriptor, size)
 
     def reserve(self, offset: int, size: int, *, mapped: bool = False) -> None:
-        """Reserve room for `size` new bytes at `offset`; if that fails, fail now.
+        """Reserve disk space for `size` new bytes, so that a full disk is reported now.
 
         Parameters
         ----------
         offset, size : int
-            Nothing was written there yet.
+            A range that was not written yet.
         mapped : bool, default False
-            Whether the bytes may come through a map. A full disk then raises
-            no error later: the system kills the process. So the room is taken
-            whatever the size, by writing zeros if the system cannot reserve it.
+            Whether the bytes may be written through a map. If the disk is full,
+            the system then kills the process instead of raising an error. So the
+            space is reserved for any size, by writing zeros if necessary.
         """
         if not mapped and size < _RESERVE_SIZE:
             return
@@ -190,22 +191,23 @@ class File:
             self._write_zeros(offset, size)
 
     def fill_holes(self, offset: int, size: int) -> None:
-        """Take room for what was never written of `size` bytes, before they are mapped.
+        """Reserve disk space for the holes in a range, before it is mapped.
 
-        What was written stays as it is. No other process may write there meanwhile.
+        Written bytes are not changed. No other process may write to the range
+        meanwhile.
         """
         for start, end in list(self._holes(offset, offset + size)):
             if not _allocate(self.descriptor.fileno(), start, end - start):
                 self._write_zeros(start, end - start)
 
     def has_holes(self, offset: int, size: int) -> bool:
-        """Return whether parts of a range have no room on disk; False if unknown."""
+        """Return whether parts of a range have no disk space; False if unknown."""
         return any(True for _ in self._holes(offset, offset + size))
 
     def _holes(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
-        """Yield where each hole begins and ends; reserved room may look like one."""
+        """Yield the start and end of each hole; reserved space may look like one."""
         found = os.fstat(self.descriptor)
-        # Most files have none, and are not searched.
+        # Most files have no holes, and are not searched.
         if not hasattr(os, "SEEK_HOLE") or found.st_blocks * _BLOCK_SIZE >= found.st_size:
             return
         while (start := self._seek(offset, os.SEEK_HOLE, end)) < end:
@@ -213,9 +215,9 @@ class File:
             yield start, offset
 
     def _seek(self, offset: int, whence: int, end: int) -> int:
-        """Return where the next hole, or data, begins; `end` if there is none before it."""
+        """Return the offset of the next hole or data, or `end` if there is none before it."""
         with self._lock:
-            # The position may be one that the caller's file object shares.
+            # The caller's file object may share the position.
             position = os.lseek(self.descriptor, 0, os.SEEK_CUR)
             try:
                 return min(os.lseek(self.descriptor, offset, whence), end)
@@ -232,19 +234,19 @@ class File:
             self.patch(offset + start, zeros[: size - start])
 
     def take_after(self, other: os.stat_result) -> None:
-        """Take another file's owner, group and permissions, as far as the system lets."""
+        """Copy another file's owner, group and permissions, as far as the system allows."""
         if not hasattr(os, "fchmod"):
             return
         mode = other.st_mode & 0o777
-        # FAT and some shares have none of these.
+        # FAT and some network shares have no owners or permissions.
         with contextlib.suppress(OSError):
             if not self._take_owner(other):
-                # What its group may do is not for the members of another one.
+                # The file has another group, which must not get the old group's rights.
                 mode &= 0o707 | (mode & 0o007) << 3
             os.fchmod(self.descriptor, mode)
 
     def _take_owner(self, other: os.stat_result) -> bool:
-        """Take a file's owner, and return whether its group could be taken."""
+        """Copy a file's owner and group, and return whether the group could be set."""
         own = os.fstat(self.descriptor)
         is_same_group = own.st_gid == other.st_gid
         if not is_same_group:
@@ -252,13 +254,13 @@ class File:
                 os.fchown(self.descriptor, -1, other.st_gid)
                 is_same_group = True
         if own.st_uid != other.st_uid:
-            # Root alone gives files away.
+            # Only root can give files to another user.
             with contextlib.suppress(OSError):
                 os.fchown(self.descriptor, other.st_uid, -1)
         return is_same_group
 
     def sync(self) -> None:
-        """Wait until what was written is on disk."""
+        """Wait until everything written is on disk."""
         if _sync_fully(self.descriptor.fileno()):
             return
         if hasattr(os, "fdatasync"):
@@ -267,15 +269,15 @@ class File:
             os.fsync(self.descriptor)
 
     def close(self) -> None:
-        """Let the file go: it is closed now, or when a write that is under way ends.
+        """Close the file now, or when a write in progress ends.
 
         May be called twice.
         """
         if self.descriptor is CLOSED:
             return
         try:
-            # A network's file system may report only now that there is no room. The close of
-            # a duplicate does: in one call of C's, so that no interrupt comes between.
+            # A network file system may not report a full disk before a close. Closing a
+            # duplicate reports it too, in one call in C that no interrupt can split.
             next(map(os.close, map(os.dup, (self.descriptor,))))
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
@@ -285,7 +287,7 @@ class File:
 
 
 def _allocate(descriptor: int, offset: int, size: int) -> bool:
-    """Reserve room in a file, and return whether the system can."""
+    """Reserve space in a file, and return whether the system supports it."""
     if not hasattr(os, "posix_fallocate"):
         return False
     if size:
@@ -299,14 +301,14 @@ def _allocate(descriptor: int, offset: int, size: int) -> bool:
 
 
 def _checked(written: int) -> int:
-    """Raise where the system takes no bytes and says nothing: a loop would not end."""
+    """Return the bytes written, and raise OSError if there are none: a loop would not end."""
     if written <= 0:
-        raise OSError(errno.EIO, "the file takes no more bytes")
+        raise OSError(errno.EIO, "the file accepts no more bytes")
     return written
 
 
 def _sync_fully(descriptor: int) -> bool:
-    """Sync by macOS's own call: there fsync leaves the data in the drive's cache."""
+    """Sync with F_FULLFSYNC on macOS, where fsync leaves data in the drive's cache."""
     try:
         import fcntl
     except ImportError:
@@ -324,22 +326,22 @@ def _sync_fully(descriptor: int) -> bool:
 
 
 def replace(source: str, target: str) -> None:
-    """Rename a file; what was at `target` is gone in the same instant."""
+    """Rename a file to `target`, replacing an existing file in one step."""
     os.replace(source, target)
 
 
 def link(source: str, target: str) -> None:
-    """Give a file a new name, unless something is there.
+    """Rename a file, unless `target` exists.
 
     Raises
     ------
     FileExistsError
     """
     try:
-        # Unlike a rename, a link never replaces what came in between.
+        # Unlike a rename, a link never replaces an existing file.
         os.link(source, target)
     except (OSError, AttributeError):
-        # No hard links here (FAT, some network shares): claim the name, if it is free.
+        # No hard links (FAT, some network shares): create `target` first, if it is free.
         Descriptor(target, "xb", opener=partial(os.open, mode=0o666)).close()
         try:
             os.replace(source, target)
@@ -352,16 +354,17 @@ def link(source: str, target: str) -> None:
 
 
 def unlink(path: str) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
 
 
 def sync_directory(directory: str) -> None:
-    """Wait until new names are on disk too. Windows cannot open directories."""
+    """Wait until renames in a directory are on disk. Windows cannot open directories."""
     if os.name == "nt":
         return
-    # No interrupt comes before the try: unpacking is no call. A `Descriptor` takes no folder.
+    # Unpacking is not a call, so no interrupt can come before the try. A `Descriptor`
+    # cannot open a folder.
     (descriptor,) = map(os.open, (directory,), (os.O_RDONLY | OPEN_FLAGS,))
     try:
         os.fsync(descriptor)
@@ -372,4 +375,4 @@ def sync_directory(directory: str) -> None:
 def check_binary(file: Any, mode: str) -> None:
     """Raise TypeError for a file object that was opened in text mode."""
     if isinstance(file, io.TextIOBase):
-        raise TypeError(f"the file is open in text mode: open it with open(path, {mode!r})")
+        raise TypeError(f"the file is open in text mode; use open(path, {mode!r}) instead")

@@ -1,9 +1,9 @@
-"""Locks that keep two writers from one archive.
+"""Locks that keep two writers from changing one archive.
 
-Owns the lock on a file: made by the operating system, held by an open file of
-its own, gone with the process that held it. Readers take none. Another
-library's would do on POSIX; on Windows those lock the file's own bytes, which
-nobody could then read.
+Owns the lock on a file. The operating system keeps it, an open file of its own
+holds it, and it ends with the process that took it. Readers take no lock.
+On Windows, lock libraries lock the bytes of the file itself, which nobody
+could read then.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ __all__ = ["FileLock", "check_timeout", "holding", "is_locked", "lock_path"]
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
 _GRACE = 0.03
-"""Seconds in which a lock that is held is asked for again, whatever the timeout:
-a reader that looks whether a writer is at work holds it for microseconds."""
+"""Seconds to keep trying, whatever the timeout. A reader that checks for writers holds
+the lock for microseconds."""
 _WINDOWS_OFFSET = 0x7FFF_FFFF
-"""The byte that is locked on Windows: none that anybody reads soon, as it could not."""
+"""The byte that is locked on Windows. Nobody can read it then, so it is far into the file."""
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK}
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS, errno.EBADF}
 
@@ -42,10 +42,10 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 class FileLock(Descriptor):
-    """An exclusive lock on the file at a path, from `lock_path`: closing it lets the file go.
+    """An exclusive lock on the file at a path, returned by `lock_path`. Close it to unlock.
 
-    In a forked child it is closed, so that the lock ends with the process that
-    took it. A file that may only be read is open for reading.
+    A forked child closes it, so that the lock ends with the process that took
+    it. If the file is read-only, it is open for reading.
     """
 
 
@@ -59,29 +59,29 @@ if hasattr(os, "register_at_fork"):
 
 
 def check_timeout(timeout: float | None) -> float:
-    """Return a timeout in seconds; None is none at all.
+    """Return a timeout in seconds; None means 0.
 
     Raises
     ------
     ValueError, TypeError
-        It is negative, or no number.
+        The timeout is negative or not a number.
     """
     if timeout is None:
         return 0.0
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"lock_timeout must be seconds, not {timeout!r}")
+        raise TypeError(f"lock_timeout must be a number of seconds, not {timeout!r}")
     if not timeout >= 0:
         raise ValueError(f"lock_timeout must be 0 or more seconds, not {timeout!r}")
     return float(timeout)
 
 
 def lock_path(path: str, timeout: float) -> FileLock:
-    """Lock the file that is at a path, waiting up to `timeout` seconds.
+    """Lock the file at a path, waiting up to `timeout` seconds.
 
     Raises
     ------
     ArchiveLockedError
-        Another writer has it, in this process or another one.
+        Another writer has it open, in this process or another one.
     OSError
         The file cannot be opened.
     """
@@ -94,15 +94,15 @@ def lock_path(path: str, timeout: float) -> FileLock:
                 if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
                     return lock
         except BaseException:
-            # Whoever keeps the error keeps this frame, and with it the lock.
+            # The error's traceback keeps this frame alive, and the frame keeps the lock.
             lock.close()
             raise
-        # Another file came in its place while this one waited.
+        # The file was replaced while this call waited for the lock.
         lock.close()
 
 
 def _open(path: str) -> FileLock:
-    """Open a file to be locked; who may only read it can repair it to another one."""
+    """Open the file to lock. If it is read-only, it can still be repaired to another path."""
     try:
         lock = FileLock(path, "r+b", opener=os.open)
     except PermissionError:
@@ -113,12 +113,12 @@ def _open(path: str) -> FileLock:
 
 @contextlib.contextmanager
 def holding(descriptor: Any, path: str | None, timeout: float) -> Iterator[None]:
-    """Keep other writers from an open file for a moment.
+    """Lock an open file against other writers inside a ``with`` block.
 
     Raises
     ------
     ArchiveLockedError
-        One has it for longer than `timeout` seconds.
+        Another writer holds the lock for longer than `timeout` seconds.
     """
     try:
         # An interrupt may come as soon as the lock is taken.
@@ -135,10 +135,10 @@ def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) ->
         left = deadline - time.monotonic()
         if left <= 0:
             raise ArchiveLockedError(
-                "another writer has the archive",
+                "another writer has the archive open",
                 path=path,
-                found=f"a lock that was held for {timeout:g} seconds" if timeout else "a lock",
-                expected="none",
+                found=f"a lock held for more than {timeout:g} seconds" if timeout else "a lock",
+                expected="no lock",
                 remedy="Wait until it is closed, or pass lock_timeout=seconds to wait longer.",
             )
         time.sleep(min(wait, left))
@@ -146,7 +146,7 @@ def _wait(descriptor: Any, path: str | None, timeout: float, deadline: float) ->
 
 
 def is_locked(descriptor: Any) -> bool:
-    """Whether a writer has the file now; False where that cannot be told."""
+    """Return whether a writer has the file open now; False if that is unknown."""
     if not hasattr(fcntl, "flock"):
         return False
     try:
@@ -154,27 +154,30 @@ def is_locked(descriptor: Any) -> bool:
     except OSError as error:
         return error.errno in _BUSY
     finally:
-        # Also where an interrupt came as soon as it was taken.
+        # An interrupt may come as soon as the lock is taken.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     return False
 
 
 def _try_lock(descriptor: Any) -> bool:
-    """Take the lock if nobody has it. Where the system has no locks, nobody ever has."""
+    """Take the lock and return True, or return False if it is taken.
+
+    On a system without locks, every attempt succeeds.
+    """
     try:
         _change_lock(descriptor, is_taken=True)
     except OSError as error:
         if error.errno in _BUSY:
             return False
-        # Some network shares know no locks; a file opened to read cannot take OFD's.
+        # Some network shares have no locks, and a file opened for reading takes no OFD lock.
         if error.errno not in _WITHOUT_LOCKS:
             raise
     return True
 
 
 def _change_lock(descriptor: Any, *, is_taken: bool) -> None:
-    """Take the lock, or let it go, by the call that the system has."""
+    """Take or release the lock with the call that the system has."""
     if hasattr(fcntl, "flock"):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB if is_taken else fcntl.LOCK_UN)
     elif hasattr(fcntl, "F_OFD_SETLK"):

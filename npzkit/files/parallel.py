@@ -1,13 +1,13 @@
-"""Several threads at work on one archive.
+"""Several threads that work on one archive.
 
-Owns how work is shared out, and how results come back in order. Knows neither
-zip nor NPY.
+Owns how work is divided among threads, and how results are returned in order.
+Knows nothing about zip or NPY.
 
-No thread outlives the call that started it: there is no pool for a forked
-child to find dead. The work releases the GIL: reads, CRCs, deflate both ways.
+No thread outlives the call that started it, so a forked child never finds a
+dead pool. The work releases the GIL: reads, CRCs, compression, decompression.
 
-An interrupt may come at any moment, so nothing here waits but in one call of
-C's. `threading` waits in Python for a thread to start or end, and an interrupt
+An interrupt may come at any moment, so this module waits only in single calls
+in C. `threading` waits in Python for a thread to start or end, and an interrupt
 there can release a lock that nobody holds.
 """
 
@@ -34,19 +34,19 @@ __all__ = ["BLOCK_SIZE", "Pipeline", "crc32_at", "read_blocks", "run", "thread_c
 T = TypeVar("T")
 
 BLOCK_SIZE = 1 << 24
-"""Bytes one thread takes at a time."""
+"""Bytes per task of a thread."""
 _STEP_SIZE = 1 << 20
-"""Bytes whose CRC is taken right after they were read, while they are in the cache."""
+"""Bytes to read before their CRC is computed, while they are in the cache."""
 _PENDING_TASKS = 2
-"""Tasks for each thread that may be under way or waiting for their turn."""
+"""Most tasks per thread that may be running or waiting."""
 _PENDING_RESULTS = 128
-"""Results of short tasks that may wait behind them."""
+"""Most results of short tasks that may wait for earlier tasks."""
 _WAITING_SECONDS = 0.05
-"""Between two calls of a pipeline's `while_waiting`."""
+"""Seconds between two calls of a pipeline's `while_waiting`."""
 
 
 def thread_count(threads: int | None) -> int:
-    """Return `threads`, or the processors this process may use.
+    """Return `threads`, or the number of processors that this process may use.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def thread_count(threads: int | None) -> int:
 
 
 class _Threads:
-    """Threads that all do the same work, to be waited for.
+    """Threads that run the same function and can be waited for.
 
     Parameters
     ----------
@@ -82,11 +82,11 @@ class _Threads:
 
     def start(self, count: int) -> None:
         """Start more threads."""
-        # In one call, so that after an interrupt it is known which were started.
+        # One call, so that the threads that were started are known after an interrupt.
         self._started.extend(map(_thread.start_new_thread, repeat(self._work, count), repeat(())))
 
     def wait(self) -> None:
-        """Wait until all that were started have ended."""
+        """Wait until all started threads have ended."""
         for _ in self._started:
             self._ended.get()
         self._started.clear()
@@ -100,10 +100,10 @@ def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: An
 
 
 def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
-    """Call every task and return their results in order.
+    """Call every task and return the results in order.
 
-    This thread works too. The first exception is raised, and what had not
-    begun by then never does.
+    The calling thread works too. After an exception no further task is started,
+    and the exception of the first failed task is raised.
     """
     if threads == 1 or len(tasks) < 2:
         return [task() for task in tasks]
@@ -128,7 +128,7 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         helpers.start(min(threads, len(tasks)) - 1)
         work()
     finally:
-        # Also where a signal's handler raised, here and not in a task.
+        # Also needed if a signal handler raised here, outside a task.
         left.clear()
         helpers.wait()
     if failures:
@@ -137,24 +137,24 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
 
 Outcome = tuple[Any, BaseException | None]
-"""What a task returned, or raised."""
+"""The result of a task, or its exception."""
 Job = tuple[Callable[[], Any], "SimpleQueue[Outcome]"]
 
 
 class Pipeline:
-    """Tasks on several threads, their results handed on in the order they came in.
+    """Run tasks on several threads, and pass on their results in the order of submission.
 
-    What is handed on runs in the thread that owns the pipeline. No more than a
-    few tasks a thread are under way, which bounds the memory they hold. Leaving
-    the ``with`` block waits for all of them; leaving it by an exception drops
-    what has not begun. It may be entered again.
+    Results are passed on in the thread that owns the pipeline. Only a few tasks
+    per thread are pending, which limits the memory they use. Leaving the
+    ``with`` block waits for all of them. After an exception, tasks that have not
+    started are dropped. The block may be entered again.
 
     Parameters
     ----------
     threads : int
-        With one, each task runs when it is submitted.
+        With one thread, each task runs when it is submitted.
     while_waiting : callable, optional
-        Called every now and then while a task is waited for.
+        Called regularly while the pipeline waits for a task.
     """
 
     def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
@@ -165,7 +165,7 @@ class Pipeline:
         self._pending: deque[tuple[Callable[[], Outcome], Callable[[Any], None]]] = deque()
 
     def submit(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Have `task` run on a thread, and `then` called with its result here."""
+        """Run `task` on a thread, and later call `then` with its result in this thread."""
         if self._threads == 1:
             then(task())
             return
@@ -178,7 +178,7 @@ class Pipeline:
             self._hand_on()
 
     def hand_on(self, task: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Call a short `task` here and now, and `then` in its turn."""
+        """Call a short `task` now, and `then` after the results of earlier tasks."""
         result = task()
         if self._pending:
             self._pending.append((lambda: (result, None), then))
@@ -188,12 +188,12 @@ class Pipeline:
             then(result)
 
     def drain(self) -> None:
-        """Hand on all results that are still under way."""
+        """Wait for all pending tasks, and pass on their results."""
         while self._pending:
             self._hand_on()
 
     def _outcome(self, outcome: SimpleQueue[Outcome]) -> Outcome:
-        """Wait for a task."""
+        """Wait for a task, and return its outcome."""
         if self._while_waiting is None:
             return outcome.get()
         while True:
@@ -208,7 +208,7 @@ class Pipeline:
             try:
                 raise error
             finally:
-                # Its traceback holds this frame.
+                # The traceback refers to this frame.
                 del error
         then(result)
 
@@ -233,17 +233,17 @@ class Pipeline:
             self._workers.wait()
 
     def _dismiss(self) -> None:
-        """Let every worker end once it has done what it has begun."""
-        # In one call, which no interrupt leaves half done.
+        """Tell every worker to end after its current task."""
+        # One call, so that no interrupt can come between.
         any(map(self._jobs.put, repeat(None, len(self._workers))))
 
     def __del__(self) -> None:
-        # After an interrupt that came as the block was left.
+        # Needed if an interrupt came while the block was left.
         self._dismiss()
 
 
 def _do(jobs: SimpleQueue[Job | None]) -> None:
-    """Do jobs until there is None in place of one; hold nothing of them in between."""
+    """Run jobs until None comes instead of one, and keep no reference to finished jobs."""
     while (job := jobs.get()) is not None:
         task, outcome = job
         try:
@@ -254,7 +254,7 @@ def _do(jobs: SimpleQueue[Job | None]) -> None:
 
 
 class Readable(Protocol):
-    """What can be read at offsets: a `Source`, or a `Sink` that gives bytes back."""
+    """An object that can be read at an offset: a `Source`, or a `Sink` that can read."""
 
     def readinto_at(self, offset: int, view: memoryview, /) -> None: ...
 
@@ -262,9 +262,9 @@ class Readable(Protocol):
 def crc32_at(
     file: Readable, offset: int, size: int, threads: int, advance: Advance | None = None
 ) -> int:
-    """Return the CRC-32 of a stretch of a file, read in bounded memory.
+    """Return the CRC-32 of a range of a file, using little memory.
 
-    `advance` is called with each number of bytes read, from several threads.
+    `advance` is called with the number of bytes of each read, from several threads.
     """
 
     def read(start: int) -> tuple[int, int]:
@@ -289,17 +289,17 @@ def crc32_at(
 def read_blocks(
     source: Source, spans: Sequence[tuple[int, memoryview]], threads: int, *, verify: bool
 ) -> list[int]:
-    """Fill each view from its offset and return each one's CRC-32.
+    """Fill each view from its offset in the file, and return the CRC-32 of each.
 
     Parameters
     ----------
     source : Source
     spans : sequence of (int, memoryview)
-        Offset in the file and where the bytes go. Long ones are shared out
-        among the threads.
+        Offset in the file, and the view to fill. Long ones are divided among
+        the threads.
     threads : int
     verify : bool
-        Whether to compute CRCs; else 0 is returned for each.
+        Whether to compute CRCs. If false, 0 is returned for each.
     """
     blocks = [
         (index, offset + start, view[start : start + BLOCK_SIZE])

@@ -1,14 +1,18 @@
-"""An archive at a path: a new file that takes the old one's place, or appends to it.
+"""Writing an archive to a path: as a new file that replaces the old one, or by appending.
 
-Owns temporary files, buffering, the exchange of the old file for the new, and
-the order in which an append reaches the disk. Must never know zip or NPY. A
-path holds the contents before a commit or those after it at every instant,
-whatever happens in between.
+Owns temporary files, buffering, the replacement of the old file, and the order
+in which an append reaches the disk. Knows nothing about zip or NPY. At every
+instant the path has the contents before a commit or after it, even after a crash.
 
-A commit to a new file is its renaming. A commit to a file that is in its place
-has four steps: everything but the first `SEAL_SIZE` of the last bytes is
-written behind what was committed before; synced; those bytes are written;
-synced. No byte that was committed is written to or cut off.
+A new file is committed by renaming it. An append is committed in four steps:
+
+1. Everything except the first `SEAL_SIZE` bytes of the last record is written
+   after the committed bytes.
+2. The file is synced.
+3. Those `SEAL_SIZE` bytes are written.
+4. The file is synced.
+
+Committed bytes are never overwritten or cut off.
 """
 
 from __future__ import annotations
@@ -30,47 +34,49 @@ from npzkit.files.sink import SEAL_SIZE, FileSink, Sink
 __all__ = ["PathSink", "open_sink"]
 
 _BUFFER_SIZE = 1 << 22
-"""Small writes gathered before one system call."""
+"""Bytes of small writes that are gathered for one system call."""
 _DIRECT_SIZE = 1 << 16
-"""From this size on a write goes to the file without a copy."""
+"""Writes of at least this size go to the file without a copy."""
 
 
 class PathSink(Sink):
-    """A file at `path`: a new one, beside it until the first commit, or the one that is there.
+    """A sink that writes to a path: a new file, or an append to the existing one.
 
-    Readers that have an old file open or mapped keep it. A process that is
-    killed leaves the path as it was at the last commit; before the first, also
-    a file named ``.npzkit-*.tmp``.
+    A new file has a temporary name beside `path` until the first commit.
+    Programs that have the old file open or mapped keep reading it. If the
+    process is killed, the path is as it was at the last commit. If it is killed
+    before the first one, a file named ``.npzkit-*.tmp`` is left as well.
 
     Parameters
     ----------
     path : str
         Symbolic links are followed; the file they lead to is replaced.
     exclusive : bool, default False
-        Refuse to replace: a file that is there, now or at commit, is an error.
+        Raise FileExistsError if the path exists, now or at the first commit.
     resume : bool, default False
-        Write behind what is in the file: `committed_size` is to be set to it
-        before the first write. What lies behind that is dropped by then.
+        Append to the file. Call `resume` with the size of the archive before
+        the first write, which removes everything after that size.
     durable : bool, default False
-        Wait for the disk at each commit. A new file that takes an old one's
-        place is synced in any case, so that a loss of power leaves one of them.
-        Where only the last step of a new file's fails, waiting for the folder,
-        an error is raised though the file is in place.
+        Wait for the disk at each commit. A new file that replaces an old one is
+        always synced, so that a power failure leaves one of them. If only the
+        sync of the folder fails, an error is raised although the new file is in
+        place.
     lock_timeout : float, default 0
         Seconds to wait for another writer.
     lock : FileLock, optional
-        On the file at `path`, taken before; released with the sink.
+        A lock on the file at `path` that was taken before. It is released with
+        the sink.
 
     Raises
     ------
     ArchiveLockedError
-        Another writer has the file.
+        Another writer has the file open.
     PermissionError
-        The file at the path may not be written to, though its folder may.
+        The file at the path is read-only, even if its folder is writable.
 
     Notes
     -----
-    Windows does not replace a file that somebody has open or mapped: `commit`
+    Windows cannot replace a file that a program has open or mapped: `commit`
     then raises ``PermissionError``, and the old file stays.
     """
 
@@ -126,17 +132,17 @@ class PathSink(Sink):
 
     @property
     def _file(self) -> File:
-        """The file, opened again where a commit closed it."""
+        """The file, opened again if a commit closed it."""
         opened = self._opened
         if opened is None:
             if self._is_closed:
-                # A thread that fills an array came too late.
+                # A thread was still filling an array when the writer closed.
                 raise ClosedArchiveError("the writer is closed", path=self._name)
             self._opened = opened = self._reopen()
         return opened
 
     def _reopen(self) -> File:
-        """Open the file at the path, which must be the one that was put there."""
+        """Open the file at the path, which must be the one that was committed."""
         try:
             file = File(self._path)
         except FileNotFoundError:
@@ -149,7 +155,7 @@ class PathSink(Sink):
         raise self._stale()
 
     def _lock(self, path: str, timeout: float, lock: FileLock | None) -> None:
-        """Keep other writers from the file, if there is one."""
+        """Lock the file at the path, if it exists."""
         if lock is None:
             try:
                 lock = lock_path(path, timeout)
@@ -157,24 +163,24 @@ class PathSink(Sink):
                 return
         self._locks.append(lock)
         if not lock.writable():
-            # To replace it the system asks for the folder alone, users for the file.
+            # The system lets a writable folder replace it; users expect a read-only file to stay.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def _make(self, path: str) -> None:
-        """Make the new file, with the old one's owner and permissions."""
+        """Create the new file, with the owner and permissions of the old one."""
         try:
             replaced = os.stat(self._path)
         except FileNotFoundError:
             replaced = None
         directory = os.path.dirname(self._path)
         temporary = os.path.join(directory, f".npzkit-{os.urandom(8).hex()}.tmp")
-        # First, so that an interrupt that comes once the file is there has it removed.
+        # Set first, so that the file is removed if an interrupt comes once it exists.
         self._temporary = temporary
         try:
-            # Who may not read the old file opens this one at no time either.
+            # A user who may not read the old file must never be able to open this one.
             self._opened = File(temporary, is_new=True, mode=0o600 if replaced else 0o666)
         except OSError as error:
-            # The user knows this path, and not the temporary file's.
+            # The user knows this path, not that of the temporary file.
             error.filename = path
             raise
         self._locks.append(lock_path(temporary, 0.0))
@@ -185,19 +191,19 @@ class PathSink(Sink):
     # -- writing ------------------------------------------------------------
 
     def resume(self, committed_size: int, last_size: int) -> None:
-        """Say how many of the bytes that are there count: writing goes on behind them.
+        """Set the size of the archive to append to.
 
-        The last of them, `last_size` bytes, are what was written by the commit alone.
+        Its last `last_size` bytes were written by its last commit.
         """
         self.committed_size = self.position = self._flushed = committed_size
         self._known = last_size, self._crc_of_last(last_size)
 
     def _crc_of_last(self, size: int) -> int:
-        """Return the CRC-32 of the last of the bytes that were committed."""
+        """Return the CRC-32 of the last `size` committed bytes."""
         return crc32_at(self._file, self.committed_size - size, size, 1)
 
     def _is_as_committed(self) -> bool:
-        """Whether what the last commit wrote is still where it was.
+        """Return whether the bytes of the last commit are unchanged.
 
         Programs that take no lock may have rewritten the file in place.
         """
@@ -205,7 +211,7 @@ class PathSink(Sink):
         return self._file.size >= self.committed_size and self._crc_of_last(size) == crc
 
     def _begin_to_change(self) -> None:
-        """Drop what lies behind the last commit before anything is written there."""
+        """Remove everything after the last commit before the first write there."""
         if self._is_changed or not self.committed_size:
             return
         self._check_unchanged()
@@ -213,7 +219,7 @@ class PathSink(Sink):
         if self._file.size > self.committed_size:
             self._file.truncate(self.committed_size)
             if self._durable:
-                # Else parts of it could come back among what is written now.
+                # Otherwise a crash could mix removed bytes with those written now.
                 self._file.sync()
 
     def write(self, data: Buffer) -> None:
@@ -229,15 +235,15 @@ class PathSink(Sink):
             self._flushed = self.position
 
     def _flush_before(self, end: int) -> None:
-        """Write what was gathered, where bytes before `end` are among it."""
-        # Of what was skipped nothing is, so that threads that fill it never flush.
+        """Write the buffer if it has bytes before `end`."""
+        # Skipped bytes are never in the buffer, so that threads that fill them never flush.
         if end > self._flushed:
             self._flush()
 
     def _flush(self) -> None:
-        """Write what was gathered: always the last bytes before `position`."""
+        """Write the buffer, which always has the last bytes before `position`."""
         if self._buffer:
-            # A debugger may hold views of what is written: it is let go, never emptied.
+            # A debugger may hold views of the buffer, so it is replaced instead of emptied.
             gathered, self._buffer = self._buffer, bytearray()
             self._put(self.position - len(gathered), gathered)
         self._flushed = self.position
@@ -276,15 +282,15 @@ class PathSink(Sink):
             self.write(last)
             self._flush()
             self._cut_behind()
-            # What takes a file's place must not reach the disk as a name alone: the
-            # old file may hold what was committed with durable=True.
+            # A file that replaces another one is always synced. Otherwise a crash could
+            # leave an empty file in place of data that was committed with durable=True.
             if self._durable or self._is_replacing:
                 self._file.sync()
             self._put_in_place()
         self._known = len(before) + len(last), crc32(last, crc32(before))
 
     def _append(self, last: bytes) -> None:
-        """Commit behind what was committed before; see the module's docstring."""
+        """Commit an append in the four steps of the module's docstring."""
         self._check_path()
         self._check_unchanged()
         offset = self.position
@@ -301,12 +307,12 @@ class PathSink(Sink):
         self._is_changed = False
 
     def _cut_behind(self) -> None:
-        """Cut off what was reserved and not used: nothing may follow the archive's end."""
+        """Cut off reserved bytes that were not used: nothing may follow the archive."""
         if self._file.size > self.position:
             self._file.truncate(self.position)
 
     def _check_path(self) -> None:
-        """Raise where nobody would find what is written."""
+        """Raise StaleArchiveError if the path no longer leads to the open file."""
         try:
             if os.path.samestat(os.fstat(self._file.descriptor), os.stat(self._path)):
                 return
@@ -315,37 +321,37 @@ class PathSink(Sink):
         raise self._stale()
 
     def _check_unchanged(self) -> None:
-        """Raise where the place behind the last commit is another archive's by now."""
+        """Raise StaleArchiveError if another program changed the last commit."""
         if not self._is_as_committed():
             raise StaleArchiveError(
                 "another program wrote to the archive while it was open here", path=self._name,
-                remedy="What it wrote is left alone; look at what is there now, and write again.",
+                remedy="Its changes are kept: open the archive again, and repeat yours.",
             )  # fmt: skip
 
     def _stale(self) -> StaleArchiveError:
         return StaleArchiveError(
             "the archive was moved, removed or replaced while it was written",
             path=self._name,
-            remedy="What was committed before is in the file that was opened; "
-            "open what is at the path now, and write it again.",
+            remedy="Committed arrays are in the original file. Open the file that is at "
+            "the path now, and write the others again.",
         )
 
     def _check_lock(self) -> None:
-        """Raise where the file was exchanged between being locked and being opened."""
+        """Raise StaleArchiveError if the file was replaced between lock and open."""
         opened = os.fstat(self._file.descriptor)
         locked = os.fstat(self._locks[0].fileno()) if self._locks else opened
         if not os.path.samestat(locked, opened):
             raise StaleArchiveError(
-                "the archive was replaced while it was opened", path=self._name,
+                "the archive was replaced while it was being opened", path=self._name,
                 remedy="Try again.",
             )  # fmt: skip
 
     def _put_in_place(self) -> None:
-        """Give the new file its name, and let the old one go."""
+        """Rename the new file to the path, and close it."""
         temporary = self._temporary
         assert temporary is not None  # noqa: S101 - the caller asked
         self._placed = os.fstat(self.descriptor)
-        # A network's file system may say only now that there is no room.
+        # A network file system may not report a full disk before this.
         self._close()
         if not disk.RENAMES_OPEN_FILES:
             self._release_locks()
@@ -361,39 +367,39 @@ class PathSink(Sink):
             disk.sync_directory(os.path.dirname(self._path))
 
     def abort(self) -> None:
-        # A forked child that drops its copy leaves its parent's file alone.
+        # A forked child that drops its copy must not remove the file of its parent.
         is_own = os.getpid() == self._process
         try:
             if is_own and self._temporary is None:
                 self._take_back()
         finally:
-            # Nothing that counts is in what is closed.
+            # An error in closing does not matter: nothing in the file is kept.
             with contextlib.suppress(OSError):
                 self.close()
-            # Last, as Windows removes no file that is open.
+            # Last, because Windows cannot remove an open file.
             if is_own and self._temporary is not None:
                 disk.unlink(self._temporary)
                 self._temporary = None
 
     def __del__(self) -> None:
-        # An interrupt may come before anybody has taken the sink.
+        # An interrupt may come before the caller has a reference to the sink.
         if getattr(self, "_temporary", None) is not None:
             with contextlib.suppress(OSError):
                 self.abort()
 
     def _take_back(self) -> None:
-        """Cut off what was written since the last commit."""
+        """Cut off everything written since the last commit."""
         file = self._opened
         if file is None or not self._is_changed or file.size <= self.committed_size:
             return
         if not self._is_as_committed():
-            # What would be cut off is another program's.
+            # Another program wrote the bytes that would be cut off.
             return
         try:
             file.truncate(self.committed_size)
         except OSError:
             if self._seal_offset >= self.committed_size:
-                # It was sealed and then failed to be synced: without the seal it counts no more.
+                # The commit was sealed, but the sync failed. Removing the seal undoes it.
                 self.is_in_doubt = True
                 file.patch(self._seal_offset, bytes(SEAL_SIZE))
                 self.is_in_doubt = False
@@ -413,21 +419,21 @@ class PathSink(Sink):
                 opened.close()
             finally:
                 self._opened = None
-                # An interrupt may have come before it did anything.
+                # An interrupt may have come before the first call did anything.
                 opened.close()
 
     def hand_over(self) -> FileLock:
-        """Close the file, and return the lock on it to whoever rewrites it."""
+        """Close the file, and return its lock for a rewrite of the file."""
         self._is_closed = True
         self._close()
-        # The last one is the file's that is at the path now.
+        # The last lock is on the file that is at the path now.
         for lock in self._locks[:-1]:
             lock.close()
         return self._locks.pop()
 
     def _release_locks(self) -> None:
         for lock in self._locks:
-            # Nothing was written by it.
+            # Nothing was written through the lock's file, so an error does not matter.
             with contextlib.suppress(OSError):
                 lock.close()
         self._locks.clear()
@@ -440,18 +446,18 @@ def open_sink(
     durable: bool = False,
     lock_timeout: float = 0.0,
 ) -> Sink:
-    """Return the sink for a new archive at a path, or in a file object with ``write``.
+    """Return a sink for a new archive at a path, or in a file object with ``write``.
 
-    A path that names a device or a pipe is written to as it is.
+    Devices and pipes are written to directly, without a temporary file.
 
     Raises
     ------
     FileExistsError
-        `exclusive`, and the path is there.
+        `exclusive` is true, and the path already exists.
     ArchiveLockedError
-        Another writer has the file that is there.
+        Another writer has the existing file open.
     OSError
-        From making the temporary file: no such directory, no permission.
+        The temporary file cannot be created: no such directory, no permission.
     """
     if hasattr(file, "write"):
         check_binary(file, "wb")
@@ -461,7 +467,7 @@ def open_sink(
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         if not os.path.basename(path):
-            # No file can have the name of a folder that is not there, or none at all.
+            # The path is empty or ends with a slash, and names no file.
             raise
         mode = stat.S_IFREG
     if not stat.S_ISREG(mode) and not exclusive:

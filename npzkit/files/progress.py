@@ -1,7 +1,7 @@
-"""How much of a long piece of work is done.
+"""Progress reports for long operations.
 
-Owns the count, which any thread adds to, and when the caller hears of it: in
-the thread that began the work, and not for every byte. Knows nothing of the work.
+Owns the count, which any thread adds to, and when it is reported: in the thread
+that began the work, and not for every byte. Knows nothing about the work.
 """
 
 from __future__ import annotations
@@ -12,26 +12,28 @@ from collections.abc import Callable
 __all__ = ["Advance", "Meter", "Part", "Report"]
 
 Report = Callable[[int, int], object]
-"""Takes the bytes done and the bytes in total."""
+"""A function of the bytes done so far and the bytes in total."""
 Advance = Callable[[int], object]
-"""Takes the bytes that were done since the last call."""
+"""A function of the bytes done since the last call."""
 
 _STEP_SIZE = 1 << 20
 """Bytes between two reports of large work."""
 _STEP_COUNT = 200
-"""Reports of small work, at least where it is counted in that many steps."""
+"""Most reports of small work."""
 
 
 class Meter:
-    """Counts the bytes that are done, and reports them.
+    """Count the bytes that are done, and report them.
 
-    The count only grows. The last report, by `finish`, is of the total.
+    The count never decreases. The last report, from `finish`, is the total.
 
     Parameters
     ----------
     report : callable or None
-        Called in the thread that made the meter; it may raise to end the work.
+        Called in the thread that made the meter. It may raise an exception to
+        stop the work.
     total : int
+        Bytes in total.
     """
 
     def __init__(self, report: Report | None, total: int) -> None:
@@ -50,25 +52,25 @@ class Meter:
         self.report()
 
     def reach(self, done: int) -> None:
-        """Count the bytes up to `done`, from the start of the work."""
+        """Set the count to `done` bytes, unless it is already higher."""
         with self._lock:
             self._done = min(max(self._done, done), self._total)
         self.report()
 
     def part(self, size: int, work: int | None = None, start: int | None = None) -> Part:
-        """Return a counter for `size` of the bytes, which take `work` bytes of reading.
+        """Return a counter for `size` bytes of the total that take `work` bytes of reading.
 
-        They begin at `start` of the work, or follow what was counted before.
+        They start at `start`, or after the bytes that were counted before.
         """
         return Part(self, size, size if work is None else work, start)
 
     def report(self) -> None:
-        """Report what other threads counted too; does nothing in those."""
+        """Report the count of all threads, if called in the thread that made the meter."""
         if threading.get_ident() == self._owner and self._done - self._reported > self._step:
             self._tell()
 
     def finish(self) -> None:
-        """Report the total, where that was not done."""
+        """Report the total, unless it was reported."""
         self._done = self._total
         if self._reported < self._total:
             self._tell()
@@ -80,10 +82,10 @@ class Meter:
 
 
 class Part:
-    """Counts one part of the work, of which more or fewer bytes are read than it counts for.
+    """Count one part of the work, if the bytes read differ from the bytes to count.
 
-    So a member that is read twice counts once, and a damaged one completely.
-    Made by `Meter.part`.
+    For example, a member that is read twice counts once, and a damaged member
+    counts completely. `Meter.part` returns these.
     """
 
     def __init__(self, meter: Meter, size: int, work: int, start: int | None) -> None:
@@ -99,7 +101,7 @@ class Part:
             self._count(self._size * self._worked // max(self._work, 1))
 
     def end(self) -> None:
-        """Count what is left of the part."""
+        """Count the rest of the part."""
         with self._lock:
             self._count(self._size)
 

@@ -1,7 +1,7 @@
-"""Where an archive's bytes go, and the one way in which a file object takes them.
+"""Where the bytes of an archive are written to.
 
-Owns what a sink is, and the caller's file objects; paths are
-`npzkit.files.path_sink`'s. Must never know zip or NPY.
+Owns the interface of a sink, and the sink for a caller's file object.
+`npzkit.files.path_sink` writes to paths. Knows nothing about zip or NPY.
 """
 
 from __future__ import annotations
@@ -20,33 +20,34 @@ from npzkit.files.source import Source, name_of, unwrapped
 __all__ = ["SEAL_SIZE", "FileSink", "Sink", "WrittenSource", "write_all"]
 
 _ZEROS_SIZE = 1 << 22
-"""Bytes that are skipped at a time where they must be written."""
+"""Zeros written at a time to skip bytes."""
 SEAL_SIZE = 4
-"""The first of the last bytes, written after all others: without them nothing counts."""
+"""A commit writes the first bytes of its last record after everything else.
+Until they are written, the commit is not valid."""
 
 
 class Sink(abc.ABC):
-    """A place to write one archive to, front to back, in one commit or several.
+    """A place to write one archive to, from front to back, in one or more commits.
 
-    What was committed is never changed: what comes later is written behind it,
-    and counts once the first `SEAL_SIZE` of its last bytes are there.
+    Committed bytes are never changed. Later data is written after them, and is
+    valid once the first `SEAL_SIZE` bytes of its last record are written.
 
     Attributes
     ----------
     position : int
         Bytes written so far.
     committed_size : int
-        Those that count; 0 while none do.
+        Bytes committed so far; 0 before the first commit.
     can_patch : bool
-        Whether `patch` may change bytes that were written.
+        Whether `patch` can change bytes that were written.
     can_read : bool
-        Whether `readinto_at` can give them back.
+        Whether `readinto_at` can read them back.
     is_concurrent : bool
-        Whether bytes at any place may be written at any time, by any thread.
+        Whether any thread may write bytes at any offset at any time.
     is_in_doubt : bool
-        Whether a commit failed that nobody could take back.
+        Whether a commit failed and could not be undone.
     path, descriptor
-        As of `Place`; None of a file object.
+        As in `Place`; None for a file object.
     """
 
     position: int = 0
@@ -63,7 +64,7 @@ class Sink(abc.ABC):
         """Write all of `data` at `position`. It may be reused afterwards."""
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
-        """Reserve room for `size` more bytes; if that fails, fail now.
+        """Reserve space for `size` more bytes, so that a full disk is reported now.
 
         `mapped` is as in `npzkit.files.disk.File.reserve`.
         """
@@ -73,7 +74,7 @@ class Sink(abc.ABC):
         """Overwrite bytes at `offset` that were written or skipped before."""
 
     def skip(self, size: int) -> None:
-        """Leave `size` bytes, zeros, for `patch`. Where there is no room, fail now."""
+        """Leave `size` zeros for `patch` to fill. If the disk is full, fail now."""
         zeros = bytes(min(size, _ZEROS_SIZE))
         for start in range(0, size, len(zeros) or 1):
             self.write(zeros[: size - start])
@@ -84,43 +85,43 @@ class Sink(abc.ABC):
 
     @abc.abstractmethod
     def commit(self, last: bytes, before: bytes = b"") -> None:
-        """Write the last bytes, and make all that was written the contents.
+        """Write the last record, and make everything written so far valid.
 
-        `before` comes before them, and tells with them this commit from any
-        other. More may follow, and be committed in turn. Where this fails, `abort`
-        takes the contents back to the commit before.
+        `before` is written before it. Together they identify this commit. More
+        data and commits may follow. If this fails, `abort` restores the
+        previous commit.
         """
 
     @abc.abstractmethod
     def abort(self) -> None:
-        """Forget what was not committed, as far as that is possible, and close.
+        """Remove what was not committed, if possible, and close.
 
         Raises
         ------
         OSError
-            It is still there; readers pass over it.
+            It could not be removed; readers skip it.
         """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Let go of the file. What was not committed stays, and counts for nothing."""
+        """Close the file. Uncommitted bytes stay in it, and readers skip them."""
 
 
 class FileSink(Sink):
     """A caller's file object, written from its current position on.
 
-    It is never closed here. Bytes that reached it before the first commit
-    cannot be taken back; an aborted archive lacks its end record, so that no
-    reader takes it for whole.
+    It stays open unless `owned`. Bytes written to it before the first commit
+    cannot be removed. An aborted archive has no end record, so that readers do
+    not take it for a complete one.
 
     Parameters
     ----------
     file : file object
     owned : bool
-        Close it with the sink.
+        Close the file object with the sink.
     committed_size : int, optional
-        The file's first bytes, which are an archive: what is written comes
-        behind them.
+        Size of an archive at the start of the file. New data is written after
+        it.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class FileSink(Sink):
         self._file = file
         self._owned = owned
         self._name = name_of(file)
-        # The file has one position, and created arrays are filled while others are added.
+        # The file has one position, which threads that fill created arrays share.
         self._lock = threading.RLock()
         self.can_patch = _is_seekable(file)
         self.can_read = self.can_patch and file.readable()
@@ -138,7 +139,7 @@ class FileSink(Sink):
         else:
             self._start, self.committed_size = 0, committed_size
             self.position = committed_size
-        # Of an append that was cut short.
+        # Bytes of an unfinished append may follow the archive.
         self._has_tail = committed_size is not None
         self._is_closed = False
 
@@ -157,14 +158,14 @@ class FileSink(Sink):
             while done < len(view):
                 count = self._file.readinto(view[done:])
                 if not count:
-                    raise OSError(errno.EIO, "the file object does not give back what it took")
+                    raise OSError(errno.EIO, "the file object lost bytes that were written")
                 done += count
             self._file.seek(self._start + self.position)
 
     def patch(self, offset: int, data: Buffer) -> None:
         with self._lock:
             if self._is_closed:
-                # A thread that fills an array came too late.
+                # A thread was still filling an array when the writer closed.
                 raise ClosedArchiveError("the writer is closed", path=self._name)
             self._file.seek(self._start + offset)
             write_all(self._file, data)
@@ -186,7 +187,7 @@ class FileSink(Sink):
             self._file.flush()
 
     def _cut(self, size: int) -> None:
-        """Drop the file's bytes from `size` on, and stand there."""
+        """Truncate the file to `size` bytes, and seek to its end."""
         with self._lock:
             self._file.truncate(self._start + size)
             self._file.seek(self._start + size)
@@ -205,12 +206,12 @@ class FileSink(Sink):
 
 
 def write_all(file: Any, data: Buffer) -> None:
-    """Write all of `data` to a file object, which may take a part at a time.
+    """Write all of `data` to a file object, even if it accepts a part per call.
 
     Raises
     ------
     BlockingIOError
-        A non-blocking file takes no more now.
+        A non-blocking file accepts no more bytes now.
     """
     view = memoryview(data)
     while view:
@@ -220,16 +221,16 @@ def write_all(file: Any, data: Buffer) -> None:
         if not isinstance(written, int):
             return
         if written == 0:
-            raise OSError(errno.EIO, "the file object takes no more bytes")
+            raise OSError(errno.EIO, "the file object accepts no more bytes")
         view = view[written:]
 
 
 def _is_seekable(file: Any) -> bool:
-    """Whether bytes already written can be changed by seeking back.
+    """Return whether bytes already written can be changed by seeking back.
 
-    Only io's own files are trusted to: a GzipFile says that it can seek, a
-    subclass may hash or count what passes through its ``write``, and a file
-    opened to append writes at its end wherever it was sought to.
+    Only the file types of `io` are trusted. A GzipFile claims that it can seek,
+    a subclass may hash or count what its ``write`` gets, and a file opened in
+    append mode always writes at its end.
     """
     file = unwrapped(file)
     if type(file) not in (io.FileIO, io.BufferedWriter, io.BufferedRandom):
@@ -241,7 +242,7 @@ def _is_seekable(file: Any) -> bool:
 
 
 class WrittenSource(Source):
-    """What a sink holds, to be read back: its first `size` bytes."""
+    """A source that reads back the first `size` bytes of a sink."""
 
     def __init__(self, sink: Sink, size: int) -> None:
         self._sink = sink

@@ -1,13 +1,13 @@
-"""Where an archive's bytes come from: positional reads and nothing else.
+"""Where the bytes of an archive are read from.
 
-Owns the file descriptor, buffer or file object. Must never know zip or NPY.
-Every source reads at an explicit offset and keeps no position of its own, so
-threads and forked processes share one without hearing of each other. The one
-exception, a file object with no descriptor, takes a lock around seek and read.
+Owns the file descriptor, buffer or file object. Knows nothing about zip or NPY.
+Every source reads at an explicit offset and has no position of its own, so
+threads and forked processes can share it. The exception is a file object
+without a descriptor, which takes a lock to seek and read.
 
-A source may be closed while other threads read. A read that is under way ends
-first, and returns the right bytes; a later one is a ClosedArchiveError. If a
-caller closes a file object of its own, both are: the bytes are then dropped.
+A source may be closed while other threads read. A read in progress finishes and
+returns the right bytes. A later read raises ClosedArchiveError. If a caller
+closes its own file object, both raise it, because the bytes may be wrong.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from npzkit.files.disk import CLOSED, Descriptor, check_binary, duplicated
 from npzkit.files.locking import is_locked
 
 UNNAMED = "object"
-"""numpy's word for what has no name."""
+"""The name that NumPy shows for a file object without a name."""
 
 _CALL_SIZE = 1 << 26
-"""Bytes asked of calls that return what they read as an object of its own."""
+"""Most bytes to read with a call that returns them as a new object."""
 
 T = TypeVar("T")
 
@@ -61,23 +61,24 @@ class Source(abc.ABC):
     name : str
         For messages and reprs: the path, or `UNNAMED`.
     path : str or None
-        The absolute path, where the source was opened from one.
+        The absolute path, if the source was opened from a path.
     is_pathlike : bool
-        Whether that path was handed over as an ``os.PathLike``, not as text.
+        Whether the path was passed as an ``os.PathLike``, not as a string.
     size : int
-        Bytes, as found when the source was opened; less, once it is known
-        that the archive ends before them.
+        Size in bytes when the source was opened. It is reduced if the archive
+        ends earlier.
     is_locked : bool
-        Whether whoever opened it keeps other writers out.
+        Whether the opener holds the lock against other writers.
     is_shared : bool
-        Whether it is changed in place by whoever opened it: its time says nothing.
+        Whether the opener changes the file in place. Its modification time then
+        does not show changes by others.
     file : file object or None
-        What the bytes are read from.
+        The file that the bytes are read from.
     handle : file object or None
-        What was handed over or opened: `file`, or the object around it, which
-        would close `file` if it were dropped.
+        The object that was passed or opened: `file`, or a wrapper that would
+        close `file` when it is deleted.
     position : int
-        Where a file object stood when it was handed over.
+        The position of a file object when it was passed.
     """
 
     name: str = UNNAMED
@@ -93,41 +94,41 @@ class Source(abc.ABC):
 
     @property
     def file_size(self) -> int:
-        """All bytes there are, those behind the archive too."""
+        """The size of the file, including bytes after the archive."""
         return self.size if self._file_size is None else self._file_size
 
     @abc.abstractmethod
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        """Fill `view` (format ``B``) with the bytes at `offset`, all of it."""
+        """Fill all of `view` (format ``B``) with the bytes at `offset`."""
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes at `offset`.
 
-        The caller has checked that the range lies within the source.
+        The caller must check that the range is within the source.
         """
         buffer = bytearray(size)
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
 
     def refresh(self) -> None:
-        """Take the file as it is now, after a writer cut it."""
+        """Read the size and time of the file again, after a writer truncated it."""
 
     def is_being_written(self) -> bool:
-        """Whether another writer is at work on the file, or was since it was opened."""
+        """Return whether another writer has the file open, or changed it since it was opened."""
         return False
 
     def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
-        """Raise StaleArchiveError where the file is seen to have changed.
+        """Raise StaleArchiveError if the file has changed.
 
         Parameters
         ----------
         is_kept : callable
-            Whether the change left what was opened as it was, as an append
-            does. Asked once a change.
+            Returns whether the archive that was opened is still intact, as after
+            an append. Called once per change.
         """
 
     def check_whole(self) -> None:
-        """Raise StaleArchiveError where the file lost bytes: its maps would crash."""
+        """Raise StaleArchiveError if the file was truncated: its maps would crash."""
 
     def close(self) -> None:
         """Release what the source owns. May be called twice."""
@@ -151,17 +152,17 @@ class BufferSource(Source):
 
 
 class FileSource(Source):
-    """A regular file, read at offsets of its descriptor.
+    """A regular file, read by its descriptor.
 
     Attributes
     ----------
     modified_ns : int
-        Of the file when it was opened, to tell whether it changed.
+        Modification time when the file was opened, used to detect changes.
 
     Notes
     -----
-    By ``preadv``, by ``pread`` where that is missing (older macOS), and by
-    seeking and reading under a lock where both are (Windows).
+    Reads use ``preadv``. If it is missing (older macOS) they use ``pread``, and
+    if both are (Windows), they seek and read under a lock.
     """
 
     def __init__(self, file: Any, *, handle: Any, owned: bool) -> None:
@@ -176,14 +177,15 @@ class FileSource(Source):
         self.refresh()
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """Call a function of the system, the file's descriptor first.
+        """Call a system function with the file's descriptor as its first argument.
 
         The file stays open until the call returns.
 
         Raises
         ------
         ClosedArchiveError
-            The source was closed before, or a caller's file before the end.
+            The source was closed before the call, or a caller's own file was
+            closed before it returned.
         """
         if self._lent is None:
             return function(self._descriptor, *args, **options)
@@ -192,7 +194,7 @@ class FileSource(Source):
     def _call_lent(
         self, descriptor: Any, function: Callable[..., T], *args: Any, **options: Any
     ) -> T:
-        """Make sure that the number was the file's all the time: a caller may close it."""
+        """Call a system function, and check that the caller did not close the file meanwhile."""
         try:
             result = function(descriptor, *args, **options)
         except (OSError, ValueError):
@@ -203,7 +205,7 @@ class FileSource(Source):
             if self._lent.closed:
                 raise _closed()
         finally:
-            # An error keeps this frame, and the file is to be closed all the same.
+            # A traceback keeps this frame alive, but must not keep the file open.
             del descriptor
         return result
 
@@ -218,7 +220,7 @@ class FileSource(Source):
             return False
         if self.call(is_locked):
             return True
-        # One that has gone may have completed what seems torn.
+        # A writer that has closed may have completed the append that looks unfinished.
         now = self.call(os.fstat)
         return (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns)
 
@@ -237,10 +239,10 @@ class FileSource(Source):
             count += more
 
     def _read_some(self, view: memoryview, offset: int) -> int:
-        """Read some bytes at `offset` into `view`, leaving the file's position alone."""
+        """Read some bytes at `offset` into `view` without moving the file's position."""
         if hasattr(os, "preadv"):
             if self._lent is None:
-                # As in `call`, and a call less: small members are read by this one.
+                # Like `call`, but saves a Python call per small member.
                 return os.preadv(self._descriptor, [view], offset)
             return self._call_lent(self._descriptor, os.preadv, [view], offset)
         size = min(len(view), _CALL_SIZE)
@@ -261,7 +263,7 @@ class FileSource(Source):
             return
         if not is_kept():
             raise _stale(found=now.st_size, expected=self.file_size)
-        # A pickle still tells the file from the one that was opened.
+        # `modified_ns` stays, so that unpickling detects the change.
         self._accepted = state
 
     def check_whole(self) -> None:
@@ -276,14 +278,14 @@ class FileSource(Source):
 
 
 class _Lent:
-    """A caller's file, in the place of a `Descriptor`: any call may find it closed.
+    """A caller's file, used like a `Descriptor`. The caller may close it at any time.
 
     Parameters
     ----------
     file : file object
-        Whose number is used.
+        The file whose descriptor is used.
     owned : file object or None
-        Closed when nobody uses the number any more.
+        Closed when the descriptor is no longer used.
     """
 
     def __init__(self, file: Any, owned: Any) -> None:
@@ -303,7 +305,7 @@ class _Lent:
 
 
 def _read_elsewhere(descriptor: Any, size: int, offset: int) -> bytes:
-    """Read at `offset` and go back, if the system has no call that does both."""
+    """Return bytes at `offset` and restore the position, on systems without ``pread``."""
     try:
         position = os.lseek(descriptor, 0, os.SEEK_CUR)
         os.lseek(descriptor, offset, os.SEEK_SET)
@@ -315,7 +317,7 @@ def _read_elsewhere(descriptor: Any, size: int, offset: int) -> bytes:
 
 
 class SeekingSource(Source):
-    """Any object with ``read`` and ``seek``; a lock makes each pair atomic."""
+    """Any object with ``read`` and ``seek``, used under a lock."""
 
     def __init__(self, file: Any, *, owned: bool = False) -> None:
         self.file = self.handle = file
@@ -360,8 +362,8 @@ class SeekingSource(Source):
         self._close_unused()
 
     def _close_unused(self) -> None:
-        """Close an own file, unless a read is under way: it then does so at its end."""
-        # Never waits: a forked child may find the lock held by nobody.
+        """Close an owned file. If a read is in progress, the read closes it at its end."""
+        # Never waits: in a forked child the lock may be held by no thread.
         if self._owned and self._lock.acquire(blocking=False):
             try:
                 self.handle.close()
@@ -370,7 +372,7 @@ class SeekingSource(Source):
 
 
 class LentSource(Source):
-    """The source of an archive that is open, and stays so when this one is closed."""
+    """The source of an open archive. Closing this source leaves the archive open."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -389,7 +391,7 @@ class LentSource(Source):
 
 
 class SourceFile(io.RawIOBase):
-    """A source, up to `end_offset`, as a readable file object with a position."""
+    """A source up to `end_offset`, as a readable file object with a position."""
 
     def __init__(self, source: Source, end_offset: int) -> None:
         self._source = source
@@ -429,7 +431,7 @@ def _stale(*, found: int, expected: int) -> StaleArchiveError:
 
 
 def duplicate(source: Source) -> Any:
-    """Return the file of a source as a file object of its own, None if it has no descriptor."""
+    """Return a new file object for the file of a source, or None if it has no descriptor."""
     if not isinstance(source, FileSource):
         return None
     file = source.call(duplicated)
@@ -438,34 +440,34 @@ def duplicate(source: Source) -> Any:
 
 
 def is_archive(file: Any) -> bool:
-    """Whether this is an open archive, which lends its source."""
+    """Return whether `file` is an open archive, whose source can be used."""
     return hasattr(file, "_lend_source")
 
 
 def name_of(file: Any) -> str:
-    """Return a file object's name for messages; a descriptor's number is none."""
+    """Return a file object's name for messages; the number of a descriptor is not a name."""
     name = getattr(file, "name", None)
     return name if isinstance(name, str) else UNNAMED
 
 
 def _position(file: Any) -> int:
-    """The current position of a file object that may lack ``tell``."""
+    """Return the current position of a file object that may lack ``tell``."""
     if hasattr(file, "tell"):
         return cast(int, file.tell())
     return cast(int, file.seek(0, os.SEEK_CUR))
 
 
 def unwrapped(file: Any) -> Any:
-    """Return the plain file in a NamedTemporaryFile, which only adds its deletion."""
+    """Return the plain file inside a NamedTemporaryFile, or `file` itself."""
     return getattr(file, "file", file) if type(file).__module__ == "tempfile" else file
 
 
 def _is_plain_file(file: Any) -> bool:
-    """True where the object's descriptor holds exactly the object's bytes.
+    """Return whether the descriptor of a file object has the same bytes as the object.
 
-    A GzipFile has a descriptor too, but behind it lie other bytes: only a
-    ``FileIO``, bare or under one of io's buffers, is read by descriptor, and
-    no subclass of them, which may have changed what ``read`` returns.
+    This is not so for a GzipFile, whose descriptor leads to compressed bytes,
+    or for a subclass that changes ``read``. Only a ``FileIO``, with or without
+    a buffer of `io`, is read by its descriptor.
     """
     if type(file) not in (io.FileIO, Descriptor, io.BufferedReader, io.BufferedRandom):
         return False
@@ -476,7 +478,7 @@ def _is_plain_file(file: Any) -> bool:
 
 
 def open_source(file: Any, *, owned: bool = False) -> Source:
-    """Return the source for a path, a bytes-like object, a file object or an open archive.
+    """Return a source for a path, a bytes-like object, a file object or an open archive.
 
     Parameters
     ----------
@@ -484,15 +486,15 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
         Bytes are contents, never a path. A file object needs ``read`` and
         ``seek``. An archive stays open when the source is closed.
     owned : bool, default False
-        Whether closing the source closes the file object. A path's file is
-        always owned.
+        Whether closing the source closes the file object. A file opened from a
+        path is always closed.
 
     Raises
     ------
     OSError
-        From opening the path, unchanged.
+        The path cannot be opened.
     UnsupportedError
-        A stream that cannot seek.
+        The stream cannot seek.
     """
     if isinstance(file, (bytes, bytearray, memoryview)):
         return BufferSource(file)
@@ -513,7 +515,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
 
 
 def _wrap_file(file: Any, *, owned: bool) -> Source:
-    """Choose descriptor reads where the object is a plain file, else seeks."""
+    """Return a source that reads by descriptor if `file` is a plain file, or by seeking."""
     inner = unwrapped(file)
     check_binary(inner, "rb")
     if _is_plain_file(inner):
@@ -526,6 +528,6 @@ def _wrap_file(file: Any, *, owned: bool) -> Source:
         if isinstance(error, OSError) and error.errno not in (None, errno.ESPIPE):
             raise
         raise UnsupportedError(
-            "an archive is read from its end, and this file cannot seek",
+            "the file object cannot seek, and an archive is read from its end",
             remedy="Read it into memory first: npzkit.open(file.read()).",
         ) from error

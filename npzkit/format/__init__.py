@@ -1,10 +1,9 @@
-"""The NPY format: every function of `numpy.lib.format`, npzkit's own.
+"""The NPY format: npzkit's implementation of every function of `numpy.lib.format`.
 
-Same names, same signatures, same bytes. Where the behaviour differs it is
-stricter about bad input, which always gives an `npzkit.errors.NpyFormatError`
-(a ``ValueError``) or one of its siblings, and never runs any of the file's
-text through Python. Public here and private in numpy: the readers and writers
-of version 3.0, which numpy reaches only through `read_array`.
+Names, signatures and bytes are the same as in NumPy. The functions are stricter
+about bad input: they raise `npzkit.errors.NpyFormatError` (a ``ValueError``) or
+a related error, and never evaluate text from a file as Python code. The readers
+and writers of version 3.0 are public here and private in NumPy.
 
 Source: the NPY format description in `numpy.lib.format`; NEP 1.
 
@@ -70,16 +69,16 @@ __all__ = [
 ]
 
 BUFFER_SIZE = 2**18
-"""numpy's reading buffer for archives, in bytes. Kept for its name; unused."""
+"""Bytes of NumPy's read buffer. npzkit does not use it; it exists for compatibility."""
 
 
 def magic(major: int, minor: int) -> bytes:
-    """Return the eight bytes that begin an NPY file of this version.
+    """Return the first eight bytes of an NPY file of this version.
 
     Raises
     ------
     ValueError
-        A number does not fit in a byte.
+        A number is not between 0 and 255.
 
     Examples
     --------
@@ -93,7 +92,7 @@ def magic(major: int, minor: int) -> bytes:
 
 
 def read_magic(fp: Any) -> tuple[int, int]:
-    """Read eight bytes and return the version, whether it is supported or not.
+    """Read eight bytes and return the version, even if it is not supported.
 
     Returns
     -------
@@ -103,7 +102,7 @@ def read_magic(fp: Any) -> tuple[int, int]:
     Raises
     ------
     NpyFormatError
-        The bytes are no NPY magic, or the stream ends.
+        The bytes are not an NPY magic string, or the stream ends early.
     """
     data = read_bytes(fp, MAGIC_LEN, "magic string")
     if data[:6] != MAGIC_PREFIX:
@@ -114,7 +113,7 @@ def read_magic(fp: Any) -> tuple[int, int]:
 
 
 def header_data_from_array_1_0(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """Return the dict whose ``repr`` is the array's header.
+    """Return the dict that is written as the header of an array.
 
     Examples
     --------
@@ -128,7 +127,7 @@ def header_data_from_array_1_0(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 def _read_array_header(
     fp: Any, version: tuple[int, int], max_header_size: int = DEFAULT_HEADER_SIZE
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read the header behind the magic, in the given version."""
+    """Read the header after the magic string, in the given version."""
     check_version(version)
     header = read_rest_of_header(fp, magic(*version), max_header_size).fresh()
     warn_python2(header)
@@ -138,12 +137,12 @@ def _read_array_header(
 def read_array_header_1_0(
     fp: Any, max_header_size: int = DEFAULT_HEADER_SIZE
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Read a version 1.0 header behind the magic, leaving `fp` at the data.
+    """Read a version 1.0 header, leaving `fp` at the start of the data.
 
     Parameters
     ----------
     fp : file object
-        Positioned behind the magic.
+        Positioned after the magic string.
     max_header_size : int, default 10_000
         Largest header, in bytes.
 
@@ -156,9 +155,9 @@ def read_array_header_1_0(
     Raises
     ------
     NpyFormatError
-        The header is invalid or cut short.
+        The header is invalid or truncated.
     LimitExceededError
-        It is larger than `max_header_size`.
+        The header is larger than `max_header_size`.
     """
     return _read_array_header(fp, (1, 0), max_header_size)
 
@@ -178,13 +177,13 @@ def read_array_header_3_0(
 
 
 def _write_array_header(fp: Any, d: dict[str, Any], version: tuple[int, int] | None = None) -> None:
-    """Write magic and header in the given version, or the oldest that fits."""
+    """Write magic string and header in the given version, or the oldest possible one."""
     check_version(version)
     fp.write(format_header({**d, "shape": index_shape(d["shape"])}, version))
 
 
 def write_array_header_1_0(fp: Any, d: dict[str, Any]) -> None:
-    """Write magic and header in version 1.0.
+    """Write magic string and header in version 1.0.
 
     Parameters
     ----------
@@ -202,10 +201,10 @@ def write_array_header_1_0(fp: Any, d: dict[str, Any]) -> None:
 
 
 def write_array_header_2_0(fp: Any, d: dict[str, Any]) -> None:
-    """Write magic and header in version 2.0; see `write_array_header_1_0`."""
+    """Write magic string and header in version 2.0; see `write_array_header_1_0`."""
     _write_array_header(fp, d, (2, 0))
 
 
 def write_array_header_3_0(fp: Any, d: dict[str, Any]) -> None:
-    """Write magic and header in version 3.0; see `write_array_header_1_0`."""
+    """Write magic string and header in version 3.0; see `write_array_header_1_0`."""
     _write_array_header(fp, d, (3, 0))

@@ -1,8 +1,8 @@
-"""Arrays to NPY bytes and back, over any file-like object.
+"""Reading and writing arrays as NPY, with any file object.
 
-Owns the data behind the header: its layout, its order, its pickle. Knows no
-zip. Nothing is allocated from a shape that the stream has not backed with
-bytes: a stream of unknown length is read into a buffer that grows with it.
+Owns the data after the header: its layout, order and pickle. Knows nothing
+about zip. A shape in a header never decides how much is allocated: if the length
+of the stream is unknown, the buffer grows while data is read.
 """
 
 from __future__ import annotations
@@ -54,31 +54,31 @@ __all__ = [
 ]
 
 PIECE_SIZE = 2**24
-"""Bytes of a strided array made contiguous at a time, as in numpy."""
+"""Bytes of a strided array to make contiguous at a time, as in NumPy."""
 
 _PLAIN_STREAMS = (io.FileIO, io.BufferedReader, io.BufferedRandom, io.BytesIO)
-"""Whose ``readinto`` is used. A subclass may have changed ``read`` alone, which
-is all that numpy asks of a stream."""
+"""Types whose ``readinto`` is used. A subclass may change only ``read``, which is all
+that NumPy needs."""
 
 _FIRST_ALLOCATION = 2**24
-"""Bytes believed of a stream whose length cannot be known."""
+"""Bytes to allocate first for a stream of unknown length."""
 
 
 def needs_pickle(dtype: np.dtype[Any]) -> bool:
-    """Whether elements of `dtype` are Python objects rather than bytes."""
+    """Return whether elements of `dtype` are Python objects instead of bytes."""
     return dtype.hasobject or not is_legacy(dtype)
 
 
 def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
-    """Raise before anything is written where `array` cannot be saved whole.
+    """Check that `array` can be saved completely, before anything is written.
 
     Raises
     ------
     PickleRefusedError
-        Its elements are Python objects, and `allow_pickle` is false.
+        The elements are Python objects, and `allow_pickle` is false.
     UnsupportedError
-        It is a masked array, whose mask NPY has no place for, or its fields
-        overlap or lie out of order.
+        The array is masked, and NPY cannot store a mask, or its fields overlap
+        or are out of order.
     """
     masked = sys.modules.get("numpy.ma")
     if masked is not None and isinstance(array, masked.MaskedArray):
@@ -96,7 +96,7 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
             "Object arrays cannot be saved when allow_pickle=False",
             found=str(array.dtype),
             remedy="Convert it (array.astype(float), array.astype(str)), or pass "
-            "allow_pickle=True; whoever reads the file must then trust it.",
+            "allow_pickle=True; readers of the file must then trust it.",
         )
     raise PickleRefusedError(
         "User-defined dtypes cannot be saved when allow_pickle=False",
@@ -107,14 +107,14 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
 
 
 def _check_describable(dtype: np.dtype[Any]) -> None:
-    """Raise UnsupportedError where a structure has no ``descr``."""
+    """Raise UnsupportedError if a structure has no ``descr``."""
     try:
         _ = dtype.descr
     except ValueError as error:
         raise UnsupportedError(
             f"NPY cannot describe this structure ({error})",
             found=str(dtype),
-            remedy="Save numpy.lib.recfunctions.repack_fields(array), or each field by itself.",
+            remedy="Save numpy.lib.recfunctions.repack_fields(array), or each field separately.",
         ) from error
     for name in dtype.names or ():
         for title in dtype.fields[name][2:]:  # type: ignore[index]
@@ -124,7 +124,7 @@ def _check_describable(dtype: np.dtype[Any]) -> None:
 
 
 def _check_title(title: Any) -> None:
-    """Raise UnsupportedError for a title that no header could be read with."""
+    """Raise UnsupportedError for a title that would make the header unreadable."""
     try:
         parse_literal(repr(title))
     except NpyFormatError as error:
@@ -132,7 +132,7 @@ def _check_title(title: Any) -> None:
             "a field's title would make the header unreadable",
             found=repr(title)[:80],
             expected="a string",
-            remedy="Rename it.",
+            remedy="Change the title to a string.",
         ) from error
 
 
@@ -147,7 +147,7 @@ def npy_header(
     fortran_order: bool,
     version: tuple[int, int] | None = None,
 ) -> bytes:
-    """Return the NPY header of an array that need not be there."""
+    """Return the NPY header for a dtype, shape and order."""
     if version is None and dtype.names is None and dtype.metadata is None and is_legacy(dtype):
         return _simple_header(dtype, shape, fortran_order)
     fields = {"descr": dtype_to_descr(dtype), "fortran_order": fortran_order, "shape": shape}
@@ -156,17 +156,17 @@ def npy_header(
 
 @functools.lru_cache(maxsize=4096)
 def _simple_header(dtype: np.dtype[Any], shape: tuple[int, ...], fortran_order: bool) -> bytes:
-    """Format the header of an array without fields; checkpoints repeat few of them."""
+    """Return the header of an array without fields. Checkpoints repeat a few of them."""
     descr = dtype_to_descr(dtype)
     return format_header({"descr": descr, "fortran_order": fortran_order, "shape": shape})
 
 
 def data_pieces(array: np.ndarray[Any, Any]) -> list[memoryview] | Iterator[memoryview]:
-    """Return an array's data in file order, as memory to be written.
+    """Return the data of an array in file order, as buffers to write.
 
-    A contiguous array gives a list of one view onto its own memory. Any other
-    gives an iterator of fresh copies of at most `PIECE_SIZE` bytes, made as it
-    is advanced, so that no second whole array is ever held.
+    For a contiguous array this is a list of one view of its memory. For any
+    other array it is an iterator of copies of at most `PIECE_SIZE` bytes, so
+    that the array is never copied as a whole.
     """
     flags = array.flags
     if flags.f_contiguous and not flags.c_contiguous:
@@ -179,13 +179,13 @@ def data_pieces(array: np.ndarray[Any, Any]) -> list[memoryview] | Iterator[memo
 
 
 def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    """View C-contiguous memory as bytes, whatever the dtype."""
+    """Return C-contiguous memory as bytes, for any dtype."""
     flat = array.view(np.ndarray).reshape(-1)
     return flat.view(np.uint8).data
 
 
 def _copied_pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
-    """Copy a strided array in C order, a few rows or part of one at a time."""
+    """Yield copies of a strided array in C order, some rows or part of a row at a time."""
     array = array.view(np.ndarray)
     row_size = array.nbytes // len(array)
     if row_size > PIECE_SIZE and array.ndim > 1:
@@ -198,12 +198,12 @@ def _copied_pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
 
 
 def empty_array(header: NpyHeader) -> np.ndarray[Any, Any]:
-    """Allocate the array that a header describes, uninitialised and writable."""
+    """Return a new, uninitialised array as the header describes it."""
     return shaped(header, None)
 
 
 def shaped(header: NpyHeader, buffer: Any, offset: int = 0) -> np.ndarray[Any, Any]:
-    """Return the header's array over `buffer`, or over memory of its own.
+    """Return the array that a header describes, in `buffer` or in new memory.
 
     Uses ``np.ndarray`` because ``np.empty`` turns ``S0`` into ``S1``.
     """
@@ -215,12 +215,12 @@ def shaped(header: NpyHeader, buffer: Any, offset: int = 0) -> np.ndarray[Any, A
         return np.ndarray(header.shape, dtype, buffer, offset, order=order)
     except (ValueError, MemoryError, OverflowError) as error:
         raise NpyFormatError(
-            f"an array of this shape cannot be made here ({error})", found=header.shape
+            f"NumPy cannot create an array of this shape ({error})", found=header.shape
         ) from error
 
 
 def array_bytes(array: np.ndarray[Any, Any]) -> memoryview:
-    """View a contiguous array's memory, C or Fortran, as writable bytes."""
+    """Return the memory of a contiguous array, C or Fortran, as writable bytes."""
     flat = array.T if array.flags.f_contiguous and not array.flags.c_contiguous else array
     return _bytes_of(flat) if array.nbytes else memoryview(bytearray())
 
@@ -232,37 +232,37 @@ def write_array(
     allow_pickle: bool = True,
     pickle_kwargs: dict[str, Any] | None = None,
 ) -> None:
-    """Write an array as NPY: header, then data.
+    """Write an array as NPY: the header, then the data.
 
     Parameters
     ----------
     fp : file object
         Needs only ``write``.
     array : numpy.ndarray
-        Not copied where it is contiguous; else a piece at a time.
+        A contiguous array is not copied. Others are copied piece by piece.
     version : (int, int), optional
-        Format version; None takes the oldest that can hold the array.
+        Format version; None chooses the oldest one that can store the array.
     allow_pickle : bool, default True
-        Whether an array of objects may be written, by pickle.
+        Whether an object array may be written, as a pickle.
     pickle_kwargs : dict, optional
-        Passed on to `pickle.dump`.
+        Passed to `pickle.dump`.
 
     Raises
     ------
     NpyFormatError
-        No such version, or the version cannot hold the header.
+        The version does not exist, or cannot store the header.
     PickleRefusedError
         The array needs pickle and `allow_pickle` is false. Nothing is written
-        then; numpy has written the header by that time.
+        in this case, while NumPy writes the header first.
     UnsupportedError
-        A masked array; numpy drops the mask. Fields that overlap or lie out of
-        order, where numpy raises a bare ``ValueError``.
+        The array is masked; NumPy drops the mask. Or its fields overlap or are
+        out of order; NumPy raises a plain ``ValueError``.
 
     Notes
     -----
-    The bytes are `numpy.lib.format.write_array`'s, but for two dtypes of
-    ml_dtypes: float8_e5m2 and complex32 are written as voids, ``|V1`` and
-    ``|V4``, where numpy writes ``<f1`` and ``<W4``, which nothing can read.
+    The bytes are the same as those of `numpy.lib.format.write_array`, except for
+    two dtypes of ml_dtypes. float8_e5m2 and complex32 are written as ``|V1`` and
+    ``|V4``. NumPy writes ``<f1`` and ``<W4``, which no program can read.
 
     Examples
     --------
@@ -288,32 +288,31 @@ def read_array(
     *,
     max_header_size: int = DEFAULT_HEADER_SIZE,
 ) -> Any:
-    """Read one array from an NPY stream, leaving it right behind the array.
+    """Read one array from an NPY stream, leaving the stream at the end of the array.
 
     Parameters
     ----------
     fp : file object
         Needs only ``read``. Short reads are repeated.
     allow_pickle : bool, default False
-        Whether an array of objects may be read. Unpickling runs code from the
-        file.
+        Whether to read an object array. Unpickling can run code from the file.
     pickle_kwargs : dict, optional
-        Passed on to `pickle.load`: ``encoding`` and ``fix_imports`` for what
-        Python 2 wrote.
+        Passed to `pickle.load`, such as ``encoding`` and ``fix_imports`` for
+        files that Python 2 wrote.
     max_header_size : int, default 10_000
-        Largest header, in bytes. Ignored with `allow_pickle`.
+        Largest header, in bytes. Ignored if `allow_pickle` is true.
 
     Returns
     -------
     numpy.ndarray
-        Fresh, writable, in the order it was saved in.
+        A new, writable array, in the memory order that was saved.
 
     Raises
     ------
     NpyFormatError
-        Bad magic, version or header, or the stream ends early.
+        The magic string, version or header is invalid, or the stream ends early.
     LimitExceededError
-        The header is larger than `max_header_size`; it is not read.
+        The header is larger than `max_header_size`. It is not read.
     PickleRefusedError
         The array needs pickle and `allow_pickle` is false.
 
@@ -335,13 +334,13 @@ def read_array(
 
 
 def read_header(fp: Any, limit: int | None) -> NpyHeader:
-    """Read magic and header, and not a byte of data."""
+    """Read magic string and header, but no data."""
     prefix = read_bytes(fp, MAGIC_LEN, "magic string")
     return read_rest_of_header(fp, prefix, limit)
 
 
 def read_rest_of_header(fp: Any, prefix: bytes, limit: int | None) -> NpyHeader:
-    """Read the header behind a magic that was read already."""
+    """Read the rest of the header after the magic string."""
     if prefix[:6] == b"\x93NUMPY":
         check_version((prefix[6], prefix[7]))
         length_size = 2 if prefix[6] == 1 else 4
@@ -351,16 +350,16 @@ def read_rest_of_header(fp: Any, prefix: bytes, limit: int | None) -> NpyHeader:
 
 
 def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | None) -> Any:
-    """Unpickle the data of an array of objects, where that is allowed.
+    """Unpickle the data of an object array, if `allow_pickle` is true.
 
-    What pickle itself raises passes through: a caller who allowed it sees
-    ``ImportError`` or ``UnicodeError`` as from `numpy.load`.
+    Exceptions of pickle pass through, such as ``ImportError`` or
+    ``UnicodeError``, as in `numpy.load`.
     """
     if not allow_pickle:
         raise PickleRefusedError(
             "Object arrays cannot be loaded when allow_pickle=False",
             remedy="Pass allow_pickle=True only if you trust the file: "
-            "unpickling runs code from it.",
+            "unpickling can run code from it.",
         )
     try:
         return pickle.load(fp, **(pickle_kwargs or {}))
@@ -372,7 +371,7 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
 
 
 def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
-    """Read the data into a buffer that never runs far ahead of the stream."""
+    """Read the data into a buffer that grows with the stream, if its length is unknown."""
     is_backed = _size_left(fp) >= header.nbytes
     buffer = np.empty(header.nbytes if is_backed else min(header.nbytes, _FIRST_ALLOCATION), "u1")
     done = 0
@@ -395,7 +394,7 @@ def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
 
 
 def _size_left(fp: Any) -> int:
-    """Bytes that a plain stream is known to hold from here on; 0 where unknown."""
+    """Return the bytes left in a plain stream; 0 if unknown."""
     if type(fp) not in _PLAIN_STREAMS or not fp.seekable():
         return 0
     position = fp.tell()
@@ -405,13 +404,13 @@ def _size_left(fp: Any) -> int:
 
 
 def read_some(fp: Any, view: memoryview) -> int:
-    """Read at least one byte into `view`; 0 at the end of the stream."""
+    """Read at least one byte into `view`, and return the count; 0 at the end of the stream."""
     while True:
         try:
             if type(fp) in _PLAIN_STREAMS:
                 count = fp.readinto(view)
             else:
-                # Bounded, so that a wrapper is never asked for gigabytes.
+                # Limited, so that a wrapper is never asked for gigabytes.
                 piece = fp.read(min(len(view), _FIRST_ALLOCATION))
                 count = None if piece is None else len(piece)
                 view[: count or 0] = piece or b""
@@ -422,7 +421,7 @@ def read_some(fp: Any, view: memoryview) -> int:
 
 
 def read_bytes(fp: Any, size: int, what: str) -> bytes:
-    """Read exactly `size` bytes of `what`, over short reads."""
+    """Read exactly `size` bytes of `what`, repeating short reads."""
     data = bytearray()
     while len(data) < size:
         try:

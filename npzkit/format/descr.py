@@ -1,9 +1,9 @@
-"""The ``descr`` of an NPY header: a dtype as a literal, and back.
+"""The ``descr`` of an NPY header: converting a dtype to a literal and back.
 
-Owns the mapping between `numpy.dtype` and ``descr``. Knows neither headers nor
-files. What comes from a file is checked here before numpy's dtype constructor
-sees it: that constructor has a language of its own for strings, parts of which
-are evaluated, and answers hostile ones with a dozen kinds of exception.
+Owns the mapping between `numpy.dtype` and ``descr``. Knows nothing about headers
+or files. Values from a file are checked before they are passed to `numpy.dtype`,
+which parses strings in a language of its own, evaluates parts of them, and
+raises a dozen kinds of exceptions for hostile ones.
 
 Source: the NPY format description in `numpy.lib.format`.
 """
@@ -22,23 +22,23 @@ __all__ = ["descr_to_dtype", "drop_metadata", "dtype_to_descr", "is_legacy"]
 _TYPE_STRING = re.compile(
     r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?", re.ASCII
 )
-"""``<f8``, ``|S12``, ``<M8[25s]``, ``float64``: never ``(2,)i4,f8``, and never a
-divided unit (``<M8[s/2]``), which numpy does not write and crashes on."""
+"""Accepts ``<f8``, ``|S12``, ``<M8[25s]`` and ``float64``, but not ``(2,)i4,f8``, and not
+divided units (``<M8[s/2]``), which NumPy does not write and crashes on."""
 
 _DTYPE_ERRORS = (
     TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError,
     SyntaxError, MemoryError, RecursionError, RuntimeError, SystemError,
 )  # fmt: skip
-"""What numpy's dtype constructor is known to raise for a bad description."""
+"""The exceptions that `numpy.dtype` raises for invalid descriptions."""
 
 
 def is_legacy(dtype: np.dtype[Any]) -> bool:
-    """Whether the dtype's elements are plain bytes (StringDType's are not)."""
+    """Return whether elements of the dtype are plain bytes (those of StringDType are not)."""
     return bool(getattr(type(dtype), "_legacy", True))
 
 
 def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
-    """Return a literal from which `descr_to_dtype` makes the same dtype.
+    """Return a literal that `descr_to_dtype` converts back to the same dtype.
 
     Parameters
     ----------
@@ -48,20 +48,19 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
     Returns
     -------
     descr : str or list
-        A string for a simple dtype, else a list of fields.
+        A string for a simple dtype, or a list of fields.
 
     Warns
     -----
     UserWarning
-        When the dtype carries metadata, which NPY has no place for; and for a
-        dtype whose elements are not plain bytes, which is written as ``"|O"``
-        and pickled.
+        The dtype has metadata, which NPY cannot store, or its elements are not
+        plain bytes, so that it is written as ``"|O"`` and pickled.
 
     Notes
     -----
-    Behaves as `numpy.lib.format.dtype_to_descr`, but for a dtype of another
-    package, such as float8_e5m2, which is a void of its size whatever kind it
-    says it is: numpy's ``<f1`` is a dtype to no reader.
+    This behaves like `numpy.lib.format.dtype_to_descr`, except for dtypes of
+    other packages. For example, float8_e5m2 is written as a void of the same
+    size, because no reader knows NumPy's ``<f1``.
 
     Examples
     --------
@@ -73,7 +72,7 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
     bare = drop_metadata(dtype)
     if bare is not dtype:
         warn(
-            "the dtype's metadata is not saved: NPY has no place for it. Keep it in the "
+            "the dtype's metadata is not saved, because NPY cannot store it. Save it as "
             "attributes of the array, or use another format.",
             UserWarning,
         )
@@ -81,7 +80,7 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
         return bare.descr
     if not is_legacy(bare):
         warn(
-            f"{bare!r} is saved as Python objects by pickle; reading it back needs "
+            f"{bare!r} is saved as pickled Python objects; reading it back needs "
             "allow_pickle=True.",
             UserWarning,
         )
@@ -92,28 +91,28 @@ def dtype_to_descr(dtype: np.dtype[Any]) -> Any:
 
 
 def descr_to_dtype(descr: Any) -> np.dtype[Any]:
-    """Return the dtype that a ``descr`` literal stands for.
+    """Return the dtype that a ``descr`` literal describes.
 
     Parameters
     ----------
     descr : str, tuple or list
         A type string, ``(descr, shape)``, or a list of fields
-        ``(name, descr[, shape])`` where a name may be ``(title, name)``.
+        ``(name, descr[, shape])``. A name may be ``(title, name)``.
 
     Returns
     -------
     dtype : numpy.dtype
-        Padding fields are turned back into offsets.
+        Padding fields become offsets.
 
     Raises
     ------
     NpyFormatError
-        When `descr` is anything else, or numpy knows no such dtype.
+        `descr` has another form, or NumPy has no such dtype.
 
     Notes
     -----
-    `numpy.lib.format.descr_to_dtype` accepts whatever `numpy.dtype` accepts,
-    comma-separated strings among them; no NPY writer produces those.
+    `numpy.lib.format.descr_to_dtype` accepts everything that `numpy.dtype`
+    accepts, such as comma-separated strings, which no NPY writer produces.
 
     Examples
     --------
@@ -132,14 +131,14 @@ def _dtype(descr: Any) -> np.dtype[Any]:
     if isinstance(descr, str):
         match = _TYPE_STRING.fullmatch(descr)
         if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
-            raise _invalid(descr, "no dtype's name looks like this")
-        # numpy's old name for S, which it warns of; an order before it needs a size behind it.
+            raise _invalid(descr, "it does not look like the name of a dtype")
+        # "a" is NumPy's old name for "S", which it warns about. After a byte order it needs a size.
         is_old = descr.strip("<>|=0123456789") == "a" and (descr == "a" or descr[-1] != "a")
         dtype = np.dtype(descr.replace("a", "S") if is_old else descr)
         if not is_legacy(dtype):
             raise _invalid(descr, "its elements are not plain bytes")
         if dtype.itemsize < 0:
-            # NumPy 2.0 does not notice that a C int overflows.
+            # NumPy 2.0 does not detect that a C int overflows.
             raise _invalid(descr, "its elements are too large for this NumPy")
         return dtype
     if isinstance(descr, tuple):
@@ -160,12 +159,12 @@ def _structure(fields: list[Any]) -> np.dtype[Any]:
         name, dtype = field[0], _dtype(field[1])
         if len(field) == 3:
             dtype = np.dtype((dtype, _subarray_shape(field[2])))
-        # dtype.descr spells padding as nameless void fields.
+        # dtype.descr writes padding as void fields without a name.
         if not (name == "" and dtype.type is np.void and dtype.names is None):
             title, name = name if isinstance(name, tuple) and len(name) == 2 else (None, name)
             if not isinstance(name, str):
                 raise _invalid(field, "a name is a string, or (title, name)")
-            # Whatever else a title is, a dtype that cannot be hashed is of no use.
+            # A title may be any object, but a dtype that cannot be hashed is useless.
             hash(title)
             titles.append(title)
             names.append(name)
@@ -187,7 +186,7 @@ def _subarray_shape(shape: Any) -> int | tuple[int, ...]:
     dimensions = shape if isinstance(shape, tuple) else (shape,)
     for dimension in dimensions:
         if type(dimension) is not int or dimension < 0:
-            raise _invalid(shape, "a subarray's shape is made of integers")
+            raise _invalid(shape, "a subarray's shape consists of non-negative integers")
     return shape  # type: ignore[no-any-return]
 
 
@@ -195,12 +194,13 @@ def _invalid(descr: object, reason: str) -> NpyFormatError:
     return NpyFormatError(
         f"descr is not a valid dtype descriptor ({reason})",
         found=descr,
-        remedy="Upgrade NumPy or import the package that defines the dtype, if it is a newer one.",
+        remedy="If the dtype is newer than this NumPy, upgrade NumPy or import the package "
+        "that defines it.",
     )
 
 
 def drop_metadata(dtype: np.dtype[Any], /) -> np.dtype[Any]:
-    """Return `dtype` without metadata, at any depth; itself where it has none.
+    """Return `dtype` without metadata at any depth, or `dtype` itself if it has none.
 
     Examples
     --------
@@ -219,7 +219,7 @@ def drop_metadata(dtype: np.dtype[Any], /) -> np.dtype[Any]:
     if dtype.metadata is None:
         return dtype
     if dtype.isbuiltin == 2:
-        # The string of another package's dtype is a void's, or nothing's.
+        # The string of another package's dtype describes a void, or is not valid.
         return np.dtype(dtype.type).newbyteorder(dtype.byteorder)
     return np.dtype(dtype.str)
 

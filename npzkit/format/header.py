@@ -1,14 +1,14 @@
-"""An NPY header: the bytes before an array's data, parsed and formatted.
+"""The NPY header: parsing and formatting the bytes before the data of an array.
 
 Owns the record `NpyHeader` and the three versions of its encoding. Does no
-I/O and knows no zip: bytes in, record out, and the other way round.
+I/O and knows nothing about zip.
 
 Layout (the NPY format description in `numpy.lib.format`)::
 
     offset  size  content
     0       6     magic, 93 4E 55 4D 50 59 (the byte 0x93, then "NUMPY")
     6       2     major and minor version: 1.0, 2.0 or 3.0
-    8       2     length of what follows, little-endian (4 bytes from 2.0 on)
+    8       2     length of the rest of the header, little-endian (2.0, 3.0: 4 bytes)
     10 (12)       a dict literal, latin-1 (3.0: UTF-8), padded with spaces and
                   ended by a newline so that the data starts at a multiple of 64
 """
@@ -52,41 +52,41 @@ __all__ = [
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
-CUT_REMEDY = "The file is cut short: fetch or write it again."
+CUT_REMEDY = "The file is truncated: download it or write it again."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
-"""Room to rewrite the growing axis in place: the digits of 8 * 2**64."""
+"""Space to rewrite the growing axis in place: the digits of 8 * 2**64."""
 
 PREFIX_SIZE = MAGIC_LEN + 4
-"""Bytes that suffice for `header_size`, in every version."""
+"""Bytes that `header_size` needs in every version."""
 
 MAX_DIMENSIONS = 64
 MAX_EMPTY_ITEMS = 2**24
-"""Items without bytes (``S0``) that are believed: no file backs their number."""
+"""Most items without bytes (``S0``). The size of the file does not limit their number."""
 
 _ENCODINGS = {(1, 0): ("<H", "latin1"), (2, 0): ("<I", "latin1"), (3, 0): ("<I", "utf8")}
 _CACHE_SIZE = 4096
 _CACHED_SIZE = 512
-"""Bytes of the longest header that is cached; hostile ones are longer."""
+"""Bytes of the longest header that is cached. Hostile headers are longer."""
 
 
 class NpyHeader(NamedTuple):
-    """What the header of one array says.
+    """The contents of the header of one array.
 
     Attributes
     ----------
     version : (int, int)
     shape : tuple of int
     fortran_order : bool
-        The data is the transposed array's, in C order.
+        Whether the data is in Fortran order.
     dtype : numpy.dtype
     data_offset : int
-        Bytes from the magic to the data: the size of the header.
+        Bytes from the magic string to the data: the size of the header.
     nbytes : int
-        Bytes of data, exactly. 0 for an array of objects, whose data is a
+        Exact size of the data in bytes. 0 for an object array, whose data is a
         pickle of unknown size.
     python2 : bool
-        Python 2 wrote the header, with integers such as ``3L``.
+        Whether Python 2 wrote the header, with integers such as ``3L``.
     """
 
     version: tuple[int, int]
@@ -98,10 +98,10 @@ class NpyHeader(NamedTuple):
     python2: bool
 
     def fresh(self) -> NpyHeader:
-        """Return the header with a dtype that nobody else holds.
+        """Return the header with a dtype of its own, if it is structured.
 
-        Field names of a structured dtype can be assigned to, which would
-        rename them in every array that shares the dtype.
+        The field names of a dtype can be assigned to, which renames them in
+        every array that shares the dtype.
         """
         if self.dtype.names is None:
             return self
@@ -130,26 +130,26 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     prefix : bytes
         The start of the member; at least 10 bytes (12 from version 2.0 on).
     limit : int or None
-        Largest length the header's literal may claim.
+        Largest length of the header's literal.
 
     Returns
     -------
     int
-        Bytes up to the data.
+        Bytes before the data.
 
     Raises
     ------
     NpyFormatError
-        Magic or version are wrong, or `prefix` is too short.
+        The magic string or the version is wrong, or `prefix` is too short.
     LimitExceededError
-        The claimed length is over the limit; nothing was read or allocated.
+        The claimed length exceeds the limit. Nothing was read or allocated.
     """
     if prefix[:6] != MAGIC_PREFIX:
         raise NpyFormatError(
             "the magic string is not correct",
             found=prefix[:6],
             expected=MAGIC_PREFIX,
-            remedy="The member is not an array, or is damaged.",
+            remedy="The member is not an array, or it is damaged.",
         )
     major_minor = (prefix[6], prefix[7]) if len(prefix) >= MAGIC_LEN else None
     if major_minor is None:
@@ -165,21 +165,21 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
 
 
 def check_header_length(length: int, limit: int | None) -> None:
-    """Raise LimitExceededError where a header claims more than `limit` bytes."""
+    """Raise LimitExceededError if a header claims more than `limit` bytes."""
     if limit is not None and length > limit:
         raise LimitExceededError(
             f"Header info length ({length}) is large and may not be safe to load",
             found=length,
             expected=f"at most {limit}",
-            remedy="Raise max_header_size (Limits.header_size), or pass allow_pickle=True "
-            "if you fully trust the file.",
+            remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
+            "pass allow_pickle=True.",
         )
 
 
 def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
-    """Say that a file or member ended inside `what`."""
+    """Return the error for a file or member that ends inside `what`."""
     return NpyFormatError(
-        # NumPy's words, which its callers look for.
+        # NumPy's message, which its users search for.
         f"EOF: reading {what}, expected {expected} bytes got {found}",
         found=f"{found} bytes",
         expected=f"{expected} bytes",
@@ -188,18 +188,18 @@ def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
 
 
 def parse_header(data: bytes) -> NpyHeader:
-    """Parse one whole header, magic included. Short ones are cached by their bytes.
+    """Parse a complete header, including the magic string. Short headers are cached.
 
-    Checkpoints repeat few headers; a repeated one costs a dictionary lookup.
-    Treat the dtype as shared, see `NpyHeader.fresh`.
+    Checkpoints repeat a few headers, and a repeated one costs a dictionary
+    lookup. The dtype may be shared, see `NpyHeader.fresh`.
 
     Raises
     ------
     NpyFormatError
-        For anything but the three keys of one dict literal, with values that
-        describe an array.
+        The header is not a dict literal with the three keys, or its values do
+        not describe an array.
     LimitExceededError
-        A huge number of items that have no bytes.
+        The array has a huge number of items without bytes.
 
     Examples
     --------
@@ -221,7 +221,7 @@ def _parse(data: bytes) -> NpyHeader:
 
 def _parse_at_length(data: bytes) -> NpyHeader:
     if header_size(data[:PREFIX_SIZE], None) != len(data):
-        raise NpyFormatError("the header has another length than it says", found=len(data))
+        raise NpyFormatError("the header does not have the length that it claims", found=len(data))
     version = data[6], data[7]
     length_format, encoding = _ENCODINGS[version]
     start = MAGIC_LEN + struct.calcsize(length_format)
@@ -229,7 +229,7 @@ def _parse_at_length(data: bytes) -> NpyHeader:
         text = data[start:].decode(encoding)
     except UnicodeDecodeError as error:
         raise NpyFormatError(
-            f"the header is not {encoding}, from its byte {start + error.start} on",
+            f"the header is not valid {encoding} at its byte {start + error.start}",
             found=data[start:][:40],
         ) from error
     fields, python2 = parse_literal(text, python2=version <= (2, 0))
@@ -271,23 +271,23 @@ def _check_fields(fields: object) -> tuple[tuple[int, ...], bool]:
 
 
 def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return the bytes of data, in exact integers, or refuse the shape."""
+    """Return the exact number of data bytes, or raise an error for an impossible shape."""
     count = math.prod(shape)
     if dtype.hasobject:
         return 0
     if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
         raise LimitExceededError(
-            f"the array claims {count} items of no bytes", found=shape,
+            f"the array claims {count} items without bytes", found=shape,
             expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY,
         )  # fmt: skip
-    # numpy measures the extent with empty dimensions counted as one.
+    # NumPy counts empty dimensions as one for this limit.
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:
         raise NpyFormatError("shape is too large for any array", found=shape)
     return count * dtype.itemsize
 
 
 def warn_python2(header: NpyHeader) -> None:
-    """Say where a header took the detour for Python 2's integers."""
+    """Warn if a header has integers of Python 2."""
     if header.python2:
         warn(
             "Reading this header needed an extra step, because Python 2 wrote it with integers "
@@ -297,32 +297,32 @@ def warn_python2(header: NpyHeader) -> None:
 
 
 def header_fields(array: np.ndarray[Any, Any], descr: Any) -> dict[str, Any]:
-    """Return the three fields for an array whose ``descr`` is known."""
+    """Return the header fields of an array whose ``descr`` is known."""
     return {"descr": descr, "fortran_order": is_fortran_ordered(array), "shape": array.shape}
 
 
 def is_fortran_ordered(array: np.ndarray[Any, Any]) -> bool:
-    """Whether an array's data is written transposed: numpy's rule."""
+    """Return whether an array is written in Fortran order, by NumPy's rule."""
     flags = array.flags
     return flags.f_contiguous and not flags.c_contiguous
 
 
 def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None) -> bytes:
-    """Format the fields as header bytes, identical to numpy's.
+    """Return the fields as header bytes, identical to NumPy's.
 
     Parameters
     ----------
     fields : dict
-        Usually ``descr``, ``fortran_order`` and ``shape``; written in sorted
-        order, each value by its ``repr``.
+        Usually ``descr``, ``fortran_order`` and ``shape``. They are written in
+        sorted order, each value by its ``repr``.
     version : (int, int), optional
-        None takes the oldest version that can hold the header, and warns when
+        None chooses the oldest version that can store the header, and warns if
         that is not 1.0.
 
     Raises
     ------
     NpyFormatError
-        An explicit version cannot hold the header.
+        The given version cannot store the header.
     """
     shape = fields["shape"]
     text = "".join(f"'{name}': {fields[name]!r}, " for name in sorted(fields))
@@ -343,7 +343,7 @@ def format_header(fields: dict[str, Any], version: tuple[int, int] | None = None
 
 
 def _oldest_version(text: str) -> tuple[int, int]:
-    """2.0 is for headers over 64 KiB, 3.0 for names that latin-1 cannot spell."""
+    """Return 2.0 for headers over 64 KiB, 3.0 for names outside latin-1, else 1.0."""
     try:
         encoded_size = len(text.encode("latin1"))
     except UnicodeEncodeError:
@@ -352,14 +352,14 @@ def _oldest_version(text: str) -> tuple[int, int]:
 
 
 def _padded_size(encoded_size: int, version: tuple[int, int]) -> int:
-    """The length field's value: the literal, 1 to 64 spaces, a newline."""
+    """Return the value of the length field: literal, 1 to 64 spaces, newline."""
     start = MAGIC_LEN + struct.calcsize(_ENCODINGS[version][0])
     total = start + encoded_size + 1
     return encoded_size + 1 + ARRAY_ALIGN - total % ARRAY_ALIGN
 
 
 def _wrap(text: str, version: tuple[int, int]) -> bytes:
-    """Put magic and length before the literal, padding and newline behind."""
+    """Return the header: magic string, version, length, literal, padding, newline."""
     length_format, encoding = _ENCODINGS[version]
     try:
         literal = text.encode(encoding)
@@ -370,18 +370,18 @@ def _wrap(text: str, version: tuple[int, int]) -> bytes:
             f"Header length {len(text)} too big for version={version}"
             if isinstance(error, struct.error)
             else f"a field name cannot be written in version={version}",
-            remedy="Leave the version out to let npzkit choose.",
+            remedy="Omit the version to let npzkit choose it.",
         ) from error
     return prefix + literal + b" " * (padded - len(literal) - 1) + b"\n"
 
 
 def index_shape(shape: Any) -> tuple[int, ...]:
-    """Return a shape as plain integers: numpy's integers print as calls."""
+    """Return a shape as Python integers, because the repr of NumPy's is a call."""
     if isinstance(shape, (tuple, list)):
         return tuple(operator.index(n) for n in shape)
     return (operator.index(shape),)
 
 
 def plain_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return anything dtype-like as a dtype without metadata."""
+    """Return a dtype-like object as a dtype without metadata."""
     return drop_metadata(np.dtype(dtype))

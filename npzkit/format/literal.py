@@ -1,8 +1,8 @@
-"""The text of an NPY header, as Python literals of one small grammar.
+"""The text of an NPY header: Python literals with a small grammar.
 
-Owns the parser. Knows nothing of arrays, dtypes or files. It stands in for
-``ast.literal_eval``, which costs memory and can crash the interpreter on
-hostile text: this one looks at every character once, and its depth is bounded.
+Owns the parser. Knows nothing about arrays, dtypes or files. It replaces
+``ast.literal_eval``, which can use much memory or crash the interpreter on
+hostile text. This parser reads every character once, to a limited depth.
 
 Grammar::
 
@@ -28,10 +28,10 @@ __all__ = ["DAMAGED_REMEDY", "parse_literal"]
 DAMAGED_REMEDY = "The file is damaged, or was not written by a NumPy-compatible program."
 
 MAX_DEPTH = 100
-"""Brackets within brackets: fifty nested structures. Python's parser stops at 200."""
+"""Nested brackets, enough for fifty nested structures. Python's parser stops at 200."""
 
 MAX_DIGITS = 20
-"""2**64 has 20 digits. Bounds ``int()``, which is quadratic in the digits."""
+"""Digits of 2**64. This limits ``int()``, whose time is quadratic in the digits."""
 
 _TOKEN = r"""[ \t\n\r]*(?:
         (?P<mark>[](){}[:,])
@@ -49,26 +49,26 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def parse_literal(text: str, *, python2: bool = False) -> tuple[Any, bool]:
-    """Parse one literal that fills `text`.
+    """Parse `text`, which must be exactly one literal.
 
     Parameters
     ----------
     text : str
-        The decoded header, padding and newline included.
+        The decoded header, including padding and newline.
     python2 : bool, default False
-        Accept integers with Python 2's suffix ``L``.
+        Accept integers with the suffix ``L`` of Python 2.
 
     Returns
     -------
     value : object
-        Of dict, list, tuple, str, int and bool.
+        Made of dict, list, tuple, str, int and bool.
     had_long : bool
-        Whether an ``L`` was met.
+        Whether an integer had an ``L``.
 
     Raises
     ------
     NpyFormatError
-        For anything outside the grammar, with the position.
+        The text does not follow the grammar. The message has the position.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def parse_literal(text: str, *, python2: bool = False) -> tuple[Any, bool]:
     try:
         value = parser.value(0)
     except RecursionError:
-        # The caller's own stack was nearly full.
+        # The caller's stack was nearly full.
         raise parser.unexpected("less nesting") from None
     if parser.kind != "end":
         raise parser.unexpected("the end of the header")
@@ -88,13 +88,13 @@ def parse_literal(text: str, *, python2: bool = False) -> tuple[Any, bool]:
 
 
 class _Parser:
-    """One token of lookahead over the text."""
+    """A parser with one token of lookahead."""
 
     def __init__(self, text: str, python2: bool) -> None:
         self.text = text
         self.python2 = python2
         self.had_long = False
-        # Compiled on first use, to keep npzkit's import short; re caches it.
+        # Compiled on first use, to keep the import of npzkit fast; re caches it.
         self.match_token = re.compile(_TOKEN, re.VERBOSE).match
         self.kind = ""
         self.token = ""
@@ -118,7 +118,7 @@ class _Parser:
 
     def unexpected(self, expected: str) -> NpyFormatError:
         return NpyFormatError(
-            f"Cannot parse header: character {self.start} of its text is in no plain literal",
+            f"Cannot parse header: its text is not a valid literal at character {self.start}",
             found=self.text[self.start : self.start + 40].strip() or "the end of the header",
             expected=expected,
             remedy=DAMAGED_REMEDY,
@@ -152,7 +152,7 @@ class _Parser:
             if self.token == "," and self.kind == "mark":
                 self.advance()
             elif opening == "(" and len(items) == 1:
-                raise self.unexpected("',' (a tuple of one value ends in a comma)")
+                raise self.unexpected("',' (a tuple of one value ends with a comma)")
             elif self.token != closing or self.kind != "mark":
                 raise self.unexpected(f"',' or {closing!r}")
         self.advance()

@@ -1,7 +1,6 @@
-"""Memory maps of whole NPY files.
+"""Memory maps of complete NPY files.
 
-Owns `open_memmap`, and what it takes for a path. Members of an archive are
-mapped by `npzkit.NpzFile.memmap`.
+Owns `open_memmap`. `npzkit.NpzFile.memmap` maps members of an archive.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["isfileobj", "open_memmap"]
 
 
 def isfileobj(f: Any) -> bool:
-    """Whether `f` is a file of the operating system, with a descriptor.
+    """Return whether `f` is a file of the operating system, with a descriptor.
 
     Examples
     --------
@@ -58,37 +57,41 @@ def open_memmap(
     *,
     max_header_size: int = DEFAULT_HEADER_SIZE,
 ) -> np.memmap[Any, Any]:
-    """Map the array of an NPY file, or make a new file and map that.
+    """Memory-map the array of an NPY file, or create a new file and map it.
 
     Parameters
     ----------
     filename : str or path-like
-        Not a file object.
+        File objects are not supported.
     mode : {"r", "r+", "c", "w+"}, default "r+"
-        As in `numpy.memmap`; ``"w+"`` makes a new file.
+        As in `numpy.memmap`; ``"w+"`` creates a new file.
     dtype : dtype-like, optional
-        Of the new file; float64 where it is None.
+        Dtype of the new file; None means float64.
     shape : int or tuple of int
-        Of the new file. numpy's integers are accepted.
+        Shape of the new file. NumPy integers are accepted.
     fortran_order : bool, default False
-        Of the new file.
+        Whether the new file is in Fortran order.
     version : (int, int), optional
-        Of the new file; None takes the oldest that can hold the header.
+        Format version of the new file; None chooses the oldest one that can
+        store the header.
     max_header_size : int, default 10_000
         Largest header of an existing file, in bytes.
 
     Returns
     -------
     numpy.memmap
-        Shares the file's bytes. Flush or delete it to be sure they are written.
+        Shares the bytes of the file. Flush or delete it to be sure that they
+        are written.
 
     Raises
     ------
     ValueError
-        A file object, a dtype that holds objects, or a bad header.
+        `filename` is a file object, the dtype has objects, or the header is
+        invalid.
     OSError
-        From opening the file, or because the disk is full: room is reserved
-        for all that may be written, as a map that finds none kills the process.
+        The file cannot be opened, or the disk is full. Space is reserved for
+        the whole array, because the system kills a process that writes to a map
+        on a full disk.
     """
     if isfileobj(filename):
         raise ValueError("filename must be a path: a file object cannot be memory-mapped")
@@ -129,7 +132,7 @@ def _check_mappable(dtype: np.dtype[Any]) -> None:
 
 
 def _check_backed(path: str, header: NpyHeader) -> None:
-    """Refuse to map more than the file holds: ``"r+"`` would extend it."""
+    """Raise NpyFormatError if the file is too short: mode ``"r+"`` would extend it."""
     found = os.stat(path).st_size - header.data_offset
     if found < header.nbytes:
         raise end_of_data("array data", header.nbytes, max(found, 0)).locate(path=path)

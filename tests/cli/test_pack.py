@@ -87,7 +87,7 @@ def test_a_key_is_given_once(cli, here):
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(b"", "cut short"), (b"<html>", "magic"), (npy(np.ones(9))[:-1], "array data")],
+    [(b"", "truncated"), (b"<html>", "magic"), (npy(np.ones(9))[:-1], "array data")],
 )
 def test_files_that_are_no_arrays(cli, here, content, what):
     """An empty file, another kind and half a file are one line that names the file."""

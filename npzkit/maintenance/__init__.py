@@ -1,4 +1,4 @@
-"""Archives as a whole: verified, repaired, repacked.
+"""Verifying, repairing and repacking complete archives.
 
-Works below the public classes, on members that those would refuse.
+Works below the public classes, because it handles members that those refuse.
 """

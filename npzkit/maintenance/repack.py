@@ -1,9 +1,8 @@
 """Rewriting an archive: aligned, seekable, without dead space.
 
-Owns what becomes of each member: its bytes are copied as they are
-(`npzkit.writing.copy`), unless its method is to change or it is to get the seek
-index it lacks. Nothing becomes an array on the way, and no more than some
-megabytes are held.
+Owns the decision for each member. Its bytes are copied unchanged
+(`npzkit.writing.copy`), unless its method changes or it needs a seek index.
+No arrays are created, and only some megabytes of memory are used.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from npzkit.zip.writer import Coding, ZipWriter
 __all__ = ["repack", "repack_dead"]
 
 _MAX_ALIGNMENT = 1 << 15
-"""Padding is an extra field, which takes no more than 64 KiB."""
+"""Padding is an extra field, whose size is limited to 64 KiB."""
 
 
 def repack(
@@ -57,58 +56,59 @@ def repack(
     lock_timeout: float | None = None,
     progress: Report | None = None,
 ) -> None:
-    """Rewrite an archive: stored arrays aligned, deflated ones seekable.
+    """Rewrite an archive, so that stored arrays are aligned and deflated ones seekable.
 
-    What any program wrote can be mapped and sliced afterwards. Members that
-    need no change are copied as they are, without inflating them; keys, their
-    order, attributes and metadata stay. Dead space is left behind.
+    Arrays that any program wrote can then be mapped, or read in parts. Members
+    that need no change are copied without inflating them. Keys, their order,
+    attributes and metadata stay the same. Dead space is removed.
 
     Parameters
     ----------
     src : path, bytes-like, file object or NpzFile
-        An `NpzFile` stays open, onto the old file.
+        An `NpzFile` stays open and keeps reading the old file.
     dst : path or file object, optional
-        None replaces `src`, which must be a path: its old file stays until the
-        new one is complete, and is kept by whoever has it open.
+        None replaces `src`, which must be a path. The old file stays until the
+        new one is complete. Programs that have it open keep reading it.
     compression : {None, "stored", "deflated"} or int
-        None keeps each member's method.
+        The method of all members; None keeps the method of each.
     align : int, default 64
-        A power of two up to 32768: where arrays that are stored begin.
+        Alignment of stored arrays, a power of two up to 32768.
     level : int, optional
-        0 to 9, for members that are deflated again.
+        Level from 0 to 9 for members that are deflated again.
     chunk_size : int, default 262_144
         As in `NpzWriter`, for members that are deflated again.
     seekable : bool, default True
-        Deflate members of more than one chunk again if they have no seek
-        index. False copies them as they are.
+        Whether to deflate members again that have no seek index and more than
+        one chunk. If false, they are copied unchanged.
     threads : int, optional
-        None takes the processors there are.
+        Number of threads; None uses all processors.
     durable : bool, default False
-        Wait until the new file is on disk before it takes the old one's place.
+        Wait until the new file is on disk before it replaces the old one.
     lock_timeout : float, optional
-        Seconds to wait where another writer has the file that is replaced.
+        Seconds to wait if another writer has the replaced file open.
     progress : callable, optional
-        Called with the uncompressed bytes done and those there are: every few
-        megabytes, and at the end.
+        Called with the uncompressed bytes done and the total, every few
+        megabytes and at the end.
 
     Raises
     ------
     NpzkitError
-        The archive is damaged, or a member that is stored or deflated again;
-        `dst` stays as it was.
+        The archive, or a member that is stored or deflated again, is damaged.
+        `dst` does not change.
     UnsupportedError
-        A member is encrypted, or in a method that is missing here.
+        A member is encrypted, or its method is not supported.
     ArchiveLockedError
-        Another writer has the file that is to be replaced.
+        Another writer has the replaced file open.
     OSError
-        The new file cannot be written; the old one stays.
+        The new file cannot be written. The old one stays.
     ValueError
-        A bad argument; or `dst` is a file object on the same file as `src`.
+        An argument is invalid, or `dst` is a file object for the same file as
+        `src`.
 
     Warns
     -----
     UserWarning
-        A member's name cannot be used: it is copied as it is.
+        A member's name is not usable; the member is copied unchanged.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def repack(
     timeout = check_timeout(lock_timeout)
     if not hasattr(dst, "write"):
         dst = os.fsdecode(dst)
-    # What is replaced must not be written to while it is read.
+    # Nobody may write to the replaced file while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
     with lock or contextlib.nullcontext():
         source = open_source(src)
@@ -138,7 +138,7 @@ def repack(
             source.is_locked = lock is not None
             if _is_same_file(source, dst):
                 raise ValueError(
-                    "src and dst are one file, which would be overwritten as it is read"
+                    "src and dst are the same file, which would be overwritten while it is read"
                 )
             with Pipeline(thread_count(threads)) as pipeline:
                 rewriting = _Rewriting(pipeline, wanted, coding, align)
@@ -151,16 +151,16 @@ def repack(
 
 
 def repack_dead(sink: Sink, *, durable: bool) -> None:
-    """Rewrite the archive that was committed to `sink`, if that is worth it.
+    """Rewrite the archive that was committed to `sink`, if it has much dead space.
 
-    That is where more than half of it is dead, or 7-Zip would show what was
-    there before its first member was removed. Every member is copied as it is.
-    Closes the sink.
+    This is done if more than half of it is dead space, or if its first member
+    was removed, because 7-Zip would then show an older state. Every member is
+    copied unchanged. Closes the sink.
 
     Warns
     -----
     RuntimeWarning
-        It could not be done; the archive stays as it was committed.
+        The rewrite failed. The archive stays as it was committed.
     """
     if not isinstance(sink, PathSink):
         return
@@ -178,18 +178,18 @@ def repack_dead(sink: Sink, *, durable: bool) -> None:
                 source.close()
     except (NpzkitError, OSError) as error:
         warn(
-            f"the archive is complete, but its dead space could not be given back: {error}",
+            f"the archive is complete, but its dead space could not be removed: {error}",
             RuntimeWarning,
         )
 
 
 def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
-    """Copy a member as it is, damaged or not: this is not the time to find out."""
+    """Copy a member unchanged, without checking it."""
     copy_member(source, entry, writer, verify=False)
 
 
 def _is_replaced(src: Any, dst: Any) -> bool:
-    """Whether `dst` is the path of what is read."""
+    """Return whether `dst` is the path of the file that is read."""
     if hasattr(dst, "write") or not isinstance(src, (str, os.PathLike)):
         return False
     try:
@@ -205,7 +205,10 @@ def _open_sink(dst: Any, lock: FileLock | None, durable: bool, timeout: float) -
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:
-    """Whether a file object writes to what is read; a path is replaced when all is read."""
+    """Return whether `dst` is a file object for the file that is read.
+
+    A path is no problem, because it is replaced after everything is read.
+    """
     if not hasattr(dst, "write"):
         return False
     if dst is source.handle or dst is source.file:
@@ -222,7 +225,7 @@ def _write(
     write_member: Callable[[Source, Entry, ZipWriter, Meter], None],
     progress: Report | None = None,
 ) -> None:
-    """Write all members, in their order, and put the new archive in its place."""
+    """Write all members in order, and commit the new archive."""
     sink = open_dst()
     try:
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
@@ -238,13 +241,13 @@ def _write(
             done += entry.uncompressed_size
             meter.reach(done)
         meter.finish()
-        # Windows does not replace a file that is open.
+        # Windows cannot replace an open file.
         source.close()
         writer.commit(directory.comment)
         sink.close()
     except BaseException as error:
-        # Where only the folder could not be synced, the new file is there.
-        state = "is in its place" if sink.committed_size else "was discarded"
+        # If only the sync of the folder failed, the new file is in place.
+        state = "is in place" if sink.committed_size else "was discarded"
         try:
             sink.abort()
         except OSError as second:
@@ -260,9 +263,9 @@ class _Rewriting(NamedTuple):
     ----------
     pipeline : Pipeline
     method : int or None
-        None to keep each member's.
+        None keeps the method of each member.
     coding : Coding
-        For members that are deflated or stored again, except for the method.
+        Settings for members that are written again, except the method.
     alignment : int
     """
 
@@ -272,11 +275,11 @@ class _Rewriting(NamedTuple):
     alignment: int
 
     def write(self, source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
-        """Write one member: as it is, where its bytes can stay."""
+        """Write one member, unchanged if possible."""
         error = name_error(entry)
         if error is not None:
             shown = shown_key(entry.name.removesuffix(SUFFIX))
-            warn(f"{error.what}: {shown} is copied as it is. {error.remedy}", UserWarning)
+            warn(f"{error.what}: {shown} is copied unchanged. {error.remedy}", UserWarning)
             copy_member(source, entry, writer, alignment=self.alignment)
             return
         check_entry(entry)
@@ -306,14 +309,14 @@ class _Rewriting(NamedTuple):
         coding: Coding,
         meter: Meter,
     ) -> None:
-        """Write a member's uncompressed bytes in another way; its CRC is compared."""
+        """Compress a member again, and check its CRC-32."""
         name_size = len(entry.name.encode())
         if name_size > SENTINEL_16:
             raise UnsupportedError(
-                "the member's name is too long to be written in UTF-8",
+                "the member's name is too long in UTF-8",
                 found=f"{name_size} bytes",
                 expected=f"at most {SENTINEL_16}",
-                remedy="Keep its bytes as they are: compression=None, seekable=False.",
+                remedy="Copy the member unchanged: compression=None, seekable=False.",
             )
         stream = MemberStream(source, entry, start)
         data = stream.read_up_to(PIECE_SIZE)

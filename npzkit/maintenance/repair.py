@@ -1,8 +1,8 @@
-"""Making a damaged archive whole again.
+"""Repairing a damaged archive.
 
-Owns what is cut off, what is saved and what is said of it. Where members are
-found without a directory is `npzkit.zip.header_scan`'s, whether one is sound
-`npzkit.maintenance.verify`'s.
+Owns the decisions on what is cut off, saved and reported. Members are found
+without a directory by `npzkit.zip.header_scan`, and checked by
+`npzkit.maintenance.verify`.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ from npzkit.zip.writer import ZipWriter
 __all__ = ["Lost", "RepairReport", "repair"]
 
 _SHOWN_COUNT = 10
-"""Keys that the printed report names of those that are not certain."""
+"""Most uncertain keys that the printed report lists."""
 _KNOWN_SIZE = 1 << 16
-"""Bytes at the end of a file by which it is known again before it is written to."""
+"""Bytes at the end of a file that are compared before it is written to."""
 
 
 class Lost(NamedTuple):
-    """A member that was found and could not be saved, or not whole.
+    """A member that was found but could not be saved, or not completely.
 
     Attributes
     ----------
     key : str
     what : str
-        What is wrong with it.
+        What is wrong with the member.
     where : int
         Bytes from the start of the damaged file.
     """
@@ -79,27 +79,27 @@ class Lost(NamedTuple):
 
 
 class RepairReport(NamedTuple):
-    """What became of an archive.
+    """The report of `repair`.
 
     Attributes
     ----------
     output : str
-        The path of the archive that is whole.
+        The path of the repaired archive.
     kept : tuple of str
-        The keys it has.
+        The keys in the repaired archive.
     lost : tuple of Lost
-        What was there and is not in it, or not whole.
+        Members that are missing in it, or not complete.
     cut_size : int
-        Bytes of an append that was never completed, which are not in it.
+        Bytes of an unfinished append, which were removed.
     is_rebuilt : bool
-        Whether the newest directory was lost, or a part of it, and members were
-        looked for by their own headers.
+        Whether the newest directory was damaged, so that members were searched
+        for by their own headers.
     uncertain : tuple of str
-        Keys among those kept that no part of the newest directory confirms: the
-        arrays are sound, but may have been removed or renamed by then.
+        Kept keys that are not in the readable part of the newest directory. The
+        arrays are sound, but may have been removed or renamed before.
     sealed : tuple of str
-        The keys of arrays whose flush through a map was interrupted, and is
-        completed: their CRC-32 is that of their data.
+        Keys of arrays with an interrupted flush of a map, which was completed:
+        their CRC-32 now matches their data.
     """
 
     output: str
@@ -111,7 +111,7 @@ class RepairReport(NamedTuple):
     sealed: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as what JSON can express."""
+        """Return the report as a dict that JSON can represent."""
         lost = [row._asdict() for row in self.lost]
         lists = {name: list(getattr(self, name)) for name in ("kept", "uncertain", "sealed")}
         return {**self._asdict(), **lists, "lost": lost}
@@ -128,7 +128,7 @@ class RepairReport(NamedTuple):
             lines.append("the directory was lost: members were found by their own headers")
         lines += self._doubts()
         if self.cut_size:
-            lines.append(f"{self.cut_size:,} bytes of an unfinished append left out")
+            lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
         lines += [
             f"lost: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"
@@ -137,13 +137,13 @@ class RepairReport(NamedTuple):
         return "\n".join(lines)
 
     def _doubts(self) -> list[str]:
-        """Return the lines that say what is not certain."""
-        told = "may have been removed or renamed in the part that was lost"
+        """Return the lines about uncertain keys."""
+        told = "may have been removed or renamed before; the record of it is lost"
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:
-            return [f"not certain: any of them {told}"]
-        lines = [f"not certain: {format_count(len(self.uncertain), 'array')} {told}:"]
+            return [f"uncertain: any of these arrays {told}"]
+        lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {told}:"]
         lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
         if len(self.uncertain) > _SHOWN_COUNT:
             lines.append(f"  and {len(self.uncertain) - _SHOWN_COUNT} more")
@@ -161,56 +161,58 @@ def repair(
     lock_timeout: float | None = None,
     progress: Report | None = None,
 ) -> RepairReport:
-    """Make a damaged archive whole, as far as its data allows.
+    """Repair a damaged archive, or save the sound members to another file.
 
-    Without `output`, the end of the file is repaired. What an unfinished append
-    left behind the last commit is cut off. If the last commit's end record or
-    directory is damaged, a new directory is written behind what is there, and
-    nothing is cut off. A flush of a map that was interrupted is completed: a
-    stored array whose two headers have different CRC-32s gets the one that is
-    that of its data. If neither is, the array is left as it is and reported as
-    lost. A file with none of these faults is not touched.
+    Without `output`, the end of the file is repaired:
 
-    With `output`, every member that can be read and whose data has its CRC-32
-    is copied there with its attributes. If the directory is lost, members are
-    found by their own headers. A member whose own header is damaged is sound
-    if its data fits its entry in the directory.
+    - An unfinished append after the last commit is cut off.
+    - If the end record or the directory of the last commit is damaged, a new
+      directory is written at the end of the file. Nothing is cut off.
+    - An interrupted flush of a map is completed: if the two headers of a stored
+      array have different CRC-32s, the one that matches the data is written to
+      both. If neither matches, the array is reported as lost.
+
+    A file without these faults is not changed.
+
+    With `output`, every member whose data matches its CRC-32 is copied there
+    with its attributes. If the directory is lost, members are found by their
+    own headers. If a member's own header is damaged, its data is checked against
+    its directory entry.
 
     Parameters
     ----------
     path : path
     output : path, optional
-        A file there is replaced when the new one is complete. It may be `path`
-        itself: then what could not be saved is gone for good.
+        An existing file is replaced when the new one is complete. If this is
+        `path` itself, everything that could not be saved is lost for good.
     partial : bool, default False
-        Keep the whole rows of an array whose member was cut short, under its
-        key. The CRC-32 is of the whole: nothing tells whether they are right.
+        Keep the complete rows of truncated arrays. They cannot be checked,
+        because the CRC-32 covers the complete array.
     uncommitted : bool, default False
-        Keep sound members that lie behind the last commit too: those of an
-        append that was never completed, or whose directory is damaged.
+        Also keep sound members after the last commit: those of an unfinished
+        append, or of one whose directory is damaged.
     limits : Limits, optional
-        What members are checked against.
+        Limits to check members against.
     threads : int, optional
-        None takes the processors there are.
+        Number of threads; None uses all processors.
     lock_timeout : float, optional
-        Seconds to wait where another writer has the file.
+        Seconds to wait if another writer has the file open.
     progress : callable, optional
-        Called with the bytes done and those there are: twice the file's size,
-        which is checked first and copied then. Not called where no array is read.
+        Called with the bytes done and the total, which is twice the file size:
+        the file is checked, then copied. Not called if no array is read.
 
     Returns
     -------
     RepairReport
-        Without `output` it says nothing about the arrays, which are not read:
-        `npzkit.verify` checks them.
+        Without `output`, arrays are not checked; use `npzkit.verify`.
 
     Raises
     ------
     ZipFormatError, AmbiguousArchiveError, UnsupportedError
-        Without `output`: no archive is there, not even one that was committed
-        before. With it: no member was found.
+        Without `output`, the file is not an archive and no earlier commit was
+        found. With `output`, no member was found.
     ArchiveLockedError
-        Another writer has the file: what it writes is no damage.
+        Another writer has the file open.
     OSError
         A file cannot be read or written.
 
@@ -227,12 +229,12 @@ def repair(
     >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
     /...a.npz: 2 members kept
     the directory was lost: members were found by their own headers
-    not certain: any of them may have been removed or renamed in the part that was lost
-    lost: y (at byte ...): cut short: its first ... of 1000 rows are kept, ...
+    uncertain: any of these arrays may have been removed or renamed before; ...
+    lost: y (at byte ...): truncated: its first ... of 1000 rows are kept, ...
     """
     path = os.fsdecode(path)
     if "\0" in path:
-        # No path has a NUL; an archive's contents do.
+        # A path has no NUL, but the contents of an archive do.
         raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
@@ -251,7 +253,7 @@ def repair(
                 source, bounds, count, progress, partial=partial, uncommitted=uncommitted
             )
             is_same = os.path.exists(output) and os.path.samefile(path, output)
-            # One file is locked once, by whichever of its names.
+            # If both paths are the same file, it is locked only once.
             sink = PathSink(os.path.abspath(output), lock=lock) if is_same else open_sink(output)
             return salvage.write(sink, output)
         except NpzkitError as error:
@@ -266,13 +268,13 @@ def _repair_end(
     threads: int,
     progress: Report | None,
 ) -> RepairReport:
-    """Cut off an unfinished append, or write a damaged commit's directory again."""
+    """Cut off an unfinished append, or write a damaged directory again."""
     try:
         directory = read_directory(source, silent=True, limits=Limits())
     except ZipFormatError as error:
         newest = find_newest(source)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
-        # Nothing reads an archive that begins with anything but a member.
+        # No program reads an archive that does not begin with a member.
         is_archive = source.read_at(0, min(4, source.size)) == LOCAL_HEADER_SIGNATURE
         if is_known and is_archive:
             salvage = _Salvage(source, limits, threads, progress, partial=False, uncommitted=False)
@@ -287,7 +289,7 @@ def _repair_end(
 
 
 def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
-    """Cut off what lies behind the last commit, and complete flushes of maps."""
+    """Cut off everything after the last commit, and complete interrupted flushes."""
     cut_size = source.size - directory.end_offset
     if cut_size:
         file = File(path)
@@ -305,7 +307,7 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
 
 
 class _Salvage:
-    """What can be saved of one file, found first and written then."""
+    """The members of one file that can be saved. They are found first, then written."""
 
     def __init__(
         self,
@@ -320,20 +322,20 @@ class _Salvage:
         self._source = source = CorrectedSource(source)
         self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
         self._threads = threads
-        # The file is checked first, and copied then.
+        # The file is checked, then copied.
         self._meter = Meter(progress, 2 * source.size)
         self._partial, self._uncommitted = partial, uncommitted
         self._sound: dict[str, Entry | RowsLeft] = {}
         self._lost: list[tuple[str, str, int]] = []
         self._allowance = Allowance(source.size)
-        # Up to where a member that is not sound claims the file.
+        # The end of the range that a damaged member claims.
         self._claimed_end = 0
         self._claimed: set[str] = set()
-        # Where members lie whose seek index leads elsewhere.
+        # The offsets of members whose seek index leads to wrong data.
         self._misled: set[int] = set()
 
     def write(self, sink: Any, output: str) -> RepairReport:
-        """Find what there is, and write it."""
+        """Find sound members, and write them."""
         try:
             directory = _directory_of(self._source)
             if directory is None:
@@ -358,23 +360,23 @@ class _Salvage:
         return self._report(list(self._sound), output, cut_size, newest)
 
     def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
-        """Write the newest state's directory behind what is in the file.
+        """Write the directory of the newest state at the end of the file.
 
         Raises
         ------
         ZipFormatError
-            Its members would overlap. Nothing was written.
+            The members would overlap. Nothing was written.
         """
         listed = newest.listed(self._source)
         if not newest.is_complete:
             self._find(newest)
             entries = {**(newest.last.entries if newest.last else {}), **newest.entries}
             places = {(name, entry.header_offset) for name, entry in entries.items()}
-            # What cannot be read stays listed: in its place nothing is lost.
+            # Unreadable members stay listed, because their bytes stay in the file.
             self._lost = [lost for lost in self._lost if (lost[0], lost[2]) not in places]
         sound = {name: one for name, one in self._sound.items() if isinstance(one, Entry)}
         for name, entry in sound.items():
-            # What lies behind the last commit is newer than what that lists.
+            # Members after the last commit are newer than its directory.
             is_newer = entry.header_offset >= newest.end_offset and name not in newest.records
             if is_newer or name not in listed:
                 listed[name] = record_of(entry)
@@ -393,7 +395,7 @@ class _Salvage:
         return self._report(list(listed), path, 0, newest)
 
     def _copy(self, writer: ZipWriter) -> None:
-        """Write what is sound."""
+        """Write the sound members."""
         done = self._source.size
         for found in self._sound.values():
             if isinstance(found, RowsLeft):
@@ -411,7 +413,7 @@ class _Salvage:
     def _report(
         self, names: list[str], output: str, cut_size: int, newest: NewestState | None
     ) -> RepairReport:
-        # A key is how a member is called among the others.
+        # The key of a member depends on the names of the others.
         all_names = dict.fromkeys([*names, *(name for name, _, _ in self._lost)])
         keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
         lost = tuple(Lost(keys[name], what, where) for name, what, where in self._lost)
@@ -422,7 +424,7 @@ class _Salvage:
         return RepairReport(output, kept, lost, cut_size, True, uncertain)
 
     def _find(self, newest: NewestState) -> None:
-        """Sort the members of an archive whose end is damaged."""
+        """Check the members of an archive whose end is damaged."""
         if newest.is_complete:
             self._check(newest.entries)
             return
@@ -433,21 +435,21 @@ class _Salvage:
             self._look_behind(newest.end_offset, keep=True)
         self._check(newest.entries)
         if not self._sound and not self._lost:
-            # There is none: what the file seems to be is said in opening it.
+            # There is no member. Opening the file raises the error that describes it.
             read_directory(self._source, silent=True, limits=Limits())
 
     def _check(self, entries: Mapping[str, Entry]) -> None:
-        """Sort the members that are listed."""
+        """Check the members that a directory lists."""
         for entry in entries.values():
             if not self._sort(entry):
                 self._sort_otherwise(entry, entries)
             self._meter.reach(entry.end_offset)
 
     def _sort_otherwise(self, entry: Entry, entries: Mapping[str, Entry]) -> None:
-        """Keep a member of which one of both headers is damaged, and the other one is right."""
+        """Keep a member if only one of its two headers is damaged."""
         end = entry.end_offset
         found = find_member(self._source, entry.header_offset, end, self._allowance)
-        # If the entry's name is damaged, that of the member's own header counts.
+        # If the name in the entry is damaged, the name in the local header is used.
         is_renamed = entry.flags & BAD_NAME and found and found.entry.name not in entries
         if not is_renamed and self._fits_data(entry):
             self._lost.pop()
@@ -456,7 +458,7 @@ class _Salvage:
             found is not None
             and (found.entry.name == entry.name or is_renamed)
             and found.end_offset <= end
-            # Of no bytes the CRC-32 says nothing.
+            # A CRC-32 of no bytes proves nothing.
             and found.entry.compressed_size
             and member_error(self._reader, accepting_name(found.entry), self._threads) is None
         ):
@@ -464,7 +466,7 @@ class _Salvage:
             self._keep(found.entry)
 
     def _fits_data(self, entry: Entry) -> bool:
-        """Whether the data is what the directory's entry says, though the local header is not."""
+        """Return whether the data matches its directory entry, if the local header does not."""
         if not entry.compressed_size:
             return False
         for header in possible_headers(self._source, entry):
@@ -475,17 +477,17 @@ class _Salvage:
         return False
 
     def _look_behind(self, end_offset: int, *, keep: bool) -> None:
-        """Tell of sound members behind the last commit, or keep them."""
+        """Keep sound members after the last commit, or report them."""
         committed, self._sound = self._sound, {}
         lost, self._lost = self._lost, []
         self._scan(end_offset)
         if keep:
-            # What replaces a member comes where it was found: behind the others.
+            # A replacement comes where it was found, after the others.
             kept = {name: entry for name, entry in committed.items() if name not in self._sound}
             self._sound = {**kept, **self._sound}
             self._lost = [*lost, *self._lost]
             return
-        what = "whole, but behind the last commit; uncommitted=True keeps it"
+        what = "complete, but not committed; uncommitted=True keeps it"
         found = [entry for entry in self._sound.values() if isinstance(entry, Entry)]
         self._sound = committed
         self._lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
@@ -493,14 +495,14 @@ class _Salvage:
     def _check_any(self) -> None:
         if self._lost and not self._sound:
             raise ZipFormatError(
-                "nothing can be saved: no member is whole",
-                found=f"{len(self._lost)} that are damaged",
-                remedy="Fetch the file again; partial=True (--partial) keeps the rows of arrays "
-                "that were cut short.",
+                "nothing can be saved: every member is damaged",
+                found=format_count(len(self._lost), "damaged member"),
+                remedy="Download the file again; partial=True (--partial) keeps the rows of "
+                "truncated arrays.",
             )
 
     def _sort(self, entry: Entry) -> bool:
-        """Keep a sound member; say what is wrong with another one."""
+        """Keep a sound member, or report what is wrong with it."""
         work = read_size(self._source, entry)
         part = self._meter.part(entry.compressed_size, work, start=entry.header_offset)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
@@ -511,7 +513,7 @@ class _Salvage:
         return error is None
 
     def _give_usable_names(self) -> None:
-        """Give members whose names cannot be used other ones, and report them."""
+        """Rename members whose names are not usable, and report them."""
         sound, self._sound = self._sound, {}
         for name, found in sound.items():
             error = name_error(found) if isinstance(found, Entry) else None
@@ -520,28 +522,28 @@ class _Salvage:
                 continue
             taken = (sound.keys() | self._sound.keys()) - {name}
             usable = found._replace(name=usable_name(name, taken))
-            self._lose(found, f"{error.what}: its data is kept as {shown_key(usable.name)}")
+            self._lose(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
             self._sound[usable.name] = usable
 
     def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
-        """Keep a sound member, and its attributes where they are sound."""
+        """Keep a sound member, and its attributes if they are sound."""
         entry = self._with_sound_attributes(entry)
         if has_wrong_index(self._source, entry, self._threads, advance):
             self._lose(
-                entry, "its seek index leads to other data, and is left out: its data is kept"
+                entry, "its seek index leads to wrong data and is removed; its data is kept"
             )
             self._misled.add(entry.header_offset)
-        # Of two of one name the later one stands where it was found.
+        # Of two members with one name, the later one is kept, in its own position.
         self._sound.pop(entry.name, None)
         self._sound[entry.name] = entry
 
     def _with_sound_attributes(self, entry: Entry) -> Entry:
         try:
             parse_attrs(entry.extra)
-            # Behind the attributes too, a block may run over the field.
+            # A block after the attributes may also exceed the field.
             foreign_extra(entry.extra)
         except NpzkitError:
-            self._lose(entry, "its attributes are damaged, and left out: its data is kept")
+            self._lose(entry, "its attributes are damaged and removed; its data is kept")
             return entry._replace(extra=_without_attributes(entry.extra))
         return entry
 
@@ -551,7 +553,7 @@ class _Salvage:
     # -- without a directory ------------------------------------------------
 
     def _scan(self, start: int) -> None:
-        """Look for members by their headers; of two of one name the later one counts."""
+        """Find members by their headers; of two with one name, the later one is used."""
         end = self._source.size
         scan = HeaderScan(self._source, end)
         offset = scan.next_from(start)
@@ -563,11 +565,11 @@ class _Salvage:
                 break
             offset = scan.next_from(offset + 4 if found is None else self._take(found, end))
         self._meter.reach(end)
-        # Of a member that was found again further behind nothing is lost.
+        # A member that was found again later is not lost.
         self._lost = [lost for lost in self._lost if not self._is_found_behind(lost[0], lost[2])]
 
     def _give_up(self, offset: int) -> None:
-        what = "not looked at, nor what follows: too many headers claim the same bytes"
+        what = "not read, like everything after it: too many headers claim the same bytes"
         self._lost.append(("?", what, offset))
 
     def _is_found_behind(self, name: str, offset: int) -> bool:
@@ -575,7 +577,7 @@ class _Salvage:
         return isinstance(found, Entry) and found.header_offset > offset
 
     def _take(self, found: Found, end: int) -> int:
-        """Sort one member, and return where to look for the next one."""
+        """Check one member, and return the offset at which to look for the next one."""
         entry = found.entry
         behind_header = entry.header_offset + 4
         fits = found.end_offset <= end
@@ -589,21 +591,21 @@ class _Salvage:
             return end if is_seen_cut(self._reader, entry, found.data_start, end) else behind_header
         followed = is_followed(self._source, found.end_offset)
         if not entry.compressed_size and not followed:
-            # Of no bytes the CRC-32 says nothing.
-            self._lose(entry, "its header says that it has no bytes, but other bytes follow it")
+            # A CRC-32 of no bytes proves nothing.
+            self._lose(entry, "its header claims no data, but other data follows it")
             return behind_header
         self._sound.pop(entry.name, None)
         if self._sort(entry) or followed:
-            # Also of one that is damaged the size is right: in it is no member.
+            # The size is right even if the data is damaged, so no member is inside it.
             return found.end_offset
         self._claimed_end = found.end_offset
         return behind_header
 
     def _take_claimed(self, entry: Entry) -> bool:
-        """Sort a member that lies in what a damaged one claims.
+        """Check a member inside the range that a damaged member claims.
 
-        Maybe it is a neighbour, whose place the other claims, maybe of an archive
-        in its array. One that lies elsewhere has the better claim to a name.
+        It may be a neighbour of the damaged member, or part of an archive inside
+        its array. A member outside of such a range has priority for a name.
         """
         if member_error(self._reader, accepting_name(entry), self._threads) is not None:
             return False
@@ -612,24 +614,24 @@ class _Salvage:
             self._claimed.add(entry.name)
             self._keep(entry)
         else:
-            self._lose(entry, "another one of its name is kept: this one lies within a damaged one")
+            self._lose(entry, "it is inside a damaged member; another one with its name is kept")
         return True
 
     def _take_rows(self, found: Found, end: int) -> None:
-        """Keep what is there of an array that goes on behind the file's end."""
+        """Keep the rows of an array that extends past the end of the file."""
         rows = None
         if self._partial and not found.entry.flags & BAD_NAME:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is None:
-            self._lose(found.entry, "cut short: it goes on behind the end of the file")
+            self._lose(found.entry, "truncated: its data extends past the end of the file")
         else:
             entry = self._with_sound_attributes(rows.entry)
             self._sound[entry.name] = rows._replace(entry=entry)
-            self._lose(found.entry, f"cut short: {rows.told}")
+            self._lose(found.entry, f"truncated: {rows.told}")
 
 
 def _directory_of(source: Source) -> Directory | None:
-    """Read the directory; None where it is lost."""
+    """Return the directory, or None if it is lost."""
     try:
         return read_directory(source, silent=True, limits=Limits())
     except NpzkitError:
@@ -637,7 +639,7 @@ def _directory_of(source: Source) -> Directory | None:
 
 
 def _without_attributes(extra: bytes) -> bytes:
-    """Return the other blocks; none where it is not known where they end."""
+    """Return the other blocks of an extra field, or none if they are damaged."""
     try:
         return foreign_extra(extra, KEY_VALUE_PAIRS_ID)
     except ZipFormatError:

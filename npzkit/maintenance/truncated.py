@@ -1,6 +1,6 @@
-"""The whole rows of an array whose member was cut short.
+"""The complete rows of an array in a truncated member.
 
-Owns how many there are, and the array that is made of them.
+Owns how they are counted, and the array that is made from them.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class RowsLeft(NamedTuple):
     Attributes
     ----------
     entry : Entry
-        Of the member, its compressed size that of the bytes that are there.
+        The entry of the member, with the compressed size that is left.
     data_start : int
-        Where they begin in the file.
+        The offset of the member's data in the file.
     header : NpyHeader
-        Of the whole array.
+        The header of the complete array.
     row_count : int
     """
 
@@ -49,12 +49,12 @@ class RowsLeft(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What to tell of them."""
+        """The description for a report."""
         count, all_rows = self.row_count, self.header.shape[0]
-        return f"its first {count} of {all_rows} rows are kept, unchecked by any CRC-32"
+        return f"its first {count} of {all_rows} rows are kept, but no CRC-32 can check them"
 
     def write(self, source: Source, writer: ZipWriter) -> None:
-        """Write them as an array of their own, under the member's name."""
+        """Write the rows as an array with the member's name."""
         header, entry = self.header, self.entry
         head = npy_header(header.dtype, (self.row_count, *header.shape[1:]), False)
         size = self.row_count * _row_size(header)
@@ -75,14 +75,14 @@ class RowsLeft(NamedTuple):
 
 
 def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> RowsLeft | None:
-    """Count the whole rows of an array before `end`, where its file was cut.
+    """Return the complete rows of an array before `end`, where its file was truncated.
 
-    None where there are none, or where what is there is no rows: no array, a
-    scalar, Fortran order, a pickle.
+    Returns None if there are no complete rows, or if the member has no rows: it
+    is not an array, a scalar, in Fortran order, or a pickle.
     """
     entry = _cut(entry, data_start, end)
     header = _header(reader, entry, data_start)
-    # A name of another code page may be too long as UTF-8, in which it is written.
+    # Names are written in UTF-8, in which a name from a code page may be too long.
     if header is None or len(entry.name.encode()) > SENTINEL_16:
         return None
     is_rows = header.shape and not header.fortran_order and not header.dtype.hasobject
@@ -95,9 +95,9 @@ def find_rows(reader: MemberReader, entry: Entry, data_start: int, end: int) -> 
 
 
 def is_seen_cut(reader: MemberReader, entry: Entry, data_start: int, end: int) -> bool:
-    """Whether a stored member that goes on behind `end` does: its array's shape says so too.
+    """Return whether a stored member really extends past `end`, by its array's shape too.
 
-    Then all that is left of the file is its own, an archive in the array as well.
+    If so, the rest of the file is its data, even if that contains an archive.
     """
     size = entry.uncompressed_size
     if entry.method != STORED or entry.compressed_size != size or entry.flags & FLAG_DESCRIPTOR:
@@ -107,17 +107,17 @@ def is_seen_cut(reader: MemberReader, entry: Entry, data_start: int, end: int) -
 
 
 def _cut(entry: Entry, data_start: int, end: int) -> Entry:
-    """Return the entry with the bytes that are there for its compressed size."""
+    """Return the entry with the number of bytes before `end` as its compressed size."""
     room = max(end - data_start, 0)
     if entry.flags & FLAG_DESCRIPTOR:
-        # Its size would have come behind its data.
+        # Its size would follow its data.
         most = room * MAX_RATIOS.get(entry.method, 1)
         entry = entry._replace(uncompressed_size=max(entry.uncompressed_size, most))
     return entry._replace(compressed_size=room)
 
 
 def _header(reader: MemberReader, entry: Entry, data_start: int) -> NpyHeader | None:
-    """Read the array's header, if all of it is there."""
+    """Return the header of the array, or None if it is not complete."""
     try:
         stream = MemberStream(reader.source, entry, data_start, verify=False)
         return read_header(_Prefix(stream), reader.header_limit)
@@ -130,7 +130,7 @@ def _row_size(header: NpyHeader) -> int:
 
 
 class _Prefix:
-    """A stream as the header's reader wants it: fewer bytes where it ends."""
+    """A stream that returns fewer bytes at its end, as `read_header` expects."""
 
     def __init__(self, stream: MemberStream) -> None:
         self._stream = stream
@@ -140,7 +140,7 @@ class _Prefix:
 
 
 def _pieces(source: Source, entry: Entry, start: int, skipped: int) -> Iterator[memoryview]:
-    """Yield what can be read of a member, but for its first bytes, up to where it breaks off."""
+    """Yield the readable data of a member after its first `skipped` bytes."""
     if entry.method == STORED:
         for offset in range(start + skipped, start + entry.compressed_size, _STEP_SIZE):
             size = min(_STEP_SIZE, start + entry.compressed_size - offset)

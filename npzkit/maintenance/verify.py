@@ -1,9 +1,9 @@
-"""Checking an archive against every rule it must keep, and reporting what breaks one.
+"""Checking an archive against every rule, and reporting what is wrong.
 
-Owns what is looked at, how much it matters, and the report. What a rule is
-belongs to the modules that read archives: `npzkit.zip` and `npzkit.reading.member` raise,
-and here it becomes a row. Nothing is unpickled, and of no array more than some
-megabytes are held.
+Owns the list of checks, their severities, and the report. The rules themselves
+are in the modules that read archives: `npzkit.zip` and `npzkit.reading.member`
+raise errors, which become rows here. Nothing is unpickled, and only some
+megabytes of an array are in memory.
 """
 
 from __future__ import annotations
@@ -55,22 +55,22 @@ __all__ = [
 
 _STEP_SIZE = 1 << 18
 _PEEK_SIZE = 1 << 20
-"""Bytes of a member from which on progress needs to know whether it is read twice."""
+"""Smallest member for which progress takes into account whether it is read twice."""
 
 
 class Finding(NamedTuple):
-    """One thing that is to be said of an archive.
+    """One row of a report.
 
     Attributes
     ----------
     key : str or None
-        None where it is about the archive.
+        The array key; None if the row is about the archive.
     severity : {"error", "warning", "note"}
-        An error keeps data from being read, or from being trusted. A warning
-        is what ``strict=True`` refuses, or what other programs may trip over.
-        A note costs speed or space, or tells what a reader must allow.
+        An error means that data cannot be read or trusted. A warning is about
+        something that ``strict=True`` refuses, or that may confuse other
+        programs. A note is about speed, space, or an option to read the array.
     what : str
-        In one sentence without a full stop.
+        The finding, in one sentence without a full stop.
     where : int or None
         Bytes from the start of the file.
     """
@@ -82,20 +82,20 @@ class Finding(NamedTuple):
 
 
 class VerifyReport(NamedTuple):
-    """What `verify` found.
+    """The report of `verify`.
 
     Attributes
     ----------
     path : str or None
     rows : tuple of Finding
-        The archive's first, then the members' in their order.
+        The findings about the archive, then those about the members in order.
     member_count : int
-        Members that were looked at.
+        Members that were checked.
     size : int
-        Their bytes, uncompressed.
+        Their uncompressed bytes.
     torn_size : int
-        Bytes behind the last commit: an append that was not finished. 0 where
-        only some members were looked at.
+        Bytes after the last commit, such as an unfinished append. 0 if only
+        some members were checked.
     """
 
     path: str | None
@@ -106,14 +106,14 @@ class VerifyReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether all of it can be read and trusted: there is no error.
+        """Whether the archive has no error, so that all data can be read and trusted.
 
-        True of a torn archive too, if what was committed is sound: see `torn_size`.
+        An unfinished append is not an error, see `torn_size`.
         """
         return not any(row.severity == "error" for row in self.rows)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the report as what JSON can express."""
+        """Return the report as a dict that JSON can represent."""
         return {
             "path": self.path,
             "ok": self.ok,
@@ -130,7 +130,7 @@ class VerifyReport(NamedTuple):
         return json.dumps(self.as_dict(), **options)
 
     def __str__(self) -> str:
-        """Lay the rows out as a table, with the verdict last."""
+        """Return the rows as a table, followed by the verdict."""
         table = [
             (
                 row.severity,
@@ -153,7 +153,7 @@ class VerifyReport(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether it is sound, and how many members and findings there are, in one line."""
+        """The result in one line: whether the archive is sound, and counts of findings."""
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
         told = [format_count(self.member_count, "member")]
         told += [format_count(count, name) for name, count in counts.items() if count]
@@ -174,36 +174,42 @@ def verify(
 ) -> VerifyReport:
     """Check an archive against every rule, without stopping at the first fault.
 
-    What is looked at: the end records and the directory; that members do not
-    overlap, and what lies between them; each local header against its entry;
-    each array's header against the member's size; all data against its CRC-32;
-    seek indexes, by reading through them; names that could not be extracted
-    safely; alignment; and which members hold Python objects.
+    These are checked:
+
+    - the end records and the directory
+    - overlaps and gaps between members
+    - each local header against its directory entry
+    - the header of each array against the size of the member
+    - all data against its CRC-32
+    - seek indexes, by reading with them
+    - names that cannot be extracted safely
+    - alignment, and which members contain Python objects
 
     Parameters
     ----------
     file : path, bytes-like, file object or NpzFile
     keys : sequence of str, optional
-        Members to look at; all by default.
+        Members to check; all by default.
     progress : callable, optional
-        Called with the uncompressed bytes done and those there are, in this
-        thread: every few megabytes, and at the end.
+        Called with the uncompressed bytes done and the total, in this thread,
+        every few megabytes and at the end.
     threads : int, optional
-        None takes the processors there are.
+        Number of threads; None uses all processors.
     limits : Limits, optional
-        What a reader will check the archive against; those of an `NpzFile` by default.
+        Limits to check the archive against. The default is those of an
+        `NpzFile`, or ``Limits()``.
 
     Returns
     -------
     VerifyReport
-        Also for a file that is no archive: its one row says so.
+        If the file is not an archive, the report has one row that says so.
 
     Raises
     ------
     OSError
         The file cannot be read.
     MemberNotFoundError
-        One of `keys` is not there.
+        One of `keys` is not found.
     TypeError
         `keys` is a string.
 
@@ -234,21 +240,21 @@ def verify(
         try:
             directory = read_directory(source, starts=starts, silent=True, limits=bounds)
         except NpzkitError as error:
-            # The directory knows members by their names.
+            # The directory has member names instead of keys.
             key = None if error.key is None else error.key.removesuffix(SUFFIX)
             return VerifyReport(name, (_finding(key, error),), 0, 0)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
         if isinstance(source, SeekingSource):
-            # The archive may begin where the object stood: whoever opens it next looks there.
+            # The archive may begin at this position, where the next reader looks for it.
             source.file.seek(source.position)
         source.close()
 
 
 def check_wanted(keys: object) -> None:
-    """Raise TypeError for one key where several are asked for."""
+    """Raise TypeError if `keys` is one string instead of a sequence."""
     if isinstance(keys, str):
-        raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
+        raise TypeError(f"keys must be a sequence of keys, not a string; pass [{keys!r}]")
 
 
 def verify_source(
@@ -272,7 +278,7 @@ def verify_source(
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
         for key, entry in wanted.items():
             if entry.compressed_size > BLOCK_SIZE:
-                # Its blocks, or chunks, are shared out among the threads.
+                # Its blocks or chunks are divided among the threads.
                 pipeline.drain()
                 rows += _member_findings(reader, key, entry, threads, meter)
             else:
@@ -293,13 +299,13 @@ def _entry_of(
 
 
 def _finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
-    """Make a row of an error: what it says but for key and path, which have columns."""
+    """Return an error as a row. The row has its own columns for key and offset."""
     if isinstance(error, ClosedArchiveError):
-        # It says nothing of the file.
+        # This is not about the file.
         raise error
     where = error.offset
     if where is None or isinstance(error, NpyFormatError):
-        # What is said of an array counts its bytes from its own first one.
+        # Offsets of NPY errors are relative to the array.
         where = header_offset
     text = error.what
     values = [
@@ -321,18 +327,18 @@ def _archive_findings(
     torn = source.file_size - directory.end_offset
     if torn > 0:
         yield Finding(
-            None, "warning", f"{format_count(torn, 'byte')} behind the last commit: an append that "
-            "was not finished, or something else", directory.end_offset,
+            None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
+            "append, or other data", directory.end_offset,
         )  # fmt: skip
     dead = dead_size(source, directory)
     if dead:
-        what = f"{format_count(dead, 'byte')} of the file in nothing that is listed"
+        what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
         yield Finding(None, "note", what)
     repeated = repeated_names(source, directory)
     collisions = dict(find_collisions(entry.name for entry in listed.values()))
     for key, entry in listed.items():
         if entry.name in repeated:
-            what = f"{repeated[entry.name]} entries have its name; the last one counts"
+            what = f"{repeated[entry.name]} entries have this name; the last one is used"
             yield Finding(key, "warning", what, entry.header_offset)
         yield from _name_findings(key, entry, collisions.get(entry.name))
 
@@ -342,10 +348,13 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
         if not entry.flags & BAD_NAME:
             check_key(key.removesuffix(SUFFIX).removesuffix("/"))
     except UnsafeNameError as error:
-        what = error.what.replace("cannot be saved", "would not be saved, nor extracted")
+        what = error.what.replace("cannot be saved", "is not safe to extract")
         yield Finding(key, "warning", what, entry.header_offset)
     if other is not None:
-        what = f"extracted, it and {shown_key(other)} would be one file, or one in the other"
+        what = (
+            f"it conflicts with {shown_key(other)} when extracted: both are the same file on "
+            "some systems, or one is a folder in the path of the other"
+        )
         yield Finding(key, "warning", what, entry.header_offset)
 
 
@@ -355,7 +364,7 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
 def _member_findings(
     reader: MemberReader, key: str, entry: Entry, threads: int, meter: Meter
 ) -> list[Finding]:
-    """Look at one member: the first error, and all else."""
+    """Check one member, and return all findings."""
     rows: list[Finding] = []
     bad_name = name_error(entry)
     if bad_name is not None:
@@ -390,9 +399,10 @@ def _member_findings(
 
 
 def read_size(source: Source, entry: Entry) -> int:
-    """Return the uncompressed bytes that checking a member reads: twice, if it has a seek index.
+    """Return the uncompressed bytes that checking a member reads.
 
-    That of a small member is not looked for.
+    A member with a seek index is read twice. This ignores the seek indexes of
+    small members.
     """
     size = entry.uncompressed_size
     if entry.method != DEFLATED or size < _PEEK_SIZE:
@@ -406,9 +416,9 @@ def read_size(source: Source, entry: Entry) -> int:
 def member_error(
     reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
 ) -> str | None:
-    """Return what keeps a member from being read or trusted, or None.
+    """Return why a member cannot be read or trusted, or None if it can.
 
-    `advance` is called with each number of uncompressed bytes that were read.
+    `advance` is called with the uncompressed bytes of each read.
     """
     try:
         reader.find_header(entry)
@@ -421,17 +431,17 @@ def member_error(
 
 
 def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[Finding]:
-    """Look at the headers of member and array, and at the attributes."""
+    """Check the headers of the member and the array, and the attributes."""
     header, start = reader.find_header(entry)
     parse_attrs(entry.extra)
     if header is None:
         return
     if header.python2:
-        what = "its header is Python 2's: reading it takes longer and warns; save it again"
+        what = "Python 2 wrote its header, which is slow to read and gives a warning; save it again"
         yield Finding(key, "warning", what, start)
     offset = start + header.data_offset
     if header.dtype.hasobject:
-        what = "it holds Python objects: reading it needs allow_pickle=True"
+        what = "it contains Python objects: reading it needs allow_pickle=True"
         yield Finding(key, "note", what, start)
     elif entry.method == STORED and offset % ALIGNMENT:
         what = f"its data is not aligned to {ALIGNMENT} bytes; npzkit.repack aligns it"
@@ -441,7 +451,7 @@ def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[F
 def _check_data(
     source: Source, entry: Entry, start: int, threads: int, advance: Advance | None
 ) -> None:
-    """Read all of a member and raise where it is not what its entry says."""
+    """Read all data of a member, and raise an error if it does not match its entry."""
     if entry.method == STORED:
         crc = crc32_at(source, start, entry.compressed_size, threads, advance)
         check_crc32(crc, entry, start)
@@ -459,17 +469,17 @@ def _check_data(
 def _index_findings(
     source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
 ) -> Iterator[Finding]:
-    """Read a member once more by its seek index, if it has one."""
+    """Read a member again with its seek index, if it has one."""
     if entry.method != DEFLATED:
         return
     index = find_index(source, entry, start)
     end = start + entry.compressed_size
     if index is not None:
         if not _is_right(source, entry, start, index, threads, advance):
-            what = "its seek index leads to other data than the whole: parts may be wrong"
+            what = "its seek index leads to wrong data, so parts of the array may be wrong"
             yield Finding(key, "error", what, end)
     elif has_index_member(source, entry, start):
-        yield Finding(key, "warning", "its seek index does not fit it, and is not used", end)
+        yield Finding(key, "warning", "its seek index does not match it and is not used", end)
 
 
 def _is_right(
@@ -480,11 +490,11 @@ def _is_right(
     threads: int,
     advance: Advance | None = None,
 ) -> bool:
-    """Whether the chunks that an index leads to are the member."""
+    """Return whether the chunks of a seek index have the data of the member."""
     chunks = Chunks(source, start, index)
     crc = 0
     try:
-        # All bytes are skipped: none is kept.
+        # The output has no room, so no bytes are kept.
         tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
         if advance is not None:
             tasks = [partial(_counted, task, advance) for task in tasks]
@@ -504,7 +514,7 @@ def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int
 def has_wrong_index(
     source: Source, entry: Entry, threads: int, advance: Advance | None = None
 ) -> bool:
-    """Whether a sound member's seek index leads to other data than its own."""
+    """Return whether the seek index of a sound member leads to wrong data."""
     start = data_offset(source, entry)
     index = find_index(source, entry, start)
     return index is not None and not _is_right(source, entry, start, index, threads, advance)

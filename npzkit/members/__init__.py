@@ -1,4 +1,4 @@
-"""What a member means: its key, its attributes, its dtype, and data that takes several.
+"""Members: keys, attributes, dtypes, and data that is stored in several members.
 
-Knows no file.
+Knows nothing about files.
 """

@@ -1,7 +1,8 @@
-"""dtypes that NPY cannot name: bfloat16, float8 and others of ml_dtypes.
+"""Dtypes that NPY cannot name: bfloat16, float8 and others of ml_dtypes.
 
-Such an array's ``descr`` is a void of its size, ``<V2``, so that np.load opens
-it; its true name is an attribute of the member. Owns that attribute.
+The ``descr`` of such an array is a void of the same size, such as ``<V2``, so
+that np.load can read it. The name of the dtype is an attribute of the member.
+Owns that attribute.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ DTYPE_ATTRIBUTE = "npzkit.dtype"
 
 
 def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Raise UnsupportedError for a field that would lose its dtype, or a lost byte order."""
+    """Raise UnsupportedError if a field would lose its dtype, or `dtype` its byte order."""
     if not dtype.isnative and extension_name(dtype) is not None:
         raise UnsupportedError(
-            f"the byte order of a {dtype} that is not this machine's would be lost",
+            f"the byte order of {dtype} is not this machine's, and would be lost",
             remedy="Save array.astype(array.dtype.newbyteorder('=')).",
         )
     _check_fields(dtype)
@@ -42,28 +43,28 @@ def _check_fields(dtype: np.dtype[Any]) -> None:
         if extension_name(field) is not None:
             raise UnsupportedError(
                 f"the field {name!r} would lose its dtype {field}, which NPY cannot name",
-                remedy="Save the field as an array of its own.",
+                remedy="Save the field as a separate array.",
             )
         _check_fields(field)
 
 
 def extension_name(dtype: np.dtype[Any]) -> str | None:
-    """Return the name that the dtype's ``descr`` loses, or None."""
+    """Return the name of a dtype whose ``descr`` does not have it, or None."""
     return dtype.name if dtype.isbuiltin == 2 and is_legacy(dtype) else None
 
 
 def restore(array: np.ndarray[Any, Any], attrs: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """View a void array as the dtype its attributes name.
+    """Return a view of a void array with the dtype that its attributes name.
 
-    The array comes back as it is where ml_dtypes is not installed, does not
-    know the name, or has another size for it.
+    Returns `array` itself if ml_dtypes is not installed, has no such dtype, or
+    has one of another size.
     """
     dtype = restored_dtype(array.dtype, attrs)
     return array if dtype is array.dtype else array.view(dtype)
 
 
 def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[Any]:
-    """Return the dtype that the attributes name for a void dtype, or `dtype`."""
+    """Return the dtype that the attributes name for a void dtype, or `dtype` itself."""
     name = attrs.get(DTYPE_ATTRIBUTE)
     if not isinstance(name, str) or dtype.type is not np.void or dtype.names is not None:
         return dtype
@@ -71,8 +72,8 @@ def restored_dtype(dtype: np.dtype[Any], attrs: Mapping[str, Any]) -> np.dtype[A
         ml_dtypes = importlib.import_module("ml_dtypes")
     except ImportError:
         warn(
-            f"this array was saved as {name[:40]!r}; without the package ml_dtypes it is read "
-            "as bytes. Install it: python -m pip install ml_dtypes",
+            f"this array has the dtype {name[:40]!r}, but is read as bytes because the package "
+            "ml_dtypes is not installed. Install it: python -m pip install ml_dtypes",
             UserWarning,
         )
         return dtype

@@ -1,4 +1,4 @@
-"""What is known of one member without reading its array: a record and a table.
+"""Descriptions of an archive and its members, without reading array data.
 
 Owns `ArrayInfo` and `ArchiveInfo`, and how they are shown as text.
 """
@@ -31,33 +31,33 @@ __all__ = [
 
 
 class ArchiveInfo(NamedTuple):
-    """An archive as a file: where its parts lie, in bytes from the file's start.
+    """The layout of an archive. Offsets are bytes from the start of the file.
 
     Attributes
     ----------
     path : str or None
-        None where it was not opened by a path or a named file.
+        None if the archive was not opened from a path or a file with a name.
     size : int
-        Bytes of the whole file.
+        Bytes of the complete file.
     member_count : int
     start_offset : int
-        Where the archive begins: behind other data, maybe.
+        The start of the archive. Other data may come before it.
     directory_offset : int
-        Where its central directory begins.
+        The start of the central directory.
     directory_size : int
         Bytes of the directory's entries.
     end_offset : int
-        Where it ends, behind the end record and its comment.
+        The end of the archive, after the end record and its comment.
     dead_size : int
-        Bytes of nothing that is listed: replaced and removed arrays.
+        Unused bytes, left by arrays that were replaced or removed.
     torn_size : int
-        Bytes behind the end: an append that was not finished, or something else.
+        Bytes after the end of the archive, such as an unfinished append.
     comment : bytes
-        The archive's comment, which is the metadata's JSON where there is any.
+        The archive's comment. It has the metadata as JSON, if there is any.
     compressed_size : int
-        Bytes that the data of all members takes in the file.
+        Bytes of the data of all members in the file.
     uncompressed_size : int
-        Bytes of all members uncompressed, NPY headers included.
+        Uncompressed bytes of all members, including NPY headers.
     """
 
     path: str | None
@@ -75,39 +75,40 @@ class ArchiveInfo(NamedTuple):
 
 
 class ArrayInfo(NamedTuple):
-    """One member of an archive, from its headers alone.
+    """The description of one member of an archive, from its headers.
 
     Attributes
     ----------
     key : str
-        The key it is listed under.
+        The array key.
     member : str
         The member's name in the zip.
     shape : tuple of int or None
-        None where the member is not an array.
+        None if the member is not an array.
     dtype : numpy.dtype or None
     fortran_order : bool or None
     nbytes : int
-        Bytes of the array in memory; of a member that is no array, or that
-        holds a pickle, bytes uncompressed.
+        Bytes of the array in memory. If the member is a pickle or not an array,
+        its uncompressed size.
     compressed_size : int
-        Bytes the member takes in the file, headers aside.
+        Bytes of the member in the file, without headers.
     method : str
         ``"stored"``, ``"deflated"``, ...
     crc32 : int
-        Of the member's uncompressed bytes, NPY header included.
+        CRC-32 of the uncompressed bytes, including the NPY header.
     data_offset : int
-        Bytes from the start of the file to the array's first byte, where the
-        member is stored; else to the compressed data.
+        Bytes from the start of the file to the first byte of the array if it is
+        stored, or to the compressed data.
     aligned : bool
-        Stored, with its first byte at a multiple of 64.
+        Whether it is stored with its first byte at a multiple of 64.
     seekable : bool
-        Whether a part can be read without what comes before it: stored, or
-        deflated with a seek index. `NpzFile.lazy` reads parts of others too.
+        Whether a part can be read without the data before it: the member is
+        stored, or deflated with a seek index. `NpzFile.lazy` reads parts of
+        other members too.
     attrs : mapping of str to object
-        The attributes it was saved with.
+        The attributes that the array was saved with.
     why_not_mappable : str or None
-        What keeps a file's member from being mapped.
+        Why the member cannot be mapped, or None if it can.
     """
 
     key: str
@@ -126,11 +127,11 @@ class ArrayInfo(NamedTuple):
 
     @property
     def why_not_mappable(self) -> str | None:
-        """What keeps `NpzFile.memmap` from mapping it; None where the file can be mapped."""
+        """Why `NpzFile.memmap` cannot map the member, or None if it can."""
         if self.dtype is None:
             return "it is not an array"
         if self.dtype.hasobject:
-            return "it holds Python objects"
+            return "it contains Python objects"
         return None if self.method == METHOD_NAMES[STORED] else f"it is {self.method}"
 
 
@@ -143,20 +144,20 @@ def describe(
     *,
     indexed: bool = False,
 ) -> ArrayInfo:
-    """Put together what a member's entry and its NPY header say.
+    """Return the description of a member from its entry and NPY header.
 
     Parameters
     ----------
     key : str
     entry : Entry
     header : NpyHeader or None
-        None for a member that is no array.
+        None if the member is not an array.
     start : int
-        Where the member's data begins in the file.
+        The offset of the member's data in the file.
     attrs : dict
-        Its attributes, npzkit's own among them.
+        Its attributes, including npzkit's own.
     indexed : bool
-        Whether a seek index lies behind it.
+        Whether the member has a seek index.
     """
     is_stored = entry.method == STORED
     has_data = header is not None and not header.dtype.hasobject
@@ -180,7 +181,7 @@ def describe(
 
 
 def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
-    """Lay the members out as a table with a line of totals."""
+    """Return a table of the members, with a line of totals."""
     rows = [("key", "shape", "dtype", "size", "method")]
     size = compressed_size = 0
     for info in infos:
@@ -203,12 +204,12 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
 
 
 def format_count(count: int, noun: str) -> str:
-    """Format how many there are of something: ``1 member``, ``2,000 members``."""
+    """Return a count with its noun: ``1 member``, ``2,000 members``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def short_dtype(dtype: np.dtype[Any]) -> str:
-    """Name a dtype in at most 40 characters."""
+    """Return the name of a dtype in at most 40 characters."""
     try:
         text = dtype.name if dtype.names is None else str(dtype)
     except RecursionError:
@@ -217,7 +218,7 @@ def short_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def format_size(size: int) -> str:
-    """Format bytes with three digits: ``64.0 MiB``."""
+    """Return a size in bytes as text with a unit: ``64.0 MiB``."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < 1024:

@@ -1,6 +1,6 @@
 """Keys and member names: ``weights`` is the key, ``weights.npy`` the member.
 
-Owns which keys may be written and how a key finds its member. Pure functions.
+Owns which keys can be written, and which member a key refers to. Pure functions.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ __all__ = [
 SUFFIX = ".npy"
 _NAME_MAX_SIZE = 0xFFFF
 _FILE_NAME_MAX_LENGTH = 255
-"""Of a file on any system."""
+"""Largest length of a file name on any system."""
 _COMPARED_COUNT = 100
-"""Keys up to which all are compared to a missing one: 10 to 100 microseconds each."""
+"""If there are at most this many keys, a missing key is compared with all of them.
+Each takes 10 to 100 microseconds."""
 _SIMILAR_COUNT = 8
-"""Keys of more than these that are compared: those with most in common at both ends."""
+"""If there are more, this many are compared: those with the most similar start and end."""
 _SEARCHED_COUNT = 100_000
-"""Keys among which those are searched for, where there are more."""
+"""Most keys to search for similar ones."""
 _COMPARED_LENGTH = 256
-"""Characters of a key that is compared: longer ones take quadratic time."""
+"""Characters of the longest key that is compared, because the time is quadratic."""
 
 _UNSAFE = (
     (r"\Z", "it is empty"),
-    (r"/|[A-Za-z]:", "it is an absolute path, or begins with a drive"),
-    (r".*[\x00-\x1f\x7f-\x9f]", "it holds a control character"),
-    (r".*[\u2028\u2029]", "it holds a line or paragraph separator"),
-    (r".*[\ud800-\udfff]", "it holds half a surrogate pair"),
-    (r".*\\", "it holds a backslash, a separator on Windows"),
+    (r"/|[A-Za-z]:", "it is an absolute path, or begins with a drive letter"),
+    (r".*[\x00-\x1f\x7f-\x9f]", "it contains a control character"),
+    (r".*[\u2028\u2029]", "it contains a line or paragraph separator"),
+    (r".*[\ud800-\udfff]", "it contains half of a surrogate pair"),
+    (r".*\\", "it contains a backslash, which is a separator on Windows"),
     (r"(.*/)?\.\.?(/|\Z)", "it has a '.' or '..' part"),
     (r".*/(/|\Z)", "it has an empty part"),
-    (r".*\.npy\Z", "it ends in '.npy', which is the member's name"),
+    (r".*\.npy\Z", "it ends with '.npy', which npzkit adds to the member name"),
 )
 _SAFE = r"[A-Za-z0-9_][A-Za-z0-9_-]*(/[A-Za-z0-9_][A-Za-z0-9_-]*)*"
-"""Most keys there are. Without a dot or a colon nothing above can apply."""
+"""Most keys match this. Without a dot or a colon, none of the rules above applies."""
 _ALL_SAFE = rf"{_SAFE}(\n{_SAFE})*"
-"""Several of them, a line each."""
+"""Several such keys, one per line."""
 
 
 def check_key(key: str) -> str:
-    """Return the member name for a key that is to be written.
+    """Return the member name for a new key.
 
     Raises
     ------
     UnsafeNameError
-        For a key that would be dangerous on extraction, or that no reader
-        would find again.
+        Extracting the key would be dangerous, or no reader could find it again.
     TypeError
         The key is not a string.
 
@@ -71,12 +71,12 @@ def check_key(key: str) -> str:
     """
     if not isinstance(key, str):
         raise TypeError(f"a key must be a string, not {type(key).__name__}")
-    # Patterns are compiled when they are used first: importing npzkit is to be fast.
+    # Patterns are compiled on first use, to keep the import of npzkit fast.
     if not re.fullmatch(_SAFE, key, re.ASCII):
         for pattern, reason in _UNSAFE:
             if re.match(pattern, key, re.DOTALL):
                 raise UnsafeNameError(
-                    f"this key cannot be saved: {reason}", key=key, remedy="Choose another."
+                    f"this key cannot be saved: {reason}", key=key, remedy="Choose another key."
                 )
     name = key + SUFFIX
     if len(name) > _NAME_MAX_SIZE // 4 and len(name.encode("utf-8")) > _NAME_MAX_SIZE:
@@ -90,7 +90,7 @@ def check_key(key: str) -> str:
 
 
 def check_keys(keys: list[str]) -> list[str]:
-    """Return the member names for keys; as `check_key`, in a third of the time."""
+    """Return the member names for new keys, in a third of the time of `check_key`."""
     if keys and all(type(key) is str for key in keys):
         text = "\n".join(keys)
         longest = max(map(len, keys))
@@ -102,25 +102,25 @@ def check_keys(keys: list[str]) -> list[str]:
 
 
 def keys_of(names: Set[str]) -> list[str]:
-    """Return the key under which each member is listed.
+    """Return the key of each member.
 
-    One ``.npy`` is stripped, unless a bare member of that name is there too.
+    One ``.npy`` is removed, unless another member has the name without it.
     """
     keys = [name.removesuffix(SUFFIX) for name in names]
-    # Usually all end in .npy, and no key is a name too: half the time.
+    # Usually no key is also a member name. This test halves the time.
     if names.isdisjoint(keys):
         return keys
     return [key if (key := name.removesuffix(SUFFIX)) not in names else name for name in names]
 
 
 def key_of(name: str, present: Container[str]) -> str:
-    """Return the key under which one member is listed; see `keys_of`."""
+    """Return the key of one member; see `keys_of`."""
     key = name.removesuffix(SUFFIX)
     return key if key not in present else name
 
 
 def member_of(key: object, present: Container[str]) -> str | None:
-    """Return the member that `key` means: the exact name, then with ``.npy``."""
+    """Return the member that `key` refers to: the exact name, or the name with ``.npy``."""
     if not isinstance(key, str):
         return None
     if key in present:
@@ -130,17 +130,17 @@ def member_of(key: object, present: Container[str]) -> str | None:
 
 
 def find_collisions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield names that no system keeps apart from an earlier one, and that one.
+    """Yield each name that cannot be extracted beside an earlier one, and that one.
 
-    Both would be one file where case does not count, or how an accented letter
-    is composed; or one is a folder on the other's way.
+    Both would be the same file on a system that ignores case or the composition
+    of accented letters, or one of them is a folder in the path of the other.
 
     Examples
     --------
     >>> list(find_collisions(["a", "A", "b", "b/c"]))
     [('A', 'a'), ('b/c', 'b')]
     """
-    # A slash sorts before all else: what lies in a folder comes right behind its name.
+    # A slash sorts first, so that the names in a folder come right after the folder.
     ranked = [(_folded(name).replace("/", "\0"), at, name) for at, name in enumerate(names)]
     above: list[tuple[str, int, str]] = []
     for one in sorted(ranked):
@@ -153,11 +153,11 @@ def find_collisions(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _folded(name: str) -> str:
-    """Return what is the same of names that differ in case or composition (Unicode, D145)."""
+    """Return a name without differences in case or composition (Unicode, D145)."""
     if name.isascii():
         return name.lower()
     if any(len(part) > _FILE_NAME_MAX_LENGTH for part in name.split("/")):
-        # Marks without end are put in order in time that is not linear.
+        # Sorting many combining marks takes more than linear time.
         return name.casefold()
     import unicodedata
 
@@ -167,13 +167,13 @@ def _folded(name: str) -> str:
 def missing(
     key: object, keys: Sequence[str], path: str | os.PathLike[str] | None = None
 ) -> MemberNotFoundError:
-    """Make the error for a key that is not there, and suggest one that is.
+    """Return the error for a key that is not found, and suggest one that exists.
 
-    Keys are quoted: those of an archive may hold anything, and be long.
+    Keys are quoted and cut, because an archive may have any text as keys.
     """
     shown = shown_key(key) if isinstance(key, str) else NpzkitError.shown(key)
     return MemberNotFoundError(
-        # NumPy's words.
+        # NumPy's message.
         f"{shown} is not a file in the archive",
         path=path,
         key=key if isinstance(key, str) else None,
@@ -189,11 +189,11 @@ def _suggestion(key: object, keys: Sequence[str]) -> str:
     if close is not None:
         return f"Did you mean {NpzkitError.shown(close)}?"
     shown = ", ".join(map(NpzkitError.shown, keys[:10])) or "none"
-    return f"It has {shown}{f' and {len(keys) - 10:,} more' if len(keys) > 10 else ''}."
+    return f"Existing keys: {shown}{f' and {len(keys) - 10:,} more' if len(keys) > 10 else ''}."
 
 
 def _closest(key: str, candidates: Iterable[str]) -> str | None:
-    """Return the candidate most like a key; case, and the folders of it, count little."""
+    """Return the candidate most similar to a key, or one with the same last part, or None."""
     import difflib
 
     if len(key) > _COMPARED_LENGTH:
@@ -208,15 +208,15 @@ def _closest(key: str, candidates: Iterable[str]) -> str | None:
 
 
 def _similar(key: str, keys: Sequence[str]) -> list[str]:
-    """Return some keys that have half of this one in common with it, or more.
+    """Return some keys that share at least half of their text with this one.
 
-    One mistake leaves the beginning of a key or its end as it was. Both are
-    searched for in all keys at once: 4 milliseconds for 100,000 keys.
+    A single mistake leaves the first or the last half of a key unchanged. Both
+    are searched for in all keys at once, in 4 milliseconds for 100,000 keys.
     """
     text = "\0".join(["", *keys[:_SEARCHED_COUNT], ""])
     found = _holding_half(key, text, text)
     if not found and text.isascii():
-        # Beyond ASCII the length may change, and it takes ten times as long.
+        # Outside ASCII the length may change, and this takes ten times as long.
         found = _holding_half(key.lower(), text.lower(), text)
 
     def likeness(name: str) -> int:
@@ -226,7 +226,7 @@ def _similar(key: str, keys: Sequence[str]) -> list[str]:
 
 
 def _common_size(one: str, other: str) -> int:
-    """Return how many characters both begin with."""
+    """Return the length of the common prefix."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(one), len(other)))
 
@@ -239,9 +239,10 @@ def _holding_half(key: str, folded: str, text: str) -> list[str]:
 
 
 def _holding(needles: Iterable[str], folded: str, text: str) -> Iterator[str]:
-    """Yield some keys that hold the last of these texts that any key holds.
+    """Yield some keys that contain the longest of these texts that any key contains.
 
-    Each text is part of the next one, so that none is searched for from the start.
+    Each text contains the one before it, so that each search continues where
+    the last one found something.
     """
     longest, first = "", 0
     for needle in needles:
@@ -260,5 +261,5 @@ def _holding(needles: Iterable[str], folded: str, text: str) -> Iterator[str]:
 
 
 def _growing(size: int) -> list[int]:
-    """Return a half, three quarters and so on of a size, and the size itself."""
+    """Return half of a size, three quarters and so on, up to the size itself."""
     return sorted({max(size - (size >> shift), 1) for shift in range(1, size.bit_length() + 1)})

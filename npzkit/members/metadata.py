@@ -1,8 +1,8 @@
-"""What is stored beside the arrays: the archive's metadata, an array's attributes.
+"""The metadata of an archive, and the attributes of an array.
 
-Owns their encoding as text: JSON in the archive's comment, key-value pairs in
-an extra field. np.load sees neither. Imports no numpy; numpy's scalars are
-taken for the Python numbers they stand for. `json` is imported on first use.
+Owns their encoding as text: JSON in the archive's comment, and key-value pairs
+in an extra field. np.load ignores both. Does not import NumPy; NumPy scalars are
+converted to Python numbers. `json` is imported on first use.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ __all__ = [
 ]
 
 _OWN = "npzkit."
-"""What the names of attributes begin with that npzkit itself keeps."""
+"""The prefix of attribute names that npzkit reserves for itself."""
 
 _COMMENT_MAX_SIZE = 0xFFFF
 MAX_DEPTH = 500
-"""Lists and mappings in each other. JSON reads more than it writes, or anyone prints."""
+"""Nested lists and mappings. JSON can read deeper values than it can write."""
 
 
 def format_metadata(metadata: Any) -> bytes:
-    """Encode an archive's metadata as its comment; empty where there is none.
+    """Return the metadata of an archive as its comment; empty if there is none.
 
     Raises
     ------
     TypeError
-        It is no mapping, a key is no string, or a value is nothing that JSON
-        can express.
+        The metadata is not a mapping, a key is not a string, or JSON cannot
+        represent a value.
     ValueError
         A value contains itself, or is nested too deeply.
     LimitExceededError
-        More than 65,535 bytes of JSON.
+        The JSON has more than 65,535 bytes.
     """
     if not metadata:
         return b""
@@ -63,13 +63,13 @@ def format_metadata(metadata: Any) -> bytes:
             "the metadata is too long",
             found=f"{len(text)} bytes of JSON",
             expected="at most 65,535",
-            remedy="Save what is large as an array.",
+            remedy="Save large values as arrays.",
         )
     return text
 
 
 def _check_values(value: Any, what: str, key: object = None, around: tuple[int, ...] = ()) -> None:
-    """Raise for what JSON would rename, or never come to an end of, at any depth.
+    """Check that `value` has only string keys and does not contain itself, at any depth.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
     what : str
         "metadata" or "attributes".
     key : object
-        What `value` lies under.
+        The key of `value`.
     around : tuple of int
-        The ids of the objects it lies in.
+        The ids of the objects that contain `value`.
 
     Raises
     ------
     TypeError
-        A key is no string.
+        A key is not a string.
     ValueError
         A value contains itself, or is nested too deeply.
     """
@@ -106,7 +106,7 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
 
 
 def _too_deep(what: str) -> ValueError:
-    return ValueError(f"{what} are nested too deeply; save what is large as an array")
+    return ValueError(f"{what} are nested too deeply; save large values as arrays")
 
 
 def _format_json(value: object, **options: Any) -> str:
@@ -116,20 +116,20 @@ def _format_json(value: object, **options: Any) -> str:
 
 
 def _plain(value: object) -> Any:
-    """Turn a numpy scalar, which has `item`, into a Python number."""
+    """Return a NumPy scalar, which has `item`, as a Python number."""
     if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
         plain = value.item()
-        # A longdouble, which no Python number can hold, answers with itself.
+        # `item` of a longdouble, which no Python number can store, returns a longdouble.
         if type(plain) is not type(value):
             return plain
     raise TypeError(
-        f"metadata and attributes take what JSON can express, not {type(value).__name__}; "
-        "save arrays as members, or convert it first"
+        f"metadata and attributes must have values that JSON can represent, not "
+        f"{type(value).__name__}; save arrays as members, or convert them first"
     )
 
 
 def parse_metadata(comment: bytes) -> Mapping[str, Any]:
-    """Decode an archive's comment; empty where it is not a JSON object."""
+    """Return the metadata in an archive's comment; empty if that is not a JSON object."""
     try:
         metadata = _parse_json(comment) if comment.startswith(b"{") else {}
     except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ def parse_metadata(comment: bytes) -> Mapping[str, Any]:
 
 
 def _parse_json(text: str | bytes) -> Any:
-    """Parse what is to be written and printed too: a deeper value is a RecursionError."""
+    """Parse JSON, and raise RecursionError for a value that is too deep to write or print."""
     import json
 
     value = json.loads(text)
@@ -148,7 +148,7 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def is_deeper(value: object, depth: int) -> bool:
-    """Whether lists and mappings lie in each other more than `depth` deep."""
+    """Return whether lists and mappings are nested more than `depth` deep."""
     layer: list[Any] = [value]
     for _ in range(depth + 1):
         layer = [value for value in layer if isinstance(value, (dict, list))]
@@ -163,27 +163,30 @@ def is_deeper(value: object, depth: int) -> bool:
 
 
 def check_attrs(attrs: Mapping[str, Any] | None) -> None:
-    """Raise ValueError where a user's attributes take a name of npzkit's own."""
+    """Raise ValueError if a user's attribute has a name that npzkit reserves."""
     for name in attrs or ():
         if isinstance(name, str) and name.startswith(_OWN):
-            raise ValueError(f"the attribute {name!r} is npzkit's own")
+            raise ValueError(
+                f"the attribute {name!r} is reserved: names that start with {_OWN!r} are "
+                "for npzkit itself"
+            )
 
 
 def own_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of npzkit's own: what an array was before it was written."""
+    """Return npzkit's own attributes, which describe an array before it was written."""
     return {name: value for name, value in attrs.items() if name.startswith(_OWN)}
 
 
 def user_attrs(attrs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those that were given."""
+    """Return the user's attributes."""
     return {name: value for name, value in attrs.items() if not name.startswith(_OWN)}
 
 
 def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:
-    """Encode an array's attributes as an extra field; empty where there are none.
+    """Return the attributes of an array as an extra field; empty if there are none.
 
-    A string is written as it is, unless it would read as JSON; everything else
-    is written as JSON.
+    Values are written as JSON, except strings that are not valid JSON, which are
+    written as they are.
     """
     if not attrs:
         return b""
@@ -204,7 +207,7 @@ def _format_value(value: object) -> str:
 
 
 def parse_attrs(extra: bytes) -> dict[str, Any]:
-    """Decode the attributes in a central entry's extra field.
+    """Return the attributes in the extra field of a directory entry.
 
     Raises
     ------

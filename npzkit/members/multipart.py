@@ -1,7 +1,7 @@
-"""Arrays that take several members: masked ones, and strings of any length.
+"""Arrays stored in several members: masked arrays and variable-width strings.
 
-Owns how such an array is taken apart into plain ones, which np.load reads each,
-and how it is put together. What it was is an attribute of its first member.
+Owns how such an array is split into plain arrays, which np.load can read, and
+how they are joined. An attribute of the first member describes the array.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _MASK, _OFFSETS, _MISSING = ".mask", ".offsets", ".missing"
 
 
 class Part(NamedTuple):
-    """A member of an array that takes several.
+    """One of the members that an array is split into.
 
     Attributes
     ----------
     suffix : str
-        What its key has behind the array's; empty for the first.
+        The text after the array key in the key of this part; empty for the first.
     array : numpy.ndarray
     attrs : dict
-        What the array was, for the first.
+        The description of the array, in the first part.
     """
 
     suffix: str
@@ -41,13 +41,13 @@ class Part(NamedTuple):
 
 
 class Splitting(NamedTuple):
-    """Which arrays are taken apart."""
+    """The kinds of arrays to split."""
 
     masked: bool
     strings: bool
 
     def parts(self, array: Any) -> list[Part]:
-        """Return an array's parts; none where it is to be written as it is."""
+        """Return the parts of an array, or an empty list if it is not split."""
         if self.masked and isinstance(array, np.ma.MaskedArray):
             return _split_masked(array)
         if self.strings and isinstance(array, np.ndarray) and array.dtype.char == "T":
@@ -56,12 +56,12 @@ class Splitting(NamedTuple):
 
 
 def check_splitting(masked: OnParts, strings: OnParts) -> Splitting | None:
-    """Return what is to be split, None where nothing is.
+    """Return the kinds of arrays to split, or None if there are none.
 
     Raises
     ------
     ValueError
-        Neither "refuse" nor "split".
+        An argument is neither "refuse" nor "split".
     """
     for name, value in (("masked", masked), ("strings", strings)):
         if value not in ("refuse", "split"):
@@ -84,7 +84,7 @@ def _split_masked(array: Any) -> list[Part]:
 
 
 def _has_fill_value(dtype: np.dtype[Any]) -> bool:
-    """Whether JSON has the values of a dtype, so that a fill value is kept."""
+    """Return whether JSON can represent fill values of a dtype."""
     return dtype.kind in "biufSU" and dtype.char != "g"
 
 
@@ -114,7 +114,7 @@ def _missing_name(na_object: Any) -> str:
     if isinstance(na_object, float) and math.isnan(na_object):
         return "nan"
     raise UnsupportedError(
-        "what stands for missing strings would be lost",
+        "the value for missing strings cannot be saved",
         found=f"na_object={na_object!r}"[:80],
         expected="None or nan",
         remedy="Save array.astype(numpy.dtypes.StringDType(na_object=None)).",
@@ -122,20 +122,20 @@ def _missing_name(na_object: Any) -> str:
 
 
 def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
-    """Put an array together.
+    """Return an array joined from its parts.
 
     Parameters
     ----------
     read : callable
-        Reads the array under a key.
+        Reads the array with a key.
     key : str
     attrs : mapping
-        The first member's attributes, npzkit's own among them.
+        The first member's attributes, including npzkit's own.
 
     Raises
     ------
     NpyFormatError
-        The parts do not fit each other.
+        The parts do not match.
     """
     parts = attrs.get(PARTS_ATTRIBUTE)
     if not isinstance(parts, dict) or parts.get("kind") not in ("masked", "strings"):
@@ -143,7 +143,7 @@ def join(read: Callable[[str], Any], key: str, attrs: Mapping[str, Any]) -> Any:
 
     def part(suffix: str) -> np.ndarray[Any, Any]:
         array: np.ndarray[Any, Any] = read(key + suffix)
-        _check(isinstance(array, np.ndarray), key + suffix, "a member that is no array", "an array")
+        _check(isinstance(array, np.ndarray), key + suffix, "another kind of member", "an array")
         return array
 
     if parts["kind"] == "masked":
@@ -158,11 +158,11 @@ def _join_masked(data: Any, mask: Any, key: str, parts: dict[str, Any]) -> Any:
     array = np.ma.MaskedArray(data, mask=mask)
     if "fill_value" in parts:
         value = parts["fill_value"]
-        wanted = f"one of dtype {data.dtype}"
+        wanted = f"a fill value of dtype {data.dtype}"
         is_plain = isinstance(value, (bool, int, float, str)) and _has_fill_value(data.dtype)
         _check(is_plain, key, f"the fill value {value!r}"[:80], wanted)
         try:
-            # NumPy would only warn of a number that is too large.
+            # NumPy only warns about a number that is too large.
             with np.errstate(all="raise"):
                 array.fill_value = value.encode("latin-1") if data.dtype.kind == "S" else value
         except (TypeError, ValueError, ArithmeticError, AttributeError):
@@ -176,14 +176,14 @@ def _join_strings(
     shape: Any = parts.get("shape")
     is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     count = math.prod(shape) if is_shape else -1
-    # Longer numbers of items than any array has could not even be shown.
+    # Counts larger than in any array could not even be printed.
     _check(0 <= count < 2**63, key, f"the shape {shape!r}"[:80], "sizes")
     _check_array(data, (data.size,), np.uint8, key)
     _check_array(offsets, (count + 1,), np.int64, key + _OFFSETS)
     is_ascending = bool(np.all(offsets[1:] >= offsets[:-1]))
     _check(
         is_ascending and offsets[0] == 0 and offsets[-1] == data.size,
-        key + _OFFSETS, "offsets out of order", f"0 to {data.size}, ascending",
+        key + _OFFSETS, "offsets out of order", f"ascending offsets from 0 to {data.size}",
     )  # fmt: skip
     text, places = data.tobytes(), offsets.tolist()
     try:
@@ -191,7 +191,7 @@ def _join_strings(
             text[start:stop].decode("utf-8") for start, stop in itertools.pairwise(places)
         ]
     except UnicodeDecodeError as error:
-        _check(False, key, f"bytes that are no UTF-8: {error.reason}", "UTF-8")
+        _check(False, key, f"bytes that are not UTF-8: {error.reason}", "UTF-8")
     options: dict[str, Any] = {"coerce": parts.get("coerce") is not False}
     if missing is not None:
         _check_array(missing, (count,), np.bool_, key + _MISSING)
@@ -202,7 +202,7 @@ def _join_strings(
     try:
         return np.array(items, dtype).reshape(shape)
     except ValueError:
-        # More axes than NumPy has, or no items and axes longer than its own can be.
+        # More axes than NumPy supports, or no items and axes longer than it supports.
         _check(False, key, f"the shape {shape!r}"[:80], "sizes")
         raise
 
@@ -216,6 +216,6 @@ def _check_array(array: np.ndarray[Any, Any], shape: tuple[int, ...], dtype: Any
 def _check(is_sound: bool, key: str, found: str, expected: str) -> None:
     if not is_sound:
         raise NpyFormatError(
-            "the parts of the array do not fit each other",
-            key=key, found=found, expected=expected, remedy="Read them one by one, npz[key].",
+            "the parts of the array do not match",
+            key=key, found=found, expected=expected, remedy="Read the parts one by one: npz[key].",
         )  # fmt: skip

@@ -1,22 +1,22 @@
-"""Nested data as keys with ``/`` and a note, and the way back.
+"""Nested data: converting a tree to keys with ``/`` and a note, and back.
 
-Owns how a tree of dicts, lists and tuples becomes a flat mapping of arrays, and
-how arrays by their keys become a tree. What keys cannot say (lists, tuples, None,
-numbers and strings, keys that are ints, the place of what is no array) is the
-note, which JSON can express. Knows no archive.
+Owns the conversion of a tree of dicts, lists and tuples to a flat mapping of
+arrays, and back. The note has what keys cannot express: lists, tuples, None,
+numbers, strings, int keys, and the positions of values that are not arrays. It
+is stored as JSON. Knows nothing about archives.
 
 A note is one of these:
 
-- None: an array, or a mapping of such, as the keys say;
-- ``{name: note}``: a mapping, as far as its items need notes;
-- ``["ints", {name: note}]``: one whose names are ints where they look like ints,
-  but for those in a third item, ``[name, ...]``;
-- ``["list", note, ...]`` and ``["tuple", note, ...]``, a note for each item;
+- None: an array, or a mapping of arrays, as the keys describe it;
+- ``{name: note}``: a mapping, with the items that need notes;
+- ``["ints", {name: note}]``: a mapping whose names are ints if they look like
+  ints, except for the names in an optional third item, ``[name, ...]``;
+- ``["list", note, ...]`` and ``["tuple", note, ...]``, with a note per item;
 - ``["value", value]``: None, a number or a string;
 - ``["as", kind]``: an array that was a Python number, string, list or tuple.
 
-In a mapping's note, a name that has no array stands behind the one that it
-came after, if that one has arrays.
+In the note of a mapping, a name without arrays follows the name that came
+before it, if that one has arrays.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ __all__ = [
 ]
 
 TREE_KEY = "npzkit.tree"
-"""The note's key in the metadata."""
+"""The key of the note in the metadata."""
 MISSING: Any = object()
-"""What `unflatten` finds under a prefix that nothing is under."""
+"""The result of `unflatten` for a prefix without arrays."""
 
 _MAX_DEPTH = 200
-"""Of a tree."""
+"""Largest depth of a tree."""
 _PLAIN = (bool, int, float, str)
-"""What JSON gives back as it was."""
+"""Types that JSON keeps."""
 _INT = r"0|-?[1-9][0-9]{0,600}"
-"""The text of an int, as long as Python always parses it."""
+"""The text of an int that Python can always parse."""
 
 
 def is_nested(arrays: Mapping[Any, Any]) -> bool:
-    """Whether a value is more than an array: a mapping, None, or a list that holds such."""
+    """Return whether a value is not an array: a mapping, None, or a list with one of these."""
     kinds = {type(array) for array in arrays.values()}
     if int in set(map(type, arrays)):
         return True
@@ -72,7 +72,7 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
 
 
 def _holds_more(items: Iterable[Any], depth: int = 0) -> bool:
-    """Whether a list holds something else than numbers and strings, at any depth."""
+    """Return whether a list has other items than numbers and strings, at any depth."""
     if depth > _MAX_DEPTH:
         return True
     return any(
@@ -87,7 +87,7 @@ def _holds_more(items: Iterable[Any], depth: int = 0) -> bool:
 
 
 def flatten(tree: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
-    """Return a tree's arrays by their keys, and the note of what keys cannot say.
+    """Return the arrays of a tree by their keys, and the note.
 
     Parameters
     ----------
@@ -97,16 +97,16 @@ def flatten(tree: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
     -------
     arrays : dict of str to array-like
     note : object
-        None where keys say all.
+        What the keys cannot express, or None.
 
     Raises
     ------
     TypeError
         A key is neither a string nor an int.
     ValueError
-        The tree contains itself, or is nested too deeply, or has a key twice.
+        The tree contains itself, is nested too deeply, or has a duplicate key.
     UnsupportedError
-        It holds a namedtuple.
+        The tree has a namedtuple.
 
     Examples
     --------
@@ -121,7 +121,7 @@ def flatten(tree: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
 
 
 class _Flattening:
-    """Puts arrays where their keys say, and returns notes."""
+    """Collect the arrays of a tree by their keys, and return notes."""
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         self._arrays = arrays
@@ -130,7 +130,7 @@ class _Flattening:
         around = _within(tree, around, prefix)
         notes: dict[str, Any] = {}
         names: set[str] = set()
-        # The last name with arrays: what has none is noted behind it.
+        # The last name with arrays. Names without arrays follow it in the note.
         last = None
         grouped = _grouped(tree, prefix)
         for key, value in grouped.items():
@@ -171,7 +171,7 @@ class _Flattening:
                 "a namedtuple would come back as a tuple",
                 key=key,
                 found=type(items).__name__,
-                remedy="Save value._asdict(), and make it of the dict when it is loaded.",
+                remedy="Save value._asdict(), and make the namedtuple from the dict after loading.",
             )
         kind = "tuple" if isinstance(items, tuple) else "list"
         if is_top and (array := _exact_array(items)) is not None:
@@ -187,7 +187,7 @@ class _Flattening:
 
 
 def _name_of(key: object, prefix: str) -> str:
-    """Return the name of a key: a string's own, an int's text."""
+    """Return a string key itself, or an int key as text."""
     if isinstance(key, str):
         return key
     if type(key) is int and re.fullmatch(_INT, text := str(key)):
@@ -199,9 +199,9 @@ def _name_of(key: object, prefix: str) -> str:
 
 
 def _grouped(tree: Mapping[Any, Any], prefix: str) -> Mapping[Any, Any]:
-    """Return a mapping whose names have no slash: ``{"a/b": x}`` is ``{"a": {"b": x}}``.
+    """Return a mapping without slashes in names: ``{"a/b": x}`` is ``{"a": {"b": x}}``.
 
-    A name that begins with that of an array is left as it is.
+    A name is kept if its first part is the name of an array.
     """
     if not any(isinstance(name, str) and "/" in name for name in tree):
         return tree
@@ -216,7 +216,7 @@ def _grouped(tree: Mapping[Any, Any], prefix: str) -> Mapping[Any, Any]:
 
 
 def _merge(into: dict[Any, Any], name: Any, value: Any, prefix: str) -> None:
-    """Put a value into a mapping; of two mappings under one name, the items of both."""
+    """Put a value into a mapping, and merge two mappings with the same name."""
     if name not in into:
         into[name] = value
         return
@@ -229,21 +229,21 @@ def _merge(into: dict[Any, Any], name: Any, value: Any, prefix: str) -> None:
 
 
 def _twice(key: str) -> ValueError:
-    return ValueError(f"two arrays of the tree have the key {key!r}")
+    return ValueError(f"two arrays in the tree have the key {key!r}")
 
 
 def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...]:
-    """Go one deeper."""
+    """Return the ids of the nodes around the children of `node`."""
     where = where.rstrip("/")
     if id(node) in around:
-        raise ValueError(f"the tree contains itself, under {where!r}")
+        raise ValueError(f"the tree contains itself, at {where!r}")
     if len(around) > _MAX_DEPTH:
-        raise ValueError(f"the tree is nested more than {_MAX_DEPTH} deep, under {where[:80]!r}")
+        raise ValueError(f"the tree is nested more than {_MAX_DEPTH} deep, at {where[:80]!r}")
     return (*around, id(node))
 
 
 def _exact_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return NumPy's array of a number, a string or a list of them, where it gives that back."""
+    """Return the array of a number, a string or a list of them, if it converts back exactly."""
     if isinstance(value, (list, tuple)) and _holds_more(value):
         return None
     try:
@@ -261,7 +261,7 @@ def _is_same(one: Any, other: Any) -> bool:
         return False
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(_is_same, one, other))
-    # repr tells -0.0 from 0.0, and takes nan for itself.
+    # By repr, -0.0 differs from 0.0, and nan equals itself.
     return repr(one) == repr(other)
 
 
@@ -269,12 +269,12 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def with_note(metadata: Mapping[str, Any] | None, note: Any) -> dict[str, Any]:
-    """Return metadata with a tree's note in the place of an old one.
+    """Return metadata with the note of a tree, which replaces an old one.
 
     Raises
     ------
     LimitExceededError
-        The note makes it longer than an archive's comment can be.
+        With the note, the metadata is too long for the archive's comment.
     """
     plain = {name: value for name, value in (metadata or {}).items() if name != TREE_KEY}
     if note is None:
@@ -286,37 +286,37 @@ def with_note(metadata: Mapping[str, Any] | None, note: Any) -> dict[str, Any]:
     except LimitExceededError as error:
         error.what = "the tree's structure in the metadata is too long"
         error.remedy = (
-            "Save numbers and strings that are many as arrays: np.array([...]); or save parts of "
-            "the tree to archives of their own."
+            "Save long lists of numbers and strings as arrays: np.array([...]); or save parts of "
+            "the tree to separate archives."
         )
         raise
     return noted
 
 
 def has_note(note: Any, key: str) -> bool:
-    """Whether a note says something of what is under a key."""
+    """Return whether a note has an entry for a key."""
     return _child(note, key.split("/")) is not None
 
 
 def replace_note(note: Any, key: str, new: Any, last: str | None) -> Any:
-    """Return a note in which that of one key is another one.
+    """Return a note with the entry of one key replaced.
 
     Parameters
     ----------
     note : object
-        None where there is none.
+        The old note, or None.
     key : str
     new : object
-        From `flatten` of a tree that has nothing but this key.
+        From `flatten` of a tree with only this key.
     last : str or None
-        The name behind which the key is to stand, if it has no arrays.
+        The name that the key follows, if it has no arrays.
     """
     note = _merged(_without(note, key.split("/")), {last: None} if last is not None else None)
     return _merged(note, new) or None
 
 
 def _items_of(note: Any) -> dict[str, Any]:
-    """Return the notes by name of what is, or becomes, a mapping."""
+    """Return the notes of the items by name, for a mapping, list or tuple."""
     if isinstance(note, Mapping):
         return dict(note)
     if isinstance(note, list) and note and note[0] in ("list", "tuple"):
@@ -325,7 +325,7 @@ def _items_of(note: Any) -> dict[str, Any]:
 
 
 def _like(note: Any, items: dict[str, Any]) -> Any:
-    """Return a note of these items, whose names are ints if those of `note` are."""
+    """Return a note with these items, whose names are ints if those of `note` are."""
     return ["ints", items, *note[2:]] if _has_ints(note) else items
 
 
@@ -371,27 +371,27 @@ def _child(note: Any, parts: Sequence[str]) -> Any:
 
 
 def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
-    """Return the tree of arrays by their keys, and a note of `flatten`.
+    """Return the tree of arrays by their keys, with a note from `flatten`.
 
-    Arrays that the note does not fit, in an archive that was edited since, are
-    under the parts of their keys.
+    If the archive was edited since and an array does not match the note, it is
+    placed by the parts of its key.
 
     Parameters
     ----------
     arrays : mapping of str to object
     note : object
     prefix : str, optional
-        The key of the subtree that is to be returned; a dict of all by default.
+        The key of a subtree to return. By default the complete tree is returned.
 
     Returns
     -------
     dict or object
-        `MISSING` where nothing is under `prefix`.
+        `MISSING` if the tree has nothing at `prefix`.
 
     Raises
     ------
     ZipFormatError
-        The note is none of `flatten`.
+        The note is not valid.
     LimitExceededError
         A key has more than 200 parts.
 
@@ -414,7 +414,7 @@ def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
     try:
         restored = _restore(found, note)
     except RecursionError:
-        # The caller's own stack was nearly full.
+        # The caller's stack was nearly full.
         raise _damaged("too deep") from None
     if not prefix and not isinstance(restored, dict):
         raise _damaged(note)
@@ -422,16 +422,16 @@ def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
 
 
 def is_within(key: str, prefix: str) -> bool:
-    """Whether a key is a prefix, or lies under it."""
+    """Return whether a key is `prefix`, or is inside it."""
     return key == prefix or key.startswith(prefix + "/")
 
 
 class _Branch(dict[Any, Any]):
-    """A mapping that keys made, rather than one that is a leaf."""
+    """A mapping made from keys, as opposed to one that is a leaf."""
 
 
 def _ends_of(keys: Iterable[str]) -> dict[Any, Any]:
-    """Return keys as nested dicts by their parts; where one ends, None is in the dict."""
+    """Return keys as nested dicts by their parts. A dict has None if a key ends there."""
     ends: dict[Any, Any] = {}
     for key in keys:
         parts = key.split("/")
@@ -441,7 +441,7 @@ def _ends_of(keys: Iterable[str]) -> dict[Any, Any]:
                 key=key,
                 found=str(len(parts)),
                 expected=f"at most {_MAX_DEPTH}",
-                remedy="Read it with npzkit.open.",
+                remedy="Read the array with npzkit.open.",
             )
         inner = ends
         for part in parts:
@@ -451,7 +451,7 @@ def _ends_of(keys: Iterable[str]) -> dict[Any, Any]:
 
 
 def _place(tree: dict[str, Any], key: str, array: Any, ends: dict[Any, Any]) -> None:
-    """Put an array under its key's parts; beside an array whose key is the beginning of its."""
+    """Put an array at the parts of its key, or beside an array whose key is a part of it."""
     *parts, name = key.split("/")
     for index, part in enumerate(parts):
         ends = ends[part]
@@ -463,11 +463,11 @@ def _place(tree: dict[str, Any], key: str, array: Any, ends: dict[Any, Any]) -> 
 
 
 def _descend(found: Any, note: Any, parts: Sequence[str]) -> tuple[Any, Any]:
-    """Return what is under a key, and its note."""
+    """Return the subtree at a key, and its note."""
     for index, part in enumerate(parts):
         left = "/".join(parts[index:])
         if isinstance(found, _Branch) and left in found:
-            # Also one that stands beside an array whose key is the beginning of its.
+            # It may be beside an array whose key is a part of its key.
             return found[left], _items_of(note).get(left)
         found = found.get(part, MISSING) if isinstance(found, _Branch) else MISSING
         note = _items_of(note).get(part)
@@ -475,7 +475,7 @@ def _descend(found: Any, note: Any, parts: Sequence[str]) -> tuple[Any, Any]:
 
 
 def _restore(found: Any, note: Any) -> Any:
-    """Return what was at a place; `MISSING` where that is gone."""
+    """Return the original value of a node, or `MISSING` if it was removed."""
     if note is None:
         return _plain(found)
     if isinstance(note, Mapping):
@@ -499,7 +499,7 @@ def _restore_mapping(found: Any, notes: Mapping[str, Any]) -> Any:
         found = {}
     elif not isinstance(found, dict):
         return found
-    # What has no array comes behind the name that the note has before it.
+    # A name without arrays follows the name that is before it in the note.
     behind: dict[str | None, list[str]] = {None: []}
     last = None
     for name in notes:
@@ -514,7 +514,7 @@ def _restore_mapping(found: Any, notes: Mapping[str, Any]) -> Any:
 
 
 def _with_ints(restored: Any, found: Any, strings: list[Any], note: Any) -> Any:
-    """Return a mapping with ints for the names that look like them, but for some."""
+    """Return a mapping with int keys for names that look like ints, except `strings`."""
     if strings and not isinstance(strings[0], list):
         raise _damaged(note)
     if not isinstance(restored, dict) or not (found is MISSING or isinstance(found, _Branch)):
@@ -533,13 +533,13 @@ def _restore_items(found: Any, kind: str, notes: list[Any]) -> Any:
     items = [_restore(children.get(str(i), MISSING), note) for i, note in enumerate(notes)]
     is_whole = all(item is not MISSING for item in items)
     if not is_whole or children.keys() - {str(i) for i in range(len(notes))}:
-        # Something was removed since, or added.
+        # An item was removed or added since.
         return _plain(found)
     return tuple(items) if kind == "tuple" else items
 
 
 def _as_python(array: Any, kind: str) -> Any:
-    """Return the Python value that an array was made of."""
+    """Return the Python value that an array was made from."""
     if not isinstance(array, np.ndarray) or (array.ndim == 0) is not (kind == "value"):
         return _plain(array)
     if not is_backed(array.shape, array.nbytes):
@@ -549,7 +549,7 @@ def _as_python(array: Any, kind: str) -> Any:
 
 
 def _plain(found: Any) -> Any:
-    """Make branches dicts, which users expect."""
+    """Return `found` with plain dicts instead of branches."""
     if isinstance(found, _Branch):
         return {name: _plain(value) for name, value in found.items()}
     return found
@@ -558,7 +558,7 @@ def _plain(found: Any) -> Any:
 def _damaged(note: Any) -> ZipFormatError:
     text = repr(note)
     return ZipFormatError(
-        "the note of what is nested how is damaged",
+        "the structure of the nested data is damaged",
         found=text if len(text) <= 60 else text[:57] + "...",
         remedy="Read the arrays with npzkit.open.",
     )

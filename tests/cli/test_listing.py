@@ -147,7 +147,7 @@ def test_info_of_an_archive(cli, model):
         ),
         ("numpy_savez_compressed.npz", "x", ["no: it is deflated", "no: a part costs"]),
         ("sozipfile.npz", "big", ["yes, by its seek index", "(1024, 8)"]),
-        ("numpy_object.npz", "objects", ["object", "no: it holds Python objects"]),
+        ("numpy_object.npz", "objects", ["object", "no: it contains Python objects"]),
         ("zipfile_names.npz", "readme.txt", ["none: not an array", "6 bytes"]),
         ("jar_descriptors.npz", "x", ["sizes behind the data"]),
         ("numpy_records.npz", "table", ["('pos', '<f8', (3,))"]),

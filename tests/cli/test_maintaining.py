@@ -180,7 +180,7 @@ def test_repair_without_output_checks_the_file(cli, folder):
     found = cli("repair", "torn.npz")
     assert (found.code, found.err) == (0, "")
     assert found.out.splitlines() == [
-        "torn.npz: 13 bytes of an unfinished append left out",
+        "torn.npz: 13 bytes of an unfinished append removed",
         "torn.npz: sound, 2 members",
     ]
     assert cli("repair", "good.npz").out.startswith("good.npz: its end is complete\n")

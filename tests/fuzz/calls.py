@@ -41,7 +41,7 @@ _WARNINGS = (
     # Of the rows that are left of an array that has it too.
     (UserWarning, "Stored array in format 3.0"),
     # Of a member that cannot be copied: the archive stays as it was committed.
-    (RuntimeWarning, "the archive is complete, but its dead space could not be given back"),
+    (RuntimeWarning, "the archive is complete, but its dead space could not be removed"),
 )
 
 

@@ -47,7 +47,7 @@ _WALKS = {
     ),
 }  # fmt: skip
 """What makes a small archive be read in the ways of large ones."""
-_INDEX_LIES = "its seek index leads to other data"
+_INDEX_LIES = "its seek index leads to wrong data"
 
 
 @contextlib.contextmanager

@@ -675,7 +675,7 @@ def test_what_was_not_committed(paths, uncommitted):
     if uncommitted:
         check_all(arrays, {"b": np.ones(4), "a": np.full(5, 7), "c": np.arange(9)})
         assert [lost.key for lost in report.lost] == ["d"]
-        assert "cut short" in report.lost[0].what
+        assert "truncated" in report.lost[0].what
     else:
         check_all(arrays, {"a": np.zeros(3), "b": np.ones(4)})
         assert [lost.key for lost in report.lost] == ["a", "c"]
@@ -730,7 +730,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
             assert npz.info("a").method == compression
         report, arrays = mend(paths, cut)
         assert report.kept == ("first",)
-        assert "cut short" in report.lost[0].what
+        assert "truncated" in report.lost[0].what
     assert len(seen) > 1
 
 
@@ -759,7 +759,7 @@ def test_what_has_no_rows_is_lost(paths, array, method):
     report, arrays = mend(paths, data, partial=True)
     check_all(arrays, {"b": np.eye(2)})
     assert [lost.key for lost in report.lost] == ["a"]
-    assert "cut short" in report.lost[0].what
+    assert "truncated" in report.lost[0].what
 
 
 @pytest.mark.parametrize("method", [0, 8])
@@ -916,14 +916,14 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     }  # fmt: skip
     lines = str(report).splitlines()
     assert lines[0] == f"{paths[1]}: 1 member kept"
-    assert lines[1] == "4 bytes of an unfinished append left out"
+    assert lines[1] == "4 bytes of an unfinished append removed"
     assert lines[2].startswith("lost: 'y\\u202e' (at byte ")
     assert len(lines) == 3
     report, _ = mend(paths, GOOD[:DIRECTORY])
     assert str(report).splitlines() == [
         f"{paths[1]}: 12 members kept",
         "the directory was lost: members were found by their own headers",
-        "not certain: any of them may have been removed or renamed in the part that was lost",
+        "uncertain: any of these arrays may have been removed or renamed before; the record of it is lost",
     ]
 
 

@@ -80,12 +80,12 @@ CASES = {
         archive(plain(), plain("y.npy", central={"offset": 10})), "x", "error", "overlap", 0,
     ),
     # What is odd.
-    "torn end": (archive(plain()) + b"junk", None, "warning", "4 bytes behind the last commit", SIZE + 73),
-    "one byte behind": (archive(plain()) + b"\n", None, "warning", "1 byte behind", SIZE + 73),
-    "repeated name": (archive(plain(), plain()), "x", "warning", "2 entries have its name", SIZE),
-    "gap": (archive(plain(), gap=bytes(500)), None, "note", "500 bytes of the file in nothing", None),
+    "torn end": (archive(plain()) + b"junk", None, "warning", "4 bytes after the last commit", SIZE + 73),
+    "one byte after": (archive(plain()) + b"\n", None, "warning", "1 byte after", SIZE + 73),
+    "repeated name": (archive(plain(), plain()), "x", "warning", "2 entries have this name", SIZE),
+    "gap": (archive(plain(), gap=bytes(500)), None, "note", "500 bytes of dead space", None),
     "hidden member": (
-        archive(plain(), gap=plain("y.npy", LARGE).local_bytes()), None, "note", "nothing that is listed", None,
+        archive(plain(), gap=plain("y.npy", LARGE).local_bytes()), None, "note", "of dead space, which no member uses", None,
     ),
     # A member's two headers.
     **{
@@ -146,7 +146,7 @@ CASES = {
     "shape larger than the member": (archive(plain(data=DATA[:-1])), "x", "error", "reading array data", 0),
     "shape smaller than the member": (archive(plain(data=DATA + b"!")), "x", "error", "bytes follow", 0),
     "header over the limit": (archive(described(padding=" " * 20_000)), "x", "error", "Header info length", 0),
-    "Python 2's header": (archive(described("(1L,)")), "x", "warning", "Python 2's", 35),
+    "Python 2's header": (archive(described("(1L,)")), "x", "warning", "Python 2 wrote its header", 35),
     "objects": (archive(described(descr="'|O'", data=b"N.")), "x", "note", "allow_pickle=True", 35),
     "objects in a structure": (
         archive(described(descr="[('a','|O')]", data=b"N.")), "x", "note", "allow_pickle=True", 35,
@@ -165,35 +165,35 @@ CASES = {
     },
     "composition": (
         archive(plain("Ϊ\u0301.npy"), plain("\u0390.npy")), "\u0390", "warning",
-        "would be one file", SIZE + 3,
+        "it conflicts with", SIZE + 3,
     ),
     "a folder on its way": (
-        archive(plain("X"), plain("x/y.npy")), "x/y", "warning", "it and X would be one file", SIZE - 4,
+        archive(plain("X"), plain("x/y.npy")), "x/y", "warning", "it conflicts with X when", SIZE - 4,
     ),
-    "case": (archive(plain("X.npy"), plain()), "x", "warning", "it and X.npy would be one file", SIZE),
+    "case": (archive(plain("X.npy"), plain()), "x", "warning", "it conflicts with X.npy when", SIZE),
     "case of a folder": (
-        archive(plain("A/x.npy"), plain("a/x.npy")), "a/x", "warning", "it and A/x.npy would be", SIZE + 2,
+        archive(plain("A/x.npy"), plain("a/x.npy")), "a/x", "warning", "it conflicts with A/x.npy when", SIZE + 2,
     ),
     "case beyond ASCII": (
-        archive(plain("STRASSE.npy"), plain("straße.npy")), "straße", "warning", "it and STRASSE.npy would be", SIZE + 6,
+        archive(plain("STRASSE.npy"), plain("straße.npy")), "straße", "warning", "it conflicts with STRASSE.npy when", SIZE + 6,
     ),
     # What npzkit adds.
     "attributes": (
         archive(plain(extra=key_values(b"KeyValuePairs\1\5\0abc"))), "x", "error", "key-value", 0,
     ),
     "an index that does not fit": (
-        sozip("x.npy", LONG, 1 << 15, offsets=[5, 3]), "x", "warning", "does not fit it", INDEX_AT,
+        sozip("x.npy", LONG, 1 << 15, offsets=[5, 3]), "x", "warning", "does not match it", INDEX_AT,
     ),
     "an index with another CRC": (
         INDEXED[: INDEX_AT + 14] + b"CRC!" + INDEXED[INDEX_AT + 18 :],
-        "x", "warning", "does not fit it", INDEX_AT,
+        "x", "warning", "does not match it", INDEX_AT,
     ),
     "an index with another chunk size": (
-        sozip("x.npy", LONG, 1 << 15, claimed=1 << 14), "x", "warning", "does not fit it", INDEX_AT,
+        sozip("x.npy", LONG, 1 << 15, claimed=1 << 14), "x", "warning", "does not match it", INDEX_AT,
     ),
     "an index whose offsets are shifted": (
         sozip("x.npy", LONG, 1 << 15, offsets=[offset + 1 for offset in OFFSETS]),
-        "x", "error", "seek index leads to other data", INDEX_AT,
+        "x", "error", "seek index leads to wrong data", INDEX_AT,
     ),
 }  # fmt: skip
 """An archive, and the row it gets: key, severity, part of what, where."""
@@ -638,4 +638,4 @@ def test_names_of_many_folders_take_room_for_their_letters():
     tracemalloc.stop()
     # Each name is there in its entry, as text, folded and in messages.
     assert peak < 20 * len(data)
-    assert [row.key for row in report.rows if "one file" in row.what] == ["b"]
+    assert [row.key for row in report.rows if "it conflicts with" in row.what] == ["b"]

@@ -56,7 +56,7 @@ def test_why_a_member_cannot_be_mapped(tmp_path, fixtures):
     npzkit.save(path, {"x": np.arange(3)}, compression="deflated")
     for file, key, reason in (
         (path, "x", "it is deflated"),
-        (fixtures / "numpy_object.npz", "objects", "it holds Python objects"),
+        (fixtures / "numpy_object.npz", "objects", "it contains Python objects"),
         (fixtures / "zipfile_names.npz", "readme.txt", "it is not an array"),
         (fixtures / "7zip_lzma.npz", "x", "it is lzma"),
     ):

@@ -162,7 +162,7 @@ def test_what_cannot_be_split_is_refused(tmp_path):
 def test_the_attribute_is_npzkits_own(tmp_path):
     """A user's attribute cannot pass for what an array was."""
     with (
-        pytest.raises(ValueError, match=r"'npzkit\.parts' is npzkit's own"),
+        pytest.raises(ValueError, match=r"'npzkit\.parts' is reserved"),
         npzkit.NpzWriter(tmp_path / "a.npz") as w,
     ):
         w.add("x", np.eye(2), attrs={"npzkit.parts": {}})
@@ -199,7 +199,7 @@ def edited(array, **changes):
 )
 def test_parts_that_do_not_fit(array, changes):
     """Parts of another shape, dtype or content are one error that names the part."""
-    with pytest.raises(NpyFormatError, match="parts of the array do not fit") as caught:
+    with pytest.raises(NpyFormatError, match="parts of the array do not match") as caught:
         edited(array, **changes).join("x")
     assert caught.value.key
 
@@ -256,7 +256,7 @@ def test_parts_of_another_make(change):
     """Text that is no plain bytes, or a part that is no array, is an error that names it."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": [1]}}
     assert join(STRING_PARTS.__getitem__, "x", attrs).tolist() == ["a"]
-    with pytest.raises(NpyFormatError, match="do not fit") as caught:
+    with pytest.raises(NpyFormatError, match="do not match") as caught:
         join((STRING_PARTS | change).__getitem__, "x", attrs)
     assert caught.value.key == next(iter(change))
 
@@ -266,7 +266,7 @@ def test_axes_that_no_array_has(shape):
     """Strings of no items and of endless axes are an error too."""
     arrays = {"x": np.zeros(0, np.uint8), "x.offsets": np.zeros(1, "i8")}
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
-    with pytest.raises(NpyFormatError, match="parts of the array do not fit") as caught:
+    with pytest.raises(NpyFormatError, match="parts of the array do not match") as caught:
         join(arrays.__getitem__, "x", attrs)
     assert caught.value.key == "x"
 

@@ -222,7 +222,7 @@ def test_a_bad_name_is_kept_by_what_copies(compression, tmp_path):
     with npzkit.open(path) as npz:
         assert npz.files == ["bad\n", "b"]
         assert np.array_equal(npz["b"], X)
-    with pytest.warns(UserWarning, match=r"control character: 'bad\\n' is copied as it is"):
+    with pytest.warns(UserWarning, match=r"control character: 'bad\\n' is copied unchanged"):
         npzkit.repack(path, compression=compression)
     with npzkit.open(path) as npz:
         assert npz.files == ["bad\n", "b"]

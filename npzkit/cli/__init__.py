@@ -1,6 +1,6 @@
-"""The command line, on click and rich: each command a thin layer over the public API.
+"""The command line, built on click and rich. Each command is a thin layer over the public API.
 
-Owns arguments, output, and what becomes of errors. Exit codes: 0 where all is
-fine, 1 where a problem was found, 2 for wrong usage. An error is one line on
-the standard error stream; ``--debug`` shows the trace.
+Owns arguments, output, and how errors are reported. Exit codes: 0 if there is no
+problem, 1 if there is one, 2 for wrong usage. An error is one line on the
+standard error stream; ``--debug`` shows the traceback.
 """

@@ -1,7 +1,7 @@
-"""The archives that a command works through: files by their names, and those in folders.
+"""Commands on many archives: files, and archives in folders.
 
-Owns which files are taken, in which order, where their copies go, and how a
-command goes on past a file that fails. Knows nothing of what is done with each.
+Owns which files are processed and in which order, where their copies go, and how
+a command continues after a file that fails. Knows nothing about the work itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 SUFFIX = ".npz"
-"""Of the files that are taken from folders."""
+"""The suffix of archives in folders."""
 
 files_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=named_file
@@ -48,16 +48,16 @@ files_argument = click.argument(
 
 
 class Archive(NamedTuple):
-    """A file that is to be worked on.
+    """A file to process.
 
     Attributes
     ----------
     path : str
-        Or "-" for the standard input stream.
+        The path, or "-" for the standard input.
     name : str
-        Where a copy of it goes in another folder.
+        The path of its copy inside an output folder.
     error : Exception or None
-        What kept its folder from being listed: there is no file.
+        The error in listing a folder, instead of a file.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Archive(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the file; 0 where it is none."""
+        """The size of the file in bytes; 0 if it does not exist."""
         try:
             return os.path.getsize(self.path)
         except OSError:
@@ -74,16 +74,16 @@ class Archive(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one archive.
+    """The result for one archive.
 
     Attributes
     ----------
     document : mapping of str to object
-        For programs.
+        The result as JSON.
     text : str
-        For people; nothing is printed where it is empty.
+        The result as text. If it is empty, nothing is printed.
     state : str
-        One word or two, by which the last line counts: "sound".
+        One or two words that the summary counts, such as "sound".
     code : int
         The exit code.
     """
@@ -95,29 +95,29 @@ class Outcome(NamedTuple):
 
 
 def folder_options(command: Any) -> Any:
-    """Add the options of commands that work through many archives."""
+    """Add the options of commands on many archives."""
     command = click.option(
         "-q", "--quiet", is_flag=True, help="Print problems only, and nothing if there are none."
     )(command)
     return click.option(
-        "-r", "--recursive", is_flag=True, help="Take the .npz files in folders, at any depth."
+        "-r", "--recursive", is_flag=True, help="Process the .npz files in folders, at any depth."
     )(command)
 
 
 def find_archives(
     given: Sequence[str], *, recursive: bool, output: str | None = None
 ) -> list[Archive]:
-    """Return the archives that are named, and those in the folders that are named.
+    """Return the given files, and the archives in the given folders.
 
-    A file that is named is taken whatever its name is. Of a folder those that
-    end in .npz are taken, in the order of their names, each file once. Links to
-    files are followed, and links to folders are not. A folder of `output` is
-    left out: what was written there before is not read.
+    A given file may have any name. In folders, files that end with .npz are
+    found, sorted by name and without duplicates. Links to files are followed,
+    and links to folders are not. The folder `output` is skipped, so that earlier
+    results are not read.
 
     Raises
     ------
     Refusal
-        A folder without `recursive`, or without an archive in it.
+        A folder was given without `recursive`, or has no archives.
     """
     found: list[Archive] = []
     seen: set[str] = set()
@@ -127,7 +127,7 @@ def find_archives(
             seen.add(os.path.realpath(path))
             continue
         if not recursive:
-            raise Refusal(f"{path!r} is a folder. Pass -r to take the archives in it.")
+            raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
         inside = list(_in_folder(path, output))
         for archive in inside:
             real = os.path.realpath(archive.path)
@@ -135,7 +135,7 @@ def find_archives(
                 found.append(archive)
                 seen.add(real)
         if not inside:
-            raise Refusal(f"{path!r} holds no archive: no file in it ends in {SUFFIX}.")
+            raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
     return found
 
 
@@ -151,20 +151,21 @@ def _in_folder(folder: str, output: str | None) -> Iterator[Archive]:
             if name.lower().endswith(SUFFIX) and os.path.isfile(path):
                 yield Archive(path, os.path.relpath(path, folder))
     for error in failed:
-        # What could not be listed is reported in its turn.
+        # A folder that could not be listed is reported like a file.
         yield Archive(str(error.filename), os.path.relpath(error.filename, folder), error)
 
 
 class Outputs:
-    """Where the copies of archives go.
+    """The paths of copies of archives.
 
-    `output` is a folder if several archives are copied, if it is one already,
+    `output` is a folder if there are several archives, if it exists as a folder,
     or if it ends with a slash. If it is None, there are no copies.
 
     Raises
     ------
     Refusal
-        Several archives, or two copies, would be one file.
+        There are several archives and `output` is a file, or two copies would
+        have the same path.
     """
 
     def __init__(self, archives: Sequence[Archive], output: str | None, *, force: bool) -> None:
@@ -176,20 +177,20 @@ class Outputs:
         if not self._is_folder:
             return
         if os.path.lexists(str(output)) and not os.path.isdir(str(output)):
-            raise Refusal(f"{output!r} is a file. Several archives need a folder as --output.")
+            raise Refusal(f"{output!r} is a file. Several archives need a folder for --output.")
         for name, _ in find_collisions(archive.name.replace(os.sep, "/") for archive in archives):
             raise Refusal(
-                f"two of the files would be {name!r} in {output!r}. Copy them into several folders."
+                f"two files would be written to {name!r} in {output!r}. Use a folder for each."
             )
 
     def path_for(self, archive: Archive) -> str | None:
-        """Return the path for a copy, its folder made.
+        """Return the path for a copy, and create its folder.
 
         Raises
         ------
         Refusal
-            Another file already exists there. An archive is its own output only
-            where it is asked for by its own name.
+            Another file already exists there. An archive is replaced only if
+            `output` is its own path.
         """
         if self._output is None:
             return None
@@ -214,9 +215,9 @@ def work_through(
     as_json: bool,
     quiet: bool,
 ) -> int:
-    """Call `work` with each archive, print what it says, and return the exit code.
+    """Call `work` with each archive, print the results, and return the exit code.
 
-    A file that fails is reported, and the others are worked on all the same.
+    A file that fails is reported, and the others are still processed.
     """
     outcomes = []
     total, done = sum(archive.size for archive in archives), 0
@@ -241,7 +242,7 @@ def work_through(
 
 
 def _share(meter: Meter, start: int, size: int) -> Report:
-    """Return what counts the progress with one archive as a share of its bytes."""
+    """Return a function that counts the progress of one archive as a share of its bytes."""
 
     def tell(done: int, total: int) -> None:
         meter.reach(start + size * done // max(total, 1))

@@ -1,4 +1,4 @@
-"""The group of commands, each imported when it is called, and the exit codes."""
+"""The group of commands, which imports each command when it is called, and the exit codes."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _WHERE = {
     "tree": "tree",
     "verify": "verify",
 }
-"""The module of `npzkit.cli` in which each command is a function of its name."""
+"""For each command, the module of `npzkit.cli` with the function of the same name."""
 
 
 class Commands(click.Group):
-    """Commands that are imported when they are called: others cost no time at the start."""
+    """Commands that are imported when they are called, for a fast start."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(_WHERE)
@@ -52,7 +52,7 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f"npzkit.cli.{_WHERE[cmd_name]}")
         command: click.Command = getattr(module, cmd_name)
-        # The first sentence, which click would cut short on a narrow terminal.
+        # The complete first sentence, which click would cut on a narrow terminal.
         command.short_help = (command.help or "").partition("\n\n")[0]
         return command
 
@@ -60,7 +60,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            # click would make it an error.
+            # click would report an error.
             return _end_output()
 
 
@@ -69,10 +69,10 @@ class Commands(click.Group):
 )
 @click.version_option(npzkit.__version__, prog_name="npzkit")
 def npzkit_command() -> None:
-    """Look into .npz archives, compare, check, repair and rewrite them.
+    """Inspect, compare, check, repair and edit .npz archives.
 
-    Every command has --help with an example. --debug, anywhere, shows where an
-    error came from.
+    Each command has --help with an example. Add --debug to any command to see
+    the traceback of an error.
     """
 
 
@@ -82,7 +82,7 @@ def run(arguments: list[str] | None = None) -> int:
     Parameters
     ----------
     arguments : list of str, optional
-        The process's by default.
+        By default those of the process.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_debugging = _take_debug(arguments)
@@ -106,32 +106,32 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("npzkit: interrupted", err=True)
         return 130
     if not arguments:
-        # Without a command there is only help to give.
+        # Without a command, only the help was printed.
         return 2
     return code if isinstance(code, int) else 0
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Raise for what is neither a path nor text: callers in this process may pass anything."""
+    """Raise UsageError for arguments that are not valid text, which Python callers may pass."""
     for argument in arguments:
         try:
             is_usable = b"\0" not in os.fsencode(argument)
         except UnicodeEncodeError:
             is_usable = False
         if not is_usable:
-            raise click.UsageError(f"{argument!r} has a character that no argument can have.")
+            raise click.UsageError(f"{argument!r} has a character that is not allowed.")
 
 
 def _end_output() -> int:
-    """Whoever read the output, such as head, has enough of it: write no more."""
+    """Discard further output, because its reader, such as head, has closed the pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
 def _prepare_streams() -> None:
-    """Let what an encoding lacks be escaped, and a warning be one line.
+    """Escape characters that an encoding lacks, and show warnings as one line.
 
-    A stream that is closed leads nowhere; no file of ours may take its number.
+    Closed streams are replaced, so that no other file gets their number.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -149,7 +149,7 @@ def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
 
 @contextlib.contextmanager
 def _one_word_for_interrupts() -> Iterator[None]:
-    """Say nothing of an interrupt that Python cannot raise: the command has a word for it."""
+    """Suppress Python's message on an interrupt that it cannot raise; npzkit prints its own."""
     usual = sys.unraisablehook
 
     def tell(found: Any) -> None:
@@ -164,7 +164,7 @@ def _one_word_for_interrupts() -> Iterator[None]:
 
 
 def _take_debug(arguments: list[str]) -> bool:
-    """Remove --debug, which may stand anywhere before ``--``."""
+    """Remove --debug, which may be anywhere before ``--``, and return whether it was there."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     if "--debug" not in arguments[:end]:
         return False

@@ -1,4 +1,4 @@
-"""The command that prints what makes a shell complete commands, options and keys."""
+"""The command that prints a completion script for a shell."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ __all__ = ["completion"]
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a SHELL complete commands and keys.
+    """Print the script that completes commands and keys in SHELL.
 
-    For bash, eval "$(npzkit completion bash)" goes into ~/.bashrc, for zsh the
-    same with zsh into ~/.zshrc. For fish the output goes into
+    For bash, put eval "$(npzkit completion bash)" into ~/.bashrc. For zsh, put
+    eval "$(npzkit completion zsh)" into ~/.zshrc. For fish, save the output as
     ~/.config/fish/completions/npzkit.fish.
 
     Example: npzkit completion bash
     """
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.ClickException(f"this version of click has no completion for {shell}")
+        raise click.ClickException(f"this version of click does not support completion for {shell}")
     group = click.get_current_context().find_root().command
     click.echo(kind(group, {}, "npzkit", COMPLETE_VARIABLE).source())

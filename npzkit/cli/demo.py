@@ -1,4 +1,4 @@
-"""The command that starts the guided tour; what the tour shows is in `npzkit.cli.tour`."""
+"""The command that starts the guided tour of `npzkit.cli.tour`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ __all__ = ["demo"]
 @click.command()
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False))
 def demo(folder: str | None) -> None:
-    """Show what npzkit does, on real data.
+    """Run a demo of npzkit on real data.
 
-    FOLDER holds digits.npz and photographs.npz; a checkout's own by default.
+    FOLDER must have digits.npz and photographs.npz. The default is the folder
+    fixtures of a checkout.
 
     Example: npzkit demo fixtures
     """
-    # rich, which takes a while, is not for the list of commands.
+    # The list of commands must not import rich, which is slow.
     from npzkit.cli import tour
 
     try:

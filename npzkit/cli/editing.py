@@ -1,4 +1,7 @@
-"""The commands that change an archive where it is: all of what they are asked, or nothing."""
+"""The commands that change an archive in place: add, rm and mv.
+
+Each makes all of its changes or none.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ __all__ = ["add", "mv", "rm"]
 
 
 def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
-    """Open an archive to be changed; one that is not there is not made."""
+    """Open an archive for changes; raise FileNotFoundError if it does not exist."""
     os.stat(file)
     return npzkit.NpzWriter(file, mode="a", **options)
 
@@ -56,12 +59,12 @@ def add(
     allow_pickle: bool,
     as_json: bool,
 ) -> None:
-    """Put more arrays into the archive FILE, where it is.
+    """Add arrays to the archive FILE, in place.
 
     IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), a folder,
-    or - for one .npy from a pipe. A key is the file's name without its suffix,
-    or KEY. Attributes and metadata of archives are kept; metadata that FILE has
-    stays, unless --overwrite is given. If one array cannot be added none is.
+    or - for one .npy from a pipe. The key is KEY, or the file name without its
+    suffix. Attributes and metadata of archives are kept. Metadata of FILE is
+    replaced only with --overwrite. If one array cannot be added, none is.
 
     Example: npzkit add model.npz more=bias.npy
     """
@@ -87,10 +90,10 @@ def add(
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True, shell_complete=complete_key)
 @json_option
 def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
-    """Remove the arrays KEYS from the archive FILE, where it is.
+    """Remove arrays from the archive FILE, in place.
 
-    If one is missing none is removed. Their bytes stay in the file until more
-    than half of it is unused, or until: npzkit repack FILE.
+    If one KEY is not found, nothing is removed. The file shrinks when more than
+    half of it is unused, or when npzkit repack rewrites it.
 
     Example: npzkit rm model.npz bias
     """
@@ -107,16 +110,16 @@ def rm(file: str, keys: tuple[str, ...], as_json: bool) -> None:
 @click.argument("new")
 @json_option
 def mv(file: str, old: str, new: str, as_json: bool) -> None:
-    """Give the array OLD of the archive FILE the key NEW.
+    """Rename the array OLD of the archive FILE to NEW, in place.
 
-    It keeps its place, its attributes and its bytes as they are.
+    The array keeps its position, its attributes and its bytes.
 
     Example: npzkit mv model.npz weights layer/weights
     """
     check_new_key(new)
     with _writer(file) as writer:
         if old in writer.files and new in writer.files and new != old:
-            raise Refusal(f"{new!r} already exists in {file!r}. Remove it first: npzkit rm.")
+            raise Refusal(f"{new!r} already exists in {file!r}. Remove it first with npzkit rm.")
         writer.rename(old, new)
     if as_json:
         print_json({"file": file, "renamed": [old, new]})

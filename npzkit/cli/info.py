@@ -1,4 +1,4 @@
-"""The command that shows details of an archive, or of an array in it."""
+"""The command that shows details of an archive or of one array."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ __all__ = ["info"]
 @key_argument(required=False)
 @json_option
 def info(file: str, key: str | None, as_json: bool) -> None:
-    """Show details of FILE, or of its array KEY.
+    """Show details of FILE or of one array.
 
-    Only headers are read.
+    This reads headers only.
 
     Example: npzkit info model.npz weights
     """
@@ -109,7 +109,7 @@ def _archive_fields(
         ("directory at", f"byte {found['directory_offset']:,}"),
         ("directory", _size_text(found["directory_size"])),
         ("dead space", _size_text(found["dead_size"])),
-        ("behind the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
+        ("after the end", _size_text(found["torn_size"]) if found["torn_size"] else ""),
         ("made by", "; ".join(found["made_by"])),
         ("nested", NESTED_TEXT if is_tree else ""),
         ("metadata", as_text(metadata) if metadata else ""),
@@ -131,10 +131,10 @@ def _member_facts(npz: npzkit.NpzFile, key: str) -> dict[str, Any]:
 
 
 def _zip_facts(entry: zipfile.ZipInfo) -> dict[str, Any]:
-    """Return what a member's entry says of whoever made it."""
+    """Return details from a member's directory entry."""
     traits = [text for bit, text in _FLAGS.items() if entry.flag_bits & bit]
     if entry.extract_version >= _ZIP64_VERSION and entry.file_size < _ZIP64_SIZE:
-        traits.append("zip64 without need, as np.savez writes")
+        traits.append("unnecessary zip64, as np.savez writes")
     return {
         "header_offset": entry.header_offset,
         "uncompressed_size": entry.file_size,
@@ -153,7 +153,7 @@ def _member_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("key", printable(found["key"])),
         ("member", printable(found["member"])),
         ("shape", shape_text(found["shape"])),
-        ("dtype", found["dtype"] or "none: not an array"),
+        ("dtype", found["dtype"] or "none, because it is not an array"),
         ("order", _ORDERS_TEXT[found["fortran_order"]]),
         ("size", _size_text(size)),
         ("in the file", f"{_size_text(compressed_size)}, {format_ratio(compressed_size, size)}"),
@@ -187,17 +187,17 @@ def _seekable_text(found: Mapping[str, Any]) -> str:
     if found["chunks"] is None:
         return "no"
     if found["seekable"]:
-        return "yes" if found["method"] == "stored" else "yes, by its seek index"
-    return "no: a part costs what lies before it; see npzkit repack"
+        return "yes" if found["method"] == "stored" else "yes, with a seek index"
+    return "no: to read a part, everything before it is read; see npzkit repack"
 
 
-# -- what zipfile tells ---------------------------------------------------------
+# -- details from zipfile -------------------------------------------------------
 
 _ZIP64_VERSION, _ZIP64_SIZE = 45, 0xFFFFFFFF
 _SYSTEMS = {0: "MS-DOS", 3: "Unix", 7: "Macintosh", 10: "Windows", 11: "MVS", 14: "VFAT",
             19: "macOS"}  # fmt: skip
-"""Section 4.4.2 of APPNOTE.TXT, as far as they are met."""
-_FLAGS = {1: "encrypted", 8: "sizes behind the data", 0x800: "name in UTF-8"}
+"""The systems of section 4.4.2 of APPNOTE.TXT that are in use."""
+_FLAGS = {1: "encrypted", 8: "sizes after the data", 0x800: "name in UTF-8"}
 _EXTRA_NAMES = {
     0x0001: "zip64", 0x000A: "NTFS", 0x5455: "time", 0x564B: "attributes",
     0x7075: "Unicode path", 0x7875: "owner", 0xCAFE: "jar", 0xD935: "alignment",
@@ -205,7 +205,7 @@ _EXTRA_NAMES = {
 
 
 def _zip_members(npz: npzkit.NpzFile) -> list[zipfile.ZipInfo]:
-    """Return what zipfile tells of the members; nothing where it cannot read them."""
+    """Return the members as zipfile describes them, or nothing if it cannot read them."""
     try:
         return npz.zip.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError):
@@ -218,7 +218,7 @@ def _producer(member: zipfile.ZipInfo) -> str:
 
 
 def _extra_names(extra: bytes) -> list[str]:
-    """Name the blocks of an entry's extra field."""
+    """Return the names and sizes of the blocks in an extra field."""
     blocks, place = [], 0
     while place + 4 <= len(extra):
         identifier = int.from_bytes(extra[place : place + 2], "little")

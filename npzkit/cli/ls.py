@@ -53,9 +53,15 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "files", metavar="FILE...", nargs=-1, required=True,
     type=click.Path(readable=False, allow_dash=True),
 )  # fmt: skip
-@click.option("-l", "--long", "is_long", is_flag=True, help="Also offsets, CRCs and attributes.")
-@click.option("--sort", type=click.Choice(list(_ORDERS)), help="By size: largest first.")
-@click.option("--glob", "patterns", multiple=True, help="Only keys like this: 'layer*/bias'.")
+@click.option(
+    "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
+)
+@click.option(
+    "--sort", type=click.Choice(list(_ORDERS)), help="Sort by this. Sizes: largest first."
+)
+@click.option(
+    "--glob", "patterns", multiple=True, help="Only keys that match, such as 'layer*/bias'."
+)
 @json_option
 def ls(
     files: tuple[str, ...],
@@ -66,11 +72,10 @@ def ls(
 ) -> None:
     """List the arrays of FILEs, reading headers only.
 
-    The ratio is the share of an array's bytes that the file takes for it. The
-    column "asm" shows whether an array is aligned (a), seekable (s), so that a
-    part is read without what comes before it, and mappable (m). The last line
-    has the sums, and the size of the file itself. FILE may be - for the
-    standard input.
+    The ratio is an array's size in the file, as a share of its size in memory.
+    The asm column shows whether an array is aligned (a), seekable (s: parts are
+    read without what comes before them) and mappable (m). The last line shows
+    the totals and the size of the file. FILE may be - for the standard input.
 
     Example: npzkit ls -l model.npz
     """
@@ -90,7 +95,7 @@ def ls(
         except (npzkit.NpzkitError, OSError) as error:
             if len(files) == 1 or isinstance(error, BrokenPipeError) or context.obj:
                 raise
-            # The others are listed all the same.
+            # The other files are still listed.
             code = max(code, report_error(error))
             continue
         is_first = False
@@ -103,7 +108,7 @@ def ls(
 
 
 def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
-    """Return the members that --glob asks for, in the order of --sort."""
+    """Return the members that match --glob, in the order of --sort."""
     keys = [
         key for key in npz
         if not patterns or any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
@@ -115,7 +120,7 @@ def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> l
 
 
 def _file_size(file: str, npz: npzkit.NpzFile) -> int:
-    """Return the size of the file itself: more than its members take together."""
+    """Return the size of the file, which is more than the sum of its members."""
     return os.path.getsize(file) if os.path.isfile(file) else npz.archive_info().size
 
 

@@ -1,6 +1,6 @@
-"""The members of an archive as commands list them: those that cannot be read among them.
+"""The members of an archive as commands list them, including unreadable ones.
 
-Owns how such a member is shown.
+Owns how unreadable members are shown.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from npzkit.cli.wording import message_of
 __all__ = ["Member", "members_of", "tell_unreadable"]
 
 _STEP = 1000
-"""Members between one look at the clock and the next."""
+"""Members between two updates of the progress bar."""
 
 
 class Member(NamedTuple):
-    """A key, and what is known of it, or what is wrong with it."""
+    """A key with the description of its member, or with the error in reading it."""
 
     key: str
     info: npzkit.ArrayInfo | None
@@ -48,7 +48,7 @@ def _member(npz: npzkit.NpzFile, key: str) -> Member:
 
 
 def tell_unreadable(count: int, members: Sequence[Member]) -> None:
-    """Say what is wrong with one member, or how to find out about many."""
+    """Print the error of an unreadable member, or the count and the first error of several."""
     first = next(member.error for member in members if member.info is None)
-    text = first if count == 1 else f"{count} members cannot be read, the first: {first}"
+    text = first if count == 1 else f"{count} members cannot be read. The first error: {first}"
     click.echo(f"npzkit: {text}", err=True)

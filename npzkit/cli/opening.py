@@ -1,6 +1,6 @@
-"""What the reading commands share: opening an archive, and showing what is known of a member.
+"""Functions that the reading commands share: opening FILE, and showing a member.
 
-Owns where FILE may come from, and how a key of it is completed at a prompt.
+Owns where FILE may come from, and how its keys are completed at a prompt.
 """
 
 from __future__ import annotations
@@ -44,36 +44,36 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 COMPLETE_VARIABLE = "_NPZKIT_COMPLETE"
-"""By which a shell's script calls npzkit, and click sees that it is the script."""
+"""The environment variable by which a completion script calls npzkit."""
 _COMPLETED_COUNT = 1000
-"""Keys offered at a prompt at most."""
+"""Most keys that are offered at a prompt."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
-"""In a word for bash, which puts what it is offered into the line as it is."""
+"""Characters that are unsafe for bash, which inserts completions without quotes."""
 _DTYPE_LENGTH = 40
 """Characters of a dtype in a table."""
 
 
 class _NamedFile(click.Path):
-    """A path, of which no more than its name is looked at; ``-`` is none."""
+    """A path that is not checked here, except that ``-`` is refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "-" and not os.path.lexists(value):
-            self.fail("it needs a file with a name, not the standard streams.", param, ctx)
+            self.fail("this command needs a file, not a standard stream.", param, ctx)
         return super().convert(value, param, ctx)
 
 
-# readable=False: the system says better than click what keeps a file from being read.
+# readable=False: the system's message on an unreadable file is better than click's.
 named_file = _NamedFile(readable=False)
 archive_argument = click.argument("file", type=click.Path(readable=False, allow_dash=True))
 
 pickle_option = click.option(
-    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which runs code from FILE."
+    "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
 )
 
 
 @contextlib.contextmanager
 def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
-    """Open FILE, or for ``-`` the standard input; warnings name it."""
+    """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
     with (
         seekable_input(file) as source,
         naming_in_warnings(printable(file)),
@@ -84,7 +84,7 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 
 @contextlib.contextmanager
 def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Begin each warning with the name of what it is about; call `before` before it is shown."""
+    """Show warnings with `name` in front, and call `before` before each."""
     with warnings.catch_warnings():
         show: Any = warnings.showwarning
 
@@ -98,7 +98,7 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 
 @contextlib.contextmanager
 def seekable_input(file: str) -> Iterator[Any]:
-    """Yield FILE as it is, or what ``-`` or a pipe brings, which is kept on disk."""
+    """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
     if file != "-" and not _is_pipe(file):
         yield file
         return
@@ -123,20 +123,20 @@ def _is_pipe(file: str) -> bool:
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Return the keys of FILE that begin so, those alone that run nothing where they are put."""
-    # Several files are left unparsed while an option is completed.
+    """Return the keys of FILE that begin with `incomplete` and are safe to insert."""
+    # While an option is completed, click leaves several files unparsed.
     file = context.params.get("file") or next(iter(context.args), None)
     if not isinstance(file, str) or file == "-":
         return []
     try:
-        # The shell has not looked at what was typed.
+        # The shell has not expanded the path yet.
         path = os.path.expanduser(file)
         with warnings.catch_warnings(action="ignore"), npzkit.open(path) as npz:
             found = [key for key in npz if key.startswith(incomplete) and key.isprintable()]
     except (OSError, npzkit.NpzkitError):
         return []
     if os.environ.get(COMPLETE_VARIABLE, "").startswith("bash"):
-        # zsh and fish quote by themselves.
+        # zsh and fish add quotes themselves.
         found = [key for key in found if not _NEEDS_QUOTES.search(key)]
     return found[:_COMPLETED_COUNT]
 
@@ -144,7 +144,7 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
 def _complete_file(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Leave it to the shell, which knows its files."""
+    """Let the shell complete file names."""
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -154,13 +154,13 @@ inputs_argument = click.argument(
 
 
 def key_argument(**options: Any) -> Callable[[Function], Function]:
-    """Return the argument KEY, completed at a prompt by the keys of FILE."""
+    """Return the argument KEY, which is completed with the keys of FILE."""
     return click.argument("key", shell_complete=complete_key, **options)
 
 
 @functools.lru_cache(maxsize=1024)
 def dtype_text(dtype: np.dtype[Any] | None, length: int = _DTYPE_LENGTH) -> str:
-    """Show a dtype, cut to a length."""
+    """Return a dtype as text, cut to a length."""
     if dtype is None:
         return "-"
     try:
@@ -171,20 +171,20 @@ def dtype_text(dtype: np.dtype[Any] | None, length: int = _DTYPE_LENGTH) -> str:
 
 
 def shape_text(shape: tuple[int, ...] | None) -> str:
-    """Show a shape as Python does."""
+    """Return a shape as Python prints it."""
     return "-" if shape is None else str(shape)
 
 
 def as_text(value: Any) -> str:
-    """Show metadata, or an attribute's value, as JSON in a line."""
+    """Return metadata or an attribute's value as one line of JSON."""
     return printable(json.dumps(value, ensure_ascii=False, default=str))
 
 
-NESTED_TEXT = "npzkit.load_tree gives back what was saved"
+NESTED_TEXT = "npzkit.load_tree returns the data as it was saved"
 
 
 def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
-    """Return what is known of a member as what JSON can express."""
+    """Return the description of a member as a dict that JSON can represent."""
     found: Mapping[str, Any] = info._asdict()
     return {
         **found,

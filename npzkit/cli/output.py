@@ -1,7 +1,7 @@
-"""What commands print: tables and text for people, JSON for programs, bars for long work.
+"""The output of commands: tables and text for people, JSON for programs, progress bars.
 
-Owns the terminal. Colours and bars only where one is there, and NO_COLOR is
-respected; bars go to the standard error stream, after a second.
+Owns the terminal. Colours and bars appear only on a terminal, and NO_COLOR turns
+colours off. Bars appear after a second, on the standard error stream.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ __all__ = [
 ]
 
 _BAR_AFTER = 1.0
-"""Seconds of work that are waited for without a bar."""
+"""Seconds of work before a bar appears."""
 _PIPE_WIDTH = 200
-"""Columns for rich where no terminal bounds them."""
+"""Width of the output of rich if there is no terminal."""
 _CELL_WIDTH = 100
-"""Columns of a cell up to which others are padded, where no terminal bounds them."""
+"""Largest width to pad cells to if there is no terminal."""
 _LEAST_WIDTH = 6
-"""Columns that a list's column keeps on a narrow terminal."""
+"""Smallest width of a list's column on a narrow terminal."""
 _LEAST_FOLDED = 20
-"""Columns that a table's column keeps, if it has so many: shorter cells are not folded."""
+"""Cells up to this width are not folded."""
 _BREAKS = re.compile(r"(?<=[ ,/])")
-"""Behind which a cell may be folded."""
+"""Places at which a cell may be folded."""
 _GAP = "  "
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
 def console(*, stderr: bool = False) -> Any:
-    """Return a console of rich's on a stream; colours only on a terminal."""
+    """Return a rich console for a standard stream, with colours only on a terminal."""
     from rich.console import Console
 
     found = Console(stderr=stderr, highlight=False, soft_wrap=False)
@@ -80,13 +80,13 @@ def console(*, stderr: bool = False) -> Any:
 
 
 def colour(text: str, **style: Any) -> str:
-    """Return text with a style of click's, where the output is a terminal and wants it."""
+    """Return text with a style if the output is a terminal that may have colours."""
     wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     return click.style(text, **style) if wanted else text
 
 
 def terminal_width() -> int | None:
-    """Return the columns there are, or None where nothing bounds them."""
+    """Return the width of the terminal in columns, or None if there is no terminal."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given) > 0:
         return int(given)
@@ -96,7 +96,7 @@ def terminal_width() -> int | None:
 
 
 def can_print(text: str) -> bool:
-    """Whether the standard output's encoding has these characters."""
+    """Return whether the encoding of the standard output has these characters."""
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
@@ -105,12 +105,12 @@ def can_print(text: str) -> bool:
 
 
 def print_json(value: Any) -> None:
-    """Write a value as JSON, a line break at the end; what is not finite as null."""
+    """Print a value as JSON, with null for numbers that are not finite."""
     click.echo(json.dumps(_finite(value), indent=2, default=str))
 
 
 def _finite(value: Any) -> Any:
-    """Return what JSON has no numbers for as None, at any depth."""
+    """Return a value with None for numbers that are not finite, at any depth."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -131,11 +131,11 @@ def print_notes(notes: Iterable[str]) -> list[str]:
 def print_table(
     columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str = ""
 ) -> None:
-    """Print a table; a column is its heading, or heading and ``"right"``.
+    """Print a table. A column is given as its heading, or as heading and ``"right"``.
 
-    Cells are taken as they are: `printable` text. A hundred thousand rows take
-    half a second. On a narrow terminal the widest columns are folded between
-    words; if that is not enough, each row becomes a few lines.
+    Cells must be `printable` text. A hundred thousand rows take half a second.
+    On a narrow terminal, the widest columns are folded between words. If that is
+    not enough, each row becomes a few lines.
     """
     headings = [column if isinstance(column, str) else column[0] for column in columns]
     sides = ["left" if isinstance(column, str) else column[1] for column in columns]
@@ -151,7 +151,7 @@ def print_table(
 
 
 def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each cell that has something, its heading before it."""
+    """Return one line per cell that is not empty, with its heading."""
     pairs = [
         [(f"{heading}:", cell) for heading, cell in zip(headings, row, strict=True) if cell]
         for row in rows
@@ -172,7 +172,7 @@ def print_text(text: str) -> None:
 
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
-    """Print names and what they stand for, a line each."""
+    """Print pairs of name and value, one per line."""
     widths = _fit(fields)
     lines: list[str] = []
     for field in fields:
@@ -181,9 +181,9 @@ def print_fields(fields: Sequence[tuple[str, str]]) -> None:
 
 
 def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[int]:
-    """Return the width of each column, the widest narrowed to what the terminal has.
+    """Return the width of each column, with wide columns narrowed to fit the terminal.
 
-    With `between_words` the result is empty if words would have to be cut.
+    With `between_words`, the result is empty if words would have to be cut.
     """
     columns = list(zip(*rows, strict=True))
     widths = [max(map(len if "".join(column).isascii() else _width, column)) for column in columns]
@@ -196,7 +196,7 @@ def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[
     least = [_LEAST_WIDTH] * len(widths)
     if between_words:
         least = [_width_of_words(column) for column in columns]
-    # The widest gives up a column at a time.
+    # Narrow the widest column by one at a time.
     while sum(widths) > room:
         spare = [width - kept for width, kept in zip(widths, least, strict=True)]
         candidates = [place for place, count in enumerate(spare) if count > 0]
@@ -240,7 +240,7 @@ def _padded(cell: str, width: int, side: str) -> str:
 
 
 def _fold(cell: str, width: int) -> list[str]:
-    """Cut a cell into lines behind a space, comma or slash; within a word that is too long."""
+    """Return a cell as lines, split after spaces, commas and slashes, or inside long words."""
     lines = []
     while _width(cell) > width:
         size = _cut(cell, width)
@@ -272,19 +272,19 @@ def _width(text: str) -> int:
 
 
 def in_a_line(text: str) -> str:
-    """Return a message so that it takes one line and cannot control the terminal."""
+    """Return a message as one line that cannot control the terminal."""
     return printable(" ".join(text.split()))
 
 
 def report_error(error: Exception) -> int:
-    """Print what is wrong, in one line, and return the exit code."""
+    """Print an error as one line, and return the exit code."""
     text, code = error_text(error)
     click.echo(f"npzkit: {text}", err=True)
     return code
 
 
 def error_text(error: Exception) -> tuple[str, int]:
-    """Return what is wrong, in one line, and the exit code."""
+    """Return the message of an error as one line, and the exit code."""
     code = 1
     if isinstance(error, click.Abort):
         text, code = "interrupted", 130
@@ -300,7 +300,7 @@ def error_text(error: Exception) -> tuple[str, int]:
     elif isinstance(error, MemberNotFoundError):
         text, code = message_of(error), 2
         if error.key is not None and os.path.isfile(error.key):
-            text += f" {error.key!r} is a file here, but was taken for a key."
+            text += f" {error.key!r} is a file, but was used as a key here."
     elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
         text = _os_text(error)
     else:
@@ -309,15 +309,15 @@ def error_text(error: Exception) -> tuple[str, int]:
 
 
 _OS_REMEDIES = {
-    errno.ENOENT: "Check the name, and that its folder exists",
-    errno.EISDIR: "Name an archive; npzkit pack makes one of a folder",
-    errno.EACCES: "Check the permissions, of its folder too",
-    errno.EPERM: "Check the permissions, of its folder too",
+    errno.ENOENT: "Check the name, and whether its folder exists",
+    errno.EISDIR: "Pass an archive; npzkit pack creates one from a folder",
+    errno.EACCES: "Check the permissions of the file and its folder",
+    errno.EPERM: "Check the permissions of the file and its folder",
     errno.EROFS: "Write to another folder",
-    errno.ENOSPC: "Make room, or write to another disk",
+    errno.ENOSPC: "Free some space, or write to another disk",
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
-"""What helps against an error of the system."""
+"""The remedies for errors of the system."""
 
 
 def _os_text(error: OSError) -> str:
@@ -330,14 +330,14 @@ def _os_text(error: OSError) -> str:
 
 
 def format_ratio(compressed_size: int, size: int) -> str:
-    """Format what share of the bytes is left: ``38 %``."""
+    """Return the compressed size as a share of the size: ``38 %``."""
     return f"{100 * compressed_size / size:.0f} %" if size else "-"
 
 
 class Telling:
-    """Called with what is done, and the total: shows both on a bar, where there is a terminal.
+    """A callable that shows the bytes done and the total on a bar, if there is a terminal.
 
-    Each call ends an interrupt's work, where a library caught the exception of it.
+    Each call raises KeyboardInterrupt if a library suppressed that of an interrupt.
     """
 
     def __init__(self, bar: _Bar | None, raise_if_interrupted: Callable[[], None]) -> None:
@@ -350,14 +350,14 @@ class Telling:
             self._bar.show(done, total)
 
     def hide(self) -> None:
-        """Remove the bar, for something else to be printed; the next call shows it again."""
+        """Remove the bar, so that text can be printed. The next call shows it again."""
         if self._bar is not None:
             self._bar.hide()
 
 
 @contextlib.contextmanager
 def progress(what: str, *, in_bytes: bool = True) -> Iterator[Telling]:
-    """Show a bar while the block calls what it is given with what is done, and the total."""
+    """Show a bar. The block gets a function to call with the work done and the total."""
     bar = _Bar(what, in_bytes=in_bytes) if sys.stderr.isatty() else None
     with _noting_interrupts() as raise_if_interrupted:
         telling = Telling(bar, raise_if_interrupted)
@@ -369,7 +369,7 @@ def progress(what: str, *, in_bytes: bool = True) -> Iterator[Telling]:
 
 @contextlib.contextmanager
 def metering(what: str, total: int) -> Iterator[Meter]:
-    """Show a bar while the block counts bytes by a meter."""
+    """Show a bar. The block gets a meter to count bytes with."""
     with progress(what) as tell:
         meter = Meter(tell, total)
         yield meter
@@ -378,16 +378,16 @@ def metering(what: str, total: int) -> Iterator[Meter]:
 
 @contextlib.contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar while the block calls what it is given with each number of bytes it has done."""
+    """Show a bar. The block gets a function to call with the bytes of each step."""
     with metering(what, total) as meter:
         yield meter.add
 
 
 @contextlib.contextmanager
 def _noting_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield what raises once there was an interrupt.
+    """Yield a function that raises KeyboardInterrupt if there was an interrupt.
 
-    Python loses the exception of one that comes while an object is being dropped.
+    Python discards the exception of an interrupt that comes in a destructor.
     """
     count = 0
 
@@ -415,7 +415,7 @@ def _noting_interrupts() -> Iterator[Callable[[], None]]:
 
 
 class _Bar:
-    """A bar on the standard error stream, which appears after a while."""
+    """A bar on the standard error stream, which appears after a second."""
 
     def __init__(self, what: str, *, in_bytes: bool) -> None:
         self._what, self._in_bytes = what, in_bytes
@@ -439,13 +439,13 @@ class _Bar:
 
 
 def _rich_bar(what: str, *, in_bytes: bool) -> Any:
-    """Make a bar: rich is imported for work that takes long."""
+    """Return a bar of rich, which is imported only for long work."""
     from rich import progress as columns
 
     count = columns.DownloadColumn(binary_units=True) if in_bytes else columns.MofNCompleteColumn()
     return columns.Progress(
         columns.TextColumn(what, markup=False), columns.BarColumn(), count,
         columns.TimeRemainingColumn(), console=console(stderr=True), transient=True,
-        # What is printed meanwhile would end on the bar's stream.
+        # Otherwise text printed meanwhile would go to the bar's stream.
         redirect_stdout=False,
     )  # fmt: skip

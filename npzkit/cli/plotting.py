@@ -1,7 +1,7 @@
 """A picture of an array: a line, an image or a histogram.
 
-Owns what is drawn, and that it is not more than a picture has room for.
-matplotlib, of the extra `plot`, is imported here alone.
+Owns the choice of picture, and the limits on how much data is drawn. Only this
+module imports matplotlib, which the extra `plot` installs.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ __all__ = ["draw", "kind_of_picture"]
 _LINE_COUNT = 100_000
 _IMAGE_SIDE = 2000
 _COLOUR_COUNTS = 3, 4
-"""Along the last axis of a picture: red, green, blue, and how opaque it is."""
+"""Lengths of the last axis of a picture: red, green, blue, and optionally opacity."""
 
 
 def kind_of_picture(part: Part) -> Literal["line", "image", "colours", "histogram"]:
-    """Return as what a part of an array is drawn.
+    """Return the kind of picture for a part of an array.
 
     ``colours`` is a picture of shape (height, width, 3) or (height, width, 4).
     """
@@ -53,15 +53,15 @@ def draw(
     Parameters
     ----------
     part : Part
-        Of numbers.
+        A part with numbers.
     histogram : Histogram or None
-        Of all of it; for what is neither a line nor an image.
+        The histogram of the complete part, if it is neither a line nor an image.
     title : str
-        From a file, perhaps: shown as it is.
+        A title, which may come from a file. It is never parsed as a formula.
     path : str
-        Its suffix says in which format.
+        The file to write. Its suffix decides on the format.
     advance : callable
-        Called with each number of bytes that were read.
+        Called with the bytes of each read.
     """
     try:
         from matplotlib.figure import Figure
@@ -72,8 +72,8 @@ def draw(
     figure = Figure(layout="constrained")
     suffix = os.path.splitext(path)[1][1:].lower()
     if suffix not in figure.canvas.get_supported_filetypes():
-        known = "it ends in none" if suffix else "it has no ending"
-        raise click.UsageError(f"--plot {path!r}: {known} of a picture's, such as .png or .svg.")
+        known = f".{suffix} is not" if suffix else "it has no suffix of"
+        raise click.UsageError(f"--plot {path!r}: {known} a picture format, such as .png or .svg.")
     axes: Any = figure.subplots()
     kind, step = kind_of_picture(part), _step(part)
     if kind == "histogram" and histogram is not None:
@@ -89,21 +89,21 @@ def draw(
         axes.imshow(_colours(_values(part, step, advance), part.dtype), interpolation="nearest")
     told = f"{printable(title)}  {part.shape} {part.dtype}"
     told += f", every {step}th" if step > 1 else ""
-    # A title is no formula, whatever signs are in it.
+    # The title may have signs of a formula.
     axes.set_title(told[:120], parse_math=False, fontsize="medium")
     with replacing(path) as temporary:
         figure.savefig(temporary, format=suffix, dpi=150)
 
 
 def _step(part: Part) -> int:
-    """Return how many items of the first two axes are stepped over."""
+    """Return the step along the first two axes."""
     if len(part.shape) == 1:
         return -(-part.shape[0] // _LINE_COUNT) or 1
     return -(-max(part.shape[:2], default=0) // _IMAGE_SIDE) or 1
 
 
 def _values(part: Part, step: int, advance: Callable[[int], object]) -> np.ndarray[Any, Any]:
-    """Read every `step`th item of the first two axes, as numbers that can be drawn."""
+    """Return every `step`-th item of the first two axes, as numbers that can be drawn."""
     steps = [step] * len(part.shape[:2]) + [1] * len(part.shape[2:])
     shape = [len(range(0, length, by)) for length, by in zip(part.shape, steps, strict=True)]
     found = np.empty(shape)
@@ -119,7 +119,7 @@ def _values(part: Part, step: int, advance: Callable[[int], object]) -> np.ndarr
 
 
 def _colours(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return colours as matplotlib takes them: integers from 0 to 255, others from 0 to 1."""
+    """Return colours as matplotlib expects them: integers up to 255, other numbers up to 1."""
     is_integer = dtype.kind in "iu"
     colours: np.ndarray[Any, Any] = np.clip(np.nan_to_num(values), 0, 255 if is_integer else 1)
     return colours.astype(np.uint8) if is_integer else colours

@@ -28,20 +28,25 @@ __all__ = ["repack"]
 @files_argument
 @click.option(
     "-o", "--output", type=named_file,
-    help="Where to write it: a file, or a folder for several FILEs; FILE by default.",
+    help="Where to write the result: a file, or a folder for several FILEs. "
+    "By default FILE is replaced.",
 )  # fmt: skip
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
-    help="For all arrays; each keeps its own by default.",
+    help="Compression of all arrays. By default each keeps its own.",
 )  # fmt: skip
-@click.option("--level", type=click.IntRange(0, 9), help="For arrays that are deflated again.")
-@click.option("--align", type=int, default=64, show_default=True, help="Of stored data, in bytes.")
+@click.option("--level", type=click.IntRange(0, 9), help="Level of arrays that are deflated.")
 @click.option(
-    "--seekable/--no-seekable", default=True, help="Deflate arrays again that lack a seek index."
+    "--align", type=int, default=64, show_default=True, help="Alignment of stored data, in bytes."
 )
-@click.option("--durable", is_flag=True, help="Wait until it is on disk.")
+@click.option(
+    "--seekable/--no-seekable",
+    default=True,
+    help="Deflate arrays again if they have no seek index.",
+)
+@click.option("--durable", is_flag=True, help="Wait until the result is on disk.")
 @folder_options
-@click.option("--force", is_flag=True, help="Replace what is at OUTPUT.")
+@click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repack(
     files: tuple[str, ...],
@@ -57,6 +62,8 @@ def repack(
     as_json: bool,
 ) -> None:
     """Rewrite FILEs: aligned, seekable, without dead space.
+
+    Stored arrays can then be mapped, and parts of deflated arrays read quickly.
 
     Example: npzkit repack model.npz
     """

@@ -1,4 +1,4 @@
-"""The command that saves what is sound of damaged archives."""
+"""The command that repairs damaged archives."""
 
 from __future__ import annotations
 
@@ -30,18 +30,16 @@ __all__ = ["repair"]
 @files_argument
 @click.option(
     "-o", "--output", type=named_file,
-    help="Where to write what is sound: a file, or a folder for several FILEs.",
+    help="Where to write sound arrays: a file, or a folder for several FILEs.",
 )  # fmt: skip
 @click.option(
-    "--in-place", is_flag=True, help="Replace a damaged FILE by its sound arrays. "
-    "What cannot be saved is lost for good.",
+    "--in-place", is_flag=True, help="Replace a damaged FILE with its sound arrays. "
+    "Everything else in it is lost for good.",
 )  # fmt: skip
 @click.option("--partial", is_flag=True, help="Keep the complete rows of truncated arrays.")
-@click.option(
-    "--uncommitted", is_flag=True, help="Keep sound arrays of an append that was never completed."
-)
+@click.option("--uncommitted", is_flag=True, help="Keep sound arrays of an unfinished append.")
 @folder_options
-@click.option("--force", is_flag=True, help="Replace what is at OUTPUT.")
+@click.option("--force", is_flag=True, help="Replace OUTPUT if it exists.")
 @json_option
 def repair(
     files: tuple[str, ...],
@@ -54,17 +52,17 @@ def repair(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Save what is sound of damaged FILEs.
+    """Repair damaged FILEs, or save their sound arrays.
 
-    Without --output and --in-place only the end of FILE is repaired: an
+    Without --output and --in-place, only the end of FILE is repaired: an
     unfinished append is cut off, a damaged directory is written again, and an
-    interrupted flush of a map is completed. Then FILE is checked. Exits with 1
-    if something was lost or is still damaged.
+    interrupted flush of a map is completed. Then FILE is checked. The exit code
+    is 1 if something was lost or is still damaged.
 
     Example: npzkit repair broken.npz -o saved.npz
     """
     if in_place and output is not None:
-        raise click.UsageError("--in-place and --output exclude each other.")
+        raise click.UsageError("--in-place and --output cannot be used together.")
     for name, value in (("--partial", partial), ("--uncommitted", uncommitted)):
         if value and not in_place and output is None:
             raise click.UsageError(f"{name} needs --output or --in-place.")
@@ -93,7 +91,7 @@ def repair(
 
 
 def _repaired(archive: Archive, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
-    """Return what was saved of an archive, and what was lost."""
+    """Return the outcome of saving the sound members of an archive."""
     is_shown = report.lost or not quiet
     document = {"path": archive.path, "ok": not report.lost, **report.as_dict()}
     text = _repair_text(report) if is_shown else ""
@@ -108,7 +106,7 @@ def _repair_text(report: npzkit.RepairReport) -> str:
 
 
 def _cut(archive: Archive, report: Report, *, quiet: bool) -> Outcome:
-    """Repair the end of an archive, and say whether the rest is sound."""
+    """Repair the end of an archive, and check the rest."""
     size = os.path.getsize(archive.path)
     repaired = npzkit.repair(archive.path)
     is_changed = os.path.getsize(archive.path) != size
@@ -123,7 +121,7 @@ def _cut(archive: Archive, report: Report, *, quiet: bool) -> Outcome:
         lines.append(found.text)
     if found.code:
         lines.append(
-            f"{path}: this damage was not repaired. To save what is sound: "
+            f"{path}: this damage was not repaired. To save the sound arrays: "
             f"npzkit repair {path} -o OTHER"
         )
     document = {**repaired.as_dict(), **found.document}

@@ -19,7 +19,7 @@ __all__ = ["Refusal", "check_absent", "check_new_key", "refusing"]
 
 
 class Refusal(click.ClickException):
-    """What was asked for cannot be done as it was asked for: exit code 2."""
+    """A request that cannot be fulfilled as it was made; the exit code is 2."""
 
     exit_code = 2
 

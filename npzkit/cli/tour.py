@@ -1,7 +1,7 @@
-"""A guided tour on real data: what npzkit does, shown on a terminal.
+"""A guided tour of npzkit on real data.
 
-Owns the steps. Knows only the public API and rich. Each step is one function that does its
-work on real files and prints what came of it.
+Owns the steps. Knows only the public API and rich. Each step is a function that
+works on real files and prints the result.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def find_data(folder: str | os.PathLike[str] | None = None) -> Path:
     Parameters
     ----------
     folder : path, optional
-        Where to look; by default ``fixtures`` beside the package and below
+        The folder to check. By default ``fixtures`` beside the package and in
         the working directory.
 
     Raises
     ------
     FileNotFoundError
-        The data is in none of these places.
+        No folder has the data.
     """
     places = [Path(folder)] if folder else [
         Path(__file__).parents[2] / "fixtures", Path.cwd() / "fixtures"
@@ -49,7 +49,7 @@ def find_data(folder: str | os.PathLike[str] | None = None) -> Path:
             return place
     raise FileNotFoundError(
         f"no {_DIGITS} and {_PHOTOGRAPHS} in {' or '.join(map(str, places))}; "
-        "run the demo in a checkout of npzkit, or name their folder: npzkit demo FOLDER"
+        "run the demo in a checkout of npzkit, or pass their folder: npzkit demo FOLDER"
     )
 
 
@@ -64,7 +64,7 @@ def run(data: Path, console: Console) -> None:
         _survive_a_crash(path, console)
         _notice_damage(path, console)
         _compare_speed(arrays, Path(folder), console)
-    console.print("\nThat was npzkit. The README shows the same in code.", style="bold")
+    console.print("\nEnd of the demo. The README shows the code for each step.", style="bold")
 
 
 def _heading(console: Console, number: int, text: str) -> None:
@@ -72,7 +72,7 @@ def _heading(console: Console, number: int, text: str) -> None:
 
 
 def _table(console: Console, *columns: str) -> Table:
-    """Make a table, without lines where these would leave no room for words."""
+    """Return a table, without lines on a narrow terminal."""
     if console.width >= _BOXED_WIDTH:
         return Table(*columns)
     return Table(*columns, box=None, pad_edge=False, collapse_padding=True)
@@ -98,10 +98,10 @@ def _show_digit(image: np.ndarray[Any, Any], label: int, console: Console) -> No
 
 
 def _bundle(arrays: Mapping[str, Any], path: Path, console: Console) -> None:
-    _heading(console, 2, "Bundle them in one .npz, each array as it suits it")
+    _heading(console, 2, "Save them in one .npz, each array with its own compression")
     with npzkit.NpzWriter(path, metadata={"about": "npzkit's demo", "step": 1}) as writer:
         for key, array in arrays.items():
-            # Floats hardly shrink, and stored they can be mapped.
+            # Floats compress badly, and stored arrays can be mapped.
             writer.add(
                 key,
                 array,
@@ -122,7 +122,7 @@ def _bundle(arrays: Mapping[str, Any], path: Path, console: Console) -> None:
 
 
 def _open_lazily(path: Path, arrays: Mapping[str, Any], console: Console) -> None:
-    _heading(console, 3, "Open it lazily: only what is asked for is read")
+    _heading(console, 3, "Open it lazily: only the arrays that are used are read")
     with npzkit.open(path) as npz:
         console.print(f'   npz["labels"][:10] = {npz["labels"][:10]}', highlight=False)
         mapped = npz.memmap("means")
@@ -133,7 +133,7 @@ def _open_lazily(path: Path, arrays: Mapping[str, Any], console: Console) -> Non
 
 
 def _read_a_part(path: Path, photograph: np.ndarray[Any, Any], console: Console) -> None:
-    _heading(console, 4, "Create an array frame by frame, and read a part of it, compressed")
+    _heading(console, 4, "Create a compressed array frame by frame, and read a part of it")
     with npzkit.NpzWriter(path, compression="deflated") as writer:
         shape = (None, *photograph.shape)
         with writer.create("frames", shape, photograph.dtype) as frames:
@@ -148,18 +148,18 @@ def _read_a_part(path: Path, photograph: np.ndarray[Any, Any], console: Console)
 
 
 def _survive_a_crash(path: Path, console: Console) -> None:
-    _heading(console, 5, "Crash while saving over it: the old file stays, whole")
+    _heading(console, 5, "Crash while saving to the same path: the old file stays complete")
     try:
         with npzkit.NpzWriter(path) as writer:
             writer["half"] = np.zeros(1000)
             raise RuntimeError("the power went out")
     except RuntimeError as error:
         with npzkit.open(path) as npz:
-            console.print(f"   {error}; still there: {', '.join(npz)}")
+            console.print(f"   {error}; the file still has: {', '.join(npz)}")
 
 
 def _notice_damage(path: Path, console: Console) -> None:
-    _heading(console, 6, "Damage one byte: it is noticed, and named")
+    _heading(console, 6, "Damage one byte: npzkit reports it, and where it is")
     damaged = bytearray(path.read_bytes())
     with npzkit.open(path) as npz:
         damaged[npz.info("means").data_offset + 5] ^= 1
@@ -170,7 +170,7 @@ def _notice_damage(path: Path, console: Console) -> None:
 
 
 def _compare_speed(arrays: Mapping[str, Any], folder: Path, console: Console) -> None:
-    _heading(console, 7, "And the speed, here and now (median of 5, warm cache)")
+    _heading(console, 7, "Compare the speed on this machine (median of 5, warm cache)")
     many = {f"digit_{i}": image for i, image in enumerate(arrays["images"])}
     large = {"photographs": np.tile(arrays["china"], (100, 1, 1, 1))}
     table = _table(console, "work", "NumPy", "npzkit", "ratio")
@@ -204,7 +204,7 @@ def _load_npzkit(path: Path) -> dict[str, Any]:
 def _add_row(
     table: Table, title: str, theirs: Callable[[], object], ours: Callable[[], object]
 ) -> None:
-    """Time both, turn and turn about, and add the medians."""
+    """Time both alternately, and add the medians."""
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(5):
         for function, found in zip((theirs, ours), times, strict=True):
@@ -219,7 +219,7 @@ def _add_row(
 
 
 def _confirmed(value: bool) -> str:
-    """Say yes, or stop: a tour that shows something wrong must not end well."""
+    """Return "yes", or raise an error if the demo read wrong data."""
     if not value:
-        raise RuntimeError("the demo read something else than it wrote; please report this")
+        raise RuntimeError("the demo read other data than it wrote; please report this")
     return "yes"

@@ -23,7 +23,7 @@ __all__ = ["tree"]
 
 
 class _Folder:
-    """Keys that begin alike up to a slash."""
+    """Keys with the same parts before a slash."""
 
     def __init__(self) -> None:
         self.folders: dict[str, _Folder] = {}
@@ -34,7 +34,7 @@ class _Folder:
 
 @click.command()
 @archive_argument
-@click.option("--depth", type=click.IntRange(1), help="Folders are shown this deep.")
+@click.option("--depth", type=click.IntRange(1), help="Show folders up to this depth.")
 @json_option
 def tree(file: str, depth: int | None, as_json: bool) -> None:
     """Show the keys of FILE as a tree, with sizes.
@@ -76,11 +76,11 @@ def _grow(members: Iterable[Member]) -> _Folder:
 
 
 def _branches(root: _Folder, depth: int | None) -> Iterator[str]:
-    """Yield a line for each folder and member; a folder alone in its folder shares its line."""
+    """Yield one line per folder and member. A folder with nothing beside it shares a line."""
     fork, last, bar, blank = ("├── ", "└── ", "│   ", "    ")
     if not can_print(fork + last + bar):
         fork, last, bar = "|-- ", "`-- ", "|   "
-    # Folders may be as deep as a key is long: no recursion.
+    # No recursion, because a key can have very many parts.
     stack = [(iter(_children(root)), "", 1)]
     while stack:
         children, indent, level = stack[-1]
@@ -107,8 +107,8 @@ def _count_text(folder: _Folder) -> str:
 
 
 def _children(folder: _Folder) -> list[tuple[str, _Folder | Member, bool]]:
-    """Return names and what they are, and whether each is the last one."""
-    # A name that is empty is the entry of the folder itself.
+    """Return names with their folder or member, and whether each is the last one."""
+    # An empty name is the entry of the folder itself.
     named = [(name, member) for name, member in folder.members if name or member.info is None]
     things: list[tuple[str, _Folder | Member]] = [*folder.folders.items(), *named]
     return [(name, thing, place == len(things)) for place, (name, thing) in enumerate(things, 1)]
@@ -119,13 +119,15 @@ def _leaf(name: str, member: Member) -> str:
         return f"{printable(name)}  unreadable"
     info = member.info
     kind = (
-        "no array" if info.dtype is None else f"{shape_text(info.shape)} {dtype_text(info.dtype)}"
+        "not an array"
+        if info.dtype is None
+        else f"{shape_text(info.shape)} {dtype_text(info.dtype)}"
     )
     return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"
 
 
 def _as_dict(root: _Folder) -> dict[str, Any]:
-    """Return the tree as nested dicts, made without recursion."""
+    """Return the tree as nested dicts, without recursion."""
     found: dict[str, Any] = {}
     stack = [(root, found)]
     while stack:

@@ -32,10 +32,10 @@ __all__ = ["outcome_of", "verify"]
 )  # fmt: skip
 @click.option(
     "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
-    help="Check only this array; may be repeated.",
+    help="Check only this array. May be given several times.",
 )  # fmt: skip
 @folder_options
-@click.option("-v", "--verbose", is_flag=True, help="Print notes too.")
+@click.option("-v", "--verbose", is_flag=True, help="Print notes as well.")
 @json_option
 def verify(
     files: tuple[str, ...],
@@ -47,9 +47,9 @@ def verify(
 ) -> None:
     """Check FILEs for damage: headers, checksums, array sizes.
 
-    Exits with 0 if every archive is sound, 1 if one is damaged or ends in an
-    append that was not finished, and 2 if one cannot be read. With --json there
-    is a list with an object for each file.
+    The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
+    an unfinished append, and 2 if one cannot be read. --json prints a list with
+    an object per file.
 
     Example: npzkit verify model.npz
     """
@@ -67,14 +67,14 @@ def verify(
 
 
 def _check_no_key(archive: Archive, files: tuple[str, ...]) -> None:
-    """Raise for what is no file, but the key of an array in another one."""
+    """Raise UsageError if a FILE does not exist and is the key of an array in another one."""
     if archive.path == "-" or os.path.lexists(archive.path):
         return
     for file in files:
         if file != "-" and os.path.isfile(file) and archive.path in _keys_of(file):
             raise click.UsageError(
-                f"{printable(archive.path)} is no file, but an array of {printable(file)}. "
-                f"Name it by --key {printable(archive.path)}."
+                f"{printable(archive.path)} is not a file, but an array in {printable(file)}. "
+                f"To check it, pass --key {printable(archive.path)}."
             )
 
 
@@ -87,12 +87,12 @@ def _keys_of(file: str) -> list[str]:
 
 
 def _rows_shown(report: npzkit.VerifyReport, *, quiet: bool, verbose: bool) -> list[Any]:
-    """Return the findings that are printed: notes only if asked for, or what is wrong alone."""
+    """Return the findings to print: with `quiet` errors, with `verbose` also notes."""
     if not quiet:
         return [row for row in report.rows if verbose or row.severity != "note"]
     rows = [row for row in report.rows if row.severity == "error"]
     if report.torn_size:
-        # What follows the last commit is a warning about the archive.
+        # An unfinished append is a warning about the archive.
         rows += [row for row in report.rows if row.severity == "warning" and row.key is None]
     return rows
 
@@ -100,7 +100,7 @@ def _rows_shown(report: npzkit.VerifyReport, *, quiet: bool, verbose: bool) -> l
 def outcome_of(
     archive: Archive, report: npzkit.VerifyReport, *, quiet: bool = False, verbose: bool = False
 ) -> Outcome:
-    """Return a report as a line for each finding, and the verdict."""
+    """Return a report as one line per finding, and the verdict."""
     path = shown_path(archive.path)
     lines = []
     for row in _rows_shown(report, quiet=quiet, verbose=verbose):

@@ -1,7 +1,7 @@
 """Messages of the library in the terms of the command line: options instead of Python.
 
-Owns what each of Python's words is called at a prompt. Advice that can only be
-followed in Python is left out.
+Owns the option or command for each Python expression. Advice that needs Python
+is removed.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ _WORDS = (
     (r"format=\"npy\"", "--format npy"),
     (r"zarr_format=(\d)", r"--zarr-format \1"),
 )  # fmt: skip
-"""What Python has, and what a command has for the same."""
+"""Patterns of Python expressions, each with its replacement at a prompt."""
 
 _PYTHON = re.compile(
     r"\b[a-z_]+=[^=\s]|\w\(|\b(?:npzkit|npz|np|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
     r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
 )
-"""What shows that Python is meant."""
+"""Matches text that is meant for Python."""
 _JOINTS = re.compile(r"(\. |; |, or )")
-"""Between parts of advice that can be followed on their own."""
+"""Separates pieces of advice that are independent of each other."""
 
 
 def at_prompt(text: str) -> str:
-    """Return a text with the command line's words for Python's.
+    """Return a text with options and commands instead of Python expressions.
 
     Examples
     --------
@@ -70,14 +70,14 @@ def at_prompt(text: str) -> str:
 
 
 def advice_at_prompt(text: str) -> str:
-    """Return advice as it can be followed at a prompt; an empty string if it cannot.
+    """Return the advice that can be followed at a prompt, or an empty string.
 
     Examples
     --------
     >>> advice_at_prompt("Pass allow_pickle=True only if you trust the file.")
     'Pass --allow-pickle only if you trust the file.'
-    >>> advice_at_prompt("Fetch the file again; npz.read(key, verify=False) reads it as it is.")
-    'Fetch the file again.'
+    >>> advice_at_prompt("Download it again; npz.read(key, verify=False) skips the check.")
+    'Download it again.'
     """
     text = at_prompt(text)
     if not is_python(text):
@@ -93,17 +93,17 @@ def advice_at_prompt(text: str) -> str:
 
 
 def is_python(text: str) -> bool:
-    """Whether a text has anything that can only be typed in Python."""
+    """Return whether a text has anything that only Python understands."""
     return _PYTHON.search(text) is not None
 
 
 def message_of(error: Exception) -> str:
-    """Return what an error says, in the terms of the command line."""
+    """Return the message of an error, in the terms of the command line."""
     if not isinstance(error, NpzkitError):
         return str(error)
     told = copy.copy(error)
     if isinstance(told.found, bytes):
-        # What a file's bytes look like helps nobody at a prompt.
+        # Bytes of a file help nobody at a prompt.
         told.found = told.expected = None
     told.what = at_prompt(error.what)
     told.remedy = advice_at_prompt(error.remedy or "")

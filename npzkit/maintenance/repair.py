@@ -529,9 +529,7 @@ class _Salvage:
         """Keep a sound member, and its attributes if they are sound."""
         entry = self._with_sound_attributes(entry)
         if has_wrong_index(self._source, entry, self._threads, advance):
-            self._lose(
-                entry, "its seek index leads to wrong data and is removed; its data is kept"
-            )
+            self._lose(entry, "its seek index leads to wrong data and is removed; its data is kept")
             self._misled.add(entry.header_offset)
         # Of two members with one name, the later one is kept, in its own position.
         self._sound.pop(entry.name, None)

@@ -31,7 +31,7 @@ def test_the_demo_runs_on_real_data(process, fixtures):
         "labelled 0",
         "np.load reads it: yes",
         "has shape (10, 64, 3): yes",
-        "still there: images",
+        "the file still has: images",
         "ChecksumError",
         "load 1,797",
     ):
@@ -226,12 +226,12 @@ def test_verify_reads_a_pipe(cli, tmp_path):
     ids=" ".join,
 )  # fmt: skip
 def test_commands_that_need_a_file(cli, tmp_path, monkeypatch, arguments):
-    """What changes a file, or writes one of any format, says that - is none."""
+    """Commands that change or write a file refuse ``-``."""
     monkeypatch.chdir(tmp_path)
     npzkit.save("a.npz", {"x": np.arange(3)})
     found = cli(*arguments)
     assert (found.code, len(found.err.splitlines())) == (2, 1)
-    assert "a file with a name" in found.err
+    assert "this command needs a file" in found.err
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
 
 
@@ -246,7 +246,7 @@ def test_counts_have_their_thousands_parted(cli, tmp_path):
 
 @pytest.mark.parametrize("columns", ["60", "80"])
 def test_every_command_has_a_whole_sentence(cli, columns):
-    """In the list of commands no sentence is cut short, on a narrow terminal either."""
+    """The list of commands shows complete sentences, on a narrow terminal too."""
     text = cli("--help", env={"COLUMNS": columns}).out
     assert max(map(len, text.splitlines())) <= int(columns)
     assert "..." not in text.replace("[ARGS]...", "")
@@ -304,7 +304,7 @@ def test_a_closed_standard_input_is_empty():
     ("arguments", "code", "remedy"),
     [
         (["ls", "no.npz"], 2, "Check the name"),
-        (["ls", "folder"], 2, "npzkit pack makes one"),
+        (["ls", "folder"], 2, "npzkit pack creates one"),
         (["pack", "n" * 300 + ".npz", "x.npy"], 1, "shorter name"),
     ],
 )
@@ -326,7 +326,7 @@ def test_a_full_disk(tmp_path):
         command = [sys.executable, "-m", "npzkit", "ls", str(tmp_path / "a.npz")]
         found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)
-    assert "Make room" in found.stderr
+    assert "Free some space" in found.stderr
 
 
 def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
@@ -340,5 +340,6 @@ def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
     found = cli("convert", tmp_path / "a.npz", tmp_path / "b")
     assert found.code == 1
     assert (
-        found.err == f"npzkit: {os.strerror(errno.ENOSPC)}. Make room, or write to another disk.\n"
+        found.err
+        == f"npzkit: {os.strerror(errno.ENOSPC)}. Free some space, or write to another disk.\n"
     )

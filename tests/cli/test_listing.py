@@ -119,8 +119,8 @@ def test_tree_of_odd_keys(cli, tmp_path):
             archive.writestr(name, b"text")
     result = cli("tree", path)
     assert result.code == 0
-    assert "a  no array  4 B" in result.out
-    assert "└── b  no array  4 B" in result.out
+    assert "a  not an array  4 B" in result.out
+    assert "└── b  not an array  4 B" in result.out
 
 
 def test_info_of_an_archive(cli, model):
@@ -143,13 +143,13 @@ def test_info_of_an_archive(cli, model):
         (
             "numpy_savez.npz",
             "y",
-            ["Fortran", "zip64 without need", "mappable:     yes", "byte 462"],
+            ["Fortran", "unnecessary zip64", "mappable:     yes", "byte 462"],
         ),
-        ("numpy_savez_compressed.npz", "x", ["no: it is deflated", "no: a part costs"]),
-        ("sozipfile.npz", "big", ["yes, by its seek index", "(1024, 8)"]),
+        ("numpy_savez_compressed.npz", "x", ["no: it is deflated", "no: to read a part"]),
+        ("sozipfile.npz", "big", ["yes, with a seek index", "(1024, 8)"]),
         ("numpy_object.npz", "objects", ["object", "no: it contains Python objects"]),
-        ("zipfile_names.npz", "readme.txt", ["none: not an array", "6 bytes"]),
-        ("jar_descriptors.npz", "x", ["sizes behind the data"]),
+        ("zipfile_names.npz", "readme.txt", ["not an array", "6 bytes"]),
+        ("jar_descriptors.npz", "x", ["sizes after the data"]),
         ("numpy_records.npz", "table", ["('pos', '<f8', (3,))"]),
     ],
 )
@@ -265,7 +265,7 @@ def test_a_torn_archive_is_a_warning_in_a_line(process, model):
     assert result.code == 0
     assert result.err.startswith(f"npzkit: warning: {model}: 4 bytes follow the end")
     assert result.err.count("\n") == 1
-    assert "behind the end: 4 bytes" in process("info", model).out.replace("  ", " ")
+    assert "after the end: 4 bytes" in process("info", model).out.replace("  ", " ")
 
 
 def test_a_warning_names_its_file(process, model, tmp_path):
@@ -309,7 +309,7 @@ def test_rich_is_not_imported_for_tables(process, model):
 def test_the_entry_of_a_folder_is_the_folder(cli, fixtures):
     """Zip programs list folders too: tree shows one as a folder, with nothing nameless in it."""
     lines = cli("tree", fixtures / "zipfile_names.npz").out.splitlines()
-    assert lines[-2:] == ["├── folder/  1 member, 0 B", "└── readme.txt  no array  6 B"]
+    assert lines[-2:] == ["├── folder/  1 member, 0 B", "└── readme.txt  not an array  6 B"]
 
 
 def test_info_tells_of_what_cannot_be_read(cli, fixtures):

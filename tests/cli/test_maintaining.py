@@ -156,13 +156,13 @@ def test_only_some_arrays(cli, folder):
 
 
 def test_a_key_is_no_file_and_a_file_no_key(cli, folder):
-    """Whoever names a key where a file belongs, or a file where a key does, is told so."""
+    """A key in place of a file, or a file in place of a key, is reported as such."""
     found = cli("verify", "good.npz", "x")
     assert (found.code, found.err.count("\n")) == (2, 1)
     assert "--key x" in found.err
     found = cli("show", "good.npz", "bad.npz")
     assert found.code == 2
-    assert "taken for a key" in found.err
+    assert "is a file, but was used as a key" in found.err
 
 
 def test_a_file_of_any_name_is_verified(cli, folder):

@@ -415,7 +415,7 @@ def test_a_picture_has_an_ending(cli, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     npzkit.save("a.npz", {"x": np.arange(3)})
-    for name, told in (("picture", "no ending"), ("b.npz", "such as .png")):
+    for name, told in (("picture", "no suffix"), ("b.npz", "such as .png")):
         found = cli("show", "a.npz", "x", "--plot", name)
         assert (found.code, found.err.count("\n")) == (2, 1)
         assert told in found.err

@@ -92,7 +92,9 @@ def test_suggestions_take_bounded_work():
         )
     assert len(compared) < 100
     for long in ("x" * 60_000, "model/" * 10_000, "é" * 60_000):
-        assert suggestion(long, [*keys, "y" * 60_000]).startswith("Existing keys: 'model/layers/0/weight'")
+        assert suggestion(long, [*keys, "y" * 60_000]).startswith(
+            "Existing keys: 'model/layers/0/weight'"
+        )
     assert suggestion("", keys).endswith("and 99,990 more.")
 
 

@@ -1,4 +1,4 @@
-"""Compression methods: bounded, exact about their end, and replaceable."""
+"""Compression methods: limited output, exact ends, and fallbacks for missing libraries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DECODERS = [
 
 @pytest.fixture(params=DECODERS)
 def method(request, deflate64_by):
-    """A compression method, Deflate64 once by each of its libraries."""
+    """A compression method; Deflate64 appears once per library."""
     name, _, library = request.param.partition(" by ")
     if library:
         deflate64_by(library)
@@ -41,7 +41,7 @@ def method(request, deflate64_by):
 
 
 def stream_of(method, fixtures):
-    """Return a member's compressed bytes, its content, and how its headers differ from usual."""
+    """Return a member's compressed bytes, its content, and its unusual header fields."""
     data = (fixtures / FIXTURES[method]).read_bytes()
     with npzkit.open(data) as npz:
         info, member = npz.info("y"), npz.zip.getinfo("y.npy")
@@ -52,7 +52,7 @@ def stream_of(method, fixtures):
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_checksums_combine(parts):
-    """The CRC of a whole is combined from its parts', by isal and by the fallback."""
+    """The CRC of the whole is combined from those of its parts, by isal and by the fallback."""
     for combine in (codecs.crc32_combine, codecs._crc32_combine):
         crc = 0
         for part in parts:
@@ -61,7 +61,7 @@ def test_checksums_combine(parts):
 
 
 def test_the_fallback_combines_long_parts():
-    """The fallback is right beyond its block of zeros."""
+    """The fallback is correct for sizes beyond its block of zeros."""
     data = bytes(range(256)) * 1000
     assert codecs._crc32_combine(zlib.crc32(b"x"), zlib.crc32(data), len(data)) == zlib.crc32(
         b"x" + data
@@ -70,7 +70,7 @@ def test_the_fallback_combines_long_parts():
 
 @given(st.binary(max_size=3000), st.integers(1, 500), st.integers(1, 500))
 def test_output_is_bounded(data, step, most):
-    """However it is fed, a decoder returns no more than asked for, and all in the end."""
+    """For any input sizes, a decoder returns no more than asked for, and everything in the end."""
     encoders = {
         codecs.DEFLATED: lambda: (
             zlib.compress(data, 6, wbits=-15) if sys.version_info >= (3, 11) else None
@@ -93,7 +93,7 @@ def test_output_is_bounded(data, step, most):
 
 
 def test_damaged_streams_give_one_error(method, fixtures):
-    """Each byte of a member's stream flipped: an NpzkitError or the right array, in any method."""
+    """With any byte of a stream flipped, reading gives NpzkitError or the right array, in any method."""
     good = bytearray((fixtures / FIXTURES[method]).read_bytes())
     with npzkit.open(bytes(good)) as npz:
         expected, info = npz["y"], npz.info("y")
@@ -110,7 +110,7 @@ def test_damaged_streams_give_one_error(method, fixtures):
 
 
 def test_left_over_bytes_are_found(method, fixtures):
-    """A compressed stream followed by more bytes in its member is an error in any method."""
+    """A compressed stream followed by other bytes in its member is an error in any method."""
     raw, content, forged = stream_of(method, fixtures)
     for surplus in (b"", b"!", b"!" * 100, b"!" * 100_000):
         made = Member(
@@ -130,7 +130,7 @@ def test_left_over_bytes_are_found(method, fixtures):
 
 
 def test_streams_cut_anywhere_are_refused(method, fixtures):
-    """A compressed stream that lacks its last bytes gives an NpzkitError in any method."""
+    """A truncated compressed stream gives NpzkitError in any method."""
     raw, content, forged = stream_of(method, fixtures)
     # LZMA, which need not mark its end, keeps nothing in its last five bytes.
     spare = 5 if method == "lzma" else 0
@@ -149,7 +149,7 @@ def test_streams_cut_anywhere_are_refused(method, fixtures):
 
 @pytest.mark.parametrize("most", [1, 7, 1 << 20])
 def test_every_decoder_keeps_its_bounds(method, most, fixtures):
-    """No decoder returns more than it is asked for, or ends before all was returned."""
+    """No decoder returns more than asked for, or ends before everything was returned."""
     raw, content, forged = stream_of(method, fixtures)
     decoder = decompressors.decompressor(forged["method"], len(raw), len(content))
     out, fed = b"", 0
@@ -168,7 +168,7 @@ def test_every_decoder_keeps_its_bounds(method, most, fixtures):
 
 
 def test_streams_of_noise_give_one_error(method, fixtures):
-    """Any bytes in place of a compressed stream give an NpzkitError in any method."""
+    """Random bytes instead of a compressed stream give NpzkitError in any method."""
     raw, content, forged = stream_of(method, fixtures)
     for seed in range(40):
         noise = raw[: seed % 3 * 9] + np.random.default_rng(seed).bytes(200)
@@ -187,7 +187,7 @@ def test_streams_of_noise_give_one_error(method, fixtures):
     ],
 )
 def test_a_missing_library_is_named(missing, method, named, fixtures, hide_library):
-    """A member whose decoder is not installed says what to install, in each way there is."""
+    """If a decoder is not installed, every way to read the member says what to install."""
     if method == "zstandard" and sys.version_info >= (3, 14):
         pytest.skip("Python has Zstandard itself from 3.14 on")
     for name in missing:
@@ -200,7 +200,7 @@ def test_a_missing_library_is_named(missing, method, named, fixtures, hide_libra
 
 
 def test_deflate64_is_decoded_by_zipfile_deflate64_where_installed():
-    """The decoder that was asked for by the extra comes before the one that all extras bring."""
+    """The decoder of the extra deflate64 is preferred to inflate64."""
     pytest.importorskip("inflate64")
     decoder, _ = decompressors._import_deflate64()
     is_here = importlib.util.find_spec("zipfile_deflate64") is not None
@@ -208,7 +208,7 @@ def test_deflate64_is_decoded_by_zipfile_deflate64_where_installed():
 
 
 def test_a_broken_zipfile_deflate64_is_passed_over(tmp_path, monkeypatch, hide_library, fixtures):
-    """Deflate64 is read by inflate64 where zipfile-deflate64 was built for another Python."""
+    """Deflate64 is read by inflate64 if zipfile-deflate64 was built for another Python."""
     pytest.importorskip("inflate64")
     folder = tmp_path / "zipfile_deflate64"
     folder.mkdir()
@@ -222,7 +222,7 @@ def test_a_broken_zipfile_deflate64_is_passed_over(tmp_path, monkeypatch, hide_l
 
 
 def test_deflate64_leaves_zipfile_alone(fixtures):
-    """Reading Deflate64 patches nothing in the standard library."""
+    """Reading Deflate64 does not patch the standard library."""
     import zipfile
 
     before = zipfile.ZipExtFile.__init__
@@ -233,7 +233,7 @@ def test_deflate64_leaves_zipfile_alone(fixtures):
 
 
 def test_zlib_stands_in_for_missing_libraries():
-    """Without isal and zlib-ng everything is read and written by zlib."""
+    """Without isal and zlib-ng, zlib reads and writes everything."""
     code = (
         "import sys\n"
         "for name in ('isal', 'isal.isal_zlib', 'zlib_ng', 'zlib_ng.zlib_ng'): sys.modules[name] = None\n"
@@ -250,7 +250,7 @@ def test_zlib_stands_in_for_missing_libraries():
 
 
 def test_a_bomb_streams_in_bounded_memory():
-    """A member of zeros, a thousandth of its size, streams without being held."""
+    """A member of zeros that is compressed to a thousandth is streamed in little memory."""
     import tracemalloc
 
     count = extent(4, 64)
@@ -275,7 +275,7 @@ def test_a_bomb_streams_in_bounded_memory():
 
 
 def test_names_and_numbers():
-    """Methods are named; only what can be written is taken for writing."""
+    """Methods have names, and only those that npzkit can write are accepted for writing."""
     assert [codecs.method_name(n) for n in (0, 8, 9, 97)] == [
         "stored",
         "deflated",

@@ -1,4 +1,4 @@
-"""Encoders: chunks on their own, sizes near zlib's, choices by the bytes alone."""
+"""Encoders: independent chunks, sizes near zlib's, and choices that depend on the bytes alone."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def deflate(encoder, chunks):
 
 
 def inflate(data):
-    """Inflate a whole stream by zlib; nothing may be left over or missing."""
+    """Inflate a complete stream with zlib, and check that nothing is left over or missing."""
     decoder = zlib.decompressobj(-15)
     found = decoder.decompress(data)
     assert decoder.eof
@@ -54,7 +54,7 @@ def reference_size(data):
 
 @pytest.fixture
 def without(monkeypatch):
-    """Take libraries away, as an installation without them would be."""
+    """Hide libraries, as if they were not installed."""
 
     def forget():
         encoders._library.cache_clear()
@@ -76,7 +76,7 @@ def without(monkeypatch):
     st.sampled_from(ALL),
 )
 def test_chunks_make_one_stream(chunks, encoder):
-    """Whatever the chunks and the encoder, zlib inflates them joined."""
+    """zlib inflates the joined chunks, for any chunks and any encoder."""
     assert inflate(b"".join(deflate(encoder, chunks))) == b"".join(chunks)
 
 
@@ -97,13 +97,13 @@ def test_chunks_stand_alone(encoder):
 @pytest.mark.parametrize("final", [False, True])
 @pytest.mark.parametrize("encoder", dict.fromkeys(ALL), ids=str)
 def test_an_empty_chunk(encoder, final):
-    """A chunk of nothing is a valid one."""
+    """An empty chunk is valid."""
     compressed = deflate_chunk(encoder, b"", final=final)
     assert inflate(compressed if final else compressed + b"\x03\x00") == b""
 
 
 def test_any_contiguous_buffer_is_taken():
-    """A view of an array of numbers is deflated as its bytes."""
+    """A view of a numeric array is deflated as its bytes."""
     array = np.arange(1 << 16)
     for encoder in ALL:
         assert inflate(deflate_chunk(encoder, memoryview(array), final=True)) == array.tobytes()
@@ -113,7 +113,7 @@ def test_any_contiguous_buffer_is_taken():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_choice_keeps_to_the_size_of_zlib(kind):
-    """A few MiB of each kind take at most 1.03 of what zlib's level 6 makes of them."""
+    """A few MiB of each kind take at most 1.03 of the size of zlib level 6."""
     data = memoryview(make_kind(kind, extent(1 << 20, 4 << 20))).cast("B")
     encoder = choose_encoder(data)
     size = sum(map(len, deflate(encoder, chunks_of(data))))
@@ -123,7 +123,7 @@ def test_the_choice_keeps_to_the_size_of_zlib(kind):
 @pytest.mark.parametrize("missing", [("isal",), ("zlib-ng",), ("isal", "zlib-ng")], ids=str)
 @pytest.mark.parametrize("kind", ["labels", "running sums", "smooth float64", "sparse"])
 def test_the_choice_does_without_libraries(kind, missing, without):
-    """Where a library is missing, others stand in, and sizes stay."""
+    """If a library is missing, others replace it, and sizes stay about the same."""
     without(*missing)
     data = memoryview(make_kind(kind, extent(1 << 20, 2 << 20))).cast("B")
     encoder = choose_encoder(data)
@@ -135,7 +135,7 @@ def test_the_choice_does_without_libraries(kind, missing, without):
 
 @pytest.mark.parametrize("missing", [("isal",), ("zlib-ng",), ("isal", "zlib-ng")], ids=str)
 def test_levels_do_without_libraries(missing, without):
-    """Every level has an encoder that is there."""
+    """Every level has an encoder that is installed."""
     without(*missing)
     for level in range(10):
         encoder = encoder_for_level(level)
@@ -145,7 +145,7 @@ def test_levels_do_without_libraries(missing, without):
 
 
 def test_missing_libraries_are_missed_at_import_too():
-    """In a process without isal and zlib-ng everything is deflated by zlib."""
+    """In a process without isal and zlib-ng, zlib deflates everything."""
     code = (
         "import sys\n"
         "for name in ('isal', 'isal.isal_zlib', 'zlib_ng', 'zlib_ng.zlib_ng'): sys.modules[name] = None\n"
@@ -160,7 +160,7 @@ def test_missing_libraries_are_missed_at_import_too():
 
 
 def test_what_cannot_be_compressed_is_stored():
-    """Noise costs its own size and a few bytes, even where zlib would save nothing."""
+    """Noise takes its own size and a few bytes, even if zlib would save nothing."""
     data = make_kind("noise", 1 << 20)
     assert choose_encoder(memoryview(data)) == encoders.STORED_BLOCKS
     size = sum(map(len, deflate(encoders.STORED_BLOCKS, chunks_of(data))))
@@ -168,7 +168,7 @@ def test_what_cannot_be_compressed_is_stored():
 
 
 def test_the_choice_sees_every_part():
-    """Noise first, or zeros first, do not hide what is elsewhere."""
+    """Noise or zeros at the start do not hide what follows."""
     noise, labels = make_kind("noise", 1 << 20), make_kind("labels", 1 << 20)
     for parts in ([noise, labels], [labels, noise], [np.zeros(1 << 20, "u1"), labels]):
         data = np.concatenate(parts)
@@ -178,7 +178,7 @@ def test_the_choice_sees_every_part():
 
 
 def test_the_choice_is_the_bytes_alone():
-    """Again, from a copy, and on several threads at once: the same encoder."""
+    """The choice is the same again, for a copy, and on several threads at once."""
     sections = [memoryview(make_kind(kind, 1 << 20)).cast("B") for kind in KINDS]
     expected = [choose_encoder(section) for section in sections]
     found = {}
@@ -196,7 +196,7 @@ def test_the_choice_is_the_bytes_alone():
 
 @pytest.mark.parametrize("size", [0, 1, (64 << 10) - 1, 64 << 10, (96 << 10) + 1, 1 << 20])
 def test_the_choice_takes_any_size(size):
-    """From nothing on, something is chosen; little data are not tried out."""
+    """An encoder is chosen for data of any size, and little data is not sampled."""
     data = bytes(size)
     encoder = choose_encoder(data)
     assert inflate(deflate_chunk(encoder, data, final=True)) == data
@@ -205,7 +205,7 @@ def test_the_choice_takes_any_size(size):
 
 
 def test_levels_are_honoured():
-    """Level 0 stores, 1 to 9 are zlib-ng's, and more effort makes less."""
+    """Level 0 stores, levels 1 to 9 use zlib-ng, and higher levels make less."""
     data = make_kind("counts", CHUNK_SIZE).tobytes()
     sizes = [len(deflate_chunk(encoder_for_level(level), data, final=True)) for level in range(10)]
     assert len(data) < sizes[0] < len(data) + 100
@@ -214,7 +214,7 @@ def test_levels_are_honoured():
 
 
 def test_encoders_print():
-    """An encoder says what it is."""
+    """An encoder has a readable name."""
     assert str(Encoder("isal", 1)) == "isal 1"
     assert str(Encoder("zlib-ng", 9, window_bits=10)) == "zlib-ng 9, 1 KiB window"
     assert str(Encoder("zlib", 6, zlib.Z_HUFFMAN_ONLY)) == "zlib 6, Huffman only"
@@ -223,7 +223,7 @@ def test_encoders_print():
 
 @pytest.mark.parametrize("missing", [(), ("libdeflate",), ("libdeflate", "zlib-ng")])
 def test_small_members_need_no_choice(missing, monkeypatch):
-    """What is too short for a sample is one whole stream, not larger than zlib's, by any library."""
+    """Data too short to sample becomes one complete stream, not larger than zlib's, with any library."""
     real = encoders._library
     monkeypatch.setattr(encoders, "_library", lambda name: None if name in missing else real(name))
     for data in (b"", b"x", np.arange(500).tobytes(), np.sin(np.arange(2000.0)).tobytes()):

@@ -1,4 +1,4 @@
-"""Readers keep what they opened, whatever is written meanwhile; writers keep each other out."""
+"""Readers keep the data that they opened during writes, and locks keep writers apart."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from deep import amount
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
 
 NOISE = np.random.default_rng(0).integers(0, 9, 90_000)
-"""Large enough to go to the file at once, and for several chunks where it is deflated."""
+"""Large enough to be written at once, and to have several chunks if deflated."""
 ARRAYS = {"stored": NOISE, "deflated": NOISE + 1, "small": np.arange(5), "last": np.eye(3)}
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 
@@ -55,7 +55,7 @@ def path(tmp_path):
 
 
 def by_writer(edit, *, mode="a", auto_repack=False, gives_up=False):
-    """Return the stages of an edit: begun, done, committed, written behind, closed."""
+    """Return the stages of an edit: begun, done, committed, appended to, closed."""
 
     def stages(path):
         w = npzkit.NpzWriter(path, mode, auto_repack=auto_repack)
@@ -119,7 +119,7 @@ OPERATIONS = {
 
 
 class Reader:
-    """Everything that reads an archive, opened once and asked again and again."""
+    """Every kind of reader, opened once and used repeatedly."""
 
     def __init__(self, npz):
         self.npz = npz
@@ -171,7 +171,7 @@ class Reader:
 @pytest.mark.parametrize("maker", MAKERS)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_readers_keep_what_they_opened(tmp_path, operation, maker):
-    """Archive, lazy arrays, maps, zip and stream give the old data at every stage of a change."""
+    """Archives, lazy arrays, maps, zip and streams return the old data at every stage of a change."""
     path = tmp_path / "a.npz"
     MAKERS[maker](path)
     reader = Reader(npzkit.open(path))
@@ -181,7 +181,7 @@ def test_readers_keep_what_they_opened(tmp_path, operation, maker):
 
 
 def test_threads_read_while_another_appends(path):
-    """Readers in threads see no difference while a writer commits again and again."""
+    """Readers in threads return the same data while a writer commits repeatedly."""
     errors, stop = [], threading.Event()
 
     def read(npz):
@@ -211,7 +211,7 @@ def test_threads_read_while_another_appends(path):
 
 
 def test_a_file_rewritten_in_place_is_stale(path):
-    """Unlike an append, another program's rewriting of the very file is noticed."""
+    """If another program rewrites the file in place, readers notice it, unlike an append."""
     with npzkit.open(path) as npz:
         lazy = npz.lazy("stored")
         assert lazy[0] == NOISE[0]
@@ -225,7 +225,7 @@ def test_a_file_rewritten_in_place_is_stale(path):
 
 @pytest.mark.parametrize("change", ["append", "replace", "abort"])
 def test_pickles_find_another_file(path, change):
-    """What is opened again by its path must find the very file, not one that was added to."""
+    """Readers that open the path again must find the same file, not one that was appended to."""
     with npzkit.open(path) as npz:
         lazy = npz.lazy("stored")
         before = pickle.dumps(npz), pickle.dumps(lazy)
@@ -262,7 +262,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def writer(path, mode="a", more=""):
-    """Run a writer in another process that has committed once, and written more."""
+    """Run a writer in another process that commits once and then writes more."""
     words = [sys.executable, "-c", WRITER.format(more=more), path, mode]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
@@ -275,7 +275,7 @@ def writer(path, mode="a", more=""):
 
 @pytest.mark.parametrize("mode", ["w", "a"])
 def test_opening_while_a_writer_is_at_work(path, mode):
-    """What was committed is read without a warning while the writer lives, and with one after."""
+    """Committed data is read without a warning while the writer lives, and with one after it was killed."""
     with writer(path, mode) as process:
         size = path.stat().st_size
         for _ in range(3):
@@ -303,7 +303,7 @@ def test_opening_while_a_writer_is_at_work(path, mode):
 
 
 def test_opening_while_this_process_writes(path):
-    """The same holds for a writer of this process, in any thread."""
+    """The same is true for a writer in this process, in any thread."""
     w = npzkit.NpzWriter(path, "a")
     w["new"] = NOISE
     assert path.stat().st_size > NOISE.nbytes * 2
@@ -339,7 +339,7 @@ def _other(path):
 @pytest.mark.parametrize("mode", ["a", "w"])
 @pytest.mark.parametrize("second", SECOND)
 def test_a_second_writer_is_refused_at_once(path, second, mode):
-    """While one writer has the file every other way of writing it is refused, path named."""
+    """While one writer has the file open, every other way to write fails and names the path."""
     before = path.read_bytes()
     w = npzkit.NpzWriter(path, mode)
     start = time.monotonic()
@@ -372,7 +372,7 @@ def test_a_second_writer_is_refused_at_once(path, second, mode):
 
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_another_process_is_kept_out(path, mode):
-    """A writer of another process holds the file until it ends, even by SIGKILL."""
+    """A writer in another process locks the file until it ends, even by SIGKILL."""
     with writer(path, mode) as process:
         for second in SECOND.values():
             with pytest.raises(ArchiveLockedError):
@@ -387,7 +387,7 @@ def test_another_process_is_kept_out(path, mode):
 
 @pytest.mark.parametrize("second", SECOND)
 def test_a_second_writer_waits(path, second):
-    """With lock_timeout it waits that long, and goes on as soon as the first one ends."""
+    """With lock_timeout, a writer waits that long, and continues as soon as the first one ends."""
     w = npzkit.NpzWriter(path, "a")
     w["new"] = np.arange(3)
     start = time.monotonic()
@@ -405,7 +405,7 @@ def test_a_second_writer_waits(path, second):
 
 
 def test_who_waited_finds_what_was_written(path):
-    """A writer that waited appends behind what the one before it wrote, also a new file."""
+    """A writer that waited appends to what the writer before it wrote, even if that file is new."""
     for mode in ("a", "w"):
         w = npzkit.NpzWriter(path, mode)
         w[f"by {mode}"] = np.arange(3)
@@ -424,7 +424,7 @@ def test_who_waited_finds_what_was_written(path):
     [(-1, ValueError), (float("nan"), ValueError), ("1", TypeError), (True, TypeError), ([], TypeError)],
 )  # fmt: skip
 def test_bad_timeouts(path, timeout, error):
-    """A lock_timeout that is no number of seconds is refused before anything is touched."""
+    """A lock_timeout that is not a valid number is refused before anything changes."""
     before = path.read_bytes()
     for second in SECOND.values():
         with pytest.raises(error, match="lock_timeout"):
@@ -437,7 +437,7 @@ def test_bad_timeouts(path, timeout, error):
 
 @pytest.mark.parametrize("ending", ["close", "abort", "error", "failed open", "dropped"])
 def test_locks_are_let_go(path, ending):
-    """However a writer ends, the next one gets the file at once."""
+    """However a writer ends, the next one can lock the file at once."""
     if ending == "failed open":
         with pytest.raises(TypeError):
             npzkit.NpzWriter(path, "a", metadata=3)
@@ -464,7 +464,7 @@ def test_locks_are_let_go(path, ending):
 @posix
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_children_of_a_dead_writer_hold_no_lock(path, mode):
-    """What a writer forked or started lives on after SIGKILL, and keeps nobody out."""
+    """A child process of a killed writer does not keep its lock."""
     more = (
         "import subprocess\n"
         "child = os.fork()\n"
@@ -496,7 +496,7 @@ def test_children_of_a_dead_writer_hold_no_lock(path, mode):
 
 @posix
 def test_a_forked_child_does_not_let_its_parents_lock_go(path):
-    """A child that ends, or drops the writer, leaves the parent its lock."""
+    """If a forked child ends or drops the writer, the parent keeps its lock."""
     w = npzkit.NpzWriter(path, "a")
     child = os.fork()
     if not child:
@@ -515,7 +515,7 @@ def test_a_forked_child_does_not_let_its_parents_lock_go(path):
 
 @posix
 def test_readers_keep_no_writer_out(path):
-    """Readers that look whether a writer is at work never refuse one that begins."""
+    """Readers that check for a writer never make a new writer fail."""
     with open(path, "ab") as file:
         file.write(b"torn")
     script = (
@@ -537,7 +537,7 @@ def test_readers_keep_no_writer_out(path):
     not hasattr(npzkit.files.locking.fcntl, "F_OFD_SETLK"), reason="this system has no OFD locks"
 )
 def test_locks_where_flock_is_missing(path, monkeypatch):
-    """Record locks of the open file do where the system has no flock."""
+    """On systems without flock, record locks of the open file are used."""
     real = npzkit.files.locking.fcntl
     names = {name: getattr(real, name) for name in ("fcntl", "F_OFD_SETLK", "F_WRLCK")}
     monkeypatch.setattr(npzkit.files.locking, "fcntl", types.SimpleNamespace(**names))
@@ -560,7 +560,7 @@ def test_locks_where_flock_is_missing(path, monkeypatch):
 )
 @pytest.mark.parametrize("change", ["replaced", "removed"])
 def test_a_path_that_changed_under_a_writer(path, change, mode, committed):
-    """Where another file has the path, or none, a commit says so and touches nothing there."""
+    """If the path has another file or none, a commit raises an error and changes nothing there."""
     w = npzkit.NpzWriter(path, mode)
     if committed:
         w["kept"] = np.arange(3)
@@ -596,7 +596,7 @@ def test_a_path_that_changed_under_a_writer(path, change, mode, committed):
 @pytest.mark.skipif(os.name == "nt", reason="Windows replaces no file that is open")
 @pytest.mark.parametrize("moment", ["lock_path", "File"])
 def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
-    """A file that comes between the lock and the first look is not written to without a lock."""
+    """A file that replaces the locked one before it is opened is not written to without a lock."""
     other = path.with_name("other.npz")
     np.savez(other, theirs=NOISE)
     before = other.read_bytes()
@@ -621,7 +621,7 @@ def test_a_path_that_changes_while_it_is_opened(path, moment, monkeypatch):
 @pytest.mark.parametrize("when", ["before", "between"])
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_a_file_rewritten_under_a_writer(path, mode, when, size):
-    """What another program writes into the very file, without a lock, is neither cut nor mixed."""
+    """Changes that another program makes without a lock are neither cut off nor mixed with ours."""
     w = npzkit.NpzWriter(path, mode)
     w["kept"] = np.arange(3)
     w.commit()
@@ -648,7 +648,7 @@ def test_a_file_rewritten_under_a_writer(path, mode, when, size):
 
 @pytest.mark.parametrize("mode", ["a", "w"])
 def test_arrays_rewritten_under_a_writer(path, mode):
-    """Other values in the same places are noticed, though the file's last bytes are the same."""
+    """Changed values in the same places are noticed, even if the last bytes of the file are the same."""
     ours, theirs = ({"first": np.full(99, n), "same": np.arange(3)} for n in (1, 2))
     other = path.with_name("other.npz")
     npzkit.save(other, theirs)
@@ -666,7 +666,7 @@ def test_arrays_rewritten_under_a_writer(path, mode):
 
 
 def test_a_path_that_changed_where_nothing_is_written(path):
-    """A writer that changed nothing since its last commit has nothing to complain of."""
+    """A writer without changes since its last commit raises no error."""
     w = npzkit.NpzWriter(path, "a")
     path.unlink()
     w.close()
@@ -684,7 +684,7 @@ def is_sound(path):
 @pytest.mark.parametrize("when", ["mapped before", "mapped after"])
 @pytest.mark.parametrize("edit", ["append", "attributes", "replace another"])
 def test_a_writable_map_is_flushed_after_an_append(path, edit, when):
-    """The CRC goes to the directory that counts by now, and every reader accepts it."""
+    """The CRC is written to the current directory, and every reader accepts it."""
     with npzkit.open(path) as npz:
         mapped = npz.memmap("stored", "r+") if when == "mapped before" else None
         with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
@@ -713,7 +713,7 @@ def test_a_writable_map_is_flushed_after_an_append(path, edit, when):
 
 @pytest.mark.parametrize("edit", ["removed", "replaced", "by its like", "renamed"])
 def test_a_writable_map_of_what_was_removed(path, edit):
-    """A map of an array that is no longer listed says that its changes went astray."""
+    """A map of an array that was removed from the directory raises an error that its changes are lost."""
     with npzkit.open(path) as npz:
         mapped = npz.memmap("stored", "r+")
         with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
@@ -732,7 +732,7 @@ def test_a_writable_map_of_what_was_removed(path, edit):
 
 
 def test_a_flush_between_two_attempts_of_an_append(path):
-    """An append that failed and one that went through may end at the same byte."""
+    """A failed and a successful append may end at the same byte."""
     whole = path.with_name("b.npz")
     whole.write_bytes(path.read_bytes())
     with npzkit.NpzWriter(whole, "a") as w:
@@ -757,7 +757,7 @@ def test_a_flush_between_two_attempts_of_an_append(path):
 
 @posix
 def test_a_reader_that_looks_does_not_turn_a_writer_away(path, monkeypatch):
-    """A lock held for a moment, by whoever looks for a writer, is waited for without a timeout."""
+    """A writer waits for a reader's short lock even without a timeout."""
     import fcntl
 
     with path.open("rb") as reader:
@@ -776,7 +776,7 @@ def test_a_reader_that_looks_does_not_turn_a_writer_away(path, monkeypatch):
 
 @posix
 def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
-    """Who may not write to a file, and repairs it to another one, locks it all the same."""
+    """A read-only file is locked while it is repaired to another one."""
     real = os.open
 
     def refuse(name, flags, **options):
@@ -794,7 +794,7 @@ def test_a_file_that_may_only_be_read_has_one_writer(path, monkeypatch):
 
 @posix
 def test_a_lock_ends_with_its_object(path):
-    """A lock that nobody has any more is let go, and its file closed."""
+    """An unused lock is released, and its file closed."""
     lock = npzkit.files.locking.lock_path(str(path), 0.0)
     descriptor = lock.fileno()
     del lock
@@ -804,7 +804,7 @@ def test_a_lock_ends_with_its_object(path):
 
 @posix
 def test_where_the_system_has_no_locks_nobody_has_one(path, monkeypatch):
-    """On a share without locks archives are written and read; another error is one."""
+    """Archives on a share without locks are written and read; other errors are raised."""
 
     def failing(code):
         def flock(*_):

@@ -1,4 +1,4 @@
-"""Threads: the same bytes for any number of them, and none left behind."""
+"""Threads: their number does not change the bytes, and none is left running."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from npzkit.files.parallel import Pipeline, run
 
 CHUNK = 4096
 HEAD = 128
-"""Bytes of the NPY header of any of these arrays."""
+"""Bytes of the NPY header of all these arrays."""
 
 
 def thread_count():
-    """Return how many threads Python runs; one that has just ended may need a moment."""
+    """Return the number of running threads, waiting a moment for those that just ended."""
     time.sleep(0.001)
     return len(sys._current_frames())
 
@@ -31,7 +31,7 @@ def saved(arrays, threads, **options):
 
 
 def sizes_at_edges():
-    """Sizes around the edges of chunks, of groups of them and of what is small."""
+    """Return sizes around the limits of chunks, groups of chunks and small data."""
     for count in (1, 2, 3, 16, 17, 256, 300):
         for more in (-1, 0, 1):
             yield count * CHUNK - HEAD + more
@@ -56,7 +56,7 @@ MIXED = {
     ("compression", "level"), [("stored", None), ("deflated", None), ("deflated", 1)]
 )
 def test_the_same_bytes_at_the_edges_of_chunks(compression, level):
-    """Members that end just before, at and behind a chunk's end do not depend on the threads."""
+    """Members that end just before, at and after the end of a chunk do not depend on the threads."""
     arrays = {str(size): NOISE[:size] for size in sizes_at_edges()}
     options = {"compression": compression, "level": level, "chunk_size": CHUNK}
     expected = saved(arrays, 1, **options)
@@ -69,7 +69,7 @@ def test_the_same_bytes_at_the_edges_of_chunks(compression, level):
 @pytest.mark.parametrize("chunk_size", [CHUNK, 1 << 18])
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_the_same_bytes_of_mixed_members(tmp_path, compression, chunk_size):
-    """Small and large, strided and transposed arrays make the same file with any threads."""
+    """Small, large, strided and transposed arrays give the same file with any number of threads."""
     options = {"compression": compression, "chunk_size": chunk_size}
     expected = saved(MIXED, 1, **options)
     for threads in (1, 2, 5):
@@ -110,7 +110,7 @@ def test_the_same_bytes_of_appended_rows(compression, row_count):
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
 def test_bad_numbers_of_threads(threads, tmp_path):
-    """A number of threads that is none is a ValueError, and nothing is touched."""
+    """An invalid number of threads raises ValueError, and nothing changes."""
     with pytest.raises(ValueError, match="threads"):
         npzkit.save(tmp_path / "a.npz", {"a": NOISE}, threads=threads)
     with pytest.raises(ValueError, match="threads"):
@@ -121,7 +121,7 @@ def test_bad_numbers_of_threads(threads, tmp_path):
 @pytest.mark.parametrize("number", [1, 4, 15])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_an_error_on_a_thread(tmp_path, monkeypatch, number, threads):
-    """Where one task fails, its error is raised, the old file stays, and no thread or file is left."""
+    """If a task fails, its error is raised, the old file stays, and no thread or temporary file is left."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"old": np.arange(3)})
     old = path.read_bytes()
@@ -143,7 +143,7 @@ def test_an_error_on_a_thread(tmp_path, monkeypatch, number, threads):
 
 
 def test_no_thread_outlives_a_call(tmp_path):
-    """Threads have ended once an array is added, rows are appended, or an archive is saved."""
+    """No thread is left after an array is added, rows are appended, or an archive is saved."""
     before = thread_count()
     with npzkit.NpzWriter(tmp_path / "a.npz", compression="deflated", threads=3) as w:
         w["a"] = NOISE
@@ -157,7 +157,7 @@ def test_no_thread_outlives_a_call(tmp_path):
 
 
 def test_results_are_handed_on_in_order():
-    """Whichever task ends first, results come in the order the tasks were submitted."""
+    """Results come in the order of submission, whichever task ends first."""
     found = []
     with Pipeline(4) as pipeline:
         for i in range(40):
@@ -168,7 +168,7 @@ def test_results_are_handed_on_in_order():
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_few_tasks_are_under_way(threads):
-    """Whoever submits waits while the results of a few tasks a thread are not handed on."""
+    """`submit` waits while too many results have not been passed on."""
     submitted, most = 0, 0
 
     def take(_):
@@ -186,7 +186,7 @@ def test_few_tasks_are_under_way(threads):
 
 
 def test_few_results_of_short_tasks_wait():
-    """Thousands of small members behind a large one are not all held until it is written."""
+    """Thousands of small members after a large one are not all kept in memory until it is written."""
     most, done, given = 0, 0, 0
 
     def take(_):
@@ -204,7 +204,7 @@ def test_few_results_of_short_tasks_wait():
 
 
 def test_an_exception_drops_what_has_not_begun():
-    """Leaving by an exception waits for what runs and never begins the rest; then all is as new."""
+    """After an exception the pipeline waits for running tasks, drops the others, and can be used again."""
     begun, found = [], []
     gate = threading.Event()
     pipeline = Pipeline(2)
@@ -233,7 +233,7 @@ def test_an_exception_drops_what_has_not_begun():
 
 
 def test_an_error_of_a_task_comes_in_its_turn():
-    """What a task raises is raised once the results before it were handed on."""
+    """The exception of a task is raised after the results before it were passed on."""
     found = []
 
     def fail():
@@ -248,7 +248,7 @@ def test_an_error_of_a_task_comes_in_its_turn():
 
 
 def test_run_returns_results_in_order():
-    """Every task runs once, on no more threads than there are tasks, this one among them."""
+    """Every task runs once, on no more threads than tasks, including this one."""
     used, begun = set(), threading.Barrier(3)
 
     def task(i):
@@ -267,7 +267,7 @@ def test_run_returns_results_in_order():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_run_raises_the_first_exception(threads):
-    """Of several errors the first task's is raised, and what had not begun never does."""
+    """Of several errors, that of the first task is raised, and no further task starts."""
     begun = []
 
     def task(i):
@@ -281,7 +281,7 @@ def test_run_raises_the_first_exception(threads):
 
 
 def test_run_raises_the_error_of_the_first_task():
-    """Of two tasks that fail it is the first one's error, though the second one's came before."""
+    """If two tasks fail, the first one's error is raised even if the second failed earlier."""
     second_failed = threading.Event()
 
     def first():
@@ -301,7 +301,7 @@ def test_run_raises_the_error_of_the_first_task():
 @pytest.mark.parametrize("row_count", [None, 3000])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_rows_may_be_changed_once_they_are_appended(compression, row_count, threads):
-    """What was appended, added or assigned is what the array was then, whatever waits for threads."""
+    """Arrays are saved as they were when they were appended, added or assigned."""
     stream = io.BytesIO()
     rows = NOISE[:300_000].reshape(3000, 100).copy()
     options = {"compression": compression, "chunk_size": CHUNK}
@@ -331,7 +331,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
 def test_memory_while_deflating(tmp_path):
-    """Deflating 64 MiB takes less than 40 MiB beside them: neither input nor output is kept."""
+    """Deflating 64 MiB takes less than 40 MiB of extra memory."""
     found = subprocess.run(
         [sys.executable, "-c", MEMORY, str(tmp_path / "a.npz")],
         capture_output=True, text=True, timeout=60,

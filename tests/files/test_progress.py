@@ -1,4 +1,4 @@
-"""Progress: bytes done of those there are, in the caller's thread, to the end."""
+"""Progress: bytes done and the total, reported in the caller's thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npzkit.files.progress import Meter
 
 @pytest.mark.parametrize("total", [0, 1, 150, 5 << 20])
 def test_the_last_report_is_of_the_total(total):
-    """Whatever was counted, the reports grow and end at the total."""
+    """The reports grow and end at the total, for any counts."""
     told = []
     meter = Meter(lambda *step: told.append(step), total)
     for _ in range(3):
@@ -25,7 +25,7 @@ def test_the_last_report_is_of_the_total(total):
 
 
 def test_large_work_is_reported_every_few_bytes():
-    """Of 1 GiB counted by 256 KiB there is a report for every MiB or two, not for every call."""
+    """Counting 1 GiB in steps of 256 KiB gives a report per MiB or two, not per call."""
     told = []
     meter = Meter(lambda *step: told.append(step), 1 << 30)
     for _ in range(4096):
@@ -34,7 +34,7 @@ def test_large_work_is_reported_every_few_bytes():
 
 
 def test_a_part_counts_once_however_often_it_is_read():
-    """A part that is read twice grows at half the speed, and one that ends early is counted."""
+    """A part that is read twice grows at half the speed, and one that ends early is counted completely."""
     told = []
     meter = Meter(lambda done, total: told.append(done), 100)
     part = meter.part(60, 120)
@@ -46,7 +46,7 @@ def test_a_part_counts_once_however_often_it_is_read():
 
 
 def test_other_threads_count_and_the_caller_reports():
-    """What threads count is reported in the thread that waits for them, while it waits."""
+    """Counts of other threads are reported in the thread that waits for them."""
     callers, started, counted = set(), threading.Event(), threading.Event()
 
     def report(done, total):
@@ -78,7 +78,7 @@ def _steps_of(run):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("call", ["verify", "repair", "repack", "recode"])
 def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, monkeypatch):
-    """Checking, repairing and repacking report what is done of an array before it is complete."""
+    """Verify, repair and repack report progress inside an array."""
     monkeypatch.setattr("npzkit.writing.copy.PIECE_SIZE", 1 << 20)
     monkeypatch.setattr("npzkit.maintenance.repack.PIECE_SIZE", 1 << 20)
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"
@@ -97,7 +97,7 @@ def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, mo
 
 
 def test_an_array_that_is_read_by_a_thread_is_counted_too(tmp_path, monkeypatch):
-    """The caller hears of a member that another thread inflates while it waits for it."""
+    """The caller gets reports on a member that another thread inflates."""
     monkeypatch.setattr("npzkit.files.parallel._WAITING_SECONDS", 0.0005)
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.zeros(40 << 20, np.uint8)}, compression="deflated", level=1)

@@ -1,4 +1,4 @@
-"""Arrays through NPY streams, held against numpy's own reader and writer."""
+"""Arrays in NPY streams, compared with NumPy's reader and writer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Trickle(io.RawIOBase):
 @pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
 @given(any_arrays())
 def test_bytes_are_numpys_and_come_back(array):
-    """write_array writes numpy's bytes; read_array reads them from memory, a trickle and a file."""
+    """write_array writes NumPy's bytes, and read_array reads them from memory, a slow stream and a file."""
     stream = io.BytesIO()
     npy.write_array(stream, array)
     assert stream.getvalue() == numpy_bytes(array)
@@ -66,7 +66,7 @@ def test_bytes_are_numpys_and_come_back(array):
 
 @pytest.mark.parametrize("buffering", [-1, 0])
 def test_files(tmp_path, arrays, buffering):
-    """Real files, buffered or not, hold numpy's bytes, one array behind the other."""
+    """Files, buffered or not, contain NumPy's bytes, one array after another."""
     path = tmp_path / "all.npy"
     with open(path, "wb", buffering=buffering) as file:
         for array in arrays.values():
@@ -78,7 +78,7 @@ def test_files(tmp_path, arrays, buffering):
 
 
 def test_a_socket(arrays):
-    """An array goes through a socket's file, which can neither seek nor be measured."""
+    """An array goes through a socket's file, which cannot seek and has no known size."""
     left, right = socket.socketpair()
 
     def send():
@@ -95,7 +95,7 @@ def test_a_socket(arrays):
 
 
 def test_a_claimed_size_is_not_allocated():
-    """A stream that claims a petabyte and holds nothing costs no memory."""
+    """An empty stream that claims a petabyte takes no memory."""
     stream = io.BytesIO()
     npy.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (2**47,)})
     with pytest.raises(NpyFormatError, match="Failed to read all data"):
@@ -103,14 +103,14 @@ def test_a_claimed_size_is_not_allocated():
 
 
 def test_a_long_stream_grows_its_buffer(monkeypatch):
-    """An array longer than the first allocation is read whole."""
+    """An array that is longer than the first allocation is read completely."""
     monkeypatch.setattr(array_module, "_FIRST_ALLOCATION", 100)
     array = np.arange(1000.0)
     assert same(npy.read_array(io.BytesIO(numpy_bytes(array))), array)
 
 
 def test_large_strided_arrays_are_written_in_pieces(monkeypatch):
-    """Pieces of a strided array, down to part of a row, are numpy's bytes together."""
+    """Pieces of a strided array, down to parts of a row, add up to NumPy's bytes."""
     array = np.arange(2 * 3 * 4 * 50).reshape(4, 3, 2, 50)[::2, ::-1, :, ::3]
     for size in (8, 100, 1000, 10_000):
         monkeypatch.setattr(array_module, "PIECE_SIZE", size)
@@ -121,7 +121,7 @@ def test_large_strided_arrays_are_written_in_pieces(monkeypatch):
 
 
 def test_objects_need_pickle_both_ways():
-    """Nothing is written, and no pickle code reached, without allow_pickle."""
+    """Without allow_pickle, nothing is written and no pickle code runs."""
     array = np.array([1, "a", None], dtype=object)
     stream = io.BytesIO()
     with pytest.raises(PickleRefusedError, match="Object arrays cannot be saved when"):
@@ -141,7 +141,7 @@ def test_objects_need_pickle_both_ways():
     "descr", ["[('a', '|O')]", "[('a', '|O', (2,))]", "[('a', [('b', '|O')])]"]
 )
 def test_objects_inside_structures_are_found(descr, monkeypatch):
-    """An object dtype at any depth is refused before pickle is touched."""
+    """An object dtype at any depth is refused before pickle is used."""
     from forge import header
 
     monkeypatch.setattr(pickle, "load", lambda *a, **k: pytest.fail("unpickled"))
@@ -157,7 +157,7 @@ def test_masked_arrays_are_refused():
 
 
 def test_open_memmap(tmp_path):
-    """A mapped new file has numpy's bytes; numpy's integers do in a shape."""
+    """A new mapped file has NumPy's bytes, and NumPy integers are accepted in a shape."""
     path = tmp_path / "a.npy"
     shape = (np.int64(3), np.int32(4))
     mapped = npy.open_memmap(path, "w+", "<f4", shape, fortran_order=np.True_)
@@ -174,7 +174,7 @@ def test_open_memmap(tmp_path):
 
 @pytest.mark.skipif(not hasattr(os, "SEEK_HOLE"), reason="this system tells nothing of holes")
 def test_open_memmap_takes_the_room_it_may_write_to(tmp_path):
-    """A new file has no holes, and those of another program's file are filled: a full disk raises."""
+    """A new file has no holes, and holes in an existing file are filled, so that a full disk raises."""
     path = tmp_path / "a.npy"
     npy.open_memmap(path, "w+", "f8", (30_000,))
     assert path.stat().st_blocks * 512 >= 240_000
@@ -195,7 +195,7 @@ def test_open_memmap_takes_the_room_it_may_write_to(tmp_path):
 
 
 def test_open_memmap_on_a_full_disk(tmp_path, monkeypatch):
-    """Where there is no room for a new file, that is an error before anything is mapped."""
+    """If the disk is full, a new file is an error before anything is mapped."""
 
     def full(*args):
         raise OSError(28, "No space left on device")
@@ -206,7 +206,7 @@ def test_open_memmap_on_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_open_memmap_does_not_extend_a_short_file(tmp_path):
-    """Mapping a truncated file is an error, and leaves its size alone."""
+    """Mapping a truncated file is an error, and its size does not change."""
     path = tmp_path / "a.npy"
     np.save(path, np.ones(100))
     os.truncate(path, 500)
@@ -216,7 +216,7 @@ def test_open_memmap_does_not_extend_a_short_file(tmp_path):
 
 
 def test_every_name_and_signature_is_numpys():
-    """npzkit.format offers whatever numpy.lib.format does, called alike."""
+    """npzkit.format has every function of numpy.lib.format, with the same signatures."""
     for name in dir(np.lib.format):
         theirs = getattr(np.lib.format, name)
         if name.startswith("_") or inspect.ismodule(theirs):
@@ -234,7 +234,7 @@ def test_every_name_and_signature_is_numpys():
 
 
 def test_version_3_has_public_functions():
-    """What numpy keeps private for version 3.0 reads and writes here."""
+    """The functions for version 3.0, which are private in NumPy, read and write."""
     stream = io.BytesIO()
     npy.write_array_header_3_0(
         stream, {"descr": [("漢", "<f8")], "fortran_order": False, "shape": (2,)}

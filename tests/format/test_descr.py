@@ -1,4 +1,4 @@
-"""dtypes to literals and back."""
+"""Dtypes to literals and back."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("dtype", EXAMPLES, ids=str)
 def test_examples_survive(dtype):
-    """Padding, titles, subarrays and empty structures come back as they were."""
+    """Padding, titles, subarrays and empty structures are restored."""
     assert descr_to_dtype(dtype_to_descr(dtype)) == dtype
 
 
 @given(DTYPES)
 def test_any_dtype_survives_as_in_numpy(dtype):
-    """The descr is numpy's, and gives the dtype that numpy makes of it."""
+    """The descr is NumPy's, and gives the same dtype as in NumPy."""
     if dtype.subdtype is not None:
         dtype = np.dtype([("f", dtype)])
     descr = dtype_to_descr(dtype)
@@ -46,13 +46,13 @@ def test_any_dtype_survives_as_in_numpy(dtype):
     "name", ["float64", "int32", "bool", "datetime64[ns]", "complex128", "f8", "?", "|?"]
 )
 def test_plain_names_are_accepted(name):
-    """A descr may be a dtype's plain name."""
+    """A descr may be the plain name of a dtype."""
     assert descr_to_dtype(name) == np.dtype(name)
 
 
 @pytest.mark.parametrize("descr", ["a5", "|a5", "<a3", "a"])
 def test_the_old_name_of_bytes(descr):
-    """What numpy called S once is read as that, without its warning."""
+    """NumPy's old name for S is read without its warning."""
     assert descr_to_dtype(descr) == np.dtype(descr.replace("a", "S"))
     assert descr_to_dtype([("f", descr)]) == np.dtype([("f", descr.replace("a", "S"))])
 
@@ -69,13 +69,13 @@ def test_the_old_name_of_bytes(descr):
     ids=repr,
 )  # fmt: skip
 def test_bad_descriptions_give_one_error(descr):
-    """Whatever numpy raises for a bad description becomes NpyFormatError."""
+    """Every exception that NumPy raises for a bad description becomes NpyFormatError."""
     with pytest.raises(NpyFormatError):
         descr_to_dtype(descr)
 
 
 def test_a_description_without_an_end():
-    """One that is nested too deeply is an error that can be printed."""
+    """A description that is nested too deeply is an error that can be printed."""
     descr = "<f8"
     for _ in range(5000):
         descr = [("a", descr)]
@@ -85,13 +85,13 @@ def test_a_description_without_an_end():
 
 
 def test_elements_of_two_gigabytes():
-    """Elements whose size overflows a C int are refused, or as large as they are said to be."""
+    """Elements whose size overflows a C int are refused, or have the size that is claimed."""
     with contextlib.suppress(NpyFormatError):
         assert descr_to_dtype("<U536870912").itemsize == 1 << 31
 
 
 def test_metadata_is_dropped_with_a_warning():
-    """Metadata at any depth is left out, and said to be."""
+    """Metadata at any depth is dropped with a warning."""
     inner = np.dtype("i4", metadata={"unit": "m"})
     dtype = np.dtype([("a", [("b", inner, (2,))])])
     with pytest.warns(UserWarning, match="metadata"):

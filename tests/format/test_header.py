@@ -1,4 +1,4 @@
-"""Headers: one table of bytes, both ways, and every way they can be wrong."""
+"""Headers: one table of bytes for parsing and formatting, and every way they can be wrong."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TABLE = [
 
 @pytest.mark.parametrize(("descr", "order", "shape", "version", "size"), TABLE)
 def test_records_go_both_ways(descr, order, shape, version, size):
-    """A header formats to numpy's bytes, and those parse to the same values."""
+    """A header is formatted as NumPy's bytes, which are parsed to the same values."""
     fields = {"descr": descr, "fortran_order": order, "shape": shape}
     data = format_header(fields, version)
     array = np.zeros(shape, np.lib.format.descr_to_dtype(descr), "F" if order else "C")
@@ -41,7 +41,7 @@ def test_records_go_both_ways(descr, order, shape, version, size):
 
 @given(st.binary(max_size=40), st.sampled_from([(1, 0), (2, 0), (3, 0)]))
 def test_any_bytes_give_one_error(body, version):
-    """Random bytes behind a valid magic raise an NpzkitError and nothing else."""
+    """Random bytes after a valid magic string raise NpzkitError and nothing else."""
     stream = io.BytesIO(b"\x93NUMPY" + bytes(version) + body)
     with pytest.raises(NpzkitError):
         npy.read_array(stream)
@@ -49,7 +49,7 @@ def test_any_bytes_give_one_error(body, version):
 
 @given(st.data())
 def test_a_flipped_or_cut_header_gives_one_error_or_an_array(data):
-    """Any one byte changed, or the end cut off: an NpzkitError, or a valid array."""
+    """One changed byte or a truncated end gives NpzkitError or a valid array."""
     good = forged("{'descr': '<f8', 'fortran_order': False, 'shape': (2, 1), }") + bytes(16)
     position = data.draw(st.integers(0, len(good) - 1))
     changed = bytearray(good)
@@ -73,14 +73,14 @@ def shape_header(shape: str) -> bytes:
      "(" + "1, " * 65 + ")", "(4294967296, 4294967296)", "(9223372036854775807, 0)"],
 )  # fmt: skip
 def test_bad_shapes(shape):
-    """A shape that no array can have is an NpyFormatError."""
+    """An impossible shape raises NpyFormatError."""
     with pytest.raises(NpyFormatError):
         npy.read_array(io.BytesIO(shape_header(shape)))
 
 
 @pytest.mark.parametrize("order", ["1", "'True'", "0", "()"])
 def test_bad_order(order):
-    """fortran_order is True or False and nothing like it."""
+    """fortran_order must be True or False, and nothing similar."""
     text = f"{{'descr': '<f8', 'fortran_order': {order}, 'shape': (), }}"
     with pytest.raises(NpyFormatError, match="fortran_order"):
         npy.read_array(io.BytesIO(forged(text)))
@@ -88,14 +88,14 @@ def test_bad_order(order):
 
 @pytest.mark.parametrize("descr", ["|V0", "|S0", "<U0"])
 def test_items_without_bytes_are_limited(descr):
-    """Items of no bytes cannot be claimed by the quadrillion."""
+    """A shape cannot claim huge numbers of items without bytes."""
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (1000000000000000,), }}"
     with pytest.raises(LimitExceededError):
         npy.read_array(io.BytesIO(forged(text)))
 
 
 def test_a_long_header_is_refused_by_its_length_field():
-    """Over the limit nothing behind the length is read."""
+    """If the length exceeds the limit, nothing after it is read."""
     stream = io.BytesIO(b"\x93NUMPY\x02\x00" + (2**31).to_bytes(4, "little"))
     with pytest.raises(LimitExceededError, match="Header info length"):
         npy.read_array(stream)
@@ -104,14 +104,14 @@ def test_a_long_header_is_refused_by_its_length_field():
 
 @pytest.mark.parametrize(("version", "raw"), [((3, 0), b"\xff\xfe"), ((3, 0), b"\xc3")])
 def test_a_header_in_another_encoding(version, raw):
-    """Bytes that are not UTF-8 in version 3.0 are an NpyFormatError."""
+    """Bytes that are not UTF-8 in version 3.0 raise NpyFormatError."""
     data = forged("{'descr': '<f8', 'x': '@@', }", version).replace(b"@@", raw.ljust(2, b"@"))
     with pytest.raises(NpyFormatError):
         npy.read_array(io.BytesIO(data))
 
 
 def test_python2_integers_warn_in_version_1_and_fail_in_version_3():
-    """Python 2's 3L is read with a warning, but never in the version that came after."""
+    """The 3L of Python 2 is read with a warning, but not in version 3.0."""
     text = "{'descr': '<f8', 'fortran_order': False, 'shape': (2L,), }"
     with pytest.warns(UserWarning, match="Python 2"):
         assert npy.read_array(io.BytesIO(forged(text) + bytes(16))).shape == (2,)
@@ -120,7 +120,7 @@ def test_python2_integers_warn_in_version_1_and_fail_in_version_3():
 
 
 def test_renaming_fields_does_not_reach_the_cache():
-    """Assigning a dtype's field names leaves later arrays of the same header alone."""
+    """Assigning the field names of a dtype does not change later arrays with the same header."""
     data = format_header({"descr": [("x", "<i4")], "fortran_order": False, "shape": (1,)}) + bytes(
         4
     )
@@ -132,7 +132,7 @@ def test_renaming_fields_does_not_reach_the_cache():
 
 
 def test_the_oldest_version_is_chosen_with_numpys_warnings():
-    """2.0 for long headers, 3.0 for names beyond latin-1, each with a warning."""
+    """Version 2.0 is used for long headers and 3.0 for names outside latin-1, each with a warning."""
     long = {"descr": [("x" * 70_000, "<f8")], "fortran_order": False, "shape": ()}
     with pytest.warns(UserWarning, match=r"format 2\.0"):
         assert format_header(long)[6:8] == b"\x02\x00"
@@ -145,7 +145,7 @@ def test_the_oldest_version_is_chosen_with_numpys_warnings():
 
 
 def test_a_header_just_below_64_kib_stays_in_version_1():
-    """The version changes where numpy changes it, to the byte."""
+    """The version changes at the same byte as in NumPy."""
     for size in range(65_400, 65_500):
         fields = {"descr": [("x" * size, "<f8")], "fortran_order": False, "shape": ()}
         expected = io.BytesIO()

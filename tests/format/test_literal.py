@@ -1,4 +1,4 @@
-"""The header grammar: what it accepts, and that nothing else leaves but one error."""
+"""The header grammar: what it accepts, and the one error for everything else."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ HEADERS = st.fixed_dictionaries(
 
 @given(HEADERS)
 def test_whatever_python_prints_is_read_back(header):
-    """The repr of any header dict parses to that dict."""
+    """The repr of any header dict is parsed to the same dict."""
     assert parse_literal(repr(header) + "   \n") == (header, False)
 
 
 @given(st.text(alphabet="{}()[]:,'\" \\LTrueFals0123456789.x-+abc\n", max_size=60))
 def test_any_text_gives_one_error_or_what_python_reads(text):
-    """Text is refused with NpyFormatError, or means what Python's literal means."""
+    """Text raises NpyFormatError or gives the value of the Python literal."""
     try:
         value, had_long = parse_literal(text)
     except NpyFormatError:
@@ -59,31 +59,31 @@ def test_any_text_gives_one_error_or_what_python_reads(text):
     ],
 )  # fmt: skip
 def test_what_is_outside_the_grammar_is_refused(text):
-    """Every expression, comment or number that numpy never writes is an error."""
+    """Every expression, comment and number that NumPy never writes is an error."""
     with pytest.raises(NpyFormatError):
         parse_literal(text)
 
 
 def test_python2_long_integers_are_reported():
-    """An 'L' is read for versions 1 and 2 and reported to the caller."""
+    """An 'L' is read for versions 1 and 2, and reported to the caller."""
     assert parse_literal("{'shape': (3L, 4)}", python2=True) == ({"shape": (3, 4)}, True)
 
 
 def test_unicode_prefix_and_escapes():
-    """u'' and Python's escapes give the characters they stand for."""
+    """u'' and Python's escapes give the right characters."""
     text = r"""{'a': u'\x41\u00e9\U0001F600\n\\\'', "b": '\101'}"""
     assert parse_literal(text)[0] == {"a": "Aé😀\n\\'", "b": "A"}
 
 
 @pytest.mark.parametrize("opening", ["[", "(", "{'a': ", "[(", "('a', ["])
 def test_nesting_is_bounded(opening):
-    """A hundred thousand brackets are an error, not a crash of the interpreter."""
+    """A hundred thousand brackets are an error, and do not crash the interpreter."""
     with pytest.raises(NpyFormatError, match="nested brackets"):
         parse_literal(opening * 100_000)
 
 
 def test_time_is_linear_in_the_text():
-    """Ten times the text takes about ten times as long, hostile or not."""
+    """Ten times as much text takes about ten times as long, hostile or not."""
 
     def seconds(size: int) -> float:
         texts = [

@@ -1,4 +1,4 @@
-"""Writing an archive anew: what is copied, what is made better, what stays."""
+"""Rewriting an archive: what is copied, what is improved, and what stays the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ READABLE = sorted(path for path in FIXTURES.glob("*.npz") if "encrypted" not in 
 
 
 def raw_members(path):
-    """Each listed member's compressed bytes, found without npzkit."""
+    """Return the compressed bytes of each listed member, found without npzkit."""
     data = Path(path).read_bytes()
     members = {}
     with zipfile.ZipFile(path) as archive:
@@ -37,7 +37,7 @@ def raw_members(path):
 
 
 def contents(path):
-    """Keys and members' bytes, in order, with attributes and metadata."""
+    """Return keys and the bytes of members, in order, with attributes and metadata."""
     with npzkit.open(path) as npz:
         members = [(key, npz.stream(key).read(), dict(npz.info(key).attrs)) for key in npz]
         return members, dict(npz.metadata)
@@ -47,7 +47,7 @@ def contents(path):
 @pytest.mark.parametrize("compression", [None, "stored", "deflated"])
 @pytest.mark.parametrize("path", READABLE, ids=lambda path: path.stem)
 def test_every_fixture_keeps_its_contents(tmp_path, path, compression):
-    """What other programs wrote holds the same afterwards, and arrays can be mapped."""
+    """Archives of other programs keep their contents, and their arrays can be mapped."""
     new = tmp_path / "a.npz"
     npzkit.repack(path, new, compression)
     assert contents(new) == contents(path)
@@ -63,7 +63,7 @@ def test_every_fixture_keeps_its_contents(tmp_path, path, compression):
 
 
 def test_foreign_archives_become_seekable_and_aligned(tmp_path):
-    """np.savez's and np.savez_compressed's files are mapped and sliced after a repack."""
+    """Files of np.savez and np.savez_compressed are mapped and sliced after a repack."""
     path = tmp_path / "a.npz"
     large = np.random.default_rng(0).integers(0, 9, 200_000)
     for save in (np.savez, np.savez_compressed):
@@ -80,7 +80,7 @@ def test_foreign_archives_become_seekable_and_aligned(tmp_path):
 
 
 def test_the_remedy_of_what_cannot_be_mapped_works(tmp_path):
-    """The error names repack, and what it says maps the member."""
+    """The error recommends repack, and its advice makes the member mappable."""
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.arange(4))
     with npzkit.open(path) as npz, pytest.raises(NotMappableError) as caught:
@@ -92,7 +92,7 @@ def test_the_remedy_of_what_cannot_be_mapped_works(tmp_path):
 
 
 def test_what_needs_no_change_is_copied_as_it_is(tmp_path):
-    """Compressed bytes, CRCs, attributes, metadata and seek indexes stay."""
+    """Compressed bytes, CRCs, attributes, metadata and seek indexes stay the same."""
     old, new = tmp_path / "old.npz", tmp_path / "new.npz"
     large = np.random.default_rng(0).integers(0, 9, 200_000)
     with npzkit.NpzWriter(old, compression="deflated", metadata={"step": 7}) as w:
@@ -109,7 +109,7 @@ def test_what_needs_no_change_is_copied_as_it_is(tmp_path):
 
 
 def test_seekable_false_copies_foreign_members_as_they_are(tmp_path):
-    """Without seek indexes wanted, nothing is deflated anew."""
+    """With seekable=False, nothing is deflated again."""
     old, new = tmp_path / "old.npz", tmp_path / "new.npz"
     np.savez_compressed(old, a=np.random.default_rng(0).integers(0, 9, 200_000))
     npzkit.repack(old, new, seekable=False)
@@ -118,7 +118,7 @@ def test_seekable_false_copies_foreign_members_as_they_are(tmp_path):
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_what_is_written_in_another_way_keeps_what_is_said_of_it(tmp_path, compression):
-    """Order, attributes, metadata and other programs' fields stay where the method changes."""
+    """Order, attributes, metadata and fields of other programs stay if the method changes."""
     path = tmp_path / "a.npz"
     foreign = b"\xfe\xca\x04\x00cafe"
     other = "deflated" if compression == "stored" else "stored"
@@ -141,7 +141,7 @@ def test_what_is_written_in_another_way_keeps_what_is_said_of_it(tmp_path, compr
 
 
 def test_an_empty_member_that_goes_on_is_damaged(tmp_path):
-    """What stands behind a deflated stream of no bytes is not dropped in silence."""
+    """Bytes after an empty deflated stream are not dropped silently."""
     path = tmp_path / "a.npz"
     path.write_bytes(forge.archive(forge.Member("x.bin", b"", method=8, raw=b"\x03\x00junk")))
     before = path.read_bytes()
@@ -151,7 +151,7 @@ def test_an_empty_member_that_goes_on_is_damaged(tmp_path):
 
 
 def test_a_member_of_one_chunk_is_copied_as_it_is(tmp_path):
-    """What has no need of a seek index is not deflated anew, up to a chunk's whole size."""
+    """Members of up to one chunk need no seek index and are not deflated again."""
     path = tmp_path / "a.npz"
     for size, is_copied in ((262_144, True), (262_145, False)):
         # The NPY header is 128 bytes.
@@ -165,7 +165,7 @@ def test_a_member_of_one_chunk_is_copied_as_it_is(tmp_path):
 
 
 def test_a_file_object_is_repacked_from_where_it_stands(tmp_path):
-    """An archive behind other bytes is read where the file object is, and written without them."""
+    """An archive after other bytes is read at the file object's position, and written without them."""
     data = io.BytesIO()
     np.savez(data, x=np.arange(5))
     stream = io.BytesIO(b"before" + data.getvalue())
@@ -177,7 +177,7 @@ def test_a_file_object_is_repacked_from_where_it_stands(tmp_path):
 
 @pytest.mark.parametrize("align", [1, 8, 4096, 32768])
 def test_any_alignment(tmp_path, align):
-    """Stored arrays begin at multiples of what was asked for."""
+    """Stored arrays begin at multiples of `align`."""
     path = tmp_path / "a.npz"
     np.savez(path, a=np.arange(5), b=np.eye(3), c=np.arange(7, dtype="u1"))
     npzkit.repack(path, align=align)
@@ -187,7 +187,7 @@ def test_any_alignment(tmp_path, align):
 
 
 def test_arrays_with_short_headers_are_aligned(tmp_path):
-    """Old writers' headers end at multiples of 16: the data is aligned, not the header."""
+    """If an old writer's header ends at a multiple of 16, the data is aligned, not the header."""
     header = b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }".ljust(
         69
     ) + b"\n"  # fmt: skip
@@ -201,7 +201,7 @@ def test_arrays_with_short_headers_are_aligned(tmp_path):
 
 
 def test_a_header_that_is_none_is_copied(tmp_path):
-    """A stored member that only begins as an array does is copied, and stays as it is."""
+    """A stored member that only begins like an array is copied unchanged."""
     path = tmp_path / "a.npz"
     data = b"\x93NUMPY\x09\x00" + bytes(100)
     with zipfile.ZipFile(path, "w") as archive:
@@ -212,7 +212,7 @@ def test_a_header_that_is_none_is_copied(tmp_path):
 
 
 def test_dead_space_and_torn_ends_are_left_behind(tmp_path):
-    """Only what is listed is copied."""
+    """Only listed members are copied."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"a": np.arange(5)})
     clean = path.read_bytes()
@@ -223,7 +223,7 @@ def test_dead_space_and_torn_ends_are_left_behind(tmp_path):
 
 
 def test_progress_is_told(tmp_path):
-    """The callback hears of every member, up to the whole."""
+    """The callback is called for every member, up to the total."""
     told = []
     arrays = {f"a{i}": np.zeros(1000) for i in range(5)}
     npzkit.save(tmp_path / "a.npz", arrays)
@@ -233,7 +233,7 @@ def test_progress_is_told(tmp_path):
 
 
 def test_damage_is_not_recoded(tmp_path):
-    """A member whose CRC differs stops the repacking, and the old file stays."""
+    """A member whose CRC differs stops the repack, and the old file stays."""
     path = tmp_path / "a.npz"
     np.savez(path, x=np.arange(100.0))
     data = bytearray(path.read_bytes())
@@ -248,7 +248,7 @@ def test_damage_is_not_recoded(tmp_path):
 
 
 def test_what_cannot_be_repacked_is_refused(tmp_path):
-    """Encrypted members, no archives and bad arguments leave everything as it was."""
+    """Encrypted members, invalid archives and bad arguments leave everything unchanged."""
     with pytest.raises(UnsupportedError):
         npzkit.repack(FIXTURES / "infozip_encrypted.npz", tmp_path / "a.npz")
     with pytest.raises(ZipFormatError):
@@ -273,7 +273,7 @@ def test_what_cannot_be_repacked_is_refused(tmp_path):
 
 
 def test_an_open_archive_is_repacked(tmp_path):
-    """An NpzFile is taken as it was opened, needs a place for the new one, and stays open."""
+    """An NpzFile is copied as it was opened, needs `dst`, and stays open."""
     path, other = tmp_path / "a.npz", tmp_path / "b.npz"
     np.savez_compressed(path, x=np.arange(200_000), y=np.eye(2))
     with npzkit.open(path) as npz:
@@ -296,7 +296,7 @@ def test_an_open_archive_is_repacked(tmp_path):
 
 
 def test_readers_keep_the_old_file(tmp_path):
-    """An archive and a map that are open while it is repacked still have their data."""
+    """An open archive and a map keep their data during a repack."""
     path = tmp_path / "a.npz"
     np.savez(path, x=np.arange(1000))
     with npzkit.open(path) as npz:
@@ -306,7 +306,7 @@ def test_readers_keep_the_old_file(tmp_path):
 
 
 def test_zip64_members_stay(tmp_path):
-    """A forced zip64 field is dropped where it is not needed, and sizes stay right."""
+    """An unnecessary zip64 field is dropped, and sizes stay correct."""
     path = tmp_path / "a.npz"
     np.savez(path, x=np.arange(1000))
     before = path.stat().st_size
@@ -317,7 +317,7 @@ def test_zip64_members_stay(tmp_path):
 
 
 def test_a_file_is_not_overwritten_while_it_is_read(tmp_path):
-    """A file object onto the old archive is refused, and the archive stays."""
+    """A file object for the same file is refused, and the archive stays."""
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.arange(100_000), y=np.arange(3))
     before = path.read_bytes()
@@ -337,7 +337,7 @@ def test_a_file_is_not_overwritten_while_it_is_read(tmp_path):
 
 
 def test_names_that_are_as_long_as_they_can_be(tmp_path):
-    """A name too long for a seek index goes without; one too long for UTF-8 is an error."""
+    """A member whose name is too long for a seek index has none; one too long for UTF-8 is an error."""
     old, new = tmp_path / "old.npz", tmp_path / "new.npz"
     array = np.arange(100_000)
     npzkit.save(old, {"k" * 65_531: array}, compression="deflated")
@@ -355,7 +355,7 @@ def test_names_that_are_as_long_as_they_can_be(tmp_path):
 
 @pytest.mark.parametrize("align", [64, 4096])
 def test_members_stored_anew_are_aligned(tmp_path, align):
-    """What was deflated begins where it was asked for, behind a short header too."""
+    """Arrays that were deflated begin at multiples of `align`, even after a short header."""
     header = b"\x93NUMPY\x01\x00\x46\x00" + b"{'descr': '<f8', 'fortran_order': False, 'shape': (4,), }".ljust(
         69
     ) + b"\n"  # fmt: skip
@@ -373,7 +373,7 @@ def test_members_stored_anew_are_aligned(tmp_path, align):
     ("method", "version"), [(zipfile.ZIP_BZIP2, 46), (zipfile.ZIP_LZMA, 63)], ids=["bzip2", "lzma"]
 )
 def test_the_version_a_method_needs_is_written(method, version):
-    """Both headers say which version reads the method, and no zip64 comes with it."""
+    """Both headers have the version that the method needs, and no unnecessary zip64."""
     old, new = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(old, "w", method) as archive, archive.open("x.npy", "w") as member:
         np.lib.format.write_array(member, np.arange(100))

@@ -1,4 +1,4 @@
-"""What repair saves of a damaged archive, and what it never does."""
+"""repair: what it saves from a damaged archive, and what it never does."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def saved():
 
 GOOD = saved()
 STEP = extent(9, 1)
-"""One bit of so many is flipped."""
+"""One bit out of this many is flipped."""
 DIRECTORY = GOOD.index(b"PK\x01\x02")
 
 
 def boundaries():
-    """Where each member ends, by its key."""
+    """Return the end of each member, by key."""
     with npzkit.open(GOOD) as npz:
         entries = [npz._entries[npz._member(key)] for key in npz.files]
     return {entry.name.removesuffix(".npy"): entry.end_offset for entry in entries}
@@ -85,12 +85,12 @@ def same(found, expected):
 
 @pytest.fixture
 def paths(tmp_path):
-    """A damaged archive's path and another one's."""
+    """Return the path of a damaged archive and another path."""
     return tmp_path / "damaged.npz", tmp_path / "whole.npz"
 
 
 def mend(paths, data, **options):
-    """Repair these bytes into another file, which must verify; return report and arrays."""
+    """Repair bytes into another file, which must verify, and return report and arrays."""
     path, output = paths
     path.write_bytes(data)
     report = npzkit.repair(path, output, **options)
@@ -115,7 +115,7 @@ def check_all(arrays, expected=ARRAYS):
 
 @pytest.mark.parametrize("tail", [b"x", b"PK\x03\x04" + bytes(900), GOOD[:500], b"PK\5\6"])
 def test_a_torn_tail_is_cut_off(paths, tail):
-    """What follows the last commit is cut, and nothing else changes."""
+    """Bytes after the last commit are cut off, and nothing else changes."""
     path, _ = paths
     path.write_bytes(GOOD + tail)
     report = npzkit.repair(path)
@@ -127,7 +127,7 @@ def test_a_torn_tail_is_cut_off(paths, tail):
 
 @pytest.mark.parametrize("kind", ["sound", "damaged data", "read-only"])
 def test_without_a_torn_tail_nothing_is_written(paths, kind):
-    """Bytes and time of a file stay that has no torn end, damaged members or not."""
+    """A file without a torn end keeps its bytes and time, even if members are damaged."""
     path, _ = paths
     data = bytearray(GOOD)
     if kind == "damaged data":
@@ -156,7 +156,7 @@ def test_without_a_torn_tail_nothing_is_written(paths, kind):
     ids=["empty", "page", "cut", "split", "two ends"],
 )
 def test_in_place_nothing_is_guessed(paths, data, error):
-    """Where no commit is found, the file is left as it is, and another output advised if it has a member."""
+    """If no commit is found, the file stays, and the error recommends an output if there is a member."""
     path, _ = paths
     path.write_bytes(data)
     with pytest.raises(error) as caught:
@@ -173,7 +173,7 @@ def test_in_place_nothing_is_guessed(paths, data, error):
 
 
 def test_the_input_is_only_overwritten_when_told(paths):
-    """Another output leaves the input; its own path, however it is spelt, replaces it."""
+    """Another output keeps the input; the same path, in any spelling, replaces it."""
     path, output = paths
     report, _ = mend(paths, GOOD[:DIRECTORY])
     assert report.kept == tuple(ARRAYS)
@@ -188,7 +188,7 @@ def test_the_input_is_only_overwritten_when_told(paths):
 
 
 def test_links_to_the_input(paths):
-    """A symbolic link as output is its file; a second name of the input's is replaced alone."""
+    """An output that is a symbolic link replaces its target; a hard link of the input is replaced alone."""
     path, output = paths
     path.write_bytes(GOOD[:DIRECTORY])
     output.symlink_to(path)
@@ -204,7 +204,7 @@ def test_links_to_the_input(paths):
 
 
 def test_permissions_of_what_is_replaced_are_kept(paths):
-    """An archive that is repaired onto itself keeps its permissions."""
+    """An archive that is repaired in place keeps its permissions."""
     path, _ = paths
     path.write_bytes(GOOD[:DIRECTORY])
     path.chmod(0o640)
@@ -213,7 +213,7 @@ def test_permissions_of_what_is_replaced_are_kept(paths):
 
 
 def test_errors_of_the_system_pass_through(tmp_path):
-    """A missing input, and an output in no folder, are OSErrors."""
+    """A missing input, and an output in a missing folder, raise OSError."""
     with pytest.raises(FileNotFoundError):
         npzkit.repair(tmp_path / "none.npz")
     (tmp_path / "a.npz").write_bytes(GOOD)
@@ -229,7 +229,7 @@ def test_errors_of_the_system_pass_through(tmp_path):
 
 @pytest.mark.parametrize("key", ARRAYS)
 def test_cut_at_a_members_end(paths, key):
-    """What comes before the cut comes back, with attributes and seek indexes."""
+    """Members before the cut are restored, with attributes and seek indexes."""
     end = boundaries()[key]
     expected = dict(list(ARRAYS.items())[: list(ARRAYS).index(key) + 1])
     report, arrays = mend(paths, GOOD[:end])
@@ -245,7 +245,7 @@ def test_cut_at_a_members_end(paths, key):
 
 
 def test_cut_within_the_next_header(paths):
-    """Of a local header that is not whole nothing is known, and what comes before it comes back."""
+    """A truncated local header is ignored, and members before it are restored."""
     first = Member("a.npy", npy(np.arange(3))).local_bytes()
     header = bytes(40) + Member("b.npy", b"").local_bytes()
     for size in range(70):
@@ -276,7 +276,7 @@ DIRECTORIES = {
 
 @pytest.mark.parametrize("case", DIRECTORIES)
 def test_a_damaged_directory(paths, case):
-    """Whatever is wrong with the directory, all members come back by their own headers."""
+    """With any damage to the directory, all members are restored by their own headers."""
     report, arrays = mend(paths, DIRECTORIES[case])
     check_all(arrays)
     assert report.lost == ()
@@ -287,7 +287,7 @@ def test_a_damaged_directory(paths, case):
 
 
 def test_what_is_saved_is_what_would_have_been_written(paths):
-    """Of a lost directory nothing is missing: the bytes are those of the archive before."""
+    """A directory that was overwritten with zeros is restored byte for byte."""
     mend(paths, DIRECTORIES["directory zeroed"])
     assert paths[1].read_bytes() == GOOD
 
@@ -332,7 +332,7 @@ FOREIGN = {
 
 @pytest.mark.parametrize("case", FOREIGN)
 def test_other_programs_archives(paths, case):
-    """Archives by numpy and zipfile come back without their directory, descriptors or not."""
+    """Archives of NumPy and zipfile are restored without their directory, with descriptors or not."""
     data = FOREIGN[case]()
     report, arrays = mend(paths, data[: data.index(b"PK\x01\x02")])
     check_all(arrays)
@@ -341,7 +341,7 @@ def test_other_programs_archives(paths, case):
 
 
 def test_fixtures_without_their_directory(paths, fixtures):
-    """What other programs packed comes back, whatever the method."""
+    """Archives of other programs are restored, with any method."""
     for path in sorted(fixtures.glob("*.npz")):
         if path.name in ("infozip_encrypted.npz", "zipfile_zstandard.npz"):
             continue
@@ -364,7 +364,7 @@ def test_fixtures_without_their_directory(paths, fixtures):
 @pytest.mark.parametrize("key", ["weights", "counts", "noise", "last"])
 @pytest.mark.parametrize("is_lost", [False, True], ids=["directory there", "directory lost"])
 def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
-    """A member whose data is damaged is named with what is wrong; all others are kept."""
+    """A member with damaged data is reported with the fault, and all others are kept."""
     with npzkit.open(GOOD) as npz:
         info = npz.info(key)
         offset = npz._entries[key + ".npy"].header_offset
@@ -379,7 +379,7 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
 
 
 def test_names_that_cannot_be_used_are_reported(paths):
-    """A sound member whose name holds a control character is kept under another one."""
+    """A sound member whose name has a control character is kept with another name."""
     x = npy(np.arange(3))
     data = archive(Member("x.npy", x), Member("new\nline.npy", x), Member("y.npy", x))
     with pytest.raises(npzkit.errors.ZipFormatError, match=r"control character.*npzkit\.repair"):
@@ -393,7 +393,7 @@ def test_names_that_cannot_be_used_are_reported(paths):
 
 
 def test_members_that_cannot_be_read_are_left_out(paths):
-    """Encrypted members and unknown methods are named, and the rest is kept."""
+    """Encrypted members and unknown methods are reported, and the rest is kept."""
     data = archive(
         Member("locked.npy", npy(np.eye(2)), central={"flags": 1}, local={"flags": 1}),
         Member("odd.npy", npy(np.eye(2)), central={"method": 97}, local={"method": 97}),
@@ -408,7 +408,7 @@ def test_members_that_cannot_be_read_are_left_out(paths):
 @pytest.mark.parametrize("field", ["crc", "csize", "usize", "method", "flags"])
 @pytest.mark.parametrize("method", [0, 8])
 def test_two_headers_that_disagree(paths, which, field, method):
-    """If entry and local header differ, the one that fits the data counts."""
+    """If entry and local header differ, the one that matches the data is used."""
     x = npy(np.eye(3))
     wrong = {"crc": 5, "csize": 5, "usize": 5, "method": 8 - method, "flags": 1}
     odd = Member("x.npy", x, method=method, **{which: {field: wrong[field]}})
@@ -421,7 +421,7 @@ def test_two_headers_that_disagree(paths, which, field, method):
     "save", [np.savez, np.savez_compressed, npzkit.savez, npzkit.savez_compressed]
 )
 def test_any_bit_of_a_local_header(paths, save):
-    """A flipped bit in a local header costs no array: its data is what the directory says."""
+    """A flipped bit in a local header loses no array, because its data matches the directory."""
     stream = io.BytesIO()
     save(stream, x=np.arange(300.0), y=np.eye(3))
     data = stream.getvalue()
@@ -439,7 +439,7 @@ def test_any_bit_of_a_local_header(paths, save):
 
 
 def test_a_member_without_bytes_is_not_made_of_one_that_has_some(paths):
-    """A local header whose sizes are zero keeps no member: its data is what the directory says."""
+    """A local header with zero sizes loses no member, because its data matches the directory."""
     zeros = {"csize": 0, "usize": 0, "crc": 0}
     data = archive(Member("note.txt", b"a note", local=zeros), Member("x.npy", npy(np.eye(3))))
     report, _ = mend(paths, data)
@@ -456,7 +456,7 @@ def test_a_member_without_bytes_is_not_made_of_one_that_has_some(paths):
 
 
 def test_a_local_header_with_another_name(paths):
-    """If the data is what the directory says, the member is saved under the directory's name."""
+    """If the data matches the directory, the member is saved with the name in the directory."""
     x = npy(np.eye(3))
     odd = Member("x.npy", x, local={"name": b"z.npy"})
     _, arrays = mend(paths, archive(odd, Member("y.npy", x)))
@@ -465,7 +465,7 @@ def test_a_local_header_with_another_name(paths):
 
 @pytest.mark.parametrize("is_lost", [False, True])
 def test_damaged_attributes_cost_no_data(paths, is_lost):
-    """An array whose attributes are damaged is kept without them, and that is said."""
+    """An array whose attributes are damaged is kept without them, and this is reported."""
     payload = b"KeyValuePairs\1\5\0abc"
     extra = struct.pack("<HH", 0x564B, len(payload)) + payload
     data = archive(Member("x.npy", npy(np.eye(3)), extra=extra))
@@ -480,7 +480,7 @@ def test_damaged_attributes_cost_no_data(paths, is_lost):
 
 
 def test_two_names_of_a_member_cost_no_data(paths):
-    """A member whose Unicode path is another name than its own is kept by its own name."""
+    """A member whose Unicode path differs from its name is kept with its name."""
     payload = b"\1" + struct.pack("<L", zlib.crc32(b"x.npy")) + b"z.npy"
     extra = struct.pack("<HH", 0x7075, len(payload)) + payload
     for damaged in (extra, extra[:-1]):
@@ -490,7 +490,7 @@ def test_two_names_of_a_member_cost_no_data(paths):
 
 
 def test_a_block_that_runs_over_behind_the_attributes(paths):
-    """Of a member found by its own header too, data is kept and the attributes are told of."""
+    """A member found by its own header keeps its data, and its lost attributes are reported."""
     pairs = b"KeyValuePairs\1\1\0a\1\0b"
     extra = struct.pack("<HH", 0x564B, len(pairs)) + pairs + b"\1\2\3\4"
     report, arrays = mend(paths, Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes())
@@ -499,7 +499,7 @@ def test_a_block_that_runs_over_behind_the_attributes(paths):
 
 
 def test_rows_that_are_left_have_one_name(paths):
-    """A Unicode path made for the name as UTF-8 does not come true when rows are written so."""
+    """A wrong Unicode path does not become valid when rows are written with a UTF-8 name."""
     payload = b"\1" + struct.pack("<L", zlib.crc32("é.npy".encode())) + b"other.npy"
     extra = struct.pack("<HH", 0x7075, len(payload)) + payload
     rows = Member("é.npy".encode("cp437"), npy(np.arange(1000)), extra=extra, local={"flags": 0})
@@ -509,7 +509,7 @@ def test_rows_that_are_left_have_one_name(paths):
 
 
 def test_rows_of_a_name_that_is_too_long_are_lost(paths):
-    """A name that UTF-8 has no room for is told of, and the other members are kept."""
+    """A name that is too long in UTF-8 is reported, and the other members are kept."""
     whole = Member("x.npy", npy(np.eye(3))).local_bytes()
     name = b"\x82" * 65_531 + b".npy"
     rows = Member(name, npy(np.arange(1000)), local={"flags": 0}).local_bytes()
@@ -519,7 +519,7 @@ def test_rows_of_a_name_that_is_too_long_are_lost(paths):
 
 
 def test_what_looks_like_a_locator_ends_no_archive(paths):
-    """An extra field that ends as a zip64 locator would is kept, and misleads no reader."""
+    """An extra field that ends like a zip64 locator is kept, and misleads no reader."""
     extra = struct.pack("<HH", 0x9999, 20) + b"PK\x06\x07" + bytes(16)
     data = Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes()
     _, arrays = mend(paths, data)
@@ -527,7 +527,7 @@ def test_what_looks_like_a_locator_ends_no_archive(paths):
 
 
 def test_extra_fields_that_run_over_cost_no_data(paths):
-    """A block that runs over its field, behind what opening needs, is left out with the attributes."""
+    """An extra block that exceeds its field is removed together with the attributes."""
     x = npy(np.eye(3))
     sizes = struct.pack("<HHQQ", 1, 16, len(x), len(x))
     pairs = b"KeyValuePairs\1\1\0a\1\0b"
@@ -545,7 +545,7 @@ def test_extra_fields_that_run_over_cost_no_data(paths):
 
 
 def test_a_seek_index_that_leads_elsewhere_is_left_out(paths):
-    """The data of a member whose index is wrong is kept, without the index."""
+    """The data of a member with a wrong index is kept, without the index."""
     data = npy(np.arange(60_000))
     _, offsets = chunked(data, 1 << 15)
     wrong = sozip("x.npy", data, 1 << 15, offsets=[offset + 1 for offset in offsets])
@@ -571,7 +571,7 @@ def nested():
 
 @pytest.mark.parametrize("damage", ["none", "data", "cut", "cut behind"])
 def test_an_archive_in_an_array_is_no_member(paths, damage):
-    """What lies in an array, whole, damaged or cut off, is not taken for the archive's own."""
+    """An archive inside an array, complete, damaged or truncated, is not taken for the outer one."""
     data, nest = nested()
     start = data.index(nest.tobytes())
     data = bytearray(data[: data.rindex(b"PK\3\4")])
@@ -590,7 +590,7 @@ def test_an_archive_in_an_array_is_no_member(paths, damage):
 
 
 def test_a_neighbour_in_what_a_damaged_member_claims(paths):
-    """A damaged size that covers the members behind it does not take them along."""
+    """A damaged size that covers later members does not lose them."""
     x, y, z = (npy(np.full(30, value)) for value in range(3))
     data = archive(
         Member("x.npy", x),
@@ -623,7 +623,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
 
 
 def test_of_two_of_a_name_the_later_one_counts(paths):
-    """An array that was replaced comes back as it was last, at its place."""
+    """A replaced array is restored in its last state, at its position."""
     old, other, new = npy(np.zeros(3)), npy(np.ones(4)), npy(np.full(5, 7))
     data = archive(Member("a.npy", old), Member("b.npy", other), Member("a.npy", new))
     data = data[: data.index(b"PK\1\2")]
@@ -640,7 +640,7 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
 
 
 def test_commits_of_an_archive_without_any_end(paths):
-    """Of an archive that was appended to and lost every directory the last state comes back."""
+    """An archive that was appended to and lost every directory is restored in its last state."""
     path, _ = paths
     npzkit.save(path, {"a": np.zeros(3), "b": np.ones(4)})
     with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
@@ -652,7 +652,7 @@ def test_commits_of_an_archive_without_any_end(paths):
 
 
 def torn(path):
-    """An archive, and another member behind its last commit."""
+    """An archive, and another member after its last commit."""
     npzkit.save(path, {"a": np.zeros(3), "b": np.ones(4)}, metadata={"step": 1})
     size = path.stat().st_size
     with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
@@ -667,7 +667,7 @@ def torn(path):
 
 @pytest.mark.parametrize("uncommitted", [False, True])
 def test_what_was_not_committed(paths, uncommitted):
-    """Members behind the last commit are left out and named, or kept when that is asked for."""
+    """Members after the last commit are skipped and reported, or kept on request."""
     data, size = torn(paths[0])
     report, arrays = mend(paths, data, uncommitted=uncommitted)
     assert not report.is_rebuilt
@@ -700,7 +700,7 @@ ROWS = {
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("kind", ROWS)
 def test_whole_rows_are_kept(paths, kind, compression):
-    """partial=True keeps the rows that are whole, under the key, with the attributes."""
+    """partial=True keeps the complete rows with the key and the attributes."""
     array = np.asarray(ROWS[kind]).view(np.ndarray)
     with npzkit.NpzWriter(paths[0]) as writer:
         writer.add("first", np.eye(2))
@@ -735,7 +735,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
 
 
 def test_rows_with_damaged_attributes(paths):
-    """Rows are kept without attributes that are damaged, and both is said."""
+    """Rows are kept without damaged attributes, and both are reported."""
     payload = b"KeyValuePairs\1\5\0abc"
     extra = struct.pack("<HH", 0x564B, len(payload)) + payload
     cut = Member("x.npy", npy(np.arange(100)), extra=extra).local_bytes()[:-80]
@@ -750,7 +750,7 @@ def test_rows_with_damaged_attributes(paths):
     np.asfortranarray(RNG.random((50, 60))), np.float64(2.5), np.array([{}, 1], dtype=object), np.zeros((0, 3)),
 ], ids=["fortran", "scalar", "pickle", "empty"])  # fmt: skip
 def test_what_has_no_rows_is_lost(paths, array, method):
-    """Fortran order, scalars and pickles have no first rows to keep."""
+    """Fortran order, scalars and pickles have no complete first rows to keep."""
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.asanyarray(array))
     member = Member("a.npy", stream.getvalue(), method=method)
@@ -764,7 +764,7 @@ def test_what_has_no_rows_is_lost(paths, array, method):
 
 @pytest.mark.parametrize("method", [0, 8])
 def test_rows_of_a_stream(paths, method):
-    """Rows are also kept of a member whose size would have come behind its data."""
+    """Rows are also kept for a member whose size would follow its data."""
     array = RNG.integers(0, 9, (500, 8))
     stream = io.BytesIO()
     with zipfile.ZipFile(Pipe(stream), "w", method) as written:
@@ -776,7 +776,7 @@ def test_rows_of_a_stream(paths, method):
 
 
 def test_rows_of_zip64_members(paths):
-    """Rows are also kept of np.savez's members, whose sizes stand in a zip64 field."""
+    """Rows are also kept for np.savez's members, whose sizes are in a zip64 field."""
     array = RNG.random((100, 8))
     stream = io.BytesIO()
     np.savez(stream, a=array)
@@ -795,7 +795,7 @@ def local(name=b"", method=0, flags=0, size=0, usize=None, crc=0):
 
 
 def chain(count, tail=b"", **forged):
-    """Headers one within the other's deflated data, in blocks that are not compressed."""
+    """Headers nested in each other's deflated data, in uncompressed blocks."""
     out = []
     unit = 36 + 5
     for i in range(count):
@@ -838,7 +838,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_files_take_linear_work(paths, case):
-    """Four times the bytes take about four times the calls, or are given up on soon."""
+    """Four times the bytes take about four times the calls, or the scan gives up early."""
     path, output = paths
     counts = []
     for size in (30_000, 120_000):
@@ -848,7 +848,7 @@ def test_hostile_files_take_linear_work(paths, case):
 
 
 def calls_of(work):
-    """How many functions `work` calls, on all threads: the same on any machine."""
+    """Return the number of function calls in `work` on all threads, the same on any machine."""
     count = 0
 
     def profile(frame, event, argument):
@@ -869,7 +869,7 @@ def calls_of(work):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_bounded(tmp_path):
-    """A bomb, and a large archive without its directory, take some megabytes."""
+    """A zip bomb, and a large archive without its directory, take some megabytes."""
     data = npy(np.zeros(extent(8_000_000, 20_000_000)))
     member = Member("a.npy", data, method=8)
     sound = archive(member, Member("b.npy", npy(np.ones(3))))
@@ -903,7 +903,7 @@ def test_memory_is_bounded(tmp_path):
 
 
 def test_the_report_goes_through_json_and_is_printed(paths):
-    """as_dict is what JSON gives back; the text names what was lost, line by line."""
+    """as_dict survives JSON, and the text lists what was lost, one per line."""
     data = bytearray(archive(
         Member("x.npy", npy(np.eye(3))), Member("y\u202e.npy", npy(np.eye(3)), central={"crc": 1}, local={"crc": 1}),
     ))  # fmt: skip
@@ -928,7 +928,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
 
 
 def test_replaced_members_stand_where_they_were_found(paths):
-    """Of two members of one key the later one is kept, behind what lies between them."""
+    """Of two members with one key, the later one is kept, after the members before it."""
     stream = io.BytesIO()
     npzkit.save(stream, {"x": np.arange(3), "y": np.arange(4)})
     with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
@@ -946,7 +946,7 @@ def test_replaced_members_stand_where_they_were_found(paths):
 
 
 def test_rows_behind_the_last_commit_are_not_called_whole(paths):
-    """An array that was cut short in an append is neither kept nor told of as sound."""
+    """An array that was truncated in an append is neither kept nor reported as sound."""
     stream = io.BytesIO()
     npzkit.save(stream, {"x": np.arange(3)})
     with npzkit.NpzWriter(stream, "a") as w:
@@ -957,7 +957,7 @@ def test_rows_behind_the_last_commit_are_not_called_whole(paths):
 
 
 def test_what_is_cut_off_is_gone_from_the_disk_too(paths, monkeypatch):
-    """Without a file to write to, the cut is synced: a crash does not bring the torn end back."""
+    """A repair in place is synced, so that a crash does not restore the torn end."""
     path, _ = paths
     path.write_bytes(GOOD + b"torn")
     synced = []
@@ -967,7 +967,7 @@ def test_what_is_cut_off_is_gone_from_the_disk_too(paths, monkeypatch):
 
 
 def test_progress_is_told(paths):
-    """The bytes done grow up to twice the file's size, checked and copied, directory or not."""
+    """The bytes done grow to twice the file's size, with or without a directory."""
     for data in (GOOD, GOOD[:DIRECTORY], GOOD + b"torn"):
         steps = []
         mend(paths, data, progress=lambda *step, steps=steps: steps.append(step))
@@ -978,7 +978,7 @@ def test_progress_is_told(paths):
 
 
 def test_limits_are_held_against_members(paths):
-    """What a reader with these limits would refuse is left out."""
+    """Members that exceed the limits are not saved."""
     report, _ = mend(paths, GOOD, limits=npzkit.Limits(member_size=9000))
     assert {lost.key for lost in report.lost} == {"weights", "counts", "noise", "zeros"}
     assert all("too large" in lost.what for lost in report.lost)
@@ -988,7 +988,7 @@ def test_limits_are_held_against_members(paths):
 
 
 def test_nothing_to_save(paths):
-    """Where no member is whole an error says so, and no file is made."""
+    """If every member is damaged, an error says so, and no file is created."""
     path, output = paths
     x = npy(np.eye(3))
     path.write_bytes(archive(Member("x.npy", x, central={"crc": 1}, local={"crc": 1})))
@@ -1003,7 +1003,7 @@ def test_nothing_to_save(paths):
 
 
 def test_empty_members_are_kept(paths):
-    """A member of no bytes, which no array is, is kept with or without a directory."""
+    """An empty member, which cannot be an array, is kept with or without a directory."""
     data = archive(
         Member("empty.txt", b""), Member("x.npy", npy(np.eye(3))), Member("last.txt", b"")
     )
@@ -1020,7 +1020,7 @@ def test_a_sound_archive_without_members(paths):
 
 
 def test_a_writer_at_work_is_left_alone(paths):
-    """What another writer has not finished is no damage: ArchiveLockedError, and no touch."""
+    """An unfinished write of another writer raises ArchiveLockedError and stays untouched."""
     path, output = paths
     path.write_bytes(GOOD)
     with npzkit.NpzWriter(path, "a") as writer:
@@ -1043,7 +1043,7 @@ def test_a_writer_at_work_is_left_alone(paths):
 
 
 class FullDisk:
-    """The module os, but for one call that fails from its nth time on."""
+    """The module os, with one call that fails from its n-th time on."""
 
     def __init__(self, call, count):
         self._call, self._left = call, count
@@ -1085,7 +1085,7 @@ def test_a_full_disk_leaves_everything_as_it_was(paths, monkeypatch, call, count
 
 @pytest.mark.parametrize("call", ["ftruncate", "open"])
 def test_a_cut_that_fails_leaves_the_file(paths, monkeypatch, call):
-    """Where the tail cannot be cut off, the error passes through and the file is as it was."""
+    """If the end cannot be cut off, the error passes through and the file is unchanged."""
     path, _ = paths
     path.write_bytes(GOOD + b"torn")
     monkeypatch.setattr("npzkit.files.disk.os", FullDisk(call, 0))
@@ -1095,7 +1095,7 @@ def test_a_cut_that_fails_leaves_the_file(paths, monkeypatch, call):
 
 
 def test_an_interrupt_leaves_everything_as_it_was(paths):
-    """A KeyboardInterrupt from the callback passes through, and no file is left behind."""
+    """A KeyboardInterrupt from the callback passes through, and no file is left."""
     path, output = paths
     path.write_bytes(GOOD[:DIRECTORY])
 
@@ -1114,7 +1114,7 @@ def test_an_interrupt_leaves_everything_as_it_was(paths):
 
 @st.composite
 def damaged(draw):
-    """The archive with a stretch overwritten, bits flipped, or its end cut off."""
+    """The archive with a range overwritten, bits flipped, or its end cut off."""
     data = bytearray(GOOD)
     kind = draw(st.sampled_from(["flip", "cut", "overwrite", "cut and flip", "remove"]))
     # Most of the bytes are data: the rest is where it matters.
@@ -1135,7 +1135,7 @@ def damaged(draw):
 
 @given(damaged(), st.booleans(), st.booleans())
 def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, partial, uncommitted):
-    """What comes out verifies, and each array in it is the one that was saved, or its first rows."""
+    """The output verifies, and each of its arrays is the saved one or its first rows."""
     folder = tmp_path_factory.getbasetemp()
     path, output = folder / "damaged.npz", folder / "whole.npz"
     path.write_bytes(data)
@@ -1166,7 +1166,7 @@ def test_whatever_is_damaged_what_is_kept_is_right(tmp_path_factory, data, parti
 
 @pytest.mark.parametrize("size", [4, 10, 29])
 def test_a_header_cut_short_at_the_end(tmp_path, size):
-    """Too few bytes for a header behind the archive are no member, and no error."""
+    """Too few bytes for a header after the archive are no member and no error."""
     path, output = tmp_path / "a.npz", tmp_path / "b.npz"
     npzkit.save(path, {"x": np.arange(9)})
     with open(path, "ab") as stream:
@@ -1177,7 +1177,7 @@ def test_a_header_cut_short_at_the_end(tmp_path, size):
 
 
 def test_bytes_are_no_path(tmp_path):
-    """The contents of a file in the place of its path are refused with what to do."""
+    """The contents of a file in place of its path are refused with a remedy."""
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(9)})
     with pytest.raises(TypeError, match="takes a path: write the bytes to a file"):
         npzkit.repair((tmp_path / "a.npz").read_bytes())

@@ -1,4 +1,4 @@
-"""What verify says: a row for each fault, none for what is sound."""
+"""verify: a row for each fault, and none for a sound archive."""
 
 from __future__ import annotations
 
@@ -196,12 +196,12 @@ CASES = {
         "x", "error", "seek index leads to wrong data", INDEX_AT,
     ),
 }  # fmt: skip
-"""An archive, and the row it gets: key, severity, part of what, where."""
+"""For each case, an archive and its row: key, severity, part of what, where."""
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_fault_has_its_row(case):
-    """Each fault is said of its key, with its severity, in words that name it, at its place."""
+    """Each fault is reported with its key, severity, description and offset."""
     data, key, severity, says, where = CASES[case]
     report = npzkit.verify(data)
     rows = [row for row in report.rows if says in row.what]
@@ -214,7 +214,7 @@ def test_each_fault_has_its_row(case):
 
 
 def test_chunks_in_the_wrong_order():
-    """An index whose chunks have their sizes and not their places leads to other data."""
+    """An index whose chunks have the right sizes at wrong offsets leads to wrong data."""
     data = bytearray(sozip("x.npy", LONG, 1 << 15))
     raw, offsets = chunked(SWAPPED, 1 << 15)
     # The whole stream is that of the swapped data; its CRC is the entry's, the index's is not.
@@ -229,7 +229,7 @@ def test_chunks_in_the_wrong_order():
 
 
 def test_several_faults_are_several_rows():
-    """One fault does not keep the others from being found, in the members' order."""
+    """One fault does not hide others, and they are reported in the order of members."""
     data = archive(
         plain("sound.npy"),
         both("crc.npy", LARGE, fields={"crc": 1}),
@@ -251,7 +251,7 @@ def test_several_faults_are_several_rows():
 
 
 def test_a_member_may_have_two_faults():
-    """A damaged header and damaged data are both said of one member."""
+    """A damaged header and damaged data are both reported for one member."""
     bad = described("(-1,)")
     report = npzkit.verify(archive(both(data=bad.data, fields={"crc": 1})))
     assert ["shape" in row.what or "CRC" in row.what for row in report.rows] == [True, True]
@@ -260,7 +260,7 @@ def test_a_member_may_have_two_faults():
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_large_members_are_checked_by_any_number_of_threads(compression, threads, tmp_path):
-    """One flipped byte of 40 MB is found wherever it is, whoever looks."""
+    """One flipped byte in 40 MB is found anywhere, by every way to read it."""
     path = tmp_path / "a.npz"
     rng = np.random.default_rng(0)
     npzkit.save(path, {"a": np.frombuffer(rng.bytes(40_000_000), "u1")}, compression=compression)  # fmt: skip
@@ -293,7 +293,7 @@ def test_any_number_of_threads_says_the_same(tmp_path):
 
 
 def test_progress_is_told_in_the_callers_thread(tmp_path):
-    """The bytes done grow up to those there are, and are told in the thread that asked."""
+    """The bytes done grow to the total, and are reported in the calling thread."""
     path = tmp_path / "a.npz"
     arrays = {f"a{i}": np.arange(50_000) for i in range(20)} | {"big": np.zeros(3_000_000)}
     npzkit.save(path, arrays, compression="deflated")
@@ -312,7 +312,7 @@ def test_progress_is_told_in_the_callers_thread(tmp_path):
 
 
 def test_progress_may_stop_it():
-    """An exception from the callback ends the work and passes through."""
+    """An exception from the callback stops the work and passes through."""
 
     def stop(done, total):
         raise KeyboardInterrupt
@@ -324,7 +324,7 @@ def test_progress_may_stop_it():
 
 
 def test_an_open_archive_is_verified(tmp_path):
-    """An NpzFile is taken as it was opened, with its own limits unless others are given."""
+    """An NpzFile is checked as it was opened, with its own limits unless others are given."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.arange(1000), "y": np.eye(2)})
     with npzkit.open(path, limits=npzkit.Limits(member_size=1000)) as npz:
@@ -341,7 +341,7 @@ def test_an_open_archive_is_verified(tmp_path):
 
 
 def test_only_some_members():
-    """keys= looks at those, counts those, and leaves the archive as a whole alone."""
+    """keys= checks and counts only those members, and not the archive itself."""
     data = (
         archive(plain("a.npy", LARGE), both("b.npy", fields={"crc": 1}), plain("c.npy")) + b"torn"
     )
@@ -369,7 +369,7 @@ def faults(report):
     {"compression": "deflated", "seekable": False}, {"compression": "deflated", "level": 9},
 ], ids=str)  # fmt: skip
 def test_what_npzkit_writes_has_no_rows(tmp_path, arrays, options):
-    """Not even a note is to be made of an archive of npzkit's own."""
+    """npzkit's own archives do not get even a note."""
     path = tmp_path / "a.npz"
     with npzkit.NpzWriter(path, metadata={"step": 1}, **options) as writer:
         for key, array in arrays.items():
@@ -382,7 +382,7 @@ def test_what_npzkit_writes_has_no_rows(tmp_path, arrays, options):
 
 
 def test_what_was_appended_and_removed_is_a_note(tmp_path):
-    """Space that was given up is a note, and repacking removes it."""
+    """Dead space is a note, and repacking removes it."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"a": np.zeros(1000), "b": np.zeros(1000)})
     with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
@@ -397,7 +397,7 @@ def test_what_was_appended_and_removed_is_a_note(tmp_path):
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_what_numpy_writes_is_sound(save, arrays, tmp_path):
-    """numpy's archives, forced zip64 and all, have notes at most."""
+    """NumPy's archives, with forced zip64, get notes at most."""
     save(tmp_path / "a.npz", **arrays)
     report = npzkit.verify(tmp_path / "a.npz")
     assert report.ok
@@ -409,7 +409,7 @@ def test_what_numpy_writes_is_sound(save, arrays, tmp_path):
 @pytest.mark.parametrize("method", [0, 8, 12, 14])
 @pytest.mark.parametrize("streamed", [False, True])
 def test_what_zipfile_writes_is_sound(method, streamed):
-    """zipfile's archives of any method, with descriptors or not, have notes at most."""
+    """zipfile's archives with any method, with or without descriptors, get notes at most."""
     stream = io.BytesIO()
 
     class Pipe:
@@ -431,7 +431,7 @@ FIXTURES = sorted((Path(__file__).parents[2] / "fixtures").glob("*.npz"))
 
 @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
 def test_fixtures_are_sound(path):
-    """Other programs' archives have notes at most; the encrypted one says that it is."""
+    """Other programs' archives get notes at most, except an error for the encrypted one."""
     if "zstandard" in path.name:
         pytest.importorskip("backports.zstd" if sys.version_info < (3, 14) else "compression.zstd")
     with warnings.catch_warnings():
@@ -445,7 +445,7 @@ def test_fixtures_are_sound(path):
 
 
 def test_an_empty_archive():
-    """No members are no fault."""
+    """An archive without members is sound."""
     report = npzkit.verify(archive())
     assert (report.ok, report.rows, report.member_count, report.size) == (True, (), 0, 0)
 
@@ -454,7 +454,7 @@ def test_an_empty_archive():
 
 
 class Trap:
-    """Makes a folder when it is unpickled."""
+    """Create a folder when it is unpickled."""
 
     def __init__(self, path):
         self.path = os.fspath(path)
@@ -465,7 +465,7 @@ class Trap:
 
 @pytest.mark.parametrize("method", [0, 8])
 def test_no_pickle_is_run(tmp_path, method):
-    """Objects are named, their CRC is compared, and none of their code runs."""
+    """Python objects are reported and their CRC is checked, but none of their code runs."""
     trace = tmp_path / "sprung"
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.array([Trap(trace)], dtype=object))
@@ -490,7 +490,7 @@ def test_no_pickle_is_run(tmp_path, method):
     "kind", ["path", "text path", "bytes", "BytesIO", "file", "behind other data"]
 )
 def test_an_open_archive_says_the_same(kind, tmp_path):
-    """npz.verify and npzkit.verify agree, whatever the archive lies in, torn ends among it."""
+    """npz.verify and npzkit.verify agree for any source, including torn archives."""
     data = (
         archive(plain("a.npy"), both(fields={"crc": 1}), plain("a.npy"), gap=bytes(300)) + b"torn"
     )
@@ -523,7 +523,7 @@ def test_an_open_archive_says_the_same(kind, tmp_path):
 
 
 def test_errors_of_the_system_pass_through(tmp_path):
-    """A file that is missing, or a folder, is no finding."""
+    """A missing file or a folder raises an error instead of a finding."""
     with pytest.raises(FileNotFoundError):
         npzkit.verify(tmp_path / "none.npz")
     with pytest.raises(IsADirectoryError):
@@ -533,13 +533,13 @@ def test_errors_of_the_system_pass_through(tmp_path):
 
 
 def test_bad_arguments(tmp_path):
-    """Threads are a positive number."""
+    """The number of threads must be positive."""
     with pytest.raises(ValueError, match="threads"):
         npzkit.verify(archive(), threads=0)
 
 
 def test_limits_are_held_against_it():
-    """What a reader with these limits would refuse is an error, and no limit is none."""
+    """A member that exceeds the limits is an error, and None means no limit."""
     data = archive(described(padding=" " * 20_000))
     assert npzkit.verify(data, limits=npzkit.Limits(header_size=None)).ok
     assert "too large" in str(npzkit.verify(data, limits=npzkit.Limits(None, member_size=9)))
@@ -551,7 +551,7 @@ def test_limits_are_held_against_it():
 
 
 def test_a_report_goes_through_json():
-    """as_dict is what JSON gives back, and holds all that the report does."""
+    """as_dict survives JSON, and has everything in the report."""
     report = npzkit.verify(archive(plain(), both("größe.npy", fields={"crc": 1})) + b"!")
     found = json.loads(report.to_json(indent=1))
     assert found == report.as_dict()
@@ -563,7 +563,7 @@ def test_a_report_goes_through_json():
 
 
 def test_a_report_is_printed_as_a_table():
-    """Columns stand under each other, and the verdict comes last."""
+    """Columns are aligned, and the verdict comes last."""
     report = npzkit.verify(archive(both(fields={"crc": 1}), plain("layer/w.npy", LARGE)) + b"!!")
     lines = str(report).splitlines()
     assert lines[0].split() == ["severity", "key", "at", "byte", "what"]
@@ -580,7 +580,7 @@ def test_a_report_is_printed_as_a_table():
     "name", ["x\u202egpj.npy", "a\u2028b.npy", "y" * 60_000 + ".npy", "\x9b2J.npy"]
 )
 def test_names_do_not_control_the_terminal(name):
-    """A name that turns, breaks or floods lines is printed as Python would, and short."""
+    """A name with control characters or huge length is escaped and cut."""
     text = str(
         npzkit.verify(
             archive(plain(name), plain(name.upper()), both(name + "a", fields={"crc": 1}))
@@ -596,7 +596,7 @@ def test_names_do_not_control_the_terminal(name):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 def test_memory_is_bounded(tmp_path, compression):
-    """A large array is verified in some megabytes, sound or damaged, on two threads."""
+    """A large array, sound or damaged, is verified in some megabytes on two threads."""
     path = tmp_path / "a.npz"
     with (
         npzkit.NpzWriter(path) as writer,
@@ -628,7 +628,7 @@ def test_memory_is_bounded(tmp_path, compression):
 
 
 def test_names_of_many_folders_take_room_for_their_letters():
-    """Names of thirty thousand parts, or of marks without end, cost memory as they are long."""
+    """Names with thirty thousand parts or combining marks take memory in proportion to their length."""
     names = ["a/" * 32_000 + f"{i}.npy" for i in range(20)]
     names += ["e" + "\u0316\u0301" * 16_000 + ".npy", "b/c.npy", "B.npy/x.npy", "b.npy"]
     data = archive(*(plain(name) for name in names))

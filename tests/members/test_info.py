@@ -1,4 +1,4 @@
-"""What is told of an archive and its members without reading an array."""
+"""Details of an archive and its members, without reading arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npzkit.errors import NotMappableError
 
 
 def test_an_archive_tells_where_its_parts_lie(tmp_path):
-    """Sizes and offsets are the file's; what was removed is dead, what follows the end torn."""
+    """Sizes and offsets are correct, removed arrays are dead space, and bytes after the end are torn."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.zeros(10_000), "y": np.zeros(5000)}, metadata={"step": 1})
     with npzkit.open(path) as npz:
@@ -40,7 +40,7 @@ def test_an_archive_tells_how_much_its_members_take(tmp_path):
 
 
 def test_an_archive_behind_other_data(tmp_path):
-    """Where the archive begins is told, and what lies before it is no dead space."""
+    """The start of the archive is reported, and bytes before it are not dead space."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.arange(3)})
     path.write_bytes(b"front" + path.read_bytes())
@@ -51,7 +51,7 @@ def test_an_archive_behind_other_data(tmp_path):
 
 
 def test_why_a_member_cannot_be_mapped(tmp_path, fixtures):
-    """info gives the reason that memmap gives."""
+    """info gives the same reason as memmap."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.arange(3)}, compression="deflated")
     for file, key, reason in (

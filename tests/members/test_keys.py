@@ -1,4 +1,4 @@
-"""Keys: under which one a member is listed, which one is suggested, and what is public."""
+"""Keys: which key a member has, which one is suggested, and which names are public."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X = npy(np.arange(3))
 
 
 def test_every_record_has_the_listed_key():
-    """However a member was asked for, what carries a key has the one it is listed under."""
+    """However a member was requested, its records and errors have the key that lists it."""
     stream = io.BytesIO()
     masked = np.ma.array([1, 2], mask=[False, True])
     npzkit.save(stream, {"x": np.arange(3), "m": masked}, masked="split")
@@ -29,7 +29,7 @@ def test_every_record_has_the_listed_key():
 
 
 def test_a_bare_member_beside_an_array():
-    """Where `x` and `x.npy` are both members, each record has the key of its own."""
+    """If `x` and `x.npy` are both members, each record has its own key."""
     with npzkit.open(archive(Member("x", b"bare"), Member("x.npy", X))) as npz:
         assert npz.files == ["x", "x.npy"]
         assert [(npz.info(key).key, npz.info(key).member) for key in npz] == [
@@ -40,7 +40,7 @@ def test_a_bare_member_beside_an_array():
 
 
 def test_errors_name_the_listed_key():
-    """An error of `x.npy` names the key `x`."""
+    """An error in `x.npy` names the key `x`."""
     bad = {"crc": 1}
     npz = npzkit.open(archive(Member("x.npy", X, central=bad, local=bad)))
     with pytest.raises(npzkit.NpzkitError) as caught:
@@ -75,7 +75,7 @@ def test_a_near_key_is_suggested(key, meant, count):
 
 
 def test_suggestions_take_bounded_work():
-    """Of 100,000 keys that all look like the missing one, a few are compared."""
+    """If 100,000 keys all look like the missing one, only a few are compared."""
     keys = [f"model/layers/{number}/weight" for number in range(100_000)]
     compared = []
     import difflib
@@ -99,7 +99,7 @@ def test_suggestions_take_bounded_work():
 
 
 def test_the_public_names_are_listed():
-    """dir(npzkit) has the public names, those imported late too, and no module of the inside."""
+    """dir(npzkit) lists the public names, including those imported on first use, and no modules."""
     public = [name for name in dir(npzkit) if not name.startswith("__")]
     assert public == sorted(npzkit.__all__)
     assert {"verify", "repack", "load_tree", "LazyArray"} <= set(public)
@@ -107,7 +107,7 @@ def test_the_public_names_are_listed():
 
 
 def test_a_key_that_exists_has_an_error_of_its_own(tmp_path):
-    """A taken key is a KeyExistsError however it is written again, and also a ValueError."""
+    """An existing key raises KeyExistsError, which is a ValueError, however it is written again."""
     path = tmp_path / "a.npz"
     path.write_bytes(archive(Member("x.npy", X), Member("bare", b"no array")))
     with npzkit.NpzWriter(path, "a") as w:

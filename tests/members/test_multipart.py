@@ -1,4 +1,4 @@
-"""Masked arrays and strings of any length, saved as several plain arrays on request."""
+"""Masked arrays and variable-width strings, saved as several plain arrays on request."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def saved(arrays, **options):
 @pytest.mark.parametrize("compression", ["stored", "deflated"])
 @pytest.mark.parametrize("array", MASKED.values(), ids=MASKED)
 def test_a_masked_array_comes_back(array, compression):
-    """Data, also under the mask, mask, dtype and a fill value JSON has are what was saved."""
+    """Data, including masked values, mask, dtype and a fill value that JSON has are restored."""
     found = npzkit.open(saved({"x": array}, compression=compression)).join("x")
     assert isinstance(found, np.ma.MaskedArray)
     assert found.dtype == array.dtype
@@ -64,14 +64,14 @@ def test_a_masked_array_comes_back(array, compression):
 
 @pytest.mark.parametrize("array", STRINGS.values(), ids=STRINGS)
 def test_strings_come_back(array):
-    """Strings, their shape, what is missing, and the dtype's options are what was saved."""
+    """Strings, their shape, missing values and the options of the dtype are restored."""
     found = npzkit.open(saved({"x": array})).join("x")
     assert found.dtype == array.dtype
     assert repr(found.tolist()) == repr(array.tolist())
 
 
 def test_numpy_reads_the_parts():
-    """np.load reads plain arrays, by the names the documentation gives."""
+    """np.load reads plain arrays with the documented keys."""
     stream = saved({"m": MASKED["some"], "s": STRINGS["None"], "x": np.eye(2)})
     with np.load(io.BytesIO(stream.getvalue())) as theirs:
         assert theirs.files == ["m", "m.mask", "s", "s.offsets", "s.missing", "x"]
@@ -83,7 +83,7 @@ def test_numpy_reads_the_parts():
 
 
 def test_a_writer_splits_too(tmp_path):
-    """NpzWriter keeps attributes with the first part, and renames keep what an array was."""
+    """NpzWriter stores attributes with the first part, and a rename keeps the description of the array."""
     path = tmp_path / "a.npz"
     with npzkit.NpzWriter(path, masked="split") as w:
         w.add("x", MASKED["some"], attrs={"unit": "m"})
@@ -101,7 +101,7 @@ def test_a_writer_splits_too(tmp_path):
 
 
 def test_no_part_is_written_without_the_others(tmp_path):
-    """Where a part's key is taken, the array that is there stays, attributes and all."""
+    """If the key of a part already exists, the existing array stays, with its attributes."""
     path = tmp_path / "a.npz"
     with npzkit.NpzWriter(path, masked="split", strings="split") as w:
         w["x.mask"] = np.arange(2)
@@ -125,7 +125,7 @@ def test_no_part_is_written_without_the_others(tmp_path):
 
 
 def test_a_tree_joins_them():
-    """load_tree gives nested masked arrays and strings back, and their parts not again."""
+    """load_tree restores nested masked arrays and strings, and hides their parts."""
     tree = npzkit.load_tree(saved({"a": {"m": MASKED["some"]}, "s": [STRINGS["some"], None]}))
     assert list(tree) == ["a", "s"]
     assert list(tree["a"]) == ["m"]
@@ -138,14 +138,14 @@ def test_a_tree_joins_them():
     [(MASKED["some"], "masked='split'"), (STRINGS["some"], "strings='split'")],
 )
 def test_by_default_they_are_refused(tmp_path, array, remedy):
-    """Without the request the error names it, and nothing is written."""
+    """Without the option, an error names it, and nothing is written."""
     with pytest.raises(npzkit.NpzkitError, match=remedy):
         npzkit.save(tmp_path / "a.npz", {"x": array})
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_split_is_refused(tmp_path):
-    """A taken key, an object array, another sign for missing strings, and a wrong option."""
+    """Existing keys, object arrays, other values for missing strings, and invalid options are refused."""
     path = tmp_path / "a.npz"
     with pytest.raises(npzkit.errors.UnsafeNameError, match=r"x\.mask"):
         npzkit.save(path, {"x": MASKED["some"], "x.mask": np.eye(2)}, masked="split")
@@ -160,7 +160,7 @@ def test_what_cannot_be_split_is_refused(tmp_path):
 
 
 def test_the_attribute_is_npzkits_own(tmp_path):
-    """A user's attribute cannot pass for what an array was."""
+    """A user's attribute cannot imitate the description of an array."""
     with (
         pytest.raises(ValueError, match=r"'npzkit\.parts' is reserved"),
         npzkit.NpzWriter(tmp_path / "a.npz") as w,
@@ -169,7 +169,7 @@ def test_the_attribute_is_npzkits_own(tmp_path):
 
 
 def edited(array, **changes):
-    """An archive of an array in parts, some of which were replaced or removed."""
+    """An archive of an array in parts, with some parts replaced or removed."""
     stream = saved({"x": array})
     with npzkit.NpzWriter(stream, "a") as w:
         for suffix, part in changes.items():
@@ -198,7 +198,7 @@ def edited(array, **changes):
     ],
 )
 def test_parts_that_do_not_fit(array, changes):
-    """Parts of another shape, dtype or content are one error that names the part."""
+    """Parts of another shape, dtype or content raise one error that names the part."""
     with pytest.raises(NpyFormatError, match="parts of the array do not match") as caught:
         edited(array, **changes).join("x")
     assert caught.value.key
@@ -214,7 +214,7 @@ FILL_VALUES = [
     "dtype", ["i4", "u1", "f2", "f8", "g", "c16", "?", "U1", "S1", "M8[s]", "V3", "i1,f4"]
 )
 def test_a_fill_value_of_another_make(dtype):
-    """Whatever a file says is the fill value, it is one of the dtype or one error."""
+    """Any fill value in a file is restored with the dtype, or raises one error."""
     data = np.zeros(2, dtype)
     arrays = {"x": data, "x.mask": np.ma.getmaskarray(np.ma.array(data))}
     for value in FILL_VALUES:
@@ -229,7 +229,7 @@ def test_a_fill_value_of_another_make(dtype):
 
 
 def test_each_kind_is_split_where_asked(tmp_path):
-    """masked= and strings= go each for its own kind."""
+    """masked= and strings= each apply to their own kind of arrays."""
     path = tmp_path / "a.npz"
     with pytest.raises(PickleRefusedError):
         npzkit.save(path, {"s": STRINGS["some"]}, masked="split")
@@ -242,7 +242,7 @@ STRING_PARTS = {"x": np.frombuffer(b"a", np.uint8), "x.offsets": np.array([0, 1]
 
 @pytest.mark.parametrize("shape", [[True], [1.0], ["1"], [-1, -1], None, {}, 1, [1] * 65])
 def test_shapes_that_are_none(shape):
-    """A shape of strings is a list of sizes, no more than NumPy has axes."""
+    """A shape of strings must be a list of sizes, with no more axes than NumPy supports."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
     with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'sizes'"):
         join(STRING_PARTS.__getitem__, "x", attrs)
@@ -253,7 +253,7 @@ def test_shapes_that_are_none(shape):
     [{"x": np.zeros(1, "i4")}, {"x": np.zeros((1, 1), "u1")}, {"x": b"a"}, {"x.offsets": b"a"}],
 )
 def test_parts_of_another_make(change):
-    """Text that is no plain bytes, or a part that is no array, is an error that names it."""
+    """Text that is not plain bytes, or a part that is not an array, raises an error that names it."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": [1]}}
     assert join(STRING_PARTS.__getitem__, "x", attrs).tolist() == ["a"]
     with pytest.raises(NpyFormatError, match="do not match") as caught:
@@ -263,7 +263,7 @@ def test_parts_of_another_make(change):
 
 @pytest.mark.parametrize("shape", [[2**63, 0], [0, 10**30], [0, 2**62, 2**62]])
 def test_axes_that_no_array_has(shape):
-    """Strings of no items and of endless axes are an error too."""
+    """Empty strings arrays with huge axes are an error too."""
     arrays = {"x": np.zeros(0, np.uint8), "x.offsets": np.zeros(1, "i8")}
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
     with pytest.raises(NpyFormatError, match="parts of the array do not match") as caught:
@@ -273,14 +273,14 @@ def test_axes_that_no_array_has(shape):
 
 @pytest.mark.parametrize("shape", [[9] * 5000, [10**4300 - 1], [2**32] * 4, [2**63]])
 def test_more_strings_than_any_array_has(shape):
-    """A number of strings that is only claimed is an error, however long it is."""
+    """A count of strings that is only claimed is an error, however large it is."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
     with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'sizes'"):
         join(STRING_PARTS.__getitem__, "x", attrs)
 
 
 def test_a_part_that_is_gone_is_named():
-    """A mask that was removed is a missing member; the data can still be read."""
+    """A removed mask is a missing member, and the data can still be read."""
     npz = edited(MASKED["some"], mask=None)
     with pytest.raises(MemberNotFoundError, match=r"x\.mask"):
         npz.join("x")

@@ -93,7 +93,8 @@ def load(
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
             raise NoDataError(
-                "no data left in the file",
+                # NumPy's message.
+                "No data left in file",
                 path=_path_of(file),
                 remedy="The file is empty, or the stream is at its end.",
             )
@@ -134,7 +135,7 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:
     if not allow_pickle:
         raise PickleRefusedError(
-            "the file is neither an .npz nor an .npy file; it may be a pickle",
+            "the file is neither an .npz nor an .npy file; it may be pickled (object) data",
             path=_path_of(file),
             remedy="Pass allow_pickle=True only if you trust the file: "
             "unpickling can run code from it.",

@@ -81,7 +81,7 @@ def test_nothing_left_to_read(tmp_path):
     for file in (path, str(path), stream, io.BytesIO()):
         with pytest.raises(EOFError) as theirs:
             np.load(file)
-        with pytest.raises(EOFError, match="no data left") as caught:
+        with pytest.raises(EOFError, match="No data left in file") as caught:
             npzkit.load(file)
         assert isinstance(caught.value, NpzkitError)
         assert type(caught.value) is NoDataError

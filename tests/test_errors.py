@@ -303,9 +303,9 @@ def test_what_the_table_says_each_is(name):
 def test_messages_attributes_and_pickling(cls):
     """Every error shows what, where, found, expected and remedy, and survives pickling."""
     error = cls(
-        "it is wrong", path="a.npz", key="w", offset=7, found=b"x", expected=3, remedy="Mend it."
+        "it is wrong", path="a.npz", key="w", offset=7, found=b"x", expected=3, remedy="Repair it."
     )
-    text = "it is wrong (in 'a.npz', key 'w', at byte 7): found b'x', expected 3. Mend it."
+    text = "it is wrong (in 'a.npz', key 'w', at byte 7): found b'x', expected 3. Repair it."
     assert str(error) == text
     other = pickle.loads(pickle.dumps(error))
     assert type(other) is cls

@@ -87,10 +87,10 @@ def draw(
         figure.colorbar(axes.imshow(image, interpolation="nearest"), ax=axes)
     elif part.size and kind == "colours":
         axes.imshow(_colours(_values(part, step, advance), part.dtype), interpolation="nearest")
-    told = f"{printable(title)}  {part.shape} {part.dtype}"
-    told += f", every {step}th" if step > 1 else ""
+    caption = f"{printable(title)}  {part.shape} {part.dtype}"
+    caption += f", every {step}th" if step > 1 else ""
     # The title may have signs of a formula.
-    axes.set_title(told[:120], parse_math=False, fontsize="medium")
+    axes.set_title(caption[:120], parse_math=False, fontsize="medium")
     with replacing(path) as temporary:
         figure.savefig(temporary, format=suffix, dpi=150)
 

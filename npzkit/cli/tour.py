@@ -49,7 +49,7 @@ def find_data(folder: str | os.PathLike[str] | None = None) -> Path:
             return place
     raise FileNotFoundError(
         f"no {_DIGITS} and {_PHOTOGRAPHS} in {' or '.join(map(str, places))}; "
-        "run the demo in a checkout of npzkit, or pass their folder: npzkit demo FOLDER"
+        "run the demo in a checkout of npzkit, or pass the folder that has them: npzkit demo FOLDER"
     )
 
 

@@ -101,10 +101,10 @@ def message_of(error: Exception) -> str:
     """Return the message of an error, in the terms of the command line."""
     if not isinstance(error, NpzkitError):
         return str(error)
-    told = copy.copy(error)
-    if isinstance(told.found, bytes):
+    shown = copy.copy(error)
+    if isinstance(shown.found, bytes):
         # Bytes of a file help nobody at a prompt.
-        told.found = told.expected = None
-    told.what = at_prompt(error.what)
-    told.remedy = advice_at_prompt(error.remedy or "")
-    return str(told)
+        shown.found = shown.expected = None
+    shown.what = at_prompt(error.what)
+    shown.remedy = advice_at_prompt(error.remedy or "")
+    return str(shown)

@@ -163,7 +163,8 @@ class PathSink(Sink):
                 return
         self._locks.append(lock)
         if not lock.writable():
-            # The system lets a writable folder replace it; users expect a read-only file to stay.
+            # For a replacement the system only checks the permissions of the folder, but users
+            # expect a read-only file to stay.
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
     def _make(self, path: str) -> None:

@@ -261,7 +261,7 @@ def _check_fields(fields: object) -> tuple[tuple[int, ...], bool]:
         )
     if len(shape) > MAX_DIMENSIONS:
         raise NpyFormatError(
-            "shape has too many dimensions", found=len(shape), expected=f"<= {MAX_DIMENSIONS}"
+            "shape has too many dimensions", found=len(shape), expected=f"at most {MAX_DIMENSIONS}"
         )
     if not isinstance(fortran_order, bool):
         raise NpyFormatError(

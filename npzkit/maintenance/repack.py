@@ -315,7 +315,7 @@ class _Rewriting(NamedTuple):
             raise UnsupportedError(
                 "the member's name is too long in UTF-8",
                 found=f"{name_size} bytes",
-                expected=f"at most {SENTINEL_16}",
+                expected=f"at most {SENTINEL_16} bytes",
                 remedy="Copy the member unchanged: compression=None, seekable=False.",
             )
         stream = MemberStream(source, entry, start)

@@ -126,7 +126,7 @@ class RepairReport(NamedTuple):
         lines = [f"{printable(self.output)}: {format_count(len(self.kept), 'member')} kept"]
         if self.is_rebuilt:
             lines.append("the directory was lost: members were found by their own headers")
-        lines += self._doubts()
+        lines += self._uncertain_lines()
         if self.cut_size:
             lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
@@ -136,14 +136,14 @@ class RepairReport(NamedTuple):
         ]
         return "\n".join(lines)
 
-    def _doubts(self) -> list[str]:
+    def _uncertain_lines(self) -> list[str]:
         """Return the lines about uncertain keys."""
-        told = "may have been removed or renamed before; the record of it is lost"
+        text = "may have been removed or renamed before; the record of it is lost"
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:
-            return [f"uncertain: any of these arrays {told}"]
-        lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {told}:"]
+            return [f"uncertain: any of these arrays {text}"]
+        lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {text}:"]
         lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
         if len(self.uncertain) > _SHOWN_COUNT:
             lines.append(f"  and {len(self.uncertain) - _SHOWN_COUNT} more")
@@ -332,7 +332,7 @@ class _Salvage:
         self._claimed_end = 0
         self._claimed: set[str] = set()
         # The offsets of members whose seek index leads to wrong data.
-        self._misled: set[int] = set()
+        self._wrongly_indexed: set[int] = set()
 
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find sound members, and write them."""
@@ -346,7 +346,7 @@ class _Salvage:
                 newest = None
                 self._check(directory.entries)
                 comment, cut_size = directory.comment, self._source.size - directory.end_offset
-                self._look_behind(directory.end_offset, keep=self._uncommitted)
+                self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             self._check_any()
             self._give_usable_names()
             writer = ZipWriter(sink)
@@ -401,7 +401,7 @@ class _Salvage:
             if isinstance(found, RowsLeft):
                 found.write(self._source, writer)
             else:
-                indexed = found.header_offset not in self._misled
+                indexed = found.header_offset not in self._wrongly_indexed
                 part = self._meter.part(found.compressed_size, start=done)
                 renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
                 copy_member(
@@ -432,7 +432,7 @@ class _Salvage:
             self._scan(0)
         else:
             self._check(newest.last.entries)
-            self._look_behind(newest.end_offset, keep=True)
+            self._check_uncommitted(newest.end_offset, keep=True)
         self._check(newest.entries)
         if not self._sound and not self._lost:
             # There is no member. Opening the file raises the error that describes it.
@@ -441,11 +441,11 @@ class _Salvage:
     def _check(self, entries: Mapping[str, Entry]) -> None:
         """Check the members that a directory lists."""
         for entry in entries.values():
-            if not self._sort(entry):
-                self._sort_otherwise(entry, entries)
+            if not self._check_member(entry):
+                self._try_other_header(entry, entries)
             self._meter.reach(entry.end_offset)
 
-    def _sort_otherwise(self, entry: Entry, entries: Mapping[str, Entry]) -> None:
+    def _try_other_header(self, entry: Entry, entries: Mapping[str, Entry]) -> None:
         """Keep a member if only one of its two headers is damaged."""
         end = entry.end_offset
         found = find_member(self._source, entry.header_offset, end, self._allowance)
@@ -476,7 +476,7 @@ class _Salvage:
         self._source.correct(entry.header_offset, b"")
         return False
 
-    def _look_behind(self, end_offset: int, *, keep: bool) -> None:
+    def _check_uncommitted(self, end_offset: int, *, keep: bool) -> None:
         """Keep sound members after the last commit, or report them."""
         committed, self._sound = self._sound, {}
         lost, self._lost = self._lost, []
@@ -501,13 +501,13 @@ class _Salvage:
                 "truncated arrays.",
             )
 
-    def _sort(self, entry: Entry) -> bool:
+    def _check_member(self, entry: Entry) -> bool:
         """Keep a sound member, or report what is wrong with it."""
         work = read_size(self._source, entry)
         part = self._meter.part(entry.compressed_size, work, start=entry.header_offset)
         error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
         if error is not None:
-            self._lose(entry, error)
+            self._add_lost(entry, error)
         else:
             self._keep(entry, part.add)
         return error is None
@@ -522,15 +522,17 @@ class _Salvage:
                 continue
             taken = (sound.keys() | self._sound.keys()) - {name}
             usable = found._replace(name=usable_name(name, taken))
-            self._lose(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
+            self._add_lost(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
             self._sound[usable.name] = usable
 
     def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
         """Keep a sound member, and its attributes if they are sound."""
         entry = self._with_sound_attributes(entry)
         if has_wrong_index(self._source, entry, self._threads, advance):
-            self._lose(entry, "its seek index leads to wrong data and is removed; its data is kept")
-            self._misled.add(entry.header_offset)
+            self._add_lost(
+                entry, "its seek index leads to wrong data and is removed; its data is kept"
+            )
+            self._wrongly_indexed.add(entry.header_offset)
         # Of two members with one name, the later one is kept, in its own position.
         self._sound.pop(entry.name, None)
         self._sound[entry.name] = entry
@@ -541,11 +543,11 @@ class _Salvage:
             # A block after the attributes may also exceed the field.
             foreign_extra(entry.extra)
         except NpzkitError:
-            self._lose(entry, "its attributes are damaged and removed; its data is kept")
+            self._add_lost(entry, "its attributes are damaged and removed; its data is kept")
             return entry._replace(extra=_without_attributes(entry.extra))
         return entry
 
-    def _lose(self, entry: Entry, what: str) -> None:
+    def _add_lost(self, entry: Entry, what: str) -> None:
         self._lost.append((entry.name, what, entry.header_offset))
 
     # -- without a directory ------------------------------------------------
@@ -561,45 +563,45 @@ class _Salvage:
             if self._allowance.is_spent:
                 self._give_up(offset)
                 break
-            offset = scan.next_from(offset + 4 if found is None else self._take(found, end))
+            offset = scan.next_from(offset + 4 if found is None else self._check_found(found, end))
         self._meter.reach(end)
         # A member that was found again later is not lost.
-        self._lost = [lost for lost in self._lost if not self._is_found_behind(lost[0], lost[2])]
+        self._lost = [lost for lost in self._lost if not self._is_found_later(lost[0], lost[2])]
 
     def _give_up(self, offset: int) -> None:
         what = "not read, like everything after it: too many headers claim the same bytes"
         self._lost.append(("?", what, offset))
 
-    def _is_found_behind(self, name: str, offset: int) -> bool:
+    def _is_found_later(self, name: str, offset: int) -> bool:
         found = self._sound.get(name)
         return isinstance(found, Entry) and found.header_offset > offset
 
-    def _take(self, found: Found, end: int) -> int:
+    def _check_found(self, found: Found, end: int) -> int:
         """Check one member, and return the offset at which to look for the next one."""
         entry = found.entry
-        behind_header = entry.header_offset + 4
+        after_header = entry.header_offset + 4
         fits = found.end_offset <= end
         if fits:
             self._allowance.charge(found.data_start, found.end_offset, entry.uncompressed_size)
         if entry.header_offset < self._claimed_end:
-            return found.end_offset if fits and self._take_claimed(entry) else behind_header
+            return found.end_offset if fits and self._check_claimed(entry) else after_header
         if not fits:
             self._claimed_end = end
-            self._take_rows(found, end)
-            return end if is_seen_cut(self._reader, entry, found.data_start, end) else behind_header
+            self._keep_rows(found, end)
+            return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
         followed = is_followed(self._source, found.end_offset)
         if not entry.compressed_size and not followed:
             # A CRC-32 of no bytes proves nothing.
-            self._lose(entry, "its header claims no data, but other data follows it")
-            return behind_header
+            self._add_lost(entry, "its header claims no data, but other data follows it")
+            return after_header
         self._sound.pop(entry.name, None)
-        if self._sort(entry) or followed:
+        if self._check_member(entry) or followed:
             # The size is right even if the data is damaged, so no member is inside it.
             return found.end_offset
         self._claimed_end = found.end_offset
-        return behind_header
+        return after_header
 
-    def _take_claimed(self, entry: Entry) -> bool:
+    def _check_claimed(self, entry: Entry) -> bool:
         """Check a member inside the range that a damaged member claims.
 
         It may be a neighbour of the damaged member, or part of an archive inside
@@ -612,20 +614,22 @@ class _Salvage:
             self._claimed.add(entry.name)
             self._keep(entry)
         else:
-            self._lose(entry, "it is inside a damaged member; another one with its name is kept")
+            self._add_lost(
+                entry, "it is inside a damaged member; another one with its name is kept"
+            )
         return True
 
-    def _take_rows(self, found: Found, end: int) -> None:
+    def _keep_rows(self, found: Found, end: int) -> None:
         """Keep the rows of an array that extends past the end of the file."""
         rows = None
         if self._partial and not found.entry.flags & BAD_NAME:
             rows = find_rows(self._reader, found.entry, found.data_start, end)
         if rows is None:
-            self._lose(found.entry, "truncated: its data extends past the end of the file")
+            self._add_lost(found.entry, "truncated: its data extends past the end of the file")
         else:
             entry = self._with_sound_attributes(rows.entry)
             self._sound[entry.name] = rows._replace(entry=entry)
-            self._lose(found.entry, f"truncated: {rows.told}")
+            self._add_lost(found.entry, f"truncated: {rows.description}")
 
 
 def _directory_of(source: Source) -> Directory | None:

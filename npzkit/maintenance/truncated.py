@@ -48,7 +48,7 @@ class RowsLeft(NamedTuple):
     row_count: int
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The description for a report."""
         count, all_rows = self.row_count, self.header.shape[0]
         return f"its first {count} of {all_rows} rows are kept, but no CRC-32 can check them"

@@ -155,10 +155,10 @@ class VerifyReport(NamedTuple):
     def verdict(self) -> str:
         """The result in one line: whether the archive is sound, and counts of findings."""
         counts = {name: sum(row.severity == name for row in self.rows) for name in _SEVERITIES}
-        told = [format_count(self.member_count, "member")]
-        told += [format_count(count, name) for name, count in counts.items() if count]
+        parts = [format_count(self.member_count, "member")]
+        parts += [format_count(count, name) for name, count in counts.items() if count]
         state = "NOT sound" if not self.ok else "torn" if self.torn_size else "sound"
-        return f"{state}, {', '.join(told)}"
+        return f"{state}, {', '.join(parts)}"
 
 
 _SEVERITIES = ("error", "warning", "note")

@@ -84,7 +84,7 @@ def check_key(key: str) -> str:
             "this key cannot be saved: it is too long",
             key=key,
             found=f"{len(key.encode('utf-8'))} bytes",
-            expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)}",
+            expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)} bytes",
         )
     return name
 

@@ -62,7 +62,7 @@ def format_metadata(metadata: Any) -> bytes:
         raise LimitExceededError(
             "the metadata is too long",
             found=f"{len(text)} bytes of JSON",
-            expected="at most 65,535",
+            expected="at most 65,535 bytes",
             remedy="Save large values as arrays.",
         )
     return text

@@ -177,7 +177,7 @@ def _join_strings(
     is_shape = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in shape)
     count = math.prod(shape) if is_shape else -1
     # Counts larger than in any array could not even be printed.
-    _check(0 <= count < 2**63, key, f"the shape {shape!r}"[:80], "sizes")
+    _check(0 <= count < 2**63, key, f"the shape {shape!r}"[:80], "a list of sizes")
     _check_array(data, (data.size,), np.uint8, key)
     _check_array(offsets, (count + 1,), np.int64, key + _OFFSETS)
     is_ascending = bool(np.all(offsets[1:] >= offsets[:-1]))
@@ -203,7 +203,7 @@ def _join_strings(
         return np.array(items, dtype).reshape(shape)
     except ValueError:
         # More axes than NumPy supports, or no items and axes longer than it supports.
-        _check(False, key, f"the shape {shape!r}"[:80], "sizes")
+        _check(False, key, f"the shape {shape!r}"[:80], "a list of sizes")
         raise
 
 

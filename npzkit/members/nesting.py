@@ -136,7 +136,7 @@ class _Flattening:
         for key, value in grouped.items():
             name = _name_of(key, prefix)
             if name in names:
-                raise _twice(prefix + name)
+                raise _duplicate_key(prefix + name)
             names.add(name)
             count = len(self._arrays)
             note = self._value(value, prefix + name, around)
@@ -181,7 +181,7 @@ class _Flattening:
 
     def _array(self, array: Any, key: str, note: Any) -> Any:
         if key in self._arrays:
-            raise _twice(key)
+            raise _duplicate_key(key)
         self._arrays[key] = array
         return note
 
@@ -222,13 +222,13 @@ def _merge(into: dict[Any, Any], name: Any, value: Any, prefix: str) -> None:
         return
     there = into[name]
     if not (isinstance(there, Mapping) and isinstance(value, Mapping)):
-        raise _twice(f"{prefix}{name}")
+        raise _duplicate_key(f"{prefix}{name}")
     into[name] = merged = dict(there)
     for inner_name, inner in value.items():
         _merge(merged, inner_name, inner, f"{prefix}{name}/")
 
 
-def _twice(key: str) -> ValueError:
+def _duplicate_key(key: str) -> ValueError:
     return ValueError(f"two arrays in the tree have the key {key!r}")
 
 
@@ -451,7 +451,7 @@ def _ends_of(keys: Iterable[str]) -> dict[Any, Any]:
 
 
 def _place(tree: dict[str, Any], key: str, array: Any, ends: dict[Any, Any]) -> None:
-    """Put an array at the parts of its key, or beside an array whose key is a part of it."""
+    """Put an array at the parts of its key, or beside an array whose key is a prefix of it."""
     *parts, name = key.split("/")
     for index, part in enumerate(parts):
         ends = ends[part]
@@ -467,7 +467,7 @@ def _descend(found: Any, note: Any, parts: Sequence[str]) -> tuple[Any, Any]:
     for index, part in enumerate(parts):
         left = "/".join(parts[index:])
         if isinstance(found, _Branch) and left in found:
-            # It may be beside an array whose key is a part of its key.
+            # It may be beside an array whose key is a prefix of its key.
             return found[left], _items_of(note).get(left)
         found = found.get(part, MISSING) if isinstance(found, _Branch) else MISSING
         note = _items_of(note).get(part)

@@ -89,7 +89,7 @@ def paths(tmp_path):
     return tmp_path / "damaged.npz", tmp_path / "whole.npz"
 
 
-def mend(paths, data, **options):
+def repair_bytes(paths, data, **options):
     """Repair bytes into another file, which must verify, and return report and arrays."""
     path, output = paths
     path.write_bytes(data)
@@ -175,7 +175,7 @@ def test_in_place_nothing_is_guessed(paths, data, error):
 def test_the_input_is_only_overwritten_when_told(paths):
     """Another output keeps the input; the same path, in any spelling, replaces it."""
     path, output = paths
-    report, _ = mend(paths, GOOD[:DIRECTORY])
+    report, _ = repair_bytes(paths, GOOD[:DIRECTORY])
     assert report.kept == tuple(ARRAYS)
     output.write_bytes(b"something else")
     npzkit.repair(path, output)
@@ -232,7 +232,7 @@ def test_cut_at_a_members_end(paths, key):
     """Members before the cut are restored, with attributes and seek indexes."""
     end = boundaries()[key]
     expected = dict(list(ARRAYS.items())[: list(ARRAYS).index(key) + 1])
-    report, arrays = mend(paths, GOOD[:end])
+    report, arrays = repair_bytes(paths, GOOD[:end])
     check_all(arrays, expected)
     assert report.is_rebuilt
     assert report.lost == ()
@@ -249,7 +249,7 @@ def test_cut_within_the_next_header(paths):
     first = Member("a.npy", npy(np.arange(3))).local_bytes()
     header = bytes(40) + Member("b.npy", b"").local_bytes()
     for size in range(70):
-        report, arrays = mend(paths, first + header[:size])
+        report, arrays = repair_bytes(paths, first + header[:size])
         check_all(arrays, {"a": np.arange(3)})
         assert report.lost == ()
 
@@ -277,7 +277,7 @@ DIRECTORIES = {
 @pytest.mark.parametrize("case", DIRECTORIES)
 def test_a_damaged_directory(paths, case):
     """With any damage to the directory, all members are restored by their own headers."""
-    report, arrays = mend(paths, DIRECTORIES[case])
+    report, arrays = repair_bytes(paths, DIRECTORIES[case])
     check_all(arrays)
     assert report.lost == ()
     with npzkit.open(paths[1]) as npz:
@@ -288,7 +288,7 @@ def test_a_damaged_directory(paths, case):
 
 def test_what_is_saved_is_what_would_have_been_written(paths):
     """A directory that was overwritten with zeros is restored byte for byte."""
-    mend(paths, DIRECTORIES["directory zeroed"])
+    repair_bytes(paths, DIRECTORIES["directory zeroed"])
     assert paths[1].read_bytes() == GOOD
 
 
@@ -334,7 +334,7 @@ FOREIGN = {
 def test_other_programs_archives(paths, case):
     """Archives of NumPy and zipfile are restored without their directory, with descriptors or not."""
     data = FOREIGN[case]()
-    report, arrays = mend(paths, data[: data.index(b"PK\x01\x02")])
+    report, arrays = repair_bytes(paths, data[: data.index(b"PK\x01\x02")])
     check_all(arrays)
     assert report.is_rebuilt
     assert report.lost == ()
@@ -370,7 +370,7 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
         offset = npz._entries[key + ".npy"].header_offset
     data = bytearray(GOOD[:DIRECTORY] if is_lost else GOOD)
     data[info.data_offset + info.compressed_size // 2] ^= 4
-    report, arrays = mend(paths, bytes(data))
+    report, arrays = repair_bytes(paths, bytes(data))
     check_all(arrays, {name: array for name, array in ARRAYS.items() if name != key})
     (lost,) = report.lost
     assert (lost.key, lost.where) == (key, offset)
@@ -384,7 +384,7 @@ def test_names_that_cannot_be_used_are_reported(paths):
     data = archive(Member("x.npy", x), Member("new\nline.npy", x), Member("y.npy", x))
     with pytest.raises(npzkit.errors.ZipFormatError, match=r"control character.*npzkit\.repair"):
         npzkit.open(data)["new\nline"]
-    report, arrays = mend(paths, data)
+    report, arrays = repair_bytes(paths, data)
     assert sorted(arrays) == ["new%0Aline", "x", "y"]
     (lost,) = report.lost
     assert (lost.key, lost.where) == ("new\nline", data.index(b"PK\x03\x04", 4))
@@ -399,7 +399,7 @@ def test_members_that_cannot_be_read_are_left_out(paths):
         Member("odd.npy", npy(np.eye(2)), central={"method": 97}, local={"method": 97}),
         Member("x.npy", npy(np.eye(3))),
     )
-    report, arrays = mend(paths, data)
+    report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"x": np.eye(3)})
     assert [lost.key for lost in report.lost] == ["locked", "odd"]
 
@@ -412,7 +412,7 @@ def test_two_headers_that_disagree(paths, which, field, method):
     x = npy(np.eye(3))
     wrong = {"crc": 5, "csize": 5, "usize": 5, "method": 8 - method, "flags": 1}
     odd = Member("x.npy", x, method=method, **{which: {field: wrong[field]}})
-    report, arrays = mend(paths, archive(odd, Member("y.npy", x)))
+    report, arrays = repair_bytes(paths, archive(odd, Member("y.npy", x)))
     check_all(arrays, {"x": np.eye(3), "y": np.eye(3)})
     assert not report.lost
 
@@ -442,16 +442,16 @@ def test_a_member_without_bytes_is_not_made_of_one_that_has_some(paths):
     """A local header with zero sizes loses no member, because its data matches the directory."""
     zeros = {"csize": 0, "usize": 0, "crc": 0}
     data = archive(Member("note.txt", b"a note", local=zeros), Member("x.npy", npy(np.eye(3))))
-    report, _ = mend(paths, data)
+    report, _ = repair_bytes(paths, data)
     assert report.kept == ("note.txt", "x")
     with npzkit.open(paths[1]) as npz:
         assert npz["note.txt"] == b"a note"
     # Where the data is damaged too nothing is right.
-    report, _ = mend(paths, data.replace(b"a note", b"a nope"))
+    report, _ = repair_bytes(paths, data.replace(b"a note", b"a nope"))
     assert report.kept == ("x",)
     assert [lost.key for lost in report.lost] == ["note.txt"]
     # And where the directory is lost nothing tells.
-    report, _ = mend(paths, data[: data.index(b"PK\1\2")])
+    report, _ = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     assert report.kept == ("x",)
 
 
@@ -459,7 +459,7 @@ def test_a_local_header_with_another_name(paths):
     """If the data matches the directory, the member is saved with the name in the directory."""
     x = npy(np.eye(3))
     odd = Member("x.npy", x, local={"name": b"z.npy"})
-    _, arrays = mend(paths, archive(odd, Member("y.npy", x)))
+    _, arrays = repair_bytes(paths, archive(odd, Member("y.npy", x)))
     check_all(arrays, {"x": np.eye(3), "y": np.eye(3)})
 
 
@@ -469,12 +469,12 @@ def test_damaged_attributes_cost_no_data(paths, is_lost):
     payload = b"KeyValuePairs\1\5\0abc"
     extra = struct.pack("<HH", 0x564B, len(payload)) + payload
     data = archive(Member("x.npy", npy(np.eye(3)), extra=extra))
-    report, arrays = mend(paths, data[: data.index(b"PK\1\2")] if is_lost else data)
+    report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")] if is_lost else data)
     check_all(arrays, {"x": np.eye(3)})
     assert "attributes" in report.lost[0].what
     # A block that runs over its field makes the directory no one's.
     data = archive(Member("x.npy", npy(np.eye(3)), extra=extra[:-1]))
-    report, arrays = mend(paths, data)
+    report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"x": np.eye(3)})
     assert "attributes" in report.lost[0].what
 
@@ -485,7 +485,7 @@ def test_two_names_of_a_member_cost_no_data(paths):
     extra = struct.pack("<HH", 0x7075, len(payload)) + payload
     for damaged in (extra, extra[:-1]):
         data = archive(Member("x.npy", npy(np.eye(3)), extra=damaged))
-        _, arrays = mend(paths, data)
+        _, arrays = repair_bytes(paths, data)
         check_all(arrays, {"x": np.eye(3)})
 
 
@@ -493,7 +493,7 @@ def test_a_block_that_runs_over_behind_the_attributes(paths):
     """A member found by its own header keeps its data, and its lost attributes are reported."""
     pairs = b"KeyValuePairs\1\1\0a\1\0b"
     extra = struct.pack("<HH", 0x564B, len(pairs)) + pairs + b"\1\2\3\4"
-    report, arrays = mend(paths, Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes())
+    report, arrays = repair_bytes(paths, Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes())
     check_all(arrays, {"x": np.eye(3)})
     assert "attributes" in report.lost[0].what
 
@@ -503,7 +503,7 @@ def test_rows_that_are_left_have_one_name(paths):
     payload = b"\1" + struct.pack("<L", zlib.crc32("é.npy".encode())) + b"other.npy"
     extra = struct.pack("<HH", 0x7075, len(payload)) + payload
     rows = Member("é.npy".encode("cp437"), npy(np.arange(1000)), extra=extra, local={"flags": 0})
-    report, arrays = mend(paths, rows.local_bytes()[:-800], partial=True)
+    report, arrays = repair_bytes(paths, rows.local_bytes()[:-800], partial=True)
     assert report.kept == ("é",)
     check_all(arrays, {"é": np.arange(900)})
 
@@ -513,7 +513,7 @@ def test_rows_of_a_name_that_is_too_long_are_lost(paths):
     whole = Member("x.npy", npy(np.eye(3))).local_bytes()
     name = b"\x82" * 65_531 + b".npy"
     rows = Member(name, npy(np.arange(1000)), local={"flags": 0}).local_bytes()
-    report, arrays = mend(paths, whole + rows[:-800], partial=True)
+    report, arrays = repair_bytes(paths, whole + rows[:-800], partial=True)
     check_all(arrays, {"x": np.eye(3)})
     assert [lost.key[:3] for lost in report.lost] == ["ééé"]
 
@@ -522,7 +522,7 @@ def test_what_looks_like_a_locator_ends_no_archive(paths):
     """An extra field that ends like a zip64 locator is kept, and misleads no reader."""
     extra = struct.pack("<HH", 0x9999, 20) + b"PK\x06\x07" + bytes(16)
     data = Member("x.npy", npy(np.eye(3)), extra=extra).local_bytes()
-    _, arrays = mend(paths, data)
+    _, arrays = repair_bytes(paths, data)
     check_all(arrays, {"x": np.eye(3)})
 
 
@@ -540,7 +540,7 @@ def test_extra_fields_that_run_over_cost_no_data(paths):
             local_extra=b"",
             central={"usize": 0xFFFFFFFF, "csize": 0xFFFFFFFF},
         )
-        _, arrays = mend(paths, archive(member))
+        _, arrays = repair_bytes(paths, archive(member))
         check_all(arrays, {"x": np.eye(3)})
 
 
@@ -550,7 +550,7 @@ def test_a_seek_index_that_leads_elsewhere_is_left_out(paths):
     _, offsets = chunked(data, 1 << 15)
     wrong = sozip("x.npy", data, 1 << 15, offsets=[offset + 1 for offset in offsets])
     assert not npzkit.verify(wrong).ok
-    report, arrays = mend(paths, wrong)
+    report, arrays = repair_bytes(paths, wrong)
     check_all(arrays, {"x": np.arange(60_000)})
     assert "seek index" in report.lost[0].what
     with npzkit.open(paths[1]) as npz:
@@ -581,7 +581,7 @@ def test_an_archive_in_an_array_is_no_member(paths, damage):
         data = data[: start + len(nest) - 40]
     elif damage == "cut behind":
         data += b"PK\3\4"
-    report, arrays = mend(paths, bytes(data))
+    report, arrays = repair_bytes(paths, bytes(data))
     same(arrays["x"], np.arange(5.0))
     assert "inner" not in arrays
     assert ("nest" in arrays) == (damage in ("none", "cut behind"))
@@ -597,7 +597,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
         Member("y.npy", y, local={"csize": 700, "usize": 700}),
         Member("z.npy", z),
     )
-    report, arrays = mend(paths, data[: data.index(b"PK\1\2")])
+    report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0), "z": np.full(30, 2)})
     assert [lost.key for lost in report.lost] == ["y"]
     # Claims beyond the end of the file leave what is there too.
@@ -606,7 +606,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
         Member("y.npy", y, local={"csize": 10**6, "usize": 10**6}),
         Member("z.npy", z),
     )
-    report, arrays = mend(paths, data[: data.index(b"PK\1\2")])
+    report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0), "z": np.full(30, 2)})
     # One of two of a name lies there: the other one is kept, and this one named.
     data = archive(
@@ -614,7 +614,7 @@ def test_a_neighbour_in_what_a_damaged_member_claims(paths):
         Member("y.npy", y, local={"csize": 10**6, "usize": 10**6}),
         Member("x.npy", z),
     )
-    report, arrays = mend(paths, data[: data.index(b"PK\1\2")])
+    report, arrays = repair_bytes(paths, data[: data.index(b"PK\1\2")])
     check_all(arrays, {"x": np.full(30, 0)})
     assert [lost.key for lost in report.lost] == ["y", "x"]
 
@@ -627,14 +627,14 @@ def test_of_two_of_a_name_the_later_one_counts(paths):
     old, other, new = npy(np.zeros(3)), npy(np.ones(4)), npy(np.full(5, 7))
     data = archive(Member("a.npy", old), Member("b.npy", other), Member("a.npy", new))
     data = data[: data.index(b"PK\1\2")]
-    report, arrays = mend(paths, data)
+    report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"a": np.full(5, 7), "b": np.ones(4)})
     assert report.kept == ("b", "a")
     assert report.lost == ()
     # The last one damaged: what it replaced is not passed off as it.
     damaged = bytearray(data)
     damaged[-20] ^= 1
-    report, arrays = mend(paths, bytes(damaged))
+    report, arrays = repair_bytes(paths, bytes(damaged))
     assert report.kept == ("b",)
     assert [lost.key for lost in report.lost] == ["a"]
 
@@ -646,7 +646,7 @@ def test_commits_of_an_archive_without_any_end(paths):
     with npzkit.NpzWriter(path, "a", auto_repack=False) as writer:
         writer.add("a", np.full(5, 7), overwrite=True)
     data = path.read_bytes().replace(b"PK\5\6", b"PK\0\0").replace(b"PK\1\2", b"PK\0\0")
-    report, arrays = mend(paths, data)
+    report, arrays = repair_bytes(paths, data)
     check_all(arrays, {"a": np.full(5, 7), "b": np.ones(4)})
     assert report.is_rebuilt
 
@@ -669,7 +669,7 @@ def torn(path):
 def test_what_was_not_committed(paths, uncommitted):
     """Members after the last commit are skipped and reported, or kept on request."""
     data, size = torn(paths[0])
-    report, arrays = mend(paths, data, uncommitted=uncommitted)
+    report, arrays = repair_bytes(paths, data, uncommitted=uncommitted)
     assert not report.is_rebuilt
     assert report.cut_size == len(data) - size
     if uncommitted:
@@ -715,7 +715,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
     seen = set()
     for share in (0.3, 0.6, 0.99):
         cut = data[: start + int(size * share)]
-        report, arrays = mend(paths, cut, partial=True)
+        report, arrays = repair_bytes(paths, cut, partial=True)
         count = len(arrays["a"])
         seen.add(count)
         assert 0 < count < len(array)
@@ -728,7 +728,7 @@ def test_whole_rows_are_kept(paths, kind, compression):
         with npzkit.open(paths[1]) as npz:
             assert npz.info("a").attrs == {"unit": "m"}
             assert npz.info("a").method == compression
-        report, arrays = mend(paths, cut)
+        report, arrays = repair_bytes(paths, cut)
         assert report.kept == ("first",)
         assert "truncated" in report.lost[0].what
     assert len(seen) > 1
@@ -739,7 +739,7 @@ def test_rows_with_damaged_attributes(paths):
     payload = b"KeyValuePairs\1\5\0abc"
     extra = struct.pack("<HH", 0x564B, len(payload)) + payload
     cut = Member("x.npy", npy(np.arange(100)), extra=extra).local_bytes()[:-80]
-    report, arrays = mend(paths, cut, partial=True)
+    report, arrays = repair_bytes(paths, cut, partial=True)
     check_all(arrays, {"x": np.arange(90)})
     assert ["attributes" in lost.what for lost in report.lost] == [True, False]
     assert "90 of 100 rows" in report.lost[1].what
@@ -756,7 +756,7 @@ def test_what_has_no_rows_is_lost(paths, array, method):
     member = Member("a.npy", stream.getvalue(), method=method)
     data = archive(Member("b.npy", npy(np.eye(2))), member)
     data = data[: data.rindex(member.raw) + len(member.raw) - 2]
-    report, arrays = mend(paths, data, partial=True)
+    report, arrays = repair_bytes(paths, data, partial=True)
     check_all(arrays, {"b": np.eye(2)})
     assert [lost.key for lost in report.lost] == ["a"]
     assert "truncated" in report.lost[0].what
@@ -770,7 +770,7 @@ def test_rows_of_a_stream(paths, method):
     with zipfile.ZipFile(Pipe(stream), "w", method) as written:
         written.writestr("a.npy", npy(array))
     data = stream.getvalue()
-    _, arrays = mend(paths, data[: int(len(data) * 0.7)], partial=True)
+    _, arrays = repair_bytes(paths, data[: int(len(data) * 0.7)], partial=True)
     assert 100 < len(arrays["a"]) < 500
     same(arrays["a"], array[: len(arrays["a"])])
 
@@ -780,7 +780,7 @@ def test_rows_of_zip64_members(paths):
     array = RNG.random((100, 8))
     stream = io.BytesIO()
     np.savez(stream, a=array)
-    _, arrays = mend(paths, stream.getvalue()[:3000], partial=True)
+    _, arrays = repair_bytes(paths, stream.getvalue()[:3000], partial=True)
     same(arrays["a"], array[: len(arrays["a"])])
     assert len(arrays["a"]) > 30
 
@@ -907,7 +907,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     data = bytearray(archive(
         Member("x.npy", npy(np.eye(3))), Member("y\u202e.npy", npy(np.eye(3)), central={"crc": 1}, local={"crc": 1}),
     ))  # fmt: skip
-    report, _ = mend(paths, bytes(data) + b"junk")
+    report, _ = repair_bytes(paths, bytes(data) + b"junk")
     assert json.loads(report.to_json()) == report.as_dict()
     assert report.as_dict() == {
         "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False, "sealed": [],
@@ -919,7 +919,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert lines[1] == "4 bytes of an unfinished append removed"
     assert lines[2].startswith("lost: 'y\\u202e' (at byte ")
     assert len(lines) == 3
-    report, _ = mend(paths, GOOD[:DIRECTORY])
+    report, _ = repair_bytes(paths, GOOD[:DIRECTORY])
     assert str(report).splitlines() == [
         f"{paths[1]}: 12 members kept",
         "the directory was lost: members were found by their own headers",
@@ -938,10 +938,10 @@ def test_replaced_members_stand_where_they_were_found(paths):
     torn = data[: data.rindex(b"PK\1\2")]
     none = data.replace(b"PK\5\6", b"    ").replace(b"PK\1\2", b"    ")
     for damaged, options in ((torn, {"uncommitted": True}), (none, {})):
-        report, arrays = mend(paths, damaged, **options)
+        report, arrays = repair_bytes(paths, damaged, **options)
         assert report.kept == ("y", "x")
         assert len(arrays["x"]) == 5
-    report, arrays = mend(paths, torn)
+    report, arrays = repair_bytes(paths, torn)
     assert (report.kept, len(arrays["x"])) == (("x", "y"), 3)
 
 
@@ -951,7 +951,7 @@ def test_rows_behind_the_last_commit_are_not_called_whole(paths):
     npzkit.save(stream, {"x": np.arange(3)})
     with npzkit.NpzWriter(stream, "a") as w:
         w["y"] = np.arange(10_000)
-    report, arrays = mend(paths, stream.getvalue()[:20_000], partial=True)
+    report, arrays = repair_bytes(paths, stream.getvalue()[:20_000], partial=True)
     assert list(arrays) == ["x"]
     assert not any("whole" in lost.what for lost in report.lost)
 
@@ -970,7 +970,7 @@ def test_progress_is_told(paths):
     """The bytes done grow to twice the file's size, with or without a directory."""
     for data in (GOOD, GOOD[:DIRECTORY], GOOD + b"torn"):
         steps = []
-        mend(paths, data, progress=lambda *step, steps=steps: steps.append(step))
+        repair_bytes(paths, data, progress=lambda *step, steps=steps: steps.append(step))
         done = [step[0] for step in steps]
         assert done == sorted(set(done))
         assert steps[-1] == (2 * len(data), 2 * len(data))
@@ -979,7 +979,7 @@ def test_progress_is_told(paths):
 
 def test_limits_are_held_against_members(paths):
     """Members that exceed the limits are not saved."""
-    report, _ = mend(paths, GOOD, limits=npzkit.Limits(member_size=9000))
+    report, _ = repair_bytes(paths, GOOD, limits=npzkit.Limits(member_size=9000))
     assert {lost.key for lost in report.lost} == {"weights", "counts", "noise", "zeros"}
     assert all("too large" in lost.what for lost in report.lost)
 
@@ -1008,13 +1008,13 @@ def test_empty_members_are_kept(paths):
         Member("empty.txt", b""), Member("x.npy", npy(np.eye(3))), Member("last.txt", b"")
     )
     for damaged in (data, data[: data.index(b"PK\1\2")]):
-        report, _ = mend(paths, damaged)
+        report, _ = repair_bytes(paths, damaged)
         assert report.kept == ("empty.txt", "x", "last.txt")
 
 
 def test_a_sound_archive_without_members(paths):
     """An empty archive is copied as one."""
-    report, arrays = mend(paths, archive())
+    report, arrays = repair_bytes(paths, archive())
     assert report == (os.fspath(paths[1]), (), (), 0, False, (), ())
     assert arrays == {}
 

@@ -1,4 +1,4 @@
-"""npzkit.load, savez and savez_compressed behave as numpy's, but where they say otherwise."""
+"""npzkit.load, savez and savez_compressed behave like NumPy's, except for documented differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, UnsafeNa
 
 @pytest.mark.parametrize("name", ["load", "savez", "savez_compressed"])
 def test_signatures_are_numpys(name):
-    """Parameters have numpy's names, kinds and defaults."""
+    """Parameters have NumPy's names, kinds and defaults."""
     ours, theirs = (inspect.signature(getattr(module, name)).parameters for module in (npzkit, np))
     assert [(p.name, p.kind) for p in ours.values()] == [(p.name, p.kind) for p in theirs.values()]
     for parameter in ours.values():
@@ -24,7 +24,7 @@ def test_signatures_are_numpys(name):
 
 @pytest.mark.parametrize("name", ["savez", "savez_compressed"])
 def test_suffix_and_positional_names(name, tmp_path):
-    """.npz is appended to a path that lacks it; keywords come first, then arr_0 and on."""
+    """.npz is appended to a path that does not end with it, and keywords come before arr_0."""
     getattr(npzkit, name)(tmp_path / "a", np.zeros(2), [1, 2], named=3)
     getattr(npzkit, name)(str(tmp_path / "b.npz"), np.zeros(2))
     with np.load(tmp_path / "a.npz") as theirs, npzkit.load(tmp_path / "b.npz") as ours:
@@ -43,13 +43,13 @@ def test_keywords_are_left_alone(tmp_path):
 
 
 def test_unsafe_keywords(tmp_path):
-    """Keys that numpy writes and no reader could use are refused."""
+    """Keys that NumPy writes and no reader can find are refused."""
     with pytest.raises(UnsafeNameError):
         npzkit.savez(tmp_path / "a", **{"../up": np.zeros(2)})
 
 
 def test_load_tells_the_kinds_apart(tmp_path):
-    """Archives, arrays and pickles are told by their first bytes."""
+    """Archives, arrays and pickles are recognised by their first bytes."""
     np.save(tmp_path / "a.npy", np.arange(3))
     assert npzkit.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
     assert isinstance(npzkit.load(tmp_path / "a.npy", mmap_mode="r"), np.memmap)
@@ -70,7 +70,7 @@ def test_load_tells_the_kinds_apart(tmp_path):
 
 
 def test_nothing_left_to_read(tmp_path):
-    """An empty file, and a stream at its end, are numpy's EOFError and one of npzkit's."""
+    """An empty file, and a stream at its end, raise EOFError as in NumPy, and an NpzkitError."""
     path = tmp_path / "empty.npz"
     path.touch()
     stream = io.BytesIO()
@@ -92,7 +92,7 @@ def test_nothing_left_to_read(tmp_path):
 
 
 def test_load_takes_a_path_of_bytes(tmp_path):
-    """A path of bytes is a path to load, as it is to np.load."""
+    """A path may be bytes, as in np.load."""
     np.savez(tmp_path / "a.npz", x=np.arange(3))
     np.save(tmp_path / "a.npy", np.arange(4))
     with npzkit.load(os.fsencode(tmp_path / "a.npz")) as npz:
@@ -105,7 +105,7 @@ def test_load_takes_a_path_of_bytes(tmp_path):
 
 
 def test_mmap_mode_is_honoured_for_archives(tmp_path):
-    """numpy ignores mmap_mode for an archive; here members map, or say why they cannot."""
+    """With mmap_mode, which NumPy ignores for archives, members are mapped or raise an error."""
     npzkit.savez(tmp_path / "a", a=np.arange(3))
     with npzkit.load(tmp_path / "a.npz", mmap_mode="r") as npz:
         assert isinstance(npz["a"], np.memmap)
@@ -118,7 +118,7 @@ def test_mmap_mode_is_honoured_for_archives(tmp_path):
 
 
 def test_only_read_and_seek_are_needed():
-    """load works on an object with nothing but read and seek."""
+    """load works with an object that has only read and seek."""
 
     class JustReader:
         def __init__(self, data):
@@ -136,7 +136,7 @@ def test_only_read_and_seek_are_needed():
 
 
 def test_string_dtype_needs_pickle_with_one_warning(tmp_path):
-    """A dtype without fixed size is pickled as by numpy, with one warning."""
+    """A dtype without a fixed size is pickled as by NumPy, with one warning."""
     array = np.array(["a", "long text"], dtype=np.dtypes.StringDType())
     with pytest.warns(UserWarning, match="pickle") as caught:
         npzkit.savez(tmp_path / "a", a=array)

@@ -1,4 +1,4 @@
-"""Errors: one tree, readable messages, attributes that travel."""
+"""Errors: one tree, readable messages, and attributes that survive pickling."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(path, data, key="w", **options):
 
 
 def agreed(**fields):
-    """An archive of one member that is described wrongly, alike in both headers."""
+    """Return an archive of one member with the same wrong fields in both headers."""
     return archive(Member("w.npy", X, local=fields, central=fields))
 
 
@@ -114,7 +114,7 @@ def convert_times(path):
 
 
 class Case(NamedTuple):
-    """What raises an error, and what the error knows."""
+    """A call that raises an error, and the attributes that the error must have."""
 
     cls: type[errors.NpzkitError]
     run: Any
@@ -233,7 +233,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_error_says_what_where_and_what_to_do(case, tmp_path):
-    """Each error knows its path, key, offset, what was found and expected, and a remedy; all are said."""
+    """Each error has path, key, offset, found, expected and remedy if known, and its message shows them."""
     path = tmp_path / "a.npz"
     with pytest.raises(errors.NpzkitError) as caught:
         CASES[case].run(path)
@@ -268,7 +268,7 @@ def test_every_error_says_what_where_and_what_to_do(case, tmp_path):
     ],
 )
 def test_what_is_read_with_a_warning(cls, data):
-    """What strict refuses is otherwise read, and a warning names the caller's own line."""
+    """An archive that strict=True refuses is read with a warning that points to the caller's line."""
     with pytest.warns(cls) as caught:
         npzkit.open(data)
     assert [warning.filename for warning in caught] == [__file__]
@@ -278,7 +278,7 @@ def test_what_is_read_with_a_warning(cls, data):
 
 
 def test_no_class_is_missing_from_the_tests_and_the_table():
-    """Every class of npzkit.errors is raised above, is public, and stands in the table."""
+    """Every class of npzkit.errors is raised in these tests, is public, and is in the table."""
     raised = {case.cls for case in CASES.values()}
     # What is only raised as one of its kinds.
     kinds = {errors.NpzkitError, errors.FormatError}
@@ -291,7 +291,7 @@ def test_no_class_is_missing_from_the_tests_and_the_table():
 
 @pytest.mark.parametrize("name", TABLE)
 def test_what_the_table_says_each_is(name):
-    """Each class is also what the table says, and says in its docstring what it is."""
+    """Each class has the base class that the table shows, and a docstring."""
     when, base = TABLE[name]
     known = {"zipfile.BadZipFile": zipfile.BadZipFile}
     assert issubclass(CLASSES[name], known.get(base) or getattr(builtins, base))
@@ -314,14 +314,14 @@ def test_messages_attributes_and_pickling(cls):
 
 @pytest.mark.parametrize(("name", "base"), BASES.items())
 def test_the_tree(name, base):
-    """Each error is also what callers of numpy and zipfile catch."""
+    """Each error has the base class that callers of NumPy and zipfile catch."""
     assert issubclass(getattr(errors, name), base)
     assert issubclass(getattr(errors, name), errors.NpzkitError)
     assert set(BASES) == {cls.__name__ for cls in ERRORS}
 
 
 def test_those_of_bad_values_are_value_errors():
-    """All but a missing key, a lock, an empty file and what is not supported are ValueErrors."""
+    """All errors but those for missing keys, locks, empty files and unsupported input are ValueErrors."""
     others = {cls.__name__ for cls in ERRORS if not issubclass(cls, ValueError)}
     assert others == {
         "NpzkitError",
@@ -333,7 +333,7 @@ def test_those_of_bad_values_are_value_errors():
 
 
 def test_errors_of_the_system_and_of_calls_pass_through(tmp_path):
-    """A missing file and a wrong argument are Python's own errors."""
+    """A missing file and a wrong argument raise Python's own errors."""
     for error, call in [
         (FileNotFoundError, lambda: npzkit.open(tmp_path / "none.npz")),
         (IsADirectoryError, lambda: npzkit.open(tmp_path)),
@@ -348,7 +348,7 @@ def test_errors_of_the_system_and_of_calls_pass_through(tmp_path):
 
 @pytest.mark.parametrize("name", ["\x9b31m.npy", "\u202ex.npy", "a" * 65_000 + ".npy"])
 def test_keys_of_a_file_do_not_control_messages(name, tmp_path):
-    """Keys that a message lists are quoted and cut, whoever made the file."""
+    """Messages quote and cut the keys of an archive."""
     path = tmp_path / "a.npz"
     path.write_bytes(archive(Member(name, X), Member(name, X)))
     texts = []
@@ -371,7 +371,7 @@ HOSTILE = ["a\x9b31mb", "\u202egpj.x", "a\u2028b", "\u200fx", "\u2066x", "a\x85b
 
 @pytest.mark.parametrize("key", HOSTILE)
 def test_names_are_shown_in_one_way(key, tmp_path):
-    """Whatever prints a key or a path, of a report, a table, an error or an archive, escapes it."""
+    """Every report, table, error and repr escapes keys and paths in the same way."""
     path = tmp_path / f"{key}.npz"
     bad = {"crc": 1}
     path.write_bytes(
@@ -393,7 +393,7 @@ def test_names_are_shown_in_one_way(key, tmp_path):
 
 @pytest.mark.parametrize("key", ["a\x80", "\x9bm", "a\x85b", "x\u2028y", "x\u2029"])
 def test_control_characters_are_no_part_of_new_keys(key, tmp_path):
-    """Controls of C1 and separators of lines are refused like those of ASCII; nothing is written."""
+    """C1 control characters and line separators are refused in new keys, and nothing is written."""
     path = tmp_path / "a.npz"
     with pytest.raises(errors.UnsafeNameError, match=r"control character|separator"):
         npzkit.save(path, {key: np.eye(2)})
@@ -402,7 +402,7 @@ def test_control_characters_are_no_part_of_new_keys(key, tmp_path):
 
 @pytest.mark.parametrize("key", ["\u05d0\u200f", "\u202bx\u202c", "\u2067x\u2069"])
 def test_marks_of_direction_are_part_of_keys(key, tmp_path):
-    """Keys in Arabic and Hebrew may hold the marks that these need, and come back."""
+    """Keys in Arabic and Hebrew may have the marks that these scripts need, and are read back."""
     npzkit.save(tmp_path / "a.npz", {key: np.eye(2)})
     with npzkit.open(tmp_path / "a.npz") as npz:
         assert npz.files == [key]
@@ -410,7 +410,7 @@ def test_marks_of_direction_are_part_of_keys(key, tmp_path):
 
 
 def test_values_from_a_file_are_shown_short():
-    """A megabyte of hostile header does not become a megabyte of message."""
+    """A header of a megabyte does not make a message of a megabyte."""
     error = errors.NpyFormatError(
         "bad", key="k" * 10**6, found=b"x" * 10**6, expected=["y" * 10**6]
     )
@@ -418,7 +418,7 @@ def test_values_from_a_file_are_shown_short():
 
 
 def test_the_first_place_named_stays():
-    """locate fills in what is not known yet, and overrides nothing."""
+    """locate fills in missing attributes and never overwrites others."""
     error = errors.NpzkitError("bad", key="inner")
     assert error.locate(path="a.npz", key="outer") is error
     assert (error.path, error.key) == ("a.npz", "inner")

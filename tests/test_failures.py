@@ -345,7 +345,7 @@ def test_a_system_that_writes_nothing_and_says_so(mode, tmp_path, monkeypatch):
 
     for name in ("pwrite", "write"):
         monkeypatch.setattr(os, name, write_nothing, raising=False)
-    with pytest.raises(OSError, match="takes no more"), npzkit.NpzWriter(path, mode) as w:
+    with pytest.raises(OSError, match="accepts no more"), npzkit.NpzWriter(path, mode) as w:
         w["a"] = LARGE
     monkeypatch.undo()
     assert (path.read_bytes(), files_in(tmp_path)) == (before, ["a.npz"])

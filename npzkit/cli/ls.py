@@ -57,10 +57,12 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
 )
 @click.option(
-    "--sort", type=click.Choice(list(_ORDERS)), help="Sort by this. Sizes: largest first."
+    "--sort",
+    type=click.Choice(list(_ORDERS)),
+    help="Order of the arrays; size puts the largest first.",
 )
 @click.option(
-    "--glob", "patterns", multiple=True, help="Only keys that match, such as 'layer*/bias'."
+    "--glob", "patterns", multiple=True, help="Show only keys that match, such as 'layer*/bias'."
 )
 @json_option
 def ls(

@@ -282,7 +282,7 @@ class PathSink(Sink):
         else:
             self.write(last)
             self._flush()
-            self._cut_behind()
+            self._cut_unused()
             # A file that replaces another one is always synced. Otherwise a crash could
             # leave an empty file in place of data that was committed with durable=True.
             if self._durable or self._is_replacing:
@@ -297,7 +297,7 @@ class PathSink(Sink):
         offset = self.position
         self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:])
         self._flush()
-        self._cut_behind()
+        self._cut_unused()
         if self._durable:
             self._file.sync()
         self._seal_offset = offset
@@ -307,7 +307,7 @@ class PathSink(Sink):
         self.committed_size = self.position
         self._is_changed = False
 
-    def _cut_behind(self) -> None:
+    def _cut_unused(self) -> None:
         """Cut off reserved bytes that were not used: nothing may follow the archive."""
         if self._file.size > self.position:
             self._file.truncate(self.position)

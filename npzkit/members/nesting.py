@@ -500,15 +500,15 @@ def _restore_mapping(found: Any, notes: Mapping[str, Any]) -> Any:
     elif not isinstance(found, dict):
         return found
     # A name without arrays follows the name that is before it in the note.
-    behind: dict[str | None, list[str]] = {None: []}
+    followers: dict[str | None, list[str]] = {None: []}
     last = None
     for name in notes:
         if name in found:
             last = name
-        behind.setdefault(last, []).append(name)
-    names = [name for name in behind[None] if name not in found]
+        followers.setdefault(last, []).append(name)
+    names = [name for name in followers[None] if name not in found]
     for name in found:
-        names += [name, *(other for other in behind.get(name, ()) if other not in found)]
+        names += [name, *(other for other in followers.get(name, ()) if other not in found)]
     restored = {name: _restore(found.get(name, MISSING), notes.get(name)) for name in names}
     return {name: value for name, value in restored.items() if value is not MISSING}
 

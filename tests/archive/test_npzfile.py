@@ -679,9 +679,9 @@ def test_limits_are_whole_numbers(path):
     assert type(limits._replace(total_size=9)) is npzkit.Limits
     assert pickle.loads(pickle.dumps(limits)) == limits
     for wrong in (True, np.True_, -1, np.int8(-1), 1.0, np.float64(5), "5", [5]):
-        with pytest.raises(ValueError, match="total_size must be a whole number"):
+        with pytest.raises(ValueError, match="total_size must be a non-negative integer"):
             npzkit.Limits(total_size=wrong)
-        with pytest.raises(ValueError, match="total_size must be a whole number"):
+        with pytest.raises(ValueError, match="total_size must be a non-negative integer"):
             limits._replace(total_size=wrong)
 
 

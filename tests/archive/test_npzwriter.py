@@ -1064,7 +1064,7 @@ def test_wrong_arguments_are_explained(tmp_path):
         with pytest.raises(TypeError, match=r"npzkit\.Limits"):
             npzkit.open(path, limits=wrong)
     for wrong in (-1, "1GB", 1.5):
-        with pytest.raises(ValueError, match="whole number"):
+        with pytest.raises(ValueError, match="a non-negative integer"):
             npzkit.Limits(total_size=wrong)
 
 
@@ -1156,7 +1156,7 @@ def test_a_file_that_takes_no_more():
             return 0
 
     written = []
-    with pytest.raises(OSError, match="takes no more"):
+    with pytest.raises(OSError, match="accepts no more"):
         npzkit.save(Full(), {"a": np.zeros(3)})
 
 

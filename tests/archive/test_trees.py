@@ -483,7 +483,7 @@ def test_a_damaged_note_is_one_error(note):
     """Metadata of another make is a format error that says what is wrong."""
     stream = io.BytesIO()
     npzkit.save(stream, {"a/b": np.eye(2)}, metadata={"npzkit.tree": note})
-    with pytest.raises(ZipFormatError, match="what is nested how is damaged"):
+    with pytest.raises(ZipFormatError, match="structure of the nested data is damaged"):
         npzkit.load_tree(stream)
 
 

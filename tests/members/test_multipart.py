@@ -244,7 +244,7 @@ STRING_PARTS = {"x": np.frombuffer(b"a", np.uint8), "x.offsets": np.array([0, 1]
 def test_shapes_that_are_none(shape):
     """A shape of strings must be a list of sizes, with no more axes than NumPy supports."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
-    with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'sizes'"):
+    with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'a list of sizes'"):
         join(STRING_PARTS.__getitem__, "x", attrs)
 
 
@@ -275,7 +275,7 @@ def test_axes_that_no_array_has(shape):
 def test_more_strings_than_any_array_has(shape):
     """A count of strings that is only claimed is an error, however large it is."""
     attrs = {"npzkit.parts": {"kind": "strings", "shape": shape}}
-    with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'sizes'"):
+    with pytest.raises(NpyFormatError, match=r"found .the shape .* expected 'a list of sizes'"):
         join(STRING_PARTS.__getitem__, "x", attrs)
 
 

@@ -247,7 +247,7 @@ def _write(
         sink.close()
     except BaseException as error:
         # If only the sync of the folder failed, the new file is in place.
-        state = "is in place" if sink.committed_size else "was discarded"
+        state = "is in its place" if sink.committed_size else "was discarded"
         try:
             sink.abort()
         except OSError as second:

@@ -1,6 +1,6 @@
-"""What commands refuse: a request that cannot be done, with exit code 2.
+"""Refusals: requests that cannot be fulfilled, with exit code 2.
 
-Owns how a refusal names the option that allows it.
+Owns the messages that name the option to use instead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Refusal(click.ClickException):
 
 
 def check_absent(path: str, *, force: bool) -> None:
-    """Check that nothing is at `path`, unless it is to be replaced."""
+    """Raise Refusal if `path` exists, unless `force` is true."""
     if not force and os.path.lexists(path):
         raise _exists(path)
 
@@ -36,7 +36,7 @@ def _exists(path: str) -> Refusal:
 
 @contextlib.contextmanager
 def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
-    """Raise a refusal for errors of some kinds, and for a file that already exists."""
+    """Raise Refusal for errors of these kinds, and for a file that already exists."""
     try:
         yield
     except FileExistsError as error:
@@ -46,6 +46,6 @@ def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
 
 
 def check_new_key(key: str) -> None:
-    """Check that an array can be saved under a key that was asked for."""
+    """Raise Refusal if a key cannot be saved."""
     with refusing(UnsafeNameError):
         check_key(key)

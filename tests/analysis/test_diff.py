@@ -70,7 +70,7 @@ def test_some_keys():
     assert report.compared == 2
     with pytest.raises(npzkit.errors.MemberNotFoundError, match="no"):
         npzkit.diff(a, b, ["x", "no"])
-    with pytest.raises(TypeError, match="several keys"):
+    with pytest.raises(TypeError, match="a sequence of keys"):
         npzkit.diff(a, b, "x")
 
 

@@ -255,7 +255,7 @@ def test_python_objects(here):
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(b"", "cut short"), (b"<html>", "magic"), (npy(np.ones(9))[:-1], "array data")],
+    [(b"", "truncated"), (b"<html>", "magic"), (npy(np.ones(9))[:-1], "array data")],
 )
 def test_files_that_are_no_arrays(here, content, what):
     """An empty file, another kind and half a file are an error that names the file."""

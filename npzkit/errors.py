@@ -9,7 +9,7 @@ what it knows (an offset, what was found). The layers above add what they know
 class                     raised when                     is also a
 ========================= =============================== =======================
 `NpzkitError`             any of the errors below         ``Exception``
-`FormatError`             bytes are not what they claim   ``ValueError``
+`FormatError`             bytes do not follow the format  ``ValueError``
 `NpyFormatError`          ... in an NPY header or array   ``ValueError``
 `ZipFormatError`          ... in the zip container        ``zipfile.BadZipFile``
 `ChecksumError`           a CRC-32 differs                ``zipfile.BadZipFile``
@@ -212,7 +212,7 @@ def _shown(value: object) -> str:
 
 
 class FormatError(NpzkitError, ValueError):
-    """The bytes are not what the format says they should be."""
+    """The bytes do not follow the format."""
 
 
 class NpyFormatError(FormatError):

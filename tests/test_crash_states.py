@@ -636,7 +636,7 @@ EXCEPTIONS = {
     ("format.memmap", "open"): "numpy's open_memmap: a new .npy, which is no archive",
     ("format.memmap", "np.memmap"): "the same",
     ("files.locking", "open"): "to lock it: nothing is written by that descriptor",
-    ("writing.created_array", "mmap.mmap"): "a map of an array that is not listed yet",
+    ("writing.filled_array", "mmap.mmap"): "a map of an array that is not listed yet",
     ("reading.maps", "mmap.mmap"): "a map; to be written to on request alone, mode 'r+'",
 }
 """What writes, or could, without the layer. No commit depends on them."""

@@ -4,7 +4,7 @@ Owns what may be written under which key, what is edited, and when it counts.
 Knows nothing of bytes: `npzkit.format` makes them, `npzkit.zip.writer` arranges
 them, `npzkit.files.sink` and `npzkit.files.path_sink` put them down. How an archive that is
 there is opened is `npzkit.writing.append`'s, what begins an array that is filled
-piece by piece `npzkit.writing.create`'s.
+piece by piece `npzkit.writing.array_plan`'s.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from npzkit.members.keys import SUFFIX, check_key, check_keys, keys_of, member_o
 from npzkit.members.metadata import check_attrs, format_metadata, parse_metadata
 from npzkit.writing.append import Resumed, begin, resume
 from npzkit.writing.attributes import EditedAttributes
-from npzkit.writing.member import (
+from npzkit.writing.prepare import (
     SMALL_SIZE,
     Heads,
     Prepared,
@@ -50,8 +50,8 @@ from npzkit.zip.writer import Coding, ZipWriter
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
-    from npzkit.writing.create import Plan
-    from npzkit.writing.created_array import CreatedArray
+    from npzkit.writing.array_plan import Plan
+    from npzkit.writing.filled_array import CreatedArray
 
 __all__ = ["Compression", "NpzWriter", "largest_small", "level_for"]
 
@@ -524,15 +524,15 @@ class NpzWriter:
         name = check_key(key)
         coding = self._coding_for(compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        from npzkit.writing.create import plan_array
+        from npzkit.writing.array_plan import plan_array
 
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
         plan.check_sink(self._sink, self._name)
         return self._alone(self._begin, plan)
 
     def _begin(self, plan: Plan) -> CreatedArray:
-        from npzkit.writing.create import Hooks
-        from npzkit.writing.create import begin as begin_array
+        from npzkit.writing.array_plan import Hooks
+        from npzkit.writing.array_plan import begin as begin_array
 
         self._check_open()
         self._check_free(plan.key, plan.name)

@@ -13,7 +13,7 @@ import numpy as np
 from npzkit.archive.npzwriter import Compression, NpzWriter, largest_small, level_for
 from npzkit.codecs.methods import method_number
 from npzkit.members.keys import check_keys
-from npzkit.writing.member import Prepared, SmallArrays, gather, gather_split, splitting_for
+from npzkit.writing.prepare import Prepared, SmallArrays, gather, gather_split, splitting_for
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ def test_an_assignment_is_numpys(tmp_path_factory, data):
 
 def test_large_assignments_are_cut_into_blocks(tmp_path, monkeypatch):
     """A value or a column longer than a block arrives whole."""
-    monkeypatch.setattr("npzkit.writing.created_array._BLOCK_SIZE", 1000)
+    monkeypatch.setattr("npzkit.writing.filled_array._BLOCK_SIZE", 1000)
     expected = np.zeros((100, 20))
     with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", (100, 20), "f8") as dst:
         for index, value in [
@@ -414,7 +414,7 @@ def test_threads_append_to_one_array(tmp_path):
 
 def test_a_value_may_be_a_part_of_the_arrays_own_map(tmp_path, monkeypatch):
     """What is read from the map is what was there before the assignment."""
-    monkeypatch.setattr("npzkit.writing.created_array._BLOCK_SIZE", 64)
+    monkeypatch.setattr("npzkit.writing.filled_array._BLOCK_SIZE", 64)
     expected = np.arange(300).reshape(100, 3)
     with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("a", (100, 3), "i8") as dst:
         mapped = dst.memmap()

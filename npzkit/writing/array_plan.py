@@ -1,6 +1,6 @@
 """How an array that is filled piece by piece begins in its archive.
 
-Owns what `NpzWriter.create` takes, and the zip's side of `npzkit.writing.created_array`:
+Owns what `NpzWriter.create` takes, and the zip's side of `npzkit.writing.filled_array`:
 which member an array gets, where its bytes go and how it is sealed. Knows
 nothing of the other members, nor of who may write at a time.
 """
@@ -18,8 +18,8 @@ from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.parallel import Pipeline, crc32_at
 from npzkit.files.sink import Sink
 from npzkit.format.header import index_shape
-from npzkit.writing.created_array import AppendedArray, CreatedArray, FilledArray
-from npzkit.writing.member import prepare_header
+from npzkit.writing.filled_array import AppendedArray, CreatedArray, FilledArray
+from npzkit.writing.prepare import prepare_header
 from npzkit.zip.deflate import MAX_BLOCK_SIZE
 from npzkit.zip.writer import Coding, ZipWriter
 

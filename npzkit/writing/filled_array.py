@@ -22,7 +22,7 @@ import numpy as np
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.files.disk import File, Place
 from npzkit.format.array import check_savable, data_pieces
-from npzkit.writing.member import as_array
+from npzkit.writing.prepare import as_array
 
 __all__ = ["AppendedArray", "CreatedArray", "FilledArray"]
 

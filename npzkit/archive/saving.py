@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npzkit.archive.npzwriter import Compression, NpzWriter, largest_small, level_for
+from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
-from npzkit.members.keys import check_keys
-from npzkit.writing.prepare import Prepared, SmallArrays, gather, gather_split, splitting_for
-from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size
+from npzkit.writing.coding import Compression, check_coding, level_for
+from npzkit.writing.preparation import Member, Preparation, splitting_for
+from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
@@ -107,7 +107,7 @@ def save(
 
 
 def _is_flat(arrays: dict[Any, Any]) -> bool:
-    """Whether these are arrays by strings, as mostly."""
+    """Whether these are arrays by strings, as in most calls."""
     return set(map(type, arrays)) <= {str} and set(map(type, arrays.values())) <= {np.ndarray}
 
 
@@ -119,31 +119,17 @@ def save_arrays(
     level: int | None = None,
     allow_pickle: bool = False,
     chunk_size: int = CHUNK_SIZE,
+    seekable: bool = True,
     splitting: Splitting | None = None,
     **options: Any,
 ) -> None:
-    """Write a flat mapping, whose values are arrays whatever they look like."""
-    method = method_number(compression)
-    level, chunk_size = level_for(method, level), check_chunk_size(chunk_size)
-    largest = largest_small(method, chunk_size)
-    keys = list(arrays)
-    members: Iterable[Prepared | SmallArrays]
-    if splitting is None:
-        members = gather(
-            keys, check_keys(keys), arrays.values(), {},
-            largest=largest, allow_pickle=allow_pickle,
-        )  # fmt: skip
-    else:
-        members = gather_split(arrays, splitting, {}, largest=largest, allow_pickle=allow_pickle)
+    """Write a flat mapping, whose values are saved as arrays whatever they are."""
+    level_for(method_number(compression), level)
+    coding = check_coding(compression, level, chunk_size, seekable)
+    members: Iterable[Member]
+    members = Preparation(allow_pickle=allow_pickle, splitting=splitting).many(arrays, coding)
     if isinstance(arrays, dict):
-        # All of them are at hand: nothing is touched where one cannot be saved.
+        # No file is touched if one of them cannot be saved.
         members = list(members)
-    with NpzWriter(
-        file,
-        compression=compression,
-        level=level,
-        allow_pickle=allow_pickle,
-        chunk_size=chunk_size,
-        **options,
-    ) as writer:
-        writer._put(members, writer._coding)
+    with NpzWriter(file, **options) as writer:
+        writer._archive.alone(writer._archive.write, members, coding, False)

@@ -1,7 +1,7 @@
-"""How an archive that is there is opened to be written behind.
+"""How an archive is opened to be written: a new one, or an existing one to be appended to.
 
-Owns what may be appended to and what is refused untouched, and what is known
-of the archive then: its sink, its entries, its comment. Writes nothing.
+Owns which files may be appended to, which are refused unchanged, and what is
+then known of the archive: its sink, its entries, its comment. Writes nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.raw_entries import read_listed
 
-__all__ = ["Resumed", "begin", "resume"]
+__all__ = ["Resumed", "open_archive"]
 
 
 class Resumed(NamedTuple):
@@ -26,7 +26,7 @@ class Resumed(NamedTuple):
     Attributes
     ----------
     sink : Sink
-        Behind the archive's last byte.
+        At the end of the archive.
     listed : dict of str to bytes
         Its entries, by the members' names.
     comment : bytes
@@ -37,14 +37,21 @@ class Resumed(NamedTuple):
     comment: bytes
 
 
-def begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
+def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) -> Resumed:
+    """Open an archive to be written, in mode "w", "x" or "a"; see `npzkit.NpzWriter`."""
+    if mode == "a":
+        return _resume(file, durable=durable, lock_timeout=lock_timeout)
+    return _begin(file, exclusive=mode == "x", durable=durable, lock_timeout=lock_timeout)
+
+
+def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
     """Begin a new archive; see `npzkit.files.path_sink.open_sink`."""
     sink = open_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
     return Resumed(sink, {}, b"")
 
 
-def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
-    """Open an archive to write behind it; a new one where there is no file.
+def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
+    """Open an archive to append to it; a new one if there is no file.
 
     Parameters
     ----------
@@ -56,18 +63,18 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     Raises
     ------
     ZipFormatError, AmbiguousArchiveError, UnsupportedError
-        What is there is no archive, or a damaged one. It is not touched.
+        The file is not an archive, or is damaged. It is not changed.
     ArchiveLockedError
-        Another writer has it.
+        Another writer has the file.
     OSError
         The path cannot be opened for writing.
     """
     if hasattr(file, "write"):
         return _resume_file(file)
     if not os.path.exists(file):
-        # Of a link that leads nowhere, the file it names.
+        # For a link that leads nowhere, the file it names.
         new = os.path.realpath(file) if os.path.islink(file) else file
-        return begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
+        return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
         source = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
@@ -80,14 +87,14 @@ def resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
             error.locate(path=file)
         raise
     if not listed and not directory.directory_offset:
-        # A first member behind an end record is nothing that np.load reads.
+        # np.load cannot read an archive whose first member is behind an end record.
         sink.close()
         sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
     return Resumed(sink, listed, directory.comment)
 
 
 def _resume_file(file: Any) -> Resumed:
-    """Open an archive in a file object, which must read, write and seek."""
+    """Open an archive in a file object, which must be able to read, write and seek."""
     sink = FileSink(file, committed_size=0)
     if not sink.can_read:
         raise UnsupportedError(

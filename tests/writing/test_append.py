@@ -16,7 +16,7 @@ from pathlib import Path
 
 import forge
 import npzkit
-import npzkit.archive.npzwriter
+import npzkit.archive.written
 import npzkit.maintenance.repack
 import numpy as np
 import pytest
@@ -827,7 +827,7 @@ def test_members_that_are_no_arrays(tmp_path):
     with npzkit.NpzWriter(path, "a") as w:
         assert w.files == ["x", "deep/y", "folder/", "note.txt"]
         w.rename("note.txt", "words.txt")
-        with pytest.raises(UnsafeNameError, match="no array"):
+        with pytest.raises(UnsafeNameError, match="not an array"):
             w["words.txt"] = np.arange(3)
         with pytest.raises(UnsafeNameError, match="no array"):
             w.add("words.txt", np.ones(70_000), overwrite=True, compression="deflated")
@@ -1123,7 +1123,7 @@ def test_an_array_whose_writer_gave_up_takes_nothing(path, mode, ending, monkeyp
     if ending == "aborted":
         w.abort()
     else:
-        monkeypatch.setattr(npzkit.archive.npzwriter.ZipWriter, "write_small", lambda *_: 1 / 0)
+        monkeypatch.setattr(npzkit.archive.written.ZipWriter, "write_small", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             w["new"] = np.arange(3)
     for use in (

@@ -96,7 +96,7 @@ def test_an_assignment_is_numpys(tmp_path_factory, data):
 
 def test_large_assignments_are_cut_into_blocks(tmp_path, monkeypatch):
     """A value or a column longer than a block arrives whole."""
-    monkeypatch.setattr("npzkit.writing.filled_array._BLOCK_SIZE", 1000)
+    monkeypatch.setattr("npzkit.writing.created_array.BLOCK_SIZE", 1000)
     expected = np.zeros((100, 20))
     with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", (100, 20), "f8") as dst:
         for index, value in [
@@ -153,7 +153,7 @@ def test_a_known_number_of_rows_must_come(tmp_path):
     npzkit.save(path, {"old": np.arange(3)})
     with npzkit.NpzWriter(path) as w, w.create("x", (4, 2), "i4", compression="deflated") as dst:
         dst.append(np.ones((3, 2)))
-        with pytest.raises(ValueError, match="4 rows: 3 are there, 2 more"):
+        with pytest.raises(ValueError, match="4 rows: 3 were appended, 2 more"):
             dst.append(np.ones((2, 2)))
         dst.append([5, 6])
     assert loaded(path, "x").tolist() == [[1, 1]] * 3 + [[5, 6]]
@@ -276,7 +276,7 @@ def test_a_stream_that_cannot_seek_takes_arrays_of_known_size():
 
     with npzkit.NpzWriter(Stream()) as w:
         for shape in (5, None):
-            with pytest.raises(UnsupportedError, match="changed behind the writer") as caught:
+            with pytest.raises(UnsupportedError, match="can be read and changed") as caught:
                 w.create("x", shape, "f8")
             assert caught.value.remedy
         with w.create("y", 3, "f8", compression="deflated") as dst:
@@ -414,7 +414,7 @@ def test_threads_append_to_one_array(tmp_path):
 
 def test_a_value_may_be_a_part_of_the_arrays_own_map(tmp_path, monkeypatch):
     """What is read from the map is what was there before the assignment."""
-    monkeypatch.setattr("npzkit.writing.filled_array._BLOCK_SIZE", 64)
+    monkeypatch.setattr("npzkit.writing.created_array.BLOCK_SIZE", 64)
     expected = np.arange(300).reshape(100, 3)
     with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("a", (100, 3), "i8") as dst:
         mapped = dst.memmap()

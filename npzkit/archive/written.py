@@ -1,0 +1,123 @@
+"""An archive that is being written: its file, its members, and how members are added to it.
+
+Owns how members reach the file, and that one that fails leaves no half of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from npzkit.archive.writer_state import WriterState
+from npzkit.codecs.methods import STORED
+from npzkit.files.parallel import Pipeline
+from npzkit.writing.append import Resumed
+from npzkit.writing.contents import Contents
+from npzkit.writing.metadata import EditedMetadata
+from npzkit.writing.preparation import Member
+from npzkit.writing.prepare import Prepared
+from npzkit.writing.small import SmallArrays
+from npzkit.writing.unsealed import Unsealed
+from npzkit.zip.deflate import deflate_small
+from npzkit.zip.writer import Coding, ZipWriter
+
+__all__ = ["WrittenArchive"]
+
+T = TypeVar("T")
+
+
+class WrittenArchive:
+    """An archive that is being written.
+
+    Parameters
+    ----------
+    resumed : Resumed
+        What there is to begin with. If this fails, its sink is aborted.
+    path : str
+        For messages.
+    metadata : mapping
+        Added to that of the archive.
+    threads : int
+
+    Attributes
+    ----------
+    path, threads
+    sink : Sink
+    zip : ZipWriter
+    unsealed : Unsealed
+    state : WriterState
+    contents : Contents
+    metadata : EditedMetadata
+    """
+
+    def __init__(
+        self, resumed: Resumed, path: str, metadata: Mapping[str, Any], threads: int
+    ) -> None:
+        try:
+            self.path, self.threads = path, threads
+            self.sink = resumed.sink
+            self.zip = ZipWriter(resumed.sink, resumed.listed)
+            self.unsealed = Unsealed()
+            self.state = WriterState(resumed.sink, self.unsealed, path)
+            self.contents = Contents(self.zip, self.unsealed, path)
+            self.metadata = EditedMetadata(resumed.comment, metadata)
+        except BaseException:
+            # Nobody has the writer yet.
+            resumed.sink.abort()
+            raise
+
+    def alone(self, work: Callable[..., T], *args: Any) -> T:
+        """Call what changes the archive, while no other thread does.
+
+        Raises
+        ------
+        ClosedArchiveError, RuntimeError
+            The archive is closed, or a call further up is writing.
+        """
+        # First, as a forked child may find the lock held for ever.
+        self.state.check_open()
+        result: T = self.state.turns.take(self._work, work, args)
+        return result
+
+    def _work(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
+        # Another thread may have closed it meanwhile.
+        self.state.check_open()
+        return work(*args)
+
+    def put(self, members: list[Member], coding: Coding, overwrite: bool) -> None:
+        """Write what belongs together: all members, or none if one of them cannot be written."""
+        if len(members) > 1:
+            for member in members:
+                self.contents.check_all_free(member, overwrite=overwrite)
+        self.write(members, coding, overwrite)
+
+    def write(self, members: Iterable[Member], coding: Coding, overwrite: bool) -> None:
+        """Write members in their order, small stored ones together."""
+        with Pipeline(self.threads) as pipeline:
+            for member in members:
+                if isinstance(member, SmallArrays):
+                    self._write_small(member, coding, pipeline, overwrite)
+                else:
+                    self._write_one(member, coding, pipeline, overwrite)
+            with self.state.giving_up():
+                pipeline.drain()
+
+    def _write_one(
+        self, member: Prepared, coding: Coding, pipeline: Pipeline, overwrite: bool
+    ) -> None:
+        key, name, pieces, size, extra = member
+        self.contents.check_free(key, name, overwrite=overwrite)
+        self.contents.give_way(name)
+        with self.state.giving_up():
+            self.zip.write_member(name, pieces, size, pipeline, coding=coding, extra=extra)
+
+    def _write_small(
+        self, arrays: SmallArrays, coding: Coding, pipeline: Pipeline, overwrite: bool
+    ) -> None:
+        for name in self.contents.find_taken(arrays, overwrite=overwrite):
+            self.contents.give_way(name)
+        with self.state.giving_up():
+            pipeline.drain()
+            encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
+            self.zip.write_small(arrays.members(encode), coding.method)

@@ -1,0 +1,205 @@
+"""An array that is filled piece by piece while its archive is written.
+
+Owns what both kinds share: casting, appending rows, sealing and giving up. The
+kinds are `npzkit.writing.filled_array` and `npzkit.writing.growing_array`.
+Knows no zip and no file.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import math
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.errors import ClosedArchiveError, UnsupportedError
+from npzkit.format.array import check_savable, data_pieces
+from npzkit.writing.prepare import as_array
+
+__all__ = ["BLOCK_SIZE", "CreatedArray", "Hooks"]
+
+BLOCK_SIZE = 1 << 24
+"""Bytes that are copied, or held by a map, at a time."""
+
+
+class CreatedArray(abc.ABC):
+    """An array of an archive that is being written; see `NpzWriter.create`.
+
+    Leaving its ``with`` block seals the array. Leaving it by an exception
+    discards the archive.
+
+    Attributes
+    ----------
+    key : str
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, key: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.key = key
+        self.shape = shape
+        self.dtype = dtype
+        self._appended = 0
+        self._is_open = True
+        self._process = os.getpid()
+        # Held while rows get their place and are written, so that no place is given twice.
+        self._lock = threading.RLock()
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"<{type(self).__name__} {self.key!r}, shape {self.shape}, {self.dtype}, {state}>"
+
+    def append(self, rows: Any) -> None:
+        """Write rows after those that were appended before.
+
+        Parameters
+        ----------
+        rows : array-like
+            Shape ``(n, *shape[1:])``, or one row of shape ``shape[1:]``. Values
+            are cast to the array's dtype as in an assignment. `rows` may be
+            changed once this returns.
+
+        Raises
+        ------
+        ValueError
+            The shape does not fit, or the array has no room for so many rows.
+        NotAnArrayError
+            NumPy cannot make an array of `rows`.
+        UnsupportedError
+            `rows` is a masked array.
+        ClosedArchiveError
+            The array is sealed, or its archive is discarded.
+
+        Notes
+        -----
+        If rows of a growing array cannot be cast, the archive is discarded,
+        because some of them may be in the file.
+        """
+        array = self._as_array(rows)
+        with self._alone():
+            self._check_open()
+            self._append_rows(array)
+
+    def _as_array(self, value: Any) -> np.ndarray[Any, Any]:
+        """Convert an assigned value as NumPy does: one without a dtype takes this array's."""
+        if not hasattr(value, "dtype") and not hasattr(value, "__array__"):
+            return as_array(value, self.key, self.dtype)
+        array = as_array(value, self.key)
+        try:
+            # Objects are cast: only a mask cannot be written.
+            check_savable(array, allow_pickle=True)
+        except UnsupportedError as error:
+            raise error.locate(key=self.key) from None
+        return array
+
+    def _append_rows(self, array: np.ndarray[Any, Any]) -> None:
+        if array.shape == self.shape[1:] and self.shape:
+            array = array[np.newaxis]
+        if array.ndim != self.ndim or array.shape[1:] != self.shape[1:] or not self.shape:
+            raise ValueError(
+                f"rows of shape {array.shape} cannot be appended to an array of shape {self.shape}"
+            )
+        self._append(array)
+        self._appended += len(array)
+
+    @abc.abstractmethod
+    def _append(self, rows: np.ndarray[Any, Any]) -> None: ...
+
+    def close(self) -> None:
+        """Seal the array: compute its CRC-32 and complete its headers.
+
+        Closing it again does nothing. Only the process that created the array
+        seals it.
+        """
+        with self._alone():
+            if self._is_open:
+                self._is_open = False
+                if os.getpid() == self._process:
+                    self._seal()
+
+    def _alone(self) -> contextlib.AbstractContextManager[Any]:
+        """Keep other threads out; a forked child has none, and may find the lock held."""
+        return self._lock if os.getpid() == self._process else contextlib.nullcontext()
+
+    @abc.abstractmethod
+    def _seal(self) -> None: ...
+
+    @abc.abstractmethod
+    def _discard(self, error: BaseException) -> None: ...
+
+    def forget(self) -> None:
+        """Accept no more data: the archive is complete or discarded."""
+        self._is_open = False
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, *_: object
+    ) -> None:
+        if exc_type is None:
+            self.close()
+        elif self._is_open and exc is not None:
+            self._is_open = False
+            if os.getpid() == self._process:
+                self._discard(exc)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TypeError(
+            f"the array {self.key!r} is being written and cannot be read; "
+            "open the archive when it is closed"
+        )
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedArchiveError(
+                "the array is sealed, or its archive closed",
+                key=self.key,
+                remedy="Write all data in its with block, or add it again with overwrite=True.",
+            )
+
+    def _blocks(self, rows: np.ndarray[Any, Any]) -> Iterator[memoryview]:
+        """Yield rows as bytes of the array's dtype, copying at most one block at a time."""
+        if not self.dtype.itemsize:
+            # NumPy would turn S0 into S1, and write into what follows.
+            return
+        row_size = max(math.prod(self.shape[1:]) * self.dtype.itemsize, 1)
+        step = max(BLOCK_SIZE // row_size, 1)
+        if rows.dtype == self.dtype and rows.flags.c_contiguous:
+            step = max(len(rows), 1)
+        for start in range(0, len(rows), step):
+            part = np.ascontiguousarray(rows[start : start + step], self.dtype)
+            yield from data_pieces(part)
+
+
+class Hooks(NamedTuple):
+    """What a created array asks of the archive it belongs to.
+
+    Attributes
+    ----------
+    write : callable
+        Calls its first argument with the others while nothing else is
+        written. If that fails, the archive is given up.
+    seal : callable
+        The same, for the function that seals the array, which comes first.
+    discard : callable
+        Gives the archive up because of an error.
+    """
+
+    write: Callable[..., None]
+    seal: Callable[[CreatedArray, Callable[[], None]], None]
+    discard: Callable[[BaseException], None]

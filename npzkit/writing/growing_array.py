@@ -1,0 +1,116 @@
+"""An array that grows by rows, written front to back.
+
+Owns arrays that are deflated or whose number of rows is not known: how rows are
+appended, how the member begins, and how its header is completed. Knows nothing
+of the other members, nor of who may write at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from npzkit.files.parallel import Pipeline
+from npzkit.writing.array_plan import Plan
+from npzkit.writing.created_array import CreatedArray, Hooks
+from npzkit.writing.prepare import prepare_header
+from npzkit.zip.writer import ZipWriter
+
+__all__ = ["AppendedArray", "begin_growing"]
+
+
+class AppendedArray(CreatedArray):
+    """An array that is written by appending rows.
+
+    Parameters
+    ----------
+    key, dtype
+    shape : tuple
+        The first dimension is the number of rows there must be, or None.
+    write : callable
+        Takes the next bytes, and may keep them until it returns.
+    seal : callable
+        Takes the final shape.
+    discard : callable
+        Gives the archive up.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        shape: tuple[Any, ...],
+        dtype: np.dtype[Any],
+        write: Callable[[Iterator[memoryview]], None],
+        seal: Callable[[tuple[int, ...]], None],
+        discard: Callable[[BaseException], None],
+    ) -> None:
+        super().__init__(key, (shape[0] or 0, *shape[1:]), dtype)
+        self._row_count = shape[0]
+        self._write, self._on_seal, self._on_discard = write, seal, discard
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(
+            f"the array {self.key!r} is written by dst.append(rows): it is deflated, or its "
+            "number of rows is not known. A stored array of known shape can be written in any order"
+        )
+
+    def _append(self, rows: np.ndarray[Any, Any]) -> None:
+        count = self._appended + len(rows)
+        if self._row_count is not None and count > self._row_count:
+            raise ValueError(
+                f"the array {self.key!r} has {self._row_count} rows: {self._appended} were "
+                f"appended, {len(rows)} more do not fit"
+            )
+        self._write(self._blocks(rows))
+        if self._row_count is None:
+            self.shape = (count, *self.shape[1:])
+
+    def _seal(self) -> None:
+        if self._row_count is not None and self._appended != self._row_count:
+            error = ValueError(
+                f"the array {self.key!r} was created with {self._row_count} rows and has "
+                f"{self._appended}; the archive is discarded. Pass None if the number of rows "
+                "is not known"
+            )
+            self._on_discard(error)
+            raise error
+        self._on_seal(self.shape)
+
+    def _discard(self, error: BaseException) -> None:
+        self._on_discard(error)
+
+
+def begin_growing(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> AppendedArray:
+    """Write the header of an array that grows; rows are written behind it.
+
+    Until the array is sealed, nothing else can be written to the archive.
+    """
+    pipeline = Pipeline(threads)
+    is_counted = plan.size is None
+    member = writer.begin_member(
+        plan.name, plan.size, pipeline, coding=plan.coding, extra=plan.extra
+    )
+
+    def write(pieces: Iterator[memoryview]) -> None:
+        with pipeline:
+            for piece in pieces:
+                member.write(piece)
+
+    def seal(shape: tuple[int, ...]) -> None:
+        with pipeline:
+            head = prepare_header(plan.key, shape, plan.dtype, plan.attrs)[0]
+            member.finish(head if is_counted else None)
+
+    if is_counted:
+        member.write_start(plan.head)
+    else:
+        write(iter([memoryview(plan.head)]))
+    appended = AppendedArray(
+        plan.key, plan.shape, plan.dtype,
+        lambda pieces: hooks.write(write, pieces),
+        lambda shape: hooks.seal(appended, lambda: seal(shape)),
+        hooks.discard,
+    )  # fmt: skip
+    return appended

@@ -1,0 +1,150 @@
+"""Small arrays, prepared by the thousand and written together.
+
+Owns the fast path of writing: arrays that share dtype, shape and order share
+one NPY header, and their data is copied in runs. All others take the way of
+`npzkit.writing.prepare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.codecs.methods import crc32
+from npzkit.format.array import array_header
+from npzkit.writing.prepare import Prepared, prepare
+
+__all__ = ["SMALL_SIZE", "Heads", "SmallArrays", "gather"]
+
+SMALL_SIZE = (1 << 16) - 1
+"""Bytes up to which an array is copied; larger ones are written from their own memory."""
+_RUN_SIZE = 1 << 22
+"""Bytes of small arrays that are copied and written together."""
+
+Small = tuple[str, bytes, bytes, int, int]
+"""Name, bytes in two parts, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
+
+
+class _Head(NamedTuple):
+    """The NPY header that all arrays of one dtype, shape and order share.
+
+    Attributes
+    ----------
+    data : bytes
+    crc32 : int
+    nbytes : int
+        Of each array.
+    dtype : numpy.dtype
+        Kept alive, because the header is found by its identity.
+    """
+
+    data: bytes
+    crc32: int
+    nbytes: int
+    dtype: np.dtype[Any]
+
+
+class SmallArrays:
+    """Consecutive plain small arrays, as columns.
+
+    Thousands of arrays share few dtypes and shapes, and so few headers.
+
+    Attributes
+    ----------
+    keys, names : list of str
+    heads : list of _Head
+    arrays : list of numpy.ndarray
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.names: list[str] = []
+        self.heads: list[_Head] = []
+        self.arrays: list[np.ndarray[Any, Any]] = []
+
+    def members(self, encode: Callable[[bytes], bytes] | None) -> Iterator[Small]:
+        """Yield them as members: their bytes copied, and encoded if `encode` is given."""
+        for name, head, array in zip(self.names, self.heads, self.arrays, strict=True):
+            # "A" is the order in which every array is written.
+            data = array.tobytes("A")
+            size = len(head[0]) + len(data)
+            if encode is None:
+                yield name, head[0], data, crc32(data, head[1]), size
+            else:
+                data = head[0] + data
+                yield name, b"", encode(data), crc32(data), size
+
+
+Heads = dict[tuple[Any, ...], "_Head | None"]
+"""By a dtype's identity, a shape and an order; None if such arrays are not small."""
+
+
+def gather(
+    keys: Iterable[str],
+    names: Iterable[str],
+    arrays: Iterable[Any],
+    heads: Heads,
+    *,
+    largest: int = SMALL_SIZE,
+    allow_pickle: bool,
+) -> Iterator[Prepared | SmallArrays]:
+    """Prepare arrays to be written, consecutive small ones together.
+
+    Takes half a microsecond for an array that is like the one before it.
+
+    Parameters
+    ----------
+    keys, names, arrays : iterable
+        Of the same length.
+    heads : dict
+        Kept by the caller between calls, for arrays like earlier ones.
+    largest : int
+        Bytes, header included, that count as small.
+    allow_pickle : bool
+    """
+    head: _Head | None = None
+    last_dtype, last_shape, last_order = None, None, None
+    run = SmallArrays()
+    size = 0
+    for key, name, array in zip(keys, names, arrays, strict=True):
+        if type(array) is np.ndarray and name.isascii():
+            dtype, shape, order = array.dtype, array.shape, array.flags.fnc
+            if dtype is not last_dtype or shape != last_shape or order is not last_order:
+                # By identity: dtypes that differ only in their metadata are equal.
+                kind = id(dtype), shape, order
+                head = (
+                    heads[kind] if kind in heads else heads.setdefault(kind, _head(array, largest))
+                )
+                last_dtype, last_shape, last_order = dtype, shape, order
+            if head is not None:
+                run.keys.append(key)
+                run.names.append(name)
+                run.heads.append(head)
+                run.arrays.append(array)
+                size += head[2]
+                if size > _RUN_SIZE:
+                    yield run
+                    run, size = SmallArrays(), 0
+                continue
+        if run.keys:
+            yield run
+            run, size = SmallArrays(), 0
+        yield prepare(key, name, array, None, allow_pickle=allow_pickle)
+    if run.keys:
+        yield run
+
+
+def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
+    """Return the header of arrays like this one; None unless they are small and plain."""
+    dtype = array.dtype
+    is_plain = dtype.isbuiltin == 1 and not dtype.hasobject and dtype.metadata is None
+    if not is_plain or array.nbytes > largest:
+        return None
+    data = array_header(array)
+    return (
+        _Head(data, crc32(data), array.nbytes, dtype)
+        if len(data) + array.nbytes <= largest
+        else None
+    )

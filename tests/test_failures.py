@@ -461,7 +461,7 @@ def test_a_disk_that_is_gone(tmp_path, monkeypatch):
         is_sealed = contents(path)[1]["middle"] != {}
         assert is_sealed == (count == 2)
         assert ("not known" in notes) == is_sealed
-        assert ("readers pass over them" in notes) != is_sealed
+        assert ("readers skip them" in notes) != is_sealed
         path.write_bytes(path.read_bytes()[: None if is_sealed else len(before)])
         check_free(path)
 

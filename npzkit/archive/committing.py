@@ -67,14 +67,9 @@ def finish(archive: WrittenArchive, *, durable: bool, auto_repack: bool) -> None
             repack_dead(archive.sink, durable=durable)
     finally:
         # Always, as the warning may be an error.
-        _close(archive)
-
-
-def _close(archive: WrittenArchive) -> None:
-    """Close the file of an archive that is committed."""
-    try:
-        archive.sink.close()
-    except BaseException as error:
-        # Interrupts too: else the lock is held for as long as somebody keeps their frames.
-        archive.state.give_up("the file could not be closed", error, is_in_place=True)
-        raise
+        try:
+            archive.sink.close()
+        except BaseException as error:
+            # Interrupts too: else the lock is held for as long as somebody keeps their frames.
+            state.give_up("the file could not be closed", error, is_in_place=True)
+            raise

@@ -207,7 +207,12 @@ class NpzWriter:
             file = os.fsdecode(file)
         name = name_of(file) if hasattr(file, "write") else file
         opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
-        self._archive = WrittenArchive(opened, name, metadata or {}, count)
+        try:
+            self._archive = WrittenArchive(opened, name, metadata or {}, count)
+        except BaseException:
+            # Nobody has the writer yet.
+            opened.sink.abort()
+            raise
 
     # -- what there is ------------------------------------------------------
 

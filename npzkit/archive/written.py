@@ -33,7 +33,7 @@ class WrittenArchive:
     Parameters
     ----------
     resumed : Resumed
-        What there is to begin with. If this fails, its sink is aborted.
+        What there is to begin with.
     path : str
         For messages.
     metadata : mapping
@@ -54,18 +54,13 @@ class WrittenArchive:
     def __init__(
         self, resumed: Resumed, path: str, metadata: Mapping[str, Any], threads: int
     ) -> None:
-        try:
-            self.path, self.threads = path, threads
-            self.sink = resumed.sink
-            self.zip = ZipWriter(resumed.sink, resumed.listed)
-            self.unsealed = Unsealed()
-            self.state = WriterState(resumed.sink, self.unsealed, path)
-            self.contents = Contents(self.zip, self.unsealed, path)
-            self.metadata = EditedMetadata(resumed.comment, metadata)
-        except BaseException:
-            # Nobody has the writer yet.
-            resumed.sink.abort()
-            raise
+        self.path, self.threads = path, threads
+        self.sink = resumed.sink
+        self.zip = ZipWriter(resumed.sink, resumed.listed)
+        self.unsealed = Unsealed()
+        self.state = WriterState(resumed.sink, self.unsealed, path)
+        self.contents = Contents(self.zip, self.unsealed, path)
+        self.metadata = EditedMetadata(resumed.comment, metadata)
 
     def alone(self, work: Callable[..., T], *args: Any) -> T:
         """Call what changes the archive, while no other thread does.

@@ -563,11 +563,14 @@ class NpzWriter:
         RuntimeWarning
             Everything is committed, but the file could not be repacked.
         """
-        archive = self._archive
-        if archive.state.is_open or archive.state.failure:
-            archive.state.check_open()
+        archive, state = self._archive, self._archive.state
+        if state.is_open or state.failure:
+            state.check_open()
+        elif state.turns.is_inherited:
+            # Closed before the fork.
+            return
         archive.unsealed.close()
-        archive.state.turns.take(self._finish)
+        state.turns.take(self._finish)
 
     def _finish(self) -> None:
         finish(self._archive, durable=self._durable, auto_repack=self._auto_repack)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from npzkit.errors import NpzkitError
+from npzkit.errors import ClosedArchiveError, NpzkitError
 
 __all__ = ["Turns"]
 
@@ -38,6 +38,14 @@ class Turns:
         """Whether this is a forked child's copy: its lock may be held for ever."""
         return os.getpid() != self._process
 
+    def check_process(self, key: str | None = None) -> None:
+        """Raise ClosedArchiveError in a forked child."""
+        if os.getpid() != self._process:
+            raise ClosedArchiveError(
+                "the writer belongs to the process that made it, and this is a forked child",
+                path=self._path, key=key, remedy="Write in that process, or to another file.",
+            )  # fmt: skip
+
     def take(self, work: Callable[..., T], *args: Any) -> T:
         """Call `work` while no other thread writes.
 
@@ -45,7 +53,10 @@ class Turns:
         ------
         RuntimeError
             A call further up in this thread is writing.
+        ClosedArchiveError
+            This is a forked child.
         """
+        self.check_process()
         with self._lock:
             if self._is_writing:
                 raise RuntimeError(

@@ -41,11 +41,7 @@ class WriterState:
 
     def check_open(self, key: str | None = None) -> None:
         """Raise ClosedArchiveError unless the archive can be written to."""
-        if self.turns.is_inherited:
-            raise ClosedArchiveError(
-                "the writer belongs to the process that made it, and this is a forked child",
-                path=self._path, key=key, remedy="Write in that process, or to another file.",
-            )  # fmt: skip
+        self.turns.check_process(key)
         self.check_sound(key)
         if not self.is_open:
             raise ClosedArchiveError(

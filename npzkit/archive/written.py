@@ -70,14 +70,12 @@ class WrittenArchive:
         ClosedArchiveError, RuntimeError
             The archive is closed, or a call further up is writing.
         """
-        # First, as a forked child may find the lock held for ever.
-        self.state.check_open()
         result: T = self.state.turns.take(self._work, work, args)
         return result
 
     def _work(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        # Another thread may have closed it meanwhile.
-        self.state.check_open()
+        if not self.state.is_open:
+            self.state.check_open()
         return work(*args)
 
     def put(self, members: list[Member], coding: Coding, overwrite: bool) -> None:

@@ -1,24 +1,26 @@
-"""An array in an archive of which only the parts asked for are read.
+"""An array in an archive of which only the indexed parts are read.
 
-Owns the look of an array: shape, dtype, indexing, iteration, pickling. What an
-index needs is `npzkit.reading.indexing`'s, which bytes that is `npzkit.reading.byte_ranges`', how
-they are reached the zip layer's.
+Owns what makes it an array: shape, dtype, indexing, iteration, pickling. What
+an index means is `npzkit.reading.indexing`'s, and which bytes that takes
+`npzkit.reading.byte_ranges`'s. The zip layer reads them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
 
-from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
+from npzkit.archive.explaining import Explained, explain
+from npzkit.archive.opened import OpenedArchive
+from npzkit.errors import NpyFormatError, UnsupportedError
 from npzkit.files.parallel import thread_count
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
-from npzkit.members.metadata import user_attrs
+from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.reading.blocks import blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
 from npzkit.reading.indexing import Selection, select
@@ -27,50 +29,51 @@ from npzkit.zip.random_access import RandomAccess
 __all__ = ["LazyArray"]
 
 _CHUNK_SIZE = 1 << 20
-"""Bytes of a chunk where the member has none of its own."""
+"""Bytes of a chunk if the member has no chunks of its own."""
 _ROWS_SIZE = 1 << 24
-"""Bytes of rows read at a time from an array that is stored by columns."""
+"""Bytes of rows that are read at a time from an array in Fortran order."""
 _UNPROVEN_SIZE = 1 << 24
-"""Bytes believed of a member whose compression bounds no claim."""
+"""Bytes that a header may claim without proof: compressed data may be of any size."""
 
 
 class Archive(Protocol):
-    """What a lazy array asks of the archive it belongs to."""
+    """What a lazy array asks of the `NpzFile` it belongs to."""
+
+    _archive: OpenedArchive
 
     def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
     def lazy(self, key: str) -> LazyArray: ...
-    def _access(self, key: str) -> RandomAccess: ...
-    def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError: ...
 
 
 class LazyArray:
-    """An array that stays in its archive: ``lazy[index]`` reads what it needs.
+    """An array that stays in its archive: ``lazy[index]`` reads only what it needs.
 
-    Made by `NpzFile.lazy`. Indexing takes integers, slices of any step,
-    Ellipsis, newaxis, one array or list of integers or booleans among them,
-    and field names; the result is what NumPy gives for the whole array, fresh
-    and writable. It may be shared by threads, used in forked processes, and
-    pickled where its archive may: it then opens an archive of its own, which
-    closes with it.
+    Made by `NpzFile.lazy`. It supports NumPy indexing, including field names,
+    except more than one index array at a time. The result equals that of
+    indexing the complete array, and is a new, writable array.
+
+    Threads and forked processes may share it. It can be pickled if its archive
+    can. The unpickled one opens the archive again, and closes it when it is
+    deleted.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : numpy.dtype
     ndim, size, nbytes : int
-        As an array's.
+        As of an array.
     chunks : tuple of int
-        The shape of a part that is read cheaply: whole rows (columns, in
+        Shape of a part that is cheap to read: complete rows (columns, in
         Fortran order) of about one compressed chunk, or of 1 MiB.
     attrs : mapping of str to object
         The attributes it was saved with.
 
     Notes
     -----
-    A part's bytes are not compared with the member's CRC-32, which covers
-    the whole: `read` does that. A deflated member that was saved in one piece
-    is inflated up to the part, once; points to start from stay in memory, about
-    1 % of the array's size, for as long as the archive is open.
+    Reading a part does not check the CRC-32, which covers the complete array;
+    `read` does. A deflated array without a seek index is decompressed up to the
+    part, once. After that, points to start from are kept in memory while the
+    archive is open, about 1 % of the array's size.
 
     Examples
     --------
@@ -85,21 +88,14 @@ class LazyArray:
            [11,  8]])
     """
 
-    def __init__(
-        self, archive: Archive, key: str, header: NpyHeader, attrs: Mapping[str, Any]
-    ) -> None:
-        if header.dtype.hasobject:
-            raise UnsupportedError(
-                "an array of Python objects is one pickle, of which no part can be read",
-                remedy="Read it whole: npz.read(key), with allow_pickle=True.",
-            )
-        self._archive = archive
+    def __init__(self, npz: Archive, key: str, header: NpyHeader | None, extra: bytes) -> None:
+        self._header = _check_header(header)
+        self._npz = npz
         self._key = key
-        self._header = header
-        self._attrs = attrs
-        self.shape = header.shape
-        self._chunk_size = archive._access(key).chunk_size or _CHUNK_SIZE
-        self.attrs = MappingProxyType(user_attrs(attrs))
+        self._attrs = parse_attrs(extra)
+        self.shape = self._header.shape
+        self._chunk_size = self._access().chunk_size or _CHUNK_SIZE
+        self.attrs = MappingProxyType(user_attrs(self._attrs))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -127,8 +123,15 @@ class LazyArray:
         return self._stored(tuple(shape[::-1]))
 
     def _stored(self, axes: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Put what belongs to each axis in the order of storage, or back."""
+        """Put one value per axis in the order of storage, or back."""
         return axes[::-1] if self._header.fortran_order else axes
+
+    def _access(self) -> RandomAccess:
+        with self._explained():
+            return self._npz._archive.random_access(self._key)
+
+    def _explained(self) -> Explained:
+        return Explained(self._npz._archive, self._key)
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import array_html
@@ -150,11 +153,11 @@ class LazyArray:
         try:
             return block[selection.index]
         except (SystemError, ValueError) as error:
-            # NumPy keeps four bytes a letter, and makes a str of one item.
-            raise self._archive._explain(_not_unicode(error), self._key) from error
+            # NumPy stores four bytes per character, and makes a str of a single item.
+            raise explain(self._npz._archive, _not_unicode(error), self._key) from error
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
-        """Read the whole array, its CRC-32 compared.
+        """Read the complete array and check its CRC-32.
 
         Parameters
         ----------
@@ -171,14 +174,14 @@ class LazyArray:
         NpzkitError
             As `NpzFile.read`.
         """
-        array: np.ndarray[Any, Any] = self._archive.read(self._key, out)
+        array: np.ndarray[Any, Any] = self._npz.read(self._key, out)
         return array
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions."""
-        access = self._archive._access(self._key)
+        access = self._access()
         shape, dtype = self._stored(selection.shape), self.dtype
-        try:
+        with self._explained():
             self._check_reach(access, selection.shape)
             block = _empty(shape, dtype)
             items = block if dtype.names is None else block.view(f"V{dtype.itemsize}")
@@ -186,24 +189,20 @@ class LazyArray:
                 access, self._header.data_offset, self._stored(self.shape),
                 self._stored(selection.positions), items, thread_count(None),
             )  # fmt: skip
-        except NpzkitError as error:
-            raise self._archive._explain(error, self._key) from error.__cause__
         return block.T if self._header.fortran_order else block
 
     def _check_reach(self, access: RandomAccess, shape: tuple[int, ...]) -> None:
-        """Before much room is made, see that the member has the bytes for it."""
+        """Check that the member has the bytes for a large array, before it is allocated."""
         count = math.prod(shape) * self._header.dtype.itemsize
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
 
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
-        """Read some fields, holding no more of the others than a chunk's."""
+        """Read some fields, holding only one chunk of the others."""
         sample = np.empty((0,), self.dtype)[names]
-        try:
-            self._check_reach(self._archive._access(self._key), self.shape)
+        with self._explained():
+            self._check_reach(self._access(), self.shape)
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
-        except NpzkitError as error:
-            raise self._archive._explain(error, self._key) from error.__cause__
         for chunk in self.iter_chunks():
             result[chunk] = self[chunk][names]
         return result
@@ -234,12 +233,12 @@ class LazyArray:
             yield from self[start : start + step]
 
     def iter_chunks(self) -> Iterator[tuple[slice, ...]]:
-        """Yield indices of parts that together are the array, each read cheaply.
+        """Yield the indices of parts that together cover the array, each cheap to read.
 
         Yields
         ------
         tuple of slice
-            One for each axis, in the order of storage.
+            One slice per axis. Parts come in the order of storage.
         """
         if not self.size:
             return
@@ -250,12 +249,24 @@ class LazyArray:
         return f"LazyArray({self._key!r}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._archive, self._key)
+        return _restore, (self._npz, self._key)
+
+
+def _check_header(header: NpyHeader | None) -> NpyHeader:
+    """Return the header of an array of which parts can be read."""
+    if header is None:
+        raise NpyFormatError("the member is not an array", remedy="Read it with npz.stream(key).")
+    if header.dtype.hasobject:
+        raise UnsupportedError(
+            "an array of Python objects is one pickle, and parts of it cannot be read",
+            remedy="Read it completely: npz.read(key), with allow_pickle=True.",
+        )
+    return header
 
 
 def _not_unicode(error: Exception) -> NpyFormatError:
     return NpyFormatError(
-        f"the text holds what is no Unicode ({error})",
+        f"the text is not valid Unicode ({error})",
         remedy="Read it as numbers: npz.read(key).view('u4').",
     )
 
@@ -268,7 +279,7 @@ def _names_fields(index: Any) -> bool:
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Make room; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``."""
+    """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``."""
     try:
         return np.empty(shape, dtype) if dtype.itemsize else np.ndarray(shape, dtype)
     except (ValueError, MemoryError) as error:
@@ -277,8 +288,8 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         ) from error
 
 
-def _restore(archive: Any, key: str) -> LazyArray:
-    """Make a pickled lazy array again, on an archive that closes with it."""
-    archive._closes_silently = True
-    lazy: LazyArray = archive.lazy(key)
+def _restore(npz: Any, key: str) -> LazyArray:
+    """Restore a pickled lazy array, on an archive that closes with it."""
+    npz._closes_silently = True
+    lazy: LazyArray = npz.lazy(key)
     return lazy

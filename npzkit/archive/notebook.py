@@ -1,7 +1,7 @@
 """How archives and arrays look in a notebook: tables in HTML.
 
-Owns the HTML. Colours are the page's own, in light and in dark; text from a
-file is escaped, whatever it holds.
+Owns the HTML. Colours are those of the page, light or dark. All text from a
+file is escaped.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from npzkit.archive.opened import OpenedArchive
+from npzkit.archive.summary import info_or_blank
 from npzkit.errors import shown_key
 from npzkit.members.info import ArrayInfo, format_count, format_size, short_dtype
+from npzkit.members.metadata import parse_metadata
 
-__all__ = ["SHOWN_COUNT", "archive_html", "array_html"]
+__all__ = ["archive_html", "array_html"]
 
 SHOWN_COUNT = 100
-"""Members of an archive that are shown: each one's header is read."""
+"""Members of an archive that are shown: the header of each is read."""
 
 _VALUE_LENGTH = 200
 """Characters shown of an attribute."""
@@ -25,18 +28,28 @@ _LINE = "font-family:monospace;color:inherit;overflow-wrap:anywhere;"
 _TABLE = "border-collapse:collapse;border:0;margin:0.3em 0;color:inherit;"
 
 
-def archive_html(
+def archive_html(archive: OpenedArchive) -> str:
+    """Return a table of an archive's members, with its metadata; short if it is closed."""
+    title, count = f"NpzFile {archive.source.name!r}", len(archive.entries)
+    if not archive.is_open:
+        return _members_html(f"{title}, closed", (), count, 0, {})
+    infos = (info_or_blank(archive, key) for key in archive.keys[:SHOWN_COUNT])
+    size = sum(entry.uncompressed_size for entry in archive.entries.values())
+    return _members_html(title, infos, count, size, parse_metadata(archive.directory.comment))
+
+
+def _members_html(
     title: str, infos: Iterable[ArrayInfo], count: int, size: int, metadata: Mapping[str, Any]
 ) -> str:
-    """Return a table of an archive's members.
+    """Return a table of members.
 
     Parameters
     ----------
     title : str
     infos : iterable of ArrayInfo
-        Those that are shown.
+        The members that are shown.
     count, size : int
-        Members in the archive, and bytes of them uncompressed.
+        Number of all members, and their uncompressed bytes.
     metadata : mapping
     """
     rows = [
@@ -58,7 +71,7 @@ def archive_html(
 
 
 def array_html(key: str, facts: Sequence[tuple[str, str]], attrs: Mapping[str, Any]) -> str:
-    """Return a table of what is known of an array, and of its attributes.
+    """Return a table of details of an array and its attributes.
 
     Parameters
     ----------
@@ -72,7 +85,7 @@ def array_html(key: str, facts: Sequence[tuple[str, str]], attrs: Mapping[str, A
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return attributes or metadata as text that is short."""
+    """Return attributes or metadata as short text."""
     texts = []
     for key, value in list(values.items())[:SHOWN_COUNT]:
         text = value if isinstance(value, str) and value.isprintable() else repr(value)
@@ -87,7 +100,7 @@ def _line(text: str) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = -1) -> str:
-    """Lay cells out; `right` is the column that is set to the right."""
+    """Return a table of cells; `right` is the column that is aligned to the right."""
     lines = []
     if heads:
         lines.append(_row("th", heads, "border-bottom:1px solid currentColor;", right))

@@ -1,7 +1,8 @@
-"""The lazy archive: a read-only mapping from keys to arrays.
+"""Reading archives: what users can do with one.
 
-Owns keys, opening, closing and pickling. Knows nothing of bytes: finding
-members is `npzkit.zip`'s, turning them into arrays `npzkit.reading.member`'s.
+Owns `NpzFile`: what its calls take, return and promise. Each call hands its
+work on: to `npzkit.archive.opened`, which finds members, and to
+`npzkit.reading`, which makes arrays of them.
 """
 
 from __future__ import annotations
@@ -9,78 +10,72 @@ from __future__ import annotations
 import io
 import warnings
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from npzkit.errors import (
-    ChecksumError,
-    ClosedArchiveError,
-    FormatError,
-    NpyFormatError,
-    NpzkitError,
-    StaleArchiveError,
-    shown_key,
-)
+from npzkit.archive.arguments import MmapMode, check_limits, check_mmap_mode, check_out
+from npzkit.archive.attribute_access import ArrayAttributes
+from npzkit.archive.explaining import Explained, explain
+from npzkit.archive.handles import Handles, file_of
+from npzkit.archive.opened import OpenedArchive, path_of
+from npzkit.archive.summary import archive_info, format_archive, member_info
+from npzkit.errors import NpzkitError, shown_key
 from npzkit.files.parallel import thread_count
-from npzkit.files.source import UNNAMED, FileSource, Source, SourceFile, duplicate, open_source
+from npzkit.files.source import Source, open_source
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
-from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
-from npzkit.members.keys import key_of, keys_of, member_of, missing
+from npzkit.members.info import ArchiveInfo, ArrayInfo
+from npzkit.members.keys import check_several, member_of
 from npzkit.members.metadata import parse_attrs, parse_metadata
 from npzkit.reading.many import read_many
-from npzkit.reading.member import MemberReader, Options
+from npzkit.reading.member import Options
 from npzkit.reading.stream import LocatedStream
-from npzkit.zip.directory import read_directory
-from npzkit.zip.entries import Entry
-from npzkit.zip.sozip import find_index
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.verify import VerifyReport
-    from npzkit.reading.maps import Maps
-    from npzkit.zip.random_access import RandomAccess
 
 __all__ = ["NpzFile", "open"]
 
-MmapMode = Literal["r", "c", "r+"]
-
 _REPR_COUNT = 5
-"""Keys shown by ``repr``, as by numpy's."""
+"""Keys shown by ``repr``, as by NumPy's."""
 
 
 class NpzFile(Mapping[str, Any]):
-    """An open ``.npz`` archive: ``npz[key]`` reads one array, now.
+    """An open ``.npz`` archive: ``npz[key]`` reads one array.
 
-    Opening reads the archive's directory and nothing else. Each access reads
-    its member again and returns a fresh, writable array whose CRC-32 was
-    compared; only headers are cached. An archive may be shared by threads. From
-    a path, an ordinary file or bytes it may be used in forked processes, and
-    from a path pickled: it is opened again there.
+    Opening reads only the archive's directory. Each access reads the array
+    again, checks its CRC-32 and returns a new, writable array; only headers
+    are cached.
+
+    Threads may share an archive. One that was opened from a path, an ordinary
+    file or bytes can be used in forked processes. One that was opened from a
+    path can be pickled, and is opened again when it is unpickled.
 
     Parameters
     ----------
     file : path, bytes-like, file object or zipfile.ZipFile
-        Bytes are contents. A file object must be able to read and seek; it is
-        left open on `close`. The archive begins at the file's start, or where
-        the object stands.
+        Bytes are the contents of an archive. A file object must be able to
+        read and seek, and is left open by `close`. The archive begins at the
+        start of the file or at the object's position.
     own_fid : bool, default False
         Close the file object with the archive.
     allow_pickle : bool, default False
-        Whether arrays of Python objects may be read. Unpickling runs code
+        Whether arrays of Python objects may be read. Unpickling can run code
         from the file.
     pickle_kwargs : dict, optional
-        Passed on to `pickle.loads`: ``encoding``, ``fix_imports``.
+        Passed to `pickle.loads`: ``encoding``, ``fix_imports``.
     max_header_size : int, default 10_000
-        Short for ``limits=Limits(header_size=...)``. Without effect under
-        `allow_pickle`.
+        Same as ``limits=Limits(header_size=...)``. Ignored if `allow_pickle` is
+        true.
     mmap_mode : {None, "r", "c", "r+"}, optional
-        ``npz[key]`` maps the member instead of reading it; see `memmap`.
+        If given, ``npz[key]`` maps the array instead of reading it; see
+        `memmap`.
     strict : bool, default False
-        Raise on oddities that are otherwise read with a warning, a torn end or
-        a repeated name; and on a name that cannot be used, whose member alone
-        is otherwise refused.
+        Raise an error for oddities that otherwise only cause a warning: an
+        interrupted append or a repeated name. Also raise an error for a name
+        that cannot be used; otherwise only that member is refused.
     limits : Limits, optional
         Upper bounds on sizes and counts.
 
@@ -91,11 +86,12 @@ class NpzFile(Mapping[str, Any]):
     f : object
         The arrays as attributes: ``npz.f.weights``.
     metadata : mapping of str to object
-        What the archive was saved with, read-only; empty for other writers'.
+        The metadata that the archive was saved with, read-only. Empty for
+        archives of other programs.
     zip : zipfile.ZipFile
-        Onto the same archive, made on first use.
+        The same archive as a ZipFile, made on first use.
     fid : file object or None
-        The file, where the archive opened or owns it.
+        The file, if the archive opened or owns it.
     allow_pickle, pickle_kwargs, max_header_size
         As given.
 
@@ -104,26 +100,26 @@ class NpzFile(Mapping[str, Any]):
     OSError
         The path cannot be opened.
     ZipFormatError
-        Not a zip archive, or a damaged one.
+        The file is not a zip archive, or is damaged.
     AmbiguousArchiveError
         The archive could be read in two ways.
     UnsupportedError
-        It is split over several files, or the file cannot seek.
+        The archive is split over several files, or the file cannot seek.
     LimitExceededError
-        It is larger than `limits` allow.
+        The archive exceeds `limits`.
 
     Warns
     -----
     TornArchiveWarning
-        Bytes follow the archive's end; what was complete is read.
+        Bytes follow the archive's end. The last complete state is read.
     AmbiguousArchiveWarning
-        A member's name is repeated; the last one is read.
+        A member name is repeated. The last one is read.
 
     Notes
     -----
     Differences from `numpy.lib.npyio.NpzFile`: every read is checked; a
-    ``.npy`` member that is no array is an error, not bytes; `mmap_mode` is
-    honoured.
+    ``.npy`` member that is not an array is an error, not bytes; `mmap_mode`
+    has an effect.
 
     Examples
     --------
@@ -148,71 +144,46 @@ class NpzFile(Mapping[str, Any]):
         limits: Limits | None = None,
     ) -> None:
         if mmap_mode is not None:
-            _check_mmap_mode(mmap_mode)
-        self._zip: zipfile.ZipFile | None = None
-        self._zip_stream: io.BufferedReader | None = None
-        self._maps: Maps | None = None
-        self._closes_silently = False
-        self._fid: Any = None
+            check_mmap_mode(mmap_mode)
+        given_zip = None
         if isinstance(file, zipfile.ZipFile):
-            self._zip, file, own_fid = file, _file_of(file), False
-        if limits is None:
-            limits = Limits(header_size=max_header_size)
-        elif max_header_size != DEFAULT_HEADER_SIZE:
-            raise ValueError("give max_header_size or limits=Limits(header_size=...), not both")
-        elif not isinstance(limits, Limits):
-            raise TypeError(f"limits must be an npzkit.Limits, not {type(limits).__name__}")
+            given_zip, file, own_fid = file, file_of(file), False
+        limits = check_limits(limits, max_header_size)
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
-        self._limits = limits
         self.max_header_size = limits.header_size
         self.mmap_mode = mmap_mode
-        self._options = {
+        self._closes_silently = False
+        given: dict[str, Any] = {
+            "strict": strict, "limits": limits,
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
-            "mmap_mode": mmap_mode, "strict": strict, "limits": limits,
         }  # fmt: skip
+        self._options = {"mmap_mode": mmap_mode, **given}
         is_owner = own_fid and hasattr(file, "read")
-        self._source: Source = open_source(file, owned=own_fid)
-        self._is_open = True
-        self._fid = self._source.handle if is_owner else None
+        source = open_source(file, owned=own_fid)
         try:
-            # Behind other data in a file object, an archive may begin where that stands.
-            self._starts = sorted({0, self._source.position})
-            directory = read_directory(
-                self._source, starts=self._starts, strict=strict, limits=limits
-            )
-            self._reader = MemberReader(
-                self._source, limits,
-                allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
-            )  # fmt: skip
+            handles = Handles(source, given_zip, source.handle if is_owner else None)
+            self._archive = OpenedArchive(source, handles, **given)
         except BaseException as error:
-            self.close()
+            source.close()
             if isinstance(error, NpzkitError):
-                error.locate(path=self._path)
+                error.locate(path=path_of(source))
             raise
-        self._directory = directory
-        self._resealed: set[str] = set()
-        self._comment = directory.comment
-        # What lies behind may be cut off by a writer, or be written by one.
-        self._source.size = self._end_offset = directory.end_offset
-        self._files: list[str] | None = None
 
     # -- the mapping --------------------------------------------------------
 
     @property
     def files(self) -> list[str]:
-        if self._files is None:
-            self._files = keys_of(self._entries.keys())
-        return self._files
+        return self._archive.keys
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.files)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._archive.entries)
 
     def __contains__(self, key: object) -> bool:
-        return member_of(key, self._entries) is not None
+        return member_of(key, self._archive.entries) is not None
 
     def __getitem__(self, key: str) -> Any:
         if self.mmap_mode is not None:
@@ -220,37 +191,32 @@ class NpzFile(Mapping[str, Any]):
         return self.read(key)
 
     def get(self, key: str, default: Any = None, /) -> Any:
-        """Return the array under `key`, or `default` where there is none."""
+        """Return the array with this key, or `default` if there is none."""
         return self[key] if key in self else default  # noqa: SIM401 - this is get
 
     def __repr__(self) -> str:
         keys = ", ".join(map(shown_key, self.files[:_REPR_COUNT]))
         if len(self.files) > _REPR_COUNT:
             keys += "..."
-        return f"NpzFile {self._source.name!r} with keys: {keys}"
+        return f"NpzFile {self._archive.source.name!r} with keys: {keys}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import SHOWN_COUNT, archive_html
+        from npzkit.archive.notebook import archive_html
 
-        title = f"NpzFile {self._source.name!r}"
-        if not self._is_open:
-            return archive_html(f"{title}, closed", (), len(self), 0, {})
-        infos = (self._info_or_blank(key) for key in self.files[:SHOWN_COUNT])
-        size = sum(entry.uncompressed_size for entry in self._entries.values())
-        return archive_html(title, infos, len(self), size, self.metadata)
+        return archive_html(self._archive)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.files
 
     @property
-    def f(self) -> _Attributes:
-        return _Attributes(self)
+    def f(self) -> ArrayAttributes:
+        return ArrayAttributes(self)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return parse_metadata(self._comment)
+        return parse_metadata(self._archive.directory.comment)
 
-    # -- reading ------------------------------------------------------------
+    # -- arrays -------------------------------------------------------------
 
     def read(
         self,
@@ -267,49 +233,51 @@ class NpzFile(Mapping[str, Any]):
         key : str
             With or without ``.npy``.
         out : numpy.ndarray, optional
-            Filled and returned instead of a new array. Needs the member's
-            shape and dtype; memory in the member's order is read into
-            directly.
+            Filled and returned instead of a new array. It must have the
+            array's shape and dtype. If its memory layout is the same too, data
+            is read directly into it.
         verify : bool, default True
-            Compare the CRC-32; False reads damaged data as it is.
+            Check the CRC-32. False returns damaged data as it is.
         threads : int, optional
-            How many read the blocks of a large stored array, or inflate the
-            chunks of a deflated one with a seek index; None takes the
-            processors there are.
+            Number of threads that read a large stored array in blocks, or
+            decompress the chunks of a deflated array with a seek index; by
+            default one per processor.
 
         Returns
         -------
         numpy.ndarray or bytes
-            Fresh and writable. Bytes for a member that is not an array, as
-            numpy returns.
+            A new, writable array. Bytes if the member is not an array, as in
+            NumPy.
 
         Raises
         ------
         MemberNotFoundError
-            No such key.
+            The key does not exist.
         ChecksumError
             The data is damaged.
         ZipFormatError, NpyFormatError
-            The member is not what its headers say.
+            The member does not match its headers.
         PickleRefusedError
-            An array of objects, and the archive was opened without
+            The array holds Python objects, and the archive was not opened with
             ``allow_pickle=True``.
         UnsupportedError
-            Encrypted, or in a compression method that is missing here.
+            The member is encrypted, or its compression method is not available.
         LimitExceededError
-            Header or member are larger than the limits.
+            The header or the member exceeds the limits.
         StaleArchiveError
             The file changed since it was opened.
         ClosedArchiveError
-            After `close`.
+            The archive is closed.
         """
-        entry = self._entry(key)
+        archive = self._archive
+        entry = archive.entry(key)
         if out is not None:
-            _check_out(out)
+            check_out(out)
         try:
-            return self._reader.read(entry, Options(out, thread_count(threads), verify))
+            return archive.reader.read(entry, Options(out, thread_count(threads), verify))
         except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
+            # As `Explained`, which would add to the time of each small array.
+            raise explain(archive, error, key) from error.__cause__
 
     def load_all(
         self,
@@ -318,65 +286,60 @@ class NpzFile(Mapping[str, Any]):
         *,
         verify: bool = True,
     ) -> dict[str, Any]:
-        """Read many arrays at once, faster than one by one.
+        """Read many arrays at once, which is faster than one by one.
 
         Parameters
         ----------
         keys : iterable of str, optional
-            Which ones; all by default.
+            The arrays to read; by default all.
         threads : int, optional
-            None takes the processors there are.
+            Number of threads; by default one per processor.
         verify : bool, default True
-            Compare each CRC-32.
+            Check each CRC-32.
 
         Returns
         -------
         dict of str to numpy.ndarray
-            In the order of `keys`, or of the archive. Fresh and writable, also
-            under `mmap_mode`; small neighbours may share up to 1 MiB of memory.
+            In the order of `keys`, or of the archive. Arrays are new and
+            writable even if `mmap_mode` was given. Small neighbouring arrays
+            may share up to 1 MiB of memory.
 
         Raises
         ------
         NpzkitError
-            As `read`, for the first member that fails.
+            As `read`, for the first array that fails.
         TypeError
             `keys` is a string.
         ValueError
             `threads` is not a positive number.
         """
-        self._check_open()
-        if isinstance(keys, str):
-            raise TypeError(f"keys must be several keys, not one string: [{keys!r}]")
-        if keys is None:
-            wanted: Sequence[str] = self.files
-            names: Collection[str] = self._entries
-        else:
-            wanted = list(dict.fromkeys(keys))
-            names = [self._member(key) for key in wanted]
+        archive = self._archive
+        archive.check_open()
+        check_several(keys)
+        chosen, names = archive.choose(keys)
         count = thread_count(threads)
-        try:
-            return read_many(self._reader, self._entries, wanted, names, count, verify=verify)
-        except NpzkitError as error:
-            raise self._explain(error, None) from error.__cause__
+        with Explained(archive, None):
+            return read_many(archive.reader, archive.entries, chosen, names, count, verify=verify)
 
     def join(self, key: str) -> Any:
-        """Read one array, and put it together where it was split into several.
+        """Read one array, and put it together if it was split into several.
 
         Parameters
         ----------
         key : str
+            Key of the first part.
 
         Returns
         -------
         numpy.ndarray, numpy.ma.MaskedArray or bytes
-            A masked array that was saved with ``masked="split"``, an array of
-            `numpy.dtypes.StringDType` saved with ``strings="split"``; all else
-            as `read`.
+            A masked array that was saved with ``masked="split"``, or an array
+            of `numpy.dtypes.StringDType` that was saved with
+            ``strings="split"``. Other arrays are returned as by `read`.
 
         Raises
         ------
         NpyFormatError
-            The parts do not fit each other.
+            The parts do not match each other.
         NpzkitError
             As `read`, for each part.
 
@@ -394,21 +357,161 @@ class NpzFile(Mapping[str, Any]):
         return self._join(key, self.read)
 
     def _join(self, key: str, read: Callable[[str], Any]) -> Any:
+        """Put an array together from parts that `read` returns."""
         from npzkit.members.multipart import join
 
-        try:
-            entry = self._entry(key)
-            return join(read, self._listed(entry), parse_attrs(entry.extra))
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
+        with Explained(self._archive, key):
+            entry = self._archive.entry(key)
+            return join(read, self._archive.listed_key(entry), parse_attrs(entry.extra))
 
-    def info(self, key: str) -> ArrayInfo:
-        """Return what is known of a member without reading its data.
+    def lazy(self, key: str) -> LazyArray:
+        """Return an array that reads only the parts that are indexed.
+
+        Only the array's header is read now.
+
+        Parameters
+        ----------
+        key : str
+            With or without ``.npy``.
+
+        Returns
+        -------
+        LazyArray
+            Can be indexed while the archive is open.
+
+        Raises
+        ------
+        NpyFormatError
+            The member is not an array.
+        UnsupportedError
+            The array holds Python objects, or its compression method is not
+            available.
+        NpzkitError
+            As `info`.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> npzkit.save(stream, {"w": np.arange(1_000_000)}, compression="deflated")
+        >>> npz = npzkit.open(stream)
+        >>> npz.lazy("w")[500_000:500_003]
+        array([500000, 500001, 500002])
+        """
+        entry = self._archive.entry(key)
+        with Explained(self._archive, key):
+            from npzkit.archive.lazyarray import LazyArray
+
+            header, _ = self._archive.reader.header(entry)
+            return LazyArray(self, self._archive.listed_key(entry), header, entry.extra)
+
+    def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
+        """Map a stored array into memory without reading it.
+
+        Parameters
+        ----------
+        key : str
+            With or without ``.npy``.
+        mode : {"r", "c", "r+"}, default "r"
+            "r" is read-only. "c" is copy-on-write: changes stay in memory.
+            "r+" is read-write: changes go to the file.
+
+        Returns
+        -------
+        numpy.memmap
+            Remains valid after the archive is closed and after the file at the
+            path is replaced. Its CRC-32 is not checked. Access is slower if
+            another program did not align the data; see `ArrayInfo.aligned`.
+
+        Raises
+        ------
+        NotMappableError
+            The member is compressed or holds objects, or the archive is not a
+            file on disk. For "r+", also if its CRC is stored behind its data.
+        StaleArchiveError
+            The file changed since it was opened. For "r+", also if the path
+            leads to another file now.
+        NpzkitError
+            As `info`.
+        ArchiveLockedError
+            For "r+", the file has holes that must be filled, and a writer has
+            it.
+        OSError
+            For "r+", the file cannot be opened for writing, or has holes and
+            the disk is full.
+        ValueError
+            The mode is not known.
+
+        Notes
+        -----
+        With "r+", the CRC-32 is updated by ``array.flush()``, by `flush` and
+        `close` of the archive, and when the last array on the map is deleted.
+
+        Several maps, threads and processes may change the same array. Its
+        CRC-32 is right once each of them has flushed. Before that, and after a
+        crash, reading the array raises ChecksumError; `npzkit.repair` completes
+        an interrupted flush.
+
+        A flush computes the CRC-32 of the data as it is then, including
+        earlier damage. Call `verify` first to rule that out.
+        """
+        check_mmap_mode(mode)
+        info = self.info(key)
+        with Explained(self._archive, key):
+            return self._archive.map(info, self._archive.entry(key), mode)
+
+    def flush(self) -> None:
+        """Write changes made through maps of mode "r+" to the file, and update the CRC-32."""
+        self._archive.flush()
+
+    def stream(self, key: str) -> BinaryIO:
+        """Open a member as a readable binary stream of its uncompressed bytes.
+
+        The stream includes the NPY header, as `numpy.lib.format.read_array`
+        expects. It can only be read forward and uses a bounded amount of memory
+        for any compression method. At its end the size and the CRC-32 are
+        checked.
+
+        Parameters
+        ----------
+        key : str
+            With or without ``.npy``.
+
+        Returns
+        -------
+        file object
+            Can be read while the archive is open.
 
         Raises
         ------
         NpzkitError
-            As `read`, but for the data itself.
+            As `read`. Format errors may be raised by the stream's ``read``.
+        """
+        entry = self._archive.entry(key)
+        with Explained(self._archive, key):
+            stream = self._archive.reader.open_stream(entry)
+        located = LocatedStream(stream, lambda error: explain(self._archive, error, key))
+        return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
+
+    # -- what is known of them ----------------------------------------------
+
+    def info(self, key: str) -> ArrayInfo:
+        """Return details of an array without reading its data.
+
+        Parameters
+        ----------
+        key : str
+            With or without ``.npy``.
+
+        Returns
+        -------
+        ArrayInfo
+            Shape, dtype, sizes, compression method, position and attributes.
+
+        Raises
+        ------
+        NpzkitError
+            As `read`, except for errors in the data.
 
         Examples
         --------
@@ -419,17 +522,10 @@ class NpzFile(Mapping[str, Any]):
         >>> info.shape, str(info.dtype), info.nbytes, info.method, info.aligned
         ((3, 4), 'float32', 48, 'stored', True)
         """
-        entry = self._entry(key)
-        try:
-            header, start = self._reader.header(entry)
-            attrs = parse_attrs(entry.extra)
-            indexed = find_index(self._source, entry, start) is not None
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
-        return describe(self._listed(entry), entry, header, start, attrs, indexed=indexed)
+        return member_info(self._archive, key)
 
     def archive_info(self) -> ArchiveInfo:
-        """Return what is known of the archive as a file, dead space included.
+        """Return details of the archive as a file, including its unused space.
 
         Raises
         ------
@@ -445,46 +541,15 @@ class NpzFile(Mapping[str, Any]):
         >>> info.member_count, info.size == info.end_offset, info.dead_size
         (1, True, 0)
         """
-        self._check_open()
-        from npzkit.zip.raw_entries import dead_size
-
-        directory = self._directory
-        try:
-            dead = dead_size(self._source, directory)
-        except NpzkitError as error:
-            raise self._explain(error, None) from error.__cause__
-        return ArchiveInfo(
-            path=self._path,
-            size=self._source.file_size,
-            member_count=len(directory.entries),
-            start_offset=directory.start_offset,
-            directory_offset=directory.directory_offset,
-            directory_size=directory.size,
-            end_offset=directory.end_offset,
-            dead_size=dead,
-            torn_size=max(self._source.file_size - directory.end_offset, 0),
-            comment=directory.comment,
-            compressed_size=sum(entry.compressed_size for entry in directory.entries.values()),
-            uncompressed_size=sum(entry.uncompressed_size for entry in directory.entries.values()),
-        )
+        return archive_info(self._archive)
 
     def summary(self) -> str:
-        """Return a table of the members: key, shape, dtype, size, method.
+        """Return a table of the members: key, shape, dtype, size and method.
 
-        Reads every member's header. A member that cannot be read is listed
-        without shape and dtype.
+        Reads the header of every member. A member that cannot be read is
+        listed without shape and dtype.
         """
-        title = f"NpzFile {self._source.name!r}"
-        return format_summary(title, (self._info_or_blank(key) for key in self.files))
-
-    def _info_or_blank(self, key: str) -> ArrayInfo:
-        try:
-            return self.info(key)
-        except (StaleArchiveError, ClosedArchiveError):
-            raise
-        except NpzkitError:
-            entry = self._entry(key)
-            return describe(key, entry, None, entry.header_offset, {})
+        return format_archive(self._archive)
 
     def verify(
         self,
@@ -493,28 +558,29 @@ class NpzFile(Mapping[str, Any]):
         *,
         threads: int | None = None,
     ) -> VerifyReport:
-        """Hold the archive against every rule; see `npzkit.verify`.
+        """Check the archive for damage; see `npzkit.verify`.
 
         Parameters
         ----------
         keys : iterable of str, optional
-            Members to look at; all by default.
+            The members to check; by default all.
         progress : callable, optional
-            Called with the uncompressed bytes done and those there are.
+            Called with the number of uncompressed bytes checked so far and in
+            total.
         threads : int, optional
-            None takes the processors there are.
+            Number of threads; by default one per processor.
 
         Returns
         -------
         VerifyReport
-            ``ok``, and a row for each thing that is to be said.
+            ``ok``, and one row per problem or oddity found.
 
         Raises
         ------
         MemberNotFoundError
-            One of `keys` is not there.
+            One of `keys` does not exist.
         ClosedArchiveError
-            After `close`.
+            The archive is closed.
 
         Examples
         --------
@@ -524,208 +590,38 @@ class NpzFile(Mapping[str, Any]):
         >>> npzkit.open(stream).verify().ok
         True
         """
-        self._check_open()
-        from npzkit.maintenance.verify import check_wanted, verify_source
+        archive = self._archive
+        archive.check_open()
+        check_several(keys)
+        from npzkit.maintenance.verify import verify_source
 
-        check_wanted(keys)
-        directory = self._directory._replace(entries=self._entries)
+        directory = archive.directory._replace(entries=archive.entries)
         wanted = None if keys is None else list(keys)
-        limits, count = self._limits, thread_count(threads)
-        try:
-            return verify_source(self._source, directory, limits, wanted, progress, count)
-        except NpzkitError as error:
-            raise self._explain(error, None) from error.__cause__
-
-    def lazy(self, key: str) -> LazyArray:
-        """Return an array of which parts can be read; reads its header only.
-
-        Parameters
-        ----------
-        key : str
-
-        Returns
-        -------
-        LazyArray
-            To be indexed while the archive is open.
-
-        Raises
-        ------
-        NpyFormatError
-            The member is not an array.
-        UnsupportedError
-            It holds Python objects, or its compression method is missing here.
-        NpzkitError
-            As `info`.
-
-        Examples
-        --------
-        >>> import io, npzkit, numpy as np
-        >>> stream = io.BytesIO()
-        >>> npzkit.save(stream, {"w": np.arange(1_000_000)}, compression="deflated")
-        >>> npz = npzkit.open(stream)
-        >>> npz.lazy("w")[500_000:500_003]
-        array([500000, 500001, 500002])
-        """
-        entry = self._entry(key)
-        try:
-            from npzkit.archive.lazyarray import LazyArray
-
-            header, _ = self._reader.header(entry)
-            if header is None:
-                raise NpyFormatError(
-                    "the member is not an array", remedy="Read it with npz.stream(key)."
-                )
-            return LazyArray(self, self._listed(entry), header, parse_attrs(entry.extra))
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
-
-    def _access(self, key: str) -> RandomAccess:
-        """For `LazyArray`: the member's bytes, from a file that has not changed."""
-        entry = self._entry(key)
-        try:
-            self._check_unchanged()
-            return self._reader.random_access(entry)
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
-
-    def stream(self, key: str) -> BinaryIO:
-        """Open a member as a readable stream of its uncompressed bytes.
-
-        NPY header included, as `numpy.lib.format.read_array` takes it. Forward
-        only, in bounded memory, whatever the method. The end of the stream is
-        checked, CRC included.
-
-        Raises
-        ------
-        NpzkitError
-            As `read`; format errors may come from the stream's own ``read``.
-        """
-        entry = self._entry(key)
-        try:
-            stream = self._reader.open_stream(entry)
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
-        located = LocatedStream(stream, lambda error: self._explain(error, key))
-        return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
-
-    def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
-        """Map a stored member's array into memory, without reading it.
-
-        Parameters
-        ----------
-        key : str
-        mode : {"r", "c", "r+"}, default "r"
-            Read-only; copy-on-write, where changes stay in memory; or
-            read and write, where they go to the file.
-
-        Returns
-        -------
-        numpy.memmap
-            Valid after the archive is closed, and after the path's file is
-            replaced. Its CRC is not compared. Data at an odd place, as other
-            programs put it, makes it slower: see `ArrayInfo.aligned`.
-
-        Notes
-        -----
-        Under "r+" the member's CRC-32 is rewritten by ``array.flush()``, by
-        `flush` and `close` of the archive, and when the last array over the
-        map is dropped. Several maps, threads and processes may change one array:
-        the CRC-32 is right once each has flushed. In between, and after a crash,
-        it is not that of the data: reading then raises ChecksumError. It becomes
-        that of all that lies there, damage from before included: `verify` the
-        member first if that matters. `npzkit.repair` completes a flush that was
-        interrupted.
-
-        Raises
-        ------
-        NotMappableError
-            The member is compressed, holds objects, or the archive is not a
-            file on disk; for "r+", its CRC stands behind its data.
-        StaleArchiveError
-            The file changed since it was opened; for "r+", also where the path
-            leads to another file by now.
-        NpzkitError
-            As `info`.
-        ArchiveLockedError
-            For "r+", the file has holes to be filled, and a writer has it.
-        OSError
-            For "r+", the file cannot be opened for writing, or has holes and
-            the disk is full.
-        ValueError
-            Another mode.
-        """
-        _check_mmap_mode(mode)
-        info, entry = self.info(key), self._entry(key)
-        if self._maps is None:
-            from npzkit.reading.maps import Maps
-
-            opened = self._directory.directory_offset, self._directory.size
-            self._maps = Maps(self._source, self._starts, opened, self._resealed)
-        try:
-            return self._maps.array(info, entry, mode)
-        except NpzkitError as error:
-            raise self._explain(error, key) from error.__cause__
-        except ValueError as error:
-            try:
-                self._check_unchanged()
-            except StaleArchiveError as stale:
-                raise self._explain(stale, key) from error
-            raise
-
-    def flush(self) -> None:
-        """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
-        if self._maps is not None:
-            self._maps.flush()
+        limits, count = archive.limits, thread_count(threads)
+        with Explained(archive, None):
+            return verify_source(archive.source, directory, limits, wanted, progress, count)
 
     # -- the archive as a file ----------------------------------------------
 
     @property
     def fid(self) -> Any:
-        # Of its own, as the archive's is open for as long as a read is under way.
-        if self._fid is None and self._source.path is not None and self._is_open:
-            self._fid = duplicate(self._source)
-        return self._fid
+        return self._archive.handles.file(is_open=self._archive.is_open)
 
     @property
     def zip(self) -> zipfile.ZipFile:
-        self._check_open()
-        if self._zip is None:
-            self._zip_stream = io.BufferedReader(SourceFile(self._source, self._end_offset))
-            self._zip = zipfile.ZipFile(self._zip_stream)
-        return self._zip
+        self._archive.check_open()
+        return self._archive.handles.zip(self._archive.directory.end_offset)
 
     def close(self) -> None:
-        """Close what the archive opened, never a caller's file. Idempotent.
+        """Close what the archive opened, but not a file object it was given.
 
-        Other threads may be reading: what they read by then is right, and the
-        file is closed when the last of these reads ends. Later ones raise
-        ClosedArchiveError.
+        Closing it again does nothing. Reads that other threads have begun are
+        completed, and the file is closed when the last of them ends. Later
+        reads raise ClosedArchiveError.
         """
-        if getattr(self, "_is_open", False):
-            try:
-                self.flush()
-            finally:
-                try:
-                    self._release()
-                finally:
-                    # Once more, as an interrupt may come at any instant.
-                    self._is_open = False
-                    self._source.close()
-
-    def _release(self) -> None:
-        """Close what the archive opened."""
-        if self._is_open:
-            self._is_open = False
-            if self._maps is not None:
-                self._maps.forget()
-            if hasattr(self, "_reader"):
-                self._reader.forget()
-            if self._zip is not None and self._zip_stream is not None:
-                self._zip.close()
-                self._zip_stream.close()
-            if self._fid is not None and self._source.path is not None:
-                self._fid.close()
-            self._source.close()
+        archive = getattr(self, "_archive", None)
+        if archive is not None:
+            archive.close()
 
     def __enter__(self) -> NpzFile:
         return self
@@ -734,16 +630,14 @@ class NpzFile(Mapping[str, Any]):
         self.close()
 
     def __del__(self) -> None:
-        is_open = getattr(self, "_is_open", False)
+        archive = getattr(self, "_archive", None)
+        if archive is None or not archive.is_open:
+            return
+        source = archive.source
         try:
-            if (
-                is_open
-                and not self._closes_silently
-                and self._source.path is not None
-                and not self._source.file.closed
-            ):
+            if not self._closes_silently and source.path is not None and not source.file.closed:
                 warnings.warn(
-                    f"unclosed archive {self._source.name!r}; use it in a with statement",
+                    f"unclosed archive {source.name!r}; use it in a with statement",
                     ResourceWarning,
                     stacklevel=2,
                     source=self,
@@ -753,153 +647,14 @@ class NpzFile(Mapping[str, Any]):
             self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        source = self._source
-        if not isinstance(source, FileSource) or source.path is None:
-            raise TypeError(
-                "only an archive opened from a path can be pickled; "
-                "this one was opened from an object"
-            )
-        self._check_open()
-        return _reopen, (source.path, source.file_size, source.modified_ns, self._options)
+        from npzkit.archive.pickling import reduced
 
-    # -- shared by the above ------------------------------------------------
-
-    @property
-    def _entries(self) -> Mapping[str, Entry]:
-        """The directory as it was read, except for CRCs that flushes of maps have changed."""
-        if self._resealed and self._is_open:
-            from npzkit.zip.crc_update import current_entries
-
-            self._resealed.clear()
-            entries = current_entries(self._directory, self._source)
-            self._directory = self._directory.resealed(entries, self._source)
-        return self._directory.entries
-
-    def _entry(self, key: str) -> Entry:
-        return self._entries[self._member(key)]
-
-    def _listed(self, entry: Entry) -> str:
-        """Return the key under which a member is listed, whichever one it was asked for by."""
-        return key_of(entry.name, self._entries)
-
-    def _member(self, key: str) -> str:
-        self._check_open()
-        name = member_of(key, self._entries)
-        if name is None:
-            raise missing(key, self.files, self._path)
-        return name
+        return reduced(self._archive, NpzFile, self._options)
 
     def _lend_source(self) -> Source:
-        """For `npzkit.files.source.open_source`: the archive's bytes, which it goes on reading."""
-        self._check_open()
-        return self._source
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise ClosedArchiveError(
-                "the archive is closed", path=self._path, remedy="Open it again."
-            )
-
-    def _check_unchanged(self) -> None:
-        """Raise StaleArchiveError where the file no longer holds what was opened."""
-        self._source.check_unchanged(lambda: self._directory.is_kept(self._source))
-
-    def _check_listed(self, key: str | None) -> None:
-        """Raise StaleArchiveError if the directory that counts by now has another CRC for a key."""
-        from npzkit.reading.flush import is_outdated
-
-        name = member_of(key, self._entries)
-        if name is not None and is_outdated(
-            self._source, self._directory, self._starts, self._entries[name]
-        ):
-            raise StaleArchiveError(
-                "the array was changed through a map since the archive was opened",
-                remedy="Open it again.",
-            )
-
-    def _explain(self, error: NpzkitError, key: str | None) -> NpzkitError:
-        """Say where it happened; a file that changed is named as the cause."""
-        has_maps = self._maps is not None and self._maps.has_writable
-        if isinstance(error, ChecksumError) and has_maps:
-            error.remedy = (
-                'The archive has maps of mode "r+": where the member was changed through one, '
-                "call npz.flush() first."
-            )
-        if isinstance(error, (FormatError, zipfile.BadZipFile)) and self._is_open:
-            try:
-                self._check_unchanged()
-                if isinstance(error, ChecksumError):
-                    self._check_listed(error.key or key)
-            except StaleArchiveError as stale:
-                error = stale
-        error.locate(path=self._path, key=key)
-        name = member_of(error.key, self._entries)
-        if name is not None:
-            error.key = key_of(name, self._entries)
-            if not isinstance(error, StaleArchiveError):
-                error.locate(offset=self._entries[name].header_offset)
-        return error
-
-    @property
-    def _path(self) -> str | None:
-        """The name for messages; what lies in memory has none."""
-        return None if self._source.name == UNNAMED else self._source.name
-
-
-class _Attributes:
-    """The arrays of an archive as attributes."""
-
-    def __init__(self, npz: NpzFile) -> None:
-        self._npz = npz
-
-    def __getattribute__(self, name: str) -> Any:
-        npz = object.__getattribute__(self, "_npz")
-        try:
-            return npz[name]
-        except KeyError as error:
-            raise AttributeError(str(error)) from None
-
-    def __dir__(self) -> list[str]:
-        npz: NpzFile = object.__getattribute__(self, "_npz")
-        return list(npz.files)
-
-
-def _check_mmap_mode(mode: object) -> None:
-    if mode not in ("r", "c", "r+"):
-        raise ValueError(f"mmap_mode must be 'r', 'c', 'r+' or None, not {mode!r}")
-
-
-def _check_out(out: object) -> None:
-    if not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
-    if not out.flags.writeable:
-        raise ValueError("out must be writable")
-
-
-def _file_of(archive: zipfile.ZipFile) -> Any:
-    if archive.fp is None:
-        raise ClosedArchiveError("the zipfile.ZipFile is closed", remedy="Open it again.")
-    if archive.mode != "r":
-        raise ValueError(f"the zipfile.ZipFile must be open for reading, not in mode "
-                         f"{archive.mode!r}")  # fmt: skip
-    return archive.fp
-
-
-def _reopen(path: str, size: int, modified_ns: int, options: dict[str, Any]) -> NpzFile:
-    """Open a pickled archive again, refusing a file that has changed."""
-    npz = NpzFile(path, **options)
-    source = npz._source
-    found = getattr(source, "file_size", None), getattr(source, "modified_ns", None)
-    if found != (size, modified_ns):
-        npz.close()
-        raise StaleArchiveError(
-            "the file changed since the archive was pickled",
-            path=path,
-            found=f"{found[0]} bytes, modified at {found[1]} ns",
-            expected=f"{size} bytes, modified at {modified_ns} ns",
-            remedy="Open it again by its path.",
-        )
-    return npz
+        """Return the archive's bytes for `npzkit.files.source.open_source`; both go on reading."""
+        self._archive.check_open()
+        return self._archive.source
 
 
 def open(
@@ -916,22 +671,23 @@ def open(
     Parameters
     ----------
     file : path, bytes-like, file object or zipfile.ZipFile
-        Bytes are contents, never a path.
+        Bytes are the contents of an archive, never a path.
     mmap_mode : {None, "r", "c", "r+"}, optional
-        ``npz[key]`` maps instead of reading; see `NpzFile.memmap`.
+        If given, ``npz[key]`` maps the array instead of reading it; see
+        `NpzFile.memmap`.
     allow_pickle : bool, default False
         Whether arrays of Python objects may be read.
     pickle_kwargs : dict, optional
-        Passed on to `pickle.loads`.
+        Passed to `pickle.loads`.
     strict : bool, default False
-        Raise on oddities that are otherwise read with a warning.
+        Raise an error for oddities that otherwise only cause a warning.
     limits : Limits, optional
         Upper bounds on sizes and counts.
 
     Returns
     -------
     NpzFile
-        To be closed, best by a ``with`` statement.
+        To be closed, preferably by a ``with`` statement.
 
     Raises
     ------

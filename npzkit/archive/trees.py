@@ -99,9 +99,9 @@ def _tree_of(npz: NpzFile, prefix: str, threads: int | None) -> Any:
     try:
         tree = unflatten(whole, npz.metadata.get(TREE_KEY), prefix)
     except NpzkitError as error:
-        raise error.locate(path=npz._path) from None
+        raise error.locate(path=npz._archive.path) from None
     if tree is MISSING:
-        raise missing(prefix, npz.files, npz._path)
+        raise missing(prefix, npz.files, npz._archive.path)
     return tree
 
 

@@ -29,7 +29,15 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import UNNAMED, SeekingSource, Source, is_archive, open_source
 from npzkit.limits import Limits
 from npzkit.members.info import format_count
-from npzkit.members.keys import SUFFIX, check_key, find_collisions, keys_of, member_of, missing
+from npzkit.members.keys import (
+    SUFFIX,
+    check_key,
+    check_several,
+    find_collisions,
+    keys_of,
+    member_of,
+    missing,
+)
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member import MemberReader
 from npzkit.zip.chunks import Chunks
@@ -45,7 +53,6 @@ from npzkit.zip.stream import MemberStream
 __all__ = [
     "Finding",
     "VerifyReport",
-    "check_wanted",
     "has_wrong_index",
     "member_error",
     "read_size",
@@ -230,7 +237,7 @@ def verify(
     if limits is None and is_archive(file):
         report: VerifyReport = file.verify(keys, progress, threads=threads)
         return report
-    check_wanted(keys)
+    check_several(keys)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     source = open_source(file)
@@ -249,12 +256,6 @@ def verify(
             # The archive may begin at this position, where the next reader looks for it.
             source.file.seek(source.position)
         source.close()
-
-
-def check_wanted(keys: object) -> None:
-    """Raise TypeError if `keys` is one string instead of a sequence."""
-    if isinstance(keys, str):
-        raise TypeError(f"keys must be a sequence of keys, not a string; pass [{keys!r}]")
 
 
 def verify_source(

@@ -16,6 +16,7 @@ __all__ = [
     "SUFFIX",
     "check_key",
     "check_keys",
+    "check_several",
     "find_collisions",
     "key_of",
     "keys_of",
@@ -87,6 +88,12 @@ def check_key(key: str) -> str:
             expected=f"at most {_NAME_MAX_SIZE - len(SUFFIX)} bytes",
         )
     return name
+
+
+def check_several(keys: object) -> None:
+    """Raise TypeError if `keys` is one string instead of a sequence."""
+    if isinstance(keys, str):
+        raise TypeError(f"keys must be a sequence of keys, not a string; pass [{keys!r}]")
 
 
 def check_keys(keys: list[str]) -> list[str]:

@@ -236,7 +236,7 @@ SOURCES = {
 def test_what_an_archive_gave_is_closed_with_it(kind, paths):
     """Lazy arrays and streams of any archive raise ClosedArchiveError once it is closed."""
     npz = SOURCES[kind](paths[0])
-    file = getattr(npz._source.handle, "fp", npz._source.handle)
+    file = getattr(npz._archive.source.handle, "fp", npz._archive.source.handle)
     lazies = [npz.lazy(key) for key in OURS]
     streams = [npz.stream(key) for key in OURS]
     npz.close()
@@ -253,7 +253,7 @@ def test_what_an_archive_gave_is_closed_with_it(kind, paths):
 def test_a_closed_archive_has_no_file_open(paths):
     """Its file is closed at once, while the error of a read and a map are held."""
     with npzkit.open(paths[0]) as npz:
-        number = npz._source.file.fileno()
+        number = npz._archive.source.file.fileno()
         mapped = npz.memmap("large")
         with pytest.raises(KeyError) as caught:
             npz["absent"]

@@ -134,7 +134,7 @@ class Reader:
         self.stream = npz.stream("deflated")
         self.data = self.stream.read(1000)
         # One that was never asked anything before.
-        self.late = npzkit.open(npz._source.path)
+        self.late = npzkit.open(npz._archive.source.path)
 
     def check(self):
         npz = self.npz

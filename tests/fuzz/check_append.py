@@ -46,10 +46,10 @@ class _Contents:
     """
 
     def __init__(self, npz: npzkit.NpzFile) -> None:
-        self.end_offset = npz._end_offset if npz.files else 0
+        self.end_offset = npz._archive.directory.end_offset if npz.files else 0
         self.arrays: dict[str, Any] = {}
-        self.last = npz._member(npz.files[-1]) if npz.files else None
-        for name in npz._entries:
+        self.last = npz._archive.find(npz.files[-1]) if npz.files else None
+        for name in npz._archive.entries:
             read = attempt(f"read {name!r}", npz.read, name)
             if isinstance(read.error, PickleRefusedError):
                 read = attempt(f"stream {name!r}", npz.stream(name).read)
@@ -186,7 +186,7 @@ def _check_numpy_reads(before: bytes, after: bytes, kind: str) -> None:
     """
     for data in (before, after) if before else (after,):
         with npzkit.open(data) as npz:
-            if b"PK\5\6" in npz._comment:
+            if b"PK\5\6" in npz._archive.directory.comment:
                 return
         theirs = by_numpy(np.load, io.BytesIO(data))
         if isinstance(theirs, BaseException):

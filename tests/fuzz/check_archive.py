@@ -203,7 +203,7 @@ def _check_other(npz: npzkit.NpzFile, reads: dict[str, Result], walk: str) -> No
 
 def _is_attributes(npz: npzkit.NpzFile, key: str, error: NpzkitError) -> bool:
     """Whether it is a member's attributes that are damaged, which its data does not need."""
-    return explain("ways", Case(b"", error, None, info=npz._entry(key))) is not None
+    return explain("ways", Case(b"", error, None, info=npz._archive.entry(key))) is not None
 
 
 def _check_verified(npz: npzkit.NpzFile, reads: dict[str, Result]) -> dict[str, list[Any]]:
@@ -333,7 +333,7 @@ def _check_newest(data: bytes, npz: npzkit.NpzFile) -> list[str]:
     theirs = by_numpy(np.load, io.BytesIO(data))
     if isinstance(theirs, BaseException):
         return ["difference: torn end"]
-    ours = {entry.header_offset for entry in npz._entries.values()}
+    ours = {entry.header_offset for entry in npz._archive.entries.values()}
     listed = {info.header_offset for info in theirs.zip.filelist}
     # zipfile cuts names at a NUL, so that two of them may become one.
     named = {info.header_offset for info in theirs.zip.NameToInfo.values()}
@@ -362,7 +362,7 @@ def _check_numpy(data: bytes, npz: npzkit.NpzFile, reads: dict[str, Result]) -> 
     infos = {info.header_offset: info for info in theirs.zip.filelist}
     labels = []
     for key, read in reads.items():
-        info = infos.get(npz._entry(key).header_offset)
+        info = infos.get(npz._archive.entry(key).header_offset)
         if info is None:
             raise Violation(f"zipfile sees no member where {key!r} is")
         if isinstance(read.error, LimitExceededError) and read.error.what.startswith("the member"):

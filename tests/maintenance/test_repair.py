@@ -73,7 +73,7 @@ DIRECTORY = GOOD.index(b"PK\x01\x02")
 def boundaries():
     """Return the end of each member, by key."""
     with npzkit.open(GOOD) as npz:
-        entries = [npz._entries[npz._member(key)] for key in npz.files]
+        entries = [npz._archive.entries[npz._archive.find(key)] for key in npz.files]
     return {entry.name.removesuffix(".npy"): entry.end_offset for entry in entries}
 
 
@@ -367,7 +367,7 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
     """A member with damaged data is reported with the fault, and all others are kept."""
     with npzkit.open(GOOD) as npz:
         info = npz.info(key)
-        offset = npz._entries[key + ".npy"].header_offset
+        offset = npz._archive.entries[key + ".npy"].header_offset
     data = bytearray(GOOD[:DIRECTORY] if is_lost else GOOD)
     data[info.data_offset + info.compressed_size // 2] ^= 4
     report, arrays = repair_bytes(paths, bytes(data))

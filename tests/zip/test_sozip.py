@@ -70,7 +70,7 @@ def test_no_more_is_read_than_an_index_can_have(monkeypatch):
     stream = io.BytesIO()
     npzkit.save(stream, {"w": np.arange(500_000)}, compression="deflated")
     with npzkit.open(stream) as npz:
-        entry = npz._entry("w")
+        entry = npz._archive.entry("w")
         data = stream.getvalue()
         end = entry.end_offset
     name = index_name("w.npy").encode()

@@ -1,0 +1,226 @@
+"""An archive that is open for reading: its file, its directory, and how a key finds its member.
+
+Owns whether the archive is open, whether the file still holds what was opened,
+and what closing it releases. Turning members into arrays is
+`npzkit.reading.member`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npzkit.archive.handles import Handles
+from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
+from npzkit.files.source import UNNAMED, Source
+from npzkit.limits import Limits
+from npzkit.members.info import ArrayInfo
+from npzkit.members.keys import key_of, keys_of, member_of, missing
+from npzkit.reading.member import MemberReader
+from npzkit.zip.directory import read_directory
+from npzkit.zip.entries import Entry
+
+if TYPE_CHECKING:
+    from npzkit.reading.maps import Maps
+    from npzkit.zip.random_access import RandomAccess
+
+__all__ = ["OpenedArchive", "path_of"]
+
+
+class OpenedArchive:
+    """An archive that is open for reading.
+
+    Parameters
+    ----------
+    source : Source
+        The caller closes it if this fails.
+    handles : Handles
+    strict : bool
+        Raise on oddities that are otherwise read with a warning.
+    limits : Limits
+    allow_pickle, pickle_kwargs
+        As of `npzkit.NpzFile`.
+
+    Attributes
+    ----------
+    source, handles, limits
+    directory : Directory
+        As it was opened.
+    reader : MemberReader
+    is_open : bool
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        handles: Handles,
+        *,
+        strict: bool,
+        limits: Limits,
+        allow_pickle: bool,
+        pickle_kwargs: Mapping[str, Any] | None,
+    ) -> None:
+        self.source, self.handles, self.limits = source, handles, limits
+        # In a file object, an archive may begin at the object's position, behind other data.
+        self._starts = sorted({0, source.position})
+        self.directory = read_directory(source, starts=self._starts, strict=strict, limits=limits)
+        self.reader = MemberReader(
+            source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
+        )
+        # A writer may cut off what lies behind, or write there.
+        source.size = self.directory.end_offset
+        self._maps: Maps | None = None
+        self._resealed: set[str] = set()
+        self._keys: list[str] | None = None
+        self.is_open = True
+
+    # -- members ------------------------------------------------------------
+
+    @property
+    def entries(self) -> Mapping[str, Entry]:
+        """The directory's entries, with the CRCs that flushes of maps have changed since."""
+        if self._resealed and self.is_open:
+            self._read_resealed()
+        return self.directory.entries
+
+    def _read_resealed(self) -> None:
+        from npzkit.zip.crc_update import current_entries
+
+        self._resealed.clear()
+        entries = current_entries(self.directory, self.source)
+        self.directory = self.directory.resealed(entries, self.source)
+
+    @property
+    def keys(self) -> list[str]:
+        """The key under which each member is listed."""
+        if self._keys is None:
+            self._keys = keys_of(self.entries.keys())
+        return self._keys
+
+    def find(self, key: str) -> str:
+        """Return the name of the member that a key means.
+
+        Raises
+        ------
+        MemberNotFoundError, ClosedArchiveError
+            No such key, or the archive is closed.
+        """
+        if not self.is_open:
+            self.check_open()
+        name = member_of(key, self.entries)
+        if name is None:
+            raise missing(key, self.keys, self.path)
+        return name
+
+    def entry(self, key: str) -> Entry:
+        """Return the entry of the member that a key means; see `find`."""
+        name = self.find(key)
+        return self.directory.entries[name]
+
+    def choose(self, keys: Iterable[str] | None) -> tuple[Sequence[str], Collection[str]]:
+        """Return keys, without repetitions, and their members' names; all if `keys` is None."""
+        if keys is None:
+            return self.keys, self.entries
+        chosen = list(dict.fromkeys(keys))
+        return chosen, [self.find(key) for key in chosen]
+
+    def listed_key(self, entry: Entry) -> str:
+        """Return the key under which a member is listed, whatever key it was asked for by."""
+        return key_of(entry.name, self.entries)
+
+    def random_access(self, key: str) -> RandomAccess:
+        """Return the bytes of a member, to be read in parts, if the file has not changed."""
+        entry = self.entry(key)
+        self.check_unchanged()
+        return self.reader.random_access(entry)
+
+    # -- maps ---------------------------------------------------------------
+
+    def map(self, info: ArrayInfo, entry: Entry, mode: str) -> np.memmap[Any, Any]:
+        """Map the array of a member into memory; see `npzkit.NpzFile.memmap`."""
+        if self._maps is None:
+            from npzkit.reading.maps import Maps
+
+            opened = self.directory.directory_offset, self.directory.size
+            self._maps = Maps(self.source, self._starts, opened, self._resealed)
+        try:
+            return self._maps.array(info, entry, mode)
+        except NpzkitError:
+            raise
+        except ValueError as error:
+            # The file is shorter than it was.
+            try:
+                self.check_unchanged()
+            except StaleArchiveError as stale:
+                raise stale from error
+            raise
+
+    @property
+    def has_writable_maps(self) -> bool:
+        """Whether arrays of mode "r+" still exist."""
+        return self._maps is not None and self._maps.has_writable
+
+    def flush(self) -> None:
+        """Write what was changed through maps, and its CRC-32."""
+        if self._maps is not None:
+            self._maps.flush()
+
+    # -- the file -----------------------------------------------------------
+
+    @property
+    def path(self) -> str | None:
+        """The path, for messages; None for an archive in memory."""
+        return path_of(self.source)
+
+    def check_open(self) -> None:
+        """Raise ClosedArchiveError if the archive is closed."""
+        if not self.is_open:
+            raise ClosedArchiveError(
+                "the archive is closed", path=self.path, remedy="Open it again."
+            )
+
+    def check_unchanged(self) -> None:
+        """Raise StaleArchiveError if the file no longer holds what was opened."""
+        self.source.check_unchanged(lambda: self.directory.is_kept(self.source))
+
+    def check_listed(self, key: str | None) -> None:
+        """Raise StaleArchiveError if the file's current directory has another CRC for a key."""
+        from npzkit.reading.flush import is_outdated
+
+        name = member_of(key, self.entries)
+        if name is not None and is_outdated(
+            self.source, self.directory, self._starts, self.entries[name]
+        ):
+            raise StaleArchiveError(
+                "the array was changed through a map since the archive was opened",
+                remedy="Open it again.",
+            )
+
+    def close(self) -> None:
+        """Flush maps and close the file; see `npzkit.NpzFile.close`."""
+        if self.is_open:
+            try:
+                self.flush()
+            finally:
+                try:
+                    self._release()
+                finally:
+                    # Again, as an interrupt may come at any instant.
+                    self.is_open = False
+                    self.source.close()
+
+    def _release(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            if self._maps is not None:
+                self._maps.forget()
+            self.reader.forget()
+            self.handles.close()
+            self.source.close()
+
+
+def path_of(source: Source) -> str | None:
+    """Return the path of a source, for messages; None for an archive in memory."""
+    return None if source.name == UNNAMED else source.name

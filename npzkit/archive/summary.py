@@ -1,0 +1,67 @@
+"""What is known of an archive and its members without reading data.
+
+Owns where these facts are found. Their records, and the table of them, are
+`npzkit.members.info`'s.
+"""
+
+from __future__ import annotations
+
+from npzkit.archive.explaining import Explained
+from npzkit.archive.opened import OpenedArchive
+from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
+from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
+from npzkit.members.metadata import parse_attrs
+from npzkit.zip.sozip import find_index
+
+__all__ = ["archive_info", "format_archive", "info_or_blank", "member_info"]
+
+
+def member_info(archive: OpenedArchive, key: str) -> ArrayInfo:
+    """Return what is known of a member; see `npzkit.NpzFile.info`."""
+    entry = archive.entry(key)
+    with Explained(archive, key):
+        header, start = archive.reader.header(entry)
+        attrs = parse_attrs(entry.extra)
+        indexed = find_index(archive.source, entry, start) is not None
+    return describe(archive.listed_key(entry), entry, header, start, attrs, indexed=indexed)
+
+
+def info_or_blank(archive: OpenedArchive, key: str) -> ArrayInfo:
+    """Return what is known of a member; without shape and dtype if it cannot be read."""
+    try:
+        return member_info(archive, key)
+    except (StaleArchiveError, ClosedArchiveError):
+        raise
+    except NpzkitError:
+        entry = archive.entry(key)
+        return describe(key, entry, None, entry.header_offset, {})
+
+
+def archive_info(archive: OpenedArchive) -> ArchiveInfo:
+    """Return what is known of the archive as a file; see `npzkit.NpzFile.archive_info`."""
+    archive.check_open()
+    from npzkit.zip.raw_entries import dead_size
+
+    directory, source = archive.directory, archive.source
+    with Explained(archive, None):
+        dead = dead_size(source, directory)
+    return ArchiveInfo(
+        path=archive.path,
+        size=source.file_size,
+        member_count=len(directory.entries),
+        start_offset=directory.start_offset,
+        directory_offset=directory.directory_offset,
+        directory_size=directory.size,
+        end_offset=directory.end_offset,
+        dead_size=dead,
+        torn_size=max(source.file_size - directory.end_offset, 0),
+        comment=directory.comment,
+        compressed_size=sum(entry.compressed_size for entry in directory.entries.values()),
+        uncompressed_size=sum(entry.uncompressed_size for entry in directory.entries.values()),
+    )
+
+
+def format_archive(archive: OpenedArchive) -> str:
+    """Return a table of the members as text."""
+    infos = (info_or_blank(archive, key) for key in archive.keys)
+    return format_summary(f"NpzFile {archive.source.name!r}", infos)

@@ -442,7 +442,7 @@ def _is_unfinished(case: Case) -> bool:
 
     What zipfile finds is in that member's data.
     """
-    data, at = case.data, case.ours._end_offset
+    data, at = case.data, case.ours._archive.directory.end_offset
     place = data.rfind(b"PK\5\6")
     while data[at : at + 4] == b"PK\3\4" and at + 30 <= len(data):
         fields = struct.unpack_from("<HHHHHLLLHH", data, at + 4)
@@ -460,7 +460,7 @@ def _is_unfinished(case: Case) -> bool:
     is_hole = all(
         byte in (0, right) for byte, right in zip(data[at : at + 4], b"PK\3\4", strict=False)
     )
-    return is_hole or base > case.ours._end_offset
+    return is_hole or base > case.ours._archive.directory.end_offset
 
 
 DIFFERENCES = (

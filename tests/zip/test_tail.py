@@ -216,7 +216,7 @@ def test_an_append_that_was_cut_anywhere(compression):
     for torn in cuts:
         with pytest.warns(TornArchiveWarning), npzkit.open(torn) as npz:
             assert list(npz) == ["a"]
-            assert npz._end_offset == len(first)
+            assert npz._archive.directory.end_offset == len(first)
 
 
 def test_an_append_of_many_whole_archives(tmp_path):

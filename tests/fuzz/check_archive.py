@@ -96,7 +96,7 @@ def check_archive(data: bytes, thorough: bool) -> list[str]:
         is_torn = any(category is TornArchiveWarning for _, category in opened.warned)
         labels = _check_newest(data, npz) if is_torn else []
         # Behind a torn end, what was committed counts: np.load is asked of that.
-        labels += _check_numpy(data[: npz._end_offset], npz, reads)
+        labels += _check_numpy(data[: npz._archive.directory.end_offset], npz, reads)
     return ["opened", *labels]
 
 

@@ -20,9 +20,8 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import opened
 from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
 from npzkit.files.progress import Meter, Report
-from npzkit.maintenance.verify import check_wanted
 from npzkit.members.info import ArrayInfo, format_count
-from npzkit.members.keys import SUFFIX, missing
+from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.reading.blocks import blocks
 
 __all__ = ["DiffReport", "Difference", "Problem", "diff", "plain"]
@@ -260,7 +259,7 @@ def diff(
     >>> npzkit.diff(old, new, ["w"], atol=0.5).equal
     True
     """
-    check_wanted(keys)
+    check_several(keys)
     for name, value in (("rtol", rtol), ("atol", atol)):
         if not value >= 0:
             raise ValueError(f"{name} must be 0 or more, not {value}")
@@ -269,7 +268,7 @@ def diff(
         comparison = _Comparison(sides, keys, Tolerance(rtol, atol), metadata, verify, values)
         rows = comparison.rows(progress)
         return DiffReport(
-            sides["a"]._path, sides["b"]._path, tuple(rows),
+            sides["a"]._archive.path, sides["b"]._archive.path, tuple(rows),
             tuple(comparison.problems), len(comparison.keys),
         )  # fmt: skip
 
@@ -414,7 +413,7 @@ def _wanted(a: NpzFile, b: NpzFile, keys: Sequence[str] | None) -> list[str]:
     known = set(listed)
     wanted = {key if key in known else key.removesuffix(SUFFIX) for key in keys}
     for key in wanted - known:
-        raise missing(key, listed, b._path)
+        raise missing(key, listed, b._archive.path)
     return [key for key in listed if key in wanted]
 
 

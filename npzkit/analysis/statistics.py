@@ -169,7 +169,7 @@ def measure_part(
     if not is_numeric(part.dtype):
         raise UnsupportedError(
             "statistics need numbers",
-            path=npz._path, key=key, found=part.dtype,
+            path=npz._archive.path, key=key, found=part.dtype,
             remedy="Choose a field that holds numbers: field='name'." if part.dtype.names else None,
         )  # fmt: skip
     found = PieceStatistics()

@@ -92,6 +92,7 @@ class LazyArray:
         self._header = _check_header(header)
         self._npz = npz
         self._key = key
+        self._explained = Explained(npz._archive, key)
         self._attrs = parse_attrs(extra)
         self.shape = self._header.shape
         self._chunk_size = self._access().chunk_size or _CHUNK_SIZE
@@ -127,11 +128,7 @@ class LazyArray:
         return axes[::-1] if self._header.fortran_order else axes
 
     def _access(self) -> RandomAccess:
-        with self._explained():
-            return self._npz._archive.random_access(self._key)
-
-    def _explained(self) -> Explained:
-        return Explained(self._npz._archive, self._key)
+        return self._npz._archive.random_access(self._key)
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import array_html
@@ -179,9 +176,9 @@ class LazyArray:
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions."""
-        access = self._access()
         shape, dtype = self._stored(selection.shape), self.dtype
-        with self._explained():
+        with self._explained:
+            access = self._access()
             self._check_reach(access, selection.shape)
             block = _empty(shape, dtype)
             items = block if dtype.names is None else block.view(f"V{dtype.itemsize}")
@@ -200,7 +197,7 @@ class LazyArray:
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one chunk of the others."""
         sample = np.empty((0,), self.dtype)[names]
-        with self._explained():
+        with self._explained:
             self._check_reach(self._access(), self.shape)
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
         for chunk in self.iter_chunks():

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from npzkit.codecs.methods import crc32, crc32_combine
@@ -215,12 +214,7 @@ class Pipeline:
     def __enter__(self) -> Pipeline:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         try:
             if exc_type is None:
                 self.drain()

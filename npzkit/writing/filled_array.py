@@ -173,23 +173,18 @@ class FilledArray(CreatedArray):
         if self._place.path is None:
             raise TypeError("an array in a file object cannot be filled by other processes")
         fields = self.key, self.shape, self.dtype, self._fortran_order
-        return _attach, (*fields, self._place.path, self._offset)
+        return _attach, (fields, self._place.path, self._offset)
 
 
 def _attach(
-    key: str,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    fortran_order: bool,
-    path: str,
-    offset: int,
+    fields: tuple[str, tuple[int, ...], np.dtype[Any], bool], path: str, offset: int
 ) -> FilledArray:
     """Open the file that another process writes, to fill one of its arrays."""
 
     def nothing(*_: object) -> None:
         """Seal and discard nothing: only the creator does that."""
 
-    return FilledArray(key, shape, dtype, fortran_order, File(path), offset, nothing, nothing)
+    return FilledArray(*fields, File(path), offset, nothing, nothing)
 
 
 def _row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:

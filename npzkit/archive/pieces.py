@@ -1,6 +1,6 @@
-"""Large arrays of an archive, taken piece by piece and checked.
+"""Large arrays of an archive, read piece by piece and checked.
 
-Owns that what is read so was checked: parts alone are not compared with a CRC-32.
+Owns the check of their CRC-32, which reading a part alone does not make.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PIECE_SIZE = 1 << 20
 
 
 def checked_array(npz: NpzFile, key: str, advance: Advance) -> Any:
-    """Return an array whose CRC-32 was compared, or a lazy one if it is large.
+    """Return an array whose CRC-32 was checked; a lazy one if it is large.
 
     Parameters
     ----------
     npz : NpzFile
     key : str
     advance : callable
-        Called with each number of bytes that were read to compare it.
+        Called with the number of bytes after each read.
 
     Raises
     ------
@@ -61,17 +61,14 @@ def checked_array(npz: NpzFile, key: str, advance: Advance) -> Any:
 
 
 def check_array(npz: NpzFile, key: str, advance: Advance) -> None:
-    """Read an array once and compare its CRC-32, which parts of it are not compared with.
-
-    Parameters, and what is raised, as of `checked_array`.
-    """
+    """Read an array once to check its CRC-32; see `checked_array`."""
     with npz.stream(key) as stream:
         while piece := stream.read(PIECE_SIZE):
             advance(len(piece))
 
 
 def is_taken_by_parts(info: ArrayInfo) -> bool:
-    """Whether an array is too large to be in memory as a whole."""
+    """Whether an array is too large to be loaded completely."""
     return info.dtype is not None and not info.dtype.hasobject and info.nbytes > blocks.BLOCK_SIZE
 
 
@@ -83,9 +80,9 @@ def for_each_piece(
     advance: Advance,
     threads: int | None = None,
 ) -> None:
-    """Compute something of each piece of an array, on all cores, and compare its CRC-32.
+    """Compute something of each piece of an array on several threads, and check its CRC-32.
 
-    The array is read once. A piece has a few megabytes; nothing is said of its shape.
+    The array is read once. A piece has a few megabytes and may have any shape.
 
     Parameters
     ----------
@@ -95,11 +92,11 @@ def for_each_piece(
     compute : callable
         Called with each piece, on several threads.
     take : callable
-        Called here with each result, in the pieces' order of storage.
+        Called in this thread with each result, in the order of storage.
     advance : callable
-        Called with each number of bytes that were read.
+        Called with the number of bytes after each read.
     threads : int, optional
-        None takes the processors there are.
+        Number of threads; by default one per processor.
 
     Raises
     ------
@@ -127,7 +124,7 @@ def for_each_piece(
             take(result)
             advance(size)
 
-        # Rows do not end where compressed chunks do: of few chunks at a time many are read twice.
+        # Rows and compressed chunks do not end together: small pieces would read many chunks twice.
         size = 4 * PIECE_SIZE
         by_columns = bool(info.fortran_order)
         itemsize = lazy.dtype.itemsize
@@ -137,13 +134,13 @@ def for_each_piece(
             pipeline.submit(partial(read, chunk), hand_on)
         pipeline.drain()
     if crc != info.crc32:
-        # Says what is wrong, as reading all of it would.
+        # Raises what is wrong, as reading the complete array would.
         check_array(npz, key, lambda size: None)
         raise StaleArchiveError("the file changed while it was read", key=key)
 
 
 def _header_bytes(npz: NpzFile, key: str) -> bytes:
-    """Return what comes before an array's data in its member."""
+    """Return the bytes before an array's data in its member."""
     with npz.stream(key) as stream:
         size = read_header(stream, DEFAULT_HEADER_SIZE).data_offset
     with npz.stream(key) as stream:
@@ -151,7 +148,7 @@ def _header_bytes(npz: NpzFile, key: str) -> bytes:
 
 
 def _stream_pieces(npz: NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield an array's items in their order of storage; their CRC-32 is compared at the end."""
+    """Yield an array's items in the order of storage; the CRC-32 is checked at the end."""
     info = npz.info(key)
     dtype: Any = info.dtype
     step = max(PIECE_SIZE // dtype.itemsize, 1)
@@ -164,12 +161,12 @@ def _stream_pieces(npz: NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
             # The stream raises if it ends early.
             stream.readinto(piece.view(np.uint8).data)
             yield piece
-        # Its end is what is checked.
+        # The check is at the end.
         stream.read(1)
 
 
 def approach(lazy: LazyArray, last: tuple[int, ...], by_columns: bool, advance: Advance) -> None:
-    """Read up to an item, where all that lies before it has to be read, and count that.
+    """Read a lazy array up to an item, and report progress meanwhile.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""A whole archive in one call.
+"""A complete archive written in one call.
 
-Owns what `save` checks before anything is touched, and the order of it.
+Owns `save`: what it checks before any file is touched, and in which order.
 """
 
 from __future__ import annotations
@@ -38,18 +38,21 @@ def save(
     masked: OnParts = "refuse",
     strings: OnParts = "refuse",
 ) -> None:
-    """Write a mapping of arrays as one archive: the old file or the new one.
+    """Save a mapping of arrays as one archive.
+
+    The file at the path is replaced when the new one is complete; if anything
+    fails, it stays as it was.
 
     Parameters
     ----------
     file : path or file object
-        A path is taken as it is, no ``.npz`` is appended.
+        A path is used as it is; ``.npz`` is not appended.
     arrays : mapping of str to array-like
-        In this order. Any key a file could have, ``"file"`` and ``"arr_0"``
-        among them. A dict's arrays are all checked, and pickled where they hold
-        objects, before anything is touched; of another mapping, such as an
-        `NpzFile`, they are taken one by one, and few are held at a time. A
-        dict may be nested: see the notes.
+        Arrays by key, written in this order. Keys such as ``"file"`` and
+        ``"arr_0"`` are allowed. The arrays of a dict are all checked, and
+        pickled if they hold objects, before any file is touched. Those of
+        another mapping, such as an `NpzFile`, are read and written one by one
+        to keep memory small. A dict may be nested; see the notes.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"
@@ -58,18 +61,20 @@ def save(
     Raises
     ------
     NpzkitError, OSError, ValueError, TypeError
-        As `NpzWriter` and `NpzWriter.add`. The path keeps its old file.
+        As `NpzWriter` and `NpzWriter.add`. The old file is kept.
 
     Notes
     -----
     Mappings in a dict, and lists and tuples that hold arrays, become keys with
-    ``/``: ``{"layer": {"w": w}}`` is ``layer/w``, and ``{"steps": [a, b]}`` is
-    ``steps/0`` and ``steps/1``. `npzkit.load_tree` gives back the dicts, lists
-    and tuples in their order, keys that are ints, and None, numbers and strings
-    in them. These are kept in the metadata under ``npzkit.tree``, 65,535 bytes
-    in all; more is a `LimitExceededError`. A namedtuple is an `UnsupportedError`:
-    save its ``_asdict()``. At the top, numbers, strings and lists of them are
-    arrays, as in `numpy.savez`.
+    ``/``: ``{"layer": {"w": w}}`` is saved as ``layer/w``, and
+    ``{"steps": [a, b]}`` as ``steps/0`` and ``steps/1``. `npzkit.load_tree`
+    returns the dicts, lists and tuples in their order, with int keys, None,
+    numbers and strings.
+
+    What is not an array is kept in the metadata under ``npzkit.tree``. If the
+    metadata exceeds 65,535 bytes, `LimitExceededError` is raised. A namedtuple
+    raises `UnsupportedError`; save its ``_asdict()`` instead. At the top level,
+    numbers, strings and lists of them are saved as arrays, as by `numpy.savez`.
 
     Examples
     --------

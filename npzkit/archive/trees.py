@@ -1,6 +1,6 @@
-"""A whole archive, or a part of it, read as nested dicts, lists and tuples of arrays.
+"""An archive, or a part of it, read as nested dicts, lists and tuples of arrays.
 
-Owns which arrays are read for a tree. How a tree is made of them is
+Owns `load_tree`: which arrays are read. How nested data is made of them is
 `npzkit.members.nesting`'s.
 """
 
@@ -25,40 +25,41 @@ def load_tree(
     limits: Limits | None = None,
     threads: int | None = None,
 ) -> Any:
-    """Read an archive as what was saved: nested dicts, lists and tuples of arrays.
+    """Load nested data as it was saved: dicts, lists and tuples of arrays.
 
     Parameters
     ----------
     file : path, bytes-like, file object or NpzFile
-        Any archive: where nothing says otherwise, keys are split at ``/``.
+        Any archive. If it was not saved as nested data, keys are split at ``/``.
     prefix : str, optional
-        The key of the subtree to read; no other array is read. All by default.
+        Key of the part to load; no other array is read. By default everything
+        is loaded.
     allow_pickle, limits
-        As in `npzkit.open`; not for an `NpzFile`.
+        As in `npzkit.open`; ignored for an `NpzFile`.
     threads : int, optional
-        None takes the processors there are.
+        Number of threads; by default one per processor.
 
     Returns
     -------
     dict of str or int to object
-        Arrays fresh and writable; masked arrays and arrays of strings that
-        were split are joined. An array whose key is also the beginning of
-        others' stays beside them: ``{"a": ..., "a/b": ...}``. Under a `prefix`,
-        whatever is there: a dict, a list, an array, a number.
+        Arrays are new and writable. Masked arrays and arrays of strings that
+        were split are joined. If one key is the beginning of another, both
+        stay at the same level: ``{"a": ..., "a/b": ...}``. With a `prefix`, the
+        value under it, which may also be a list, an array or a number.
 
     Raises
     ------
     MemberNotFoundError
-        Nothing is under `prefix`.
+        There is nothing under `prefix`.
     OSError, NpzkitError
         As `npzkit.open` and `NpzFile.load_all`.
 
     Notes
     -----
-    Lists, tuples, None, numbers, strings and keys that are ints are told from
-    arrays by a note that `npzkit.save` and `NpzWriter.add` put into the archive's
-    metadata. Where arrays were removed or added since, what no longer fits it
-    is a dict.
+    `npzkit.save` and `NpzWriter.add` keep a note in the archive's metadata that
+    describes lists, tuples, None, numbers, strings and int keys. If arrays were
+    added or removed since, the parts that no longer match the note become
+    dicts.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Attributes of arrays that are written already, changed where they stand.
+"""Attributes of arrays that are already written, changed in the directory's entries.
 
-Owns which arrays' attributes were asked for, and what their entries become.
+Owns which attributes were handed out to be changed, and the entries that result.
 Knows nothing of the rest of an archive.
 """
 
@@ -17,7 +17,7 @@ __all__ = ["EditedAttributes"]
 
 
 class EditedAttributes:
-    """The attributes of an archive's members, by their names, as dicts to be changed."""
+    """The attributes of an archive's members, by member name, as dicts to be changed."""
 
     def __init__(self) -> None:
         self._attrs: dict[str, dict[str, Any]] = {}
@@ -30,16 +30,16 @@ class EditedAttributes:
         return self._attrs[name]
 
     def forget(self, name: str) -> None:
-        """Take no more changes: the member was removed, or rewritten."""
+        """Ignore further changes: the member was removed or replaced."""
         self._attrs.pop(name, None)
 
     def changed(self, listed: dict[str, bytes]) -> dict[str, bytes]:
-        """Return the entries that their attributes have changed.
+        """Return the new entries of members whose attributes were changed.
 
         Raises
         ------
         LimitExceededError, ValueError, TypeError
-            Attributes that are too long, or nothing JSON can express.
+            Attributes that are too long, or that JSON cannot express.
         """
         changed = {}
         for name, attrs in self._attrs.items():

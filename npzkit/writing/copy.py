@@ -1,7 +1,7 @@
-"""A member's bytes copied as they are, from one place in a file to another.
+"""A member copied without decompression, from one archive or place to another.
 
 Owns the copy of one member: its compressed bytes, its seek index, its
-alignment. Nothing is inflated, and no more than some megabytes are held.
+alignment. Only a few megabytes are in memory at a time.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ def copy_member(
     indexed: bool = True,
     advance: Advance | None = None,
 ) -> None:
-    """Write a copy of a member: its compressed bytes as they are, whatever its name.
+    """Write a copy of a member with the same compressed bytes, whatever its name.
 
     Parameters
     ----------
     source : Source
     entry : Entry
-        Where it is in `source`.
+        Of the member in `source`.
     writer : ZipWriter
-        With nothing else under way.
+        Must not be writing another member.
     renamed : Entry, optional
-        From `rename_entry`.
+        The entry with another name, from `rename_entry`.
     alignment : int, default 64
-        Of an array that is stored.
+        Of the data of a stored array.
     verify : bool, default True
-        Compare the CRC-32 of what is stored.
+        Check the CRC-32 of a stored member.
     indexed : bool, default True
-        Keep its seek index.
+        Keep the seek index.
     advance : callable, optional
-        Called with each number of compressed bytes that were read.
+        Called with the number of compressed bytes after each read.
 
     Raises
     ------
     ZipFormatError, ChecksumError
-        The member is damaged; some of it may be written.
+        The member is damaged; part of it may have been written.
     UnsupportedError
-        It is encrypted, or the like.
+        The member is encrypted, or cannot be copied for a similar reason.
     """
     entry = accepting_name(entry)
     check_entry(entry)
@@ -80,7 +80,7 @@ def copy_member(
 
 
 def check_copyable(source: Source, entry: Entry) -> None:
-    """Raise what `copy_member` would raise before it writes."""
+    """Raise the errors that `copy_member` raises before it writes."""
     entry = accepting_name(entry)
     check_entry(entry)
     data_offset(source, entry)
@@ -95,7 +95,7 @@ def rename_entry(entry: Entry, name: str) -> Entry:
 
 
 def lead_size(prefix: bytes) -> int:
-    """Return the size of a member's NPY header, by its first bytes; 0 where it has none."""
+    """Return the size of a member's NPY header, given its first bytes; 0 if it has none."""
     if not prefix.startswith(MAGIC_PREFIX):
         return 0
     try:
@@ -107,7 +107,7 @@ def lead_size(prefix: bytes) -> int:
 def _pieces(
     source: Source, start: int, entry: Entry, *, verify: bool, advance: Advance | None
 ) -> Iterator[bytes]:
-    """Read a member's bytes as they are; of stored ones the CRC is compared."""
+    """Yield a member's compressed bytes; check the CRC-32 if it is stored."""
     size, crc = entry.compressed_size, 0
     is_checked = verify and entry.method == STORED
     for offset in range(start, start + size, PIECE_SIZE):

@@ -8,7 +8,6 @@ import warnings
 import zipfile
 
 import npzkit
-import npzkit.archive.written
 import npzkit.maintenance.repack
 import numpy as np
 import pytest

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import npzkit
 import npzkit.archive.written
-import npzkit.maintenance.repack
 import numpy as np
 import pytest
 from archives import NOISE, by_save, check_accepted

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import forge
 import npzkit
-import npzkit.archive.written
-import npzkit.maintenance.repack
 import numpy as np
 import pytest
 from archives import MAKERS, by_save, by_zipfile, check_accepted

@@ -1,4 +1,4 @@
-"""Archives of several programs to append to, and what must hold once that is done."""
+"""Archives of several programs to append to, and what must hold of an archive that was written."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 
 import forge
 import npzkit
-import npzkit.archive.written
-import npzkit.maintenance.repack
 import numpy as np
 
 __all__ = [
@@ -27,8 +25,11 @@ __all__ = [
     "by_save",
     "by_zipfile",
     "check_accepted",
+    "files",
+    "files_in",
     "forged",
     "listing",
+    "loaded",
     "untouched",
 ]
 
@@ -149,3 +150,23 @@ def untouched(path):
     assert path.read_bytes() == before
     assert (after.st_ino, after.st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns)
     assert sorted(os.listdir(path.parent)) == names
+
+
+def loaded(path, key):
+    """The array as numpy reads it, once zipfile has compared all CRCs."""
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    with np.load(path) as theirs, npzkit.open(path) as ours:
+        assert np.array_equal(theirs[key], ours[key])
+        return theirs[key]
+
+
+def files(path):
+    """The keys of an archive."""
+    with npzkit.open(path) as npz:
+        return npz.files
+
+
+def files_in(folder):
+    """The names of what lies in a folder."""
+    return sorted(entry.name for entry in folder.iterdir())

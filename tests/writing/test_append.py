@@ -13,8 +13,6 @@ import zipfile
 
 import forge
 import npzkit
-import npzkit.archive.written
-import npzkit.maintenance.repack
 import numpy as np
 import pytest
 from archives import MAKERS, NOISE, UNREADABLE, Pipe, by_save, check_accepted, listing, untouched

@@ -7,8 +7,6 @@ import zipfile
 
 import forge
 import npzkit
-import npzkit.archive.written
-import npzkit.maintenance.repack
 import numpy as np
 import pytest
 from archives import NOISE, by_npzkit, by_save, check_accepted

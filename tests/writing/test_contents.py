@@ -6,8 +6,6 @@ import zipfile
 
 import forge
 import npzkit
-import npzkit.archive.written
-import npzkit.maintenance.repack
 import numpy as np
 import pytest
 from archives import NOISE, by_save, check_accepted, untouched

@@ -1,0 +1,307 @@
+"""How a new file replaces the old one, and what stays of the old one."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import npzkit
+import numpy as np
+import pytest
+from archives import files_in
+
+
+def test_mode_x(tmp_path):
+    """Mode x never replaces, not even what appears while it writes."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, "x") as w:
+        w["a"] = np.zeros(3)
+    with pytest.raises(FileExistsError):
+        npzkit.NpzWriter(path, "x")
+    other = tmp_path / "b.npz"
+    w = npzkit.NpzWriter(other, "x")
+    w["a"] = np.zeros(3)
+    other.write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        w.close()
+    assert other.read_bytes() == b"mine"
+    assert files_in(tmp_path) == ["a.npz", "b.npz"]
+
+
+def test_mode_x_without_hard_links(tmp_path, monkeypatch):
+    """Where the file system has no hard links, mode x still never replaces."""
+
+    def refuse(*args):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with npzkit.NpzWriter(tmp_path / "a.npz", "x") as w:
+        w["a"] = np.arange(3)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert np.array_equal(npz["a"], np.arange(3))
+    w = npzkit.NpzWriter(tmp_path / "b.npz", "x")
+    (tmp_path / "b.npz").write_bytes(b"mine")
+    with pytest.raises(FileExistsError):
+        w.close()
+    assert files_in(tmp_path) == ["a.npz", "b.npz"]
+
+
+def test_links_and_permissions_are_kept(tmp_path):
+    """A symbolic link stays one, and a replaced file keeps its permissions."""
+    real = tmp_path / "real.npz"
+    npzkit.save(real, {"a": np.zeros(3)})
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(real.stat().st_mode) == 0o666 & ~umask
+    real.chmod(0o640)
+    link = tmp_path / "link.npz"
+    link.symlink_to(real)
+    npzkit.save(link, {"a": np.ones(3)})
+    assert link.is_symlink()
+    assert stat.S_IMODE(real.stat().st_mode) == 0o640
+    with npzkit.open(real) as npz:
+        assert npz["a"][0] == 1
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_what_is_private_is_so_from_the_start(tmp_path, monkeypatch):
+    """The file that takes a private one's place can be opened by nobody else at any time."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.zeros(3)})
+    path.chmod(0o600)
+    modes = []
+    real = os.open
+
+    def opened(name, flags, **options):
+        descriptor = real(name, flags, **options)
+        if str(name).endswith(".tmp"):
+            modes.append(stat.S_IMODE(os.fstat(descriptor).st_mode))
+        return descriptor
+
+    umask = os.umask(0)
+    try:
+        monkeypatch.setattr(os, "open", opened)
+        npzkit.save(path, {"a": np.ones(3)})
+    finally:
+        os.umask(umask)
+    assert modes
+    assert set(modes) == {0o600}
+
+
+@pytest.mark.parametrize("mode", [0o444, 0o000])
+@pytest.mark.parametrize("way", ["save", "w", "a", "repack"])
+def test_a_file_that_may_not_be_written_to_stays(tmp_path, way, mode, monkeypatch):
+    """What is protected against writing is not replaced either, as by NumPy."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3)})
+    before = path.read_bytes()
+    path.chmod(mode)
+    if os.access(path, os.W_OK):
+        # Root may write to any file.
+
+        def refuse(name, flags, *rights, real=os.open):
+            if os.fspath(name) == str(path) and (flags & os.O_RDWR or not mode):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+            return real(name, flags, *rights)
+
+        monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError) as caught:
+        if way == "save":
+            npzkit.save(path, {"y": np.arange(3)})
+        elif way == "repack":
+            npzkit.repack(path)
+        else:
+            npzkit.NpzWriter(path, mode=way)
+    assert os.fspath(caught.value.filename) == str(path)
+    monkeypatch.undo()
+    path.chmod(0o600)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.npz"]
+
+
+@pytest.mark.skipif(getattr(os, "geteuid", lambda: 1)(), reason="only root gives files away")
+@pytest.mark.parametrize("way", ["save", "repack", "a"])
+def test_owner_and_group_are_kept(tmp_path, way, monkeypatch):
+    """What is replaced stays its owner's and its group's; where it cannot, others get no more."""
+    path = tmp_path / "a.npz"
+
+    def replace():
+        npzkit.save(path, {"a": np.zeros(3), "b": np.ones(3)})
+        os.chown(path, 1234, 2345)
+        path.chmod(0o664)
+        before = path.stat().st_ino
+        if way == "save":
+            npzkit.save(path, {"b": np.ones(3)})
+        elif way == "repack":
+            npzkit.repack(path)
+        else:
+            with npzkit.NpzWriter(path, "a") as w:
+                del w["a"]
+        after = path.stat()
+        assert after.st_ino != before
+        with npzkit.open(path) as npz:
+            assert npz["b"][0] == 1
+        return after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not yours")
+
+    assert replace() == (1234, 2345, 0o664)
+    monkeypatch.setattr(os, "fchown", refuse)
+    # Whose group it is now must not write it, as nobody else may.
+    path.unlink()
+    (tmp_path / "new").touch()
+    new = (tmp_path / "new").stat()
+    assert replace() == (new.st_uid, new.st_gid, 0o644)
+
+
+def test_saving_over_what_is_mapped(tmp_path):
+    """An archive may be rewritten from maps onto itself."""
+    path = tmp_path / "a.npz"
+    array = np.random.default_rng(0).random(100_000)
+    npzkit.save(path, {"a": array})
+    with npzkit.open(path) as npz:
+        npzkit.save(path, {"a": npz.memmap("a"), "b": npz.memmap("a")[::2]})
+    with npzkit.open(path) as npz:
+        assert np.array_equal(npz["a"], array)
+        assert np.array_equal(npz["b"], array[::2])
+
+
+FAILING_CALLS = ["pwrite", "posix_fallocate", "fdatasync", "close", "replace"]
+
+
+@pytest.mark.parametrize("call", [name for name in FAILING_CALLS if hasattr(os, name)])
+def test_a_failing_system_leaves_the_old_file(call, tmp_path, monkeypatch):
+    """A full disk or an I/O error, in any call, leaves the old file and nothing else."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    real = getattr(os, call)
+
+    def fail(*args, **kwargs):
+        if call == "close":
+            real(*args)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, fail)
+        with pytest.raises(OSError, match="No space left"):
+            npzkit.save(path, {"new": np.zeros(1_000_000)}, durable=True)
+    assert path.read_bytes() == before
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_a_file_system_without_reservations(tmp_path, monkeypatch):
+    """Where room cannot be reserved, the file is written without."""
+
+    def refuse(*args):
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse, raising=False)
+    npzkit.save(tmp_path / "a.npz", {"a": np.zeros(1_000_000)})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["a"].shape == (1_000_000,)
+
+
+@pytest.mark.parametrize("call", ["pwrite", "posix_fallocate", "fchmod", "link"])
+def test_a_missing_call_has_a_fallback(call, tmp_path, arrays, monkeypatch):
+    """Without one of the calls that some systems lack, the same bytes are written."""
+    expected = io.BytesIO()
+    npzkit.save(expected, arrays, compression="deflated")
+    monkeypatch.delattr(os, call, raising=False)
+    with npzkit.NpzWriter(tmp_path / "a.npz", "x", compression="deflated") as w:
+        for key, array in arrays.items():
+            w[key] = array
+    assert (tmp_path / "a.npz").read_bytes() == expected.getvalue()
+
+
+def test_short_writes_are_repeated(tmp_path, arrays, monkeypatch):
+    """A system that writes fewer bytes than given is given the rest."""
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, data[:1000], offset))
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert np.array_equal(npz["weights"], arrays["weights"])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_process_leaves_the_old_file(number, tmp_path):
+    """A process stopped while it writes leaves the old file; SIGINT leaves nothing else."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    code = (
+        "import signal, sys, time, npzkit, numpy as np\n"
+        # A shell starts what runs in the background with SIGINT ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "with npzkit.NpzWriter(sys.argv[1]) as w:\n"
+        "    w['a'] = np.zeros(1_000_000)\n"
+        "    print('ready', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(number)
+    child.wait(timeout=60)
+    child.stdout.close()
+    assert path.read_bytes() == before
+    left = [name for name in files_in(tmp_path) if name != "a.npz"]
+    assert len(left) == (number == signal.SIGKILL)
+    assert all(name.startswith(".npzkit-") for name in left)
+
+
+def test_durable_waits_for_file_and_folder(tmp_path, monkeypatch):
+    """durable=True has the file on disk before it takes its place, and the folder after.
+
+    Without it only what takes another file's place is on disk first.
+    """
+    events = []
+    real_sync, real_replace = os.fsync, os.replace
+    for call in ("fsync", "fdatasync"):
+        monkeypatch.setattr(os, call, lambda fd: (events.append("sync"), real_sync(fd))[1], False)
+    monkeypatch.setattr(os, "replace", lambda *a: (events.append("replace"), real_replace(*a))[1])
+    npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)}, durable=True)
+    assert (
+        events == ["sync", "replace", "sync"] if os.name != "nt" else events == ["sync", "replace"]
+    )
+    events.clear()
+    npzkit.save(tmp_path / "a.npz", {"a": np.arange(3)})
+    assert events == ["sync", "replace"]
+    events.clear()
+    npzkit.save(tmp_path / "b.npz", {"a": np.arange(3)})
+    assert events == ["replace"]
+
+
+def test_permissions_that_cannot_be_set(tmp_path, monkeypatch):
+    """A file system without permissions is written to all the same."""
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not here")
+
+    npzkit.save(tmp_path / "a.npz", {"a": np.zeros(3)})
+    monkeypatch.setattr(os, "fchmod", refuse, raising=False)
+    npzkit.save(tmp_path / "a.npz", {"a": np.ones(3)})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert npz["a"][0] == 1
+
+
+def test_mode_x_gives_its_claim_back(tmp_path, monkeypatch):
+    """Without hard links, a name that was claimed and not filled is free again."""
+
+    def refuse(*args):
+        raise PermissionError(errno.EPERM, "not here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
+    w = npzkit.NpzWriter(tmp_path / "a.npz", "x")
+    with pytest.raises(PermissionError):
+        w.close()
+    assert files_in(tmp_path) == []

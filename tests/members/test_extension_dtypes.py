@@ -1,0 +1,122 @@
+"""Dtypes that NPY cannot name: bfloat16, float8 and the others of ml_dtypes."""
+
+from __future__ import annotations
+
+import io
+import struct
+import sys
+
+import npzkit
+import numpy as np
+import pytest
+from forge import Member, archive, npy
+from npzkit.errors import UnsupportedError
+
+COMPRESSIONS = ["stored", "deflated"]
+
+
+def test_extension_dtypes(tmp_path):
+    """bfloat16 and float8 come back by name; np.load sees bytes of their size."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    path = tmp_path / "a.npz"
+    arrays = {
+        name: np.arange(8).astype(getattr(ml_dtypes, name))
+        for name in ("bfloat16", "float8_e4m3fn", "int4")
+    }
+    arrays["large"] = np.arange(100_000).astype(ml_dtypes.bfloat16).reshape(100, -1)
+    for compression in COMPRESSIONS:
+        npzkit.save(path, arrays, compression=compression)
+        with npzkit.open(path) as npz:
+            for key, array in arrays.items():
+                for found in (
+                    npz[key],
+                    npz.load_all()[key],
+                    npz.read(key, out=np.zeros_like(array)),
+                ):
+                    assert found.dtype == array.dtype
+                    assert np.array_equal(found, array)
+                assert npz.info(key).dtype == array.dtype
+                assert dict(npz.info(key).attrs) == {}
+        with np.load(path) as theirs:
+            assert theirs["bfloat16"].dtype == "V2"
+
+
+@pytest.mark.parametrize("name", ["int4", "float32", "finfo", "np", "__builtins__", "no", "", 7])
+def test_a_dtype_that_does_not_fit_is_not_taken(name):
+    """The attribute that restores a dtype names one of the same size, or nothing comes of it."""
+    pytest.importorskip("ml_dtypes")
+    text = str(name).encode()
+    pairs = b"KeyValuePairs\1\x0c\0npzkit.dtype" + struct.pack("<H", len(text)) + text
+    extra = struct.pack("<HH", 0x564B, len(pairs)) + pairs
+    array = np.frombuffer(b"abcd", "V2")
+    npz = npzkit.open(archive(Member("x.npy", npy(array), extra=extra)))
+    for found in (npz["x"], npz.load_all()["x"], npz.lazy("x")[:]):
+        assert found.dtype == array.dtype
+        assert found.tobytes() == b"abcd"
+    assert npz.info("x").dtype == array.dtype
+
+
+def test_extension_dtypes_in_fields_are_refused(tmp_path):
+    """A field that would lose its dtype silently is refused."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for dtype in ([("x", ml_dtypes.bfloat16)], [("a", [("x", ml_dtypes.bfloat16, (2,))])]):
+        with pytest.raises(UnsupportedError, match="lose its dtype"):
+            npzkit.save(tmp_path / "a.npz", {"a": np.zeros(2, dtype)})
+
+
+def test_extension_dtypes_in_another_byte_order():
+    """A bfloat16 whose byte order a void cannot tell is refused, with a remedy that works."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    native = np.array([1, 2], ml_dtypes.bfloat16)
+    swapped = native.astype(native.dtype.newbyteorder("S"))
+    stream = io.BytesIO()
+    with pytest.raises(UnsupportedError, match="byte order") as caught:
+        npzkit.save(stream, {"a": swapped})
+    assert "newbyteorder('=')" in caught.value.remedy
+    npzkit.save(stream, {"a": swapped.astype(swapped.dtype.newbyteorder("="))})
+    assert np.array_equal(npzkit.open(stream)["a"], native)
+
+
+def test_without_ml_dtypes(monkeypatch):
+    """Where ml_dtypes is missing, the bytes are read, with a warning that names it."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.zeros(2, ml_dtypes.bfloat16)})
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.warns(UserWarning, match="pip install ml_dtypes"):
+        assert npzkit.open(stream)["a"].dtype == "V2"
+
+
+def test_every_dtype_of_ml_dtypes(tmp_path):
+    """Each scalar type of ml_dtypes comes back as it was, and opens in np.load."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    kinds = {
+        name: value
+        for name, value in vars(ml_dtypes).items()
+        if isinstance(value, type) and issubclass(value, np.generic)
+    }
+    assert len(kinds) > 10
+    arrays = {name: np.array([0, 1, 1]).astype(kind) for name, kind in kinds.items()}
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        for name, array in arrays.items():
+            assert npz[name].dtype == array.dtype
+            assert npz[name].tobytes() == array.tobytes()
+    with np.load(tmp_path / "a.npz") as theirs:
+        assert all(theirs[name].dtype.kind == "V" for name in arrays)
+
+
+def test_extension_dtypes_with_metadata(tmp_path):
+    """A dtype of ml_dtypes that carries metadata is saved without, with a warning."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    for name in ("float8_e5m2", "bfloat16", "float8_e4m3fn"):
+        plain = np.array([1, 2, 4], getattr(ml_dtypes, name))
+        tagged = plain.view(np.dtype(plain.dtype, metadata={"unit": "m"}))
+        expected, found = io.BytesIO(), io.BytesIO()
+        npzkit.save(expected, {"a": plain})
+        with pytest.warns(UserWarning, match="metadata"):
+            npzkit.save(found, {"a": tagged})
+        assert found.getvalue() == expected.getvalue()
+        assert npzkit.open(found)["a"].dtype == plain.dtype
+        bare = npzkit.format.drop_metadata(tagged.dtype)
+        assert (bare, bare.metadata) == (plain.dtype, None)

@@ -1,0 +1,203 @@
+"""What can be saved, and what is refused with a remedy."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import npzkit
+import numpy as np
+import pytest
+from archives import files_in
+from npzkit.errors import NpzkitError, PickleRefusedError, UnsupportedError
+
+COMPRESSIONS = ["stored", "deflated"]
+
+
+class Tensor:
+    """An object that refuses to become an array, as tensors do."""
+
+    def __init__(self, error, dtype="float32"):
+        self.error, self.dtype = error, f"torch.{dtype}"
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.error
+
+    def detach(self):
+        return self
+
+    cpu = detach
+
+
+NO_ARRAYS = {
+    "ragged list": ([1, [2, 3]], "different lengths"),
+    "gradient": (Tensor(RuntimeError("requires grad")), r"tensor\.detach\(\)\.cpu\(\)\.numpy\(\)"),
+    "bfloat16": (Tensor(TypeError("no bfloat16"), "bfloat16"), r"view\(ml_dtypes\.bfloat16\)"),
+    "anything": (Tensor(KeyError("why")), r"tensor\.detach"),
+}
+
+
+def check_no_array(value, remedy, tmp_path):
+    """Hold every way to write an object against the one error it is to give."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(io.BytesIO()) as w:
+        filled = w.create("filled", (2,), "f8")
+        grown = w.create("k", (None,), "f8", compression="deflated")
+        for write in (
+            lambda: npzkit.save(path, {"k": value}),
+            lambda: npzkit.save(path, {"k": value}, masked="split"),
+            lambda: npzkit.savez(path, k=value),
+            lambda: npzkit.savez_compressed(path, k=value),
+            lambda: w.add("k", value),
+            lambda: w.add("k", value, attrs={"unit": "m"}),
+            lambda: w.__setitem__("k", value),
+            lambda: filled.__setitem__(slice(None), value),
+            lambda: grown.append(value),
+        ):
+            with pytest.raises(NpzkitError, match=remedy) as caught:
+                write()
+            assert isinstance(caught.value, ValueError)
+            assert isinstance(caught.value, TypeError)
+            assert caught.value.key in ("k", "filled")
+            assert caught.value.found == type(value).__name__
+            assert caught.value.__cause__ is not None
+        grown.append(np.ones(2))
+        grown.close()
+        filled.close()
+        w["more"] = np.eye(2)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", NO_ARRAYS)
+def test_what_is_no_array(kind, tmp_path):
+    """An object that NumPy makes no array of is one error with key and remedy, however written."""
+    check_no_array(*NO_ARRAYS[kind], tmp_path)
+
+
+def test_tensors_that_are_no_arrays(tmp_path):
+    """PyTorch's tensors that need a gradient, or hold bfloat16, are refused; the remedies work."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    gradient = torch.ones(2, requires_grad=True)
+    bfloat16 = torch.full((2,), 1.5, dtype=torch.bfloat16)
+    check_no_array(gradient, NO_ARRAYS["gradient"][1], tmp_path)
+    check_no_array(bfloat16, NO_ARRAYS["bfloat16"][1], tmp_path)
+    arrays = {
+        "gradient": gradient.detach().cpu().numpy(),
+        "float": bfloat16.detach().cpu().float().numpy(),
+        "bits": bfloat16.detach().cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16),
+    }
+    npzkit.save(tmp_path / "a.npz", arrays)
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        assert [npz[key].tolist() for key in arrays] == [[1, 1], [1.5, 1.5], [1.5, 1.5]]
+
+
+@pytest.mark.parametrize("error", [OSError("disk"), MemoryError()], ids=repr)
+def test_errors_of_the_system_pass_through_an_object(error):
+    """What the system says while an object becomes an array is not renamed."""
+    with pytest.raises(type(error)) as caught:
+        npzkit.save(io.BytesIO(), {"k": Tensor(error)})
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("array", "error"),
+    [
+        (np.array([None]), PickleRefusedError),
+        (np.zeros(1, [("a", object)]), PickleRefusedError),
+        (np.ma.masked_array([1, 2], [0, 1]), UnsupportedError),
+        (np.array(["text"], dtype=np.dtypes.StringDType()), PickleRefusedError),
+    ],
+    ids=["object", "object in a structure", "masked", "StringDType"],
+)
+def test_arrays_that_cannot_be_saved(array, error, tmp_path):
+    """Objects, masks and variable strings are refused before a byte is written, with a remedy."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"old": np.arange(3)})
+    before = path.read_bytes()
+    with pytest.raises(error) as caught:
+        npzkit.save(path, {"good": np.zeros(3), "bad": array})
+    assert caught.value.key == "bad"
+    assert caught.value.remedy
+    assert path.read_bytes() == before
+    with npzkit.NpzWriter(path) as w:
+        w["good"] = np.zeros(3)
+        with pytest.raises(error):
+            w["bad"] = array
+        w["after"] = np.ones(3)
+    with npzkit.open(path) as npz:
+        assert npz.files == ["good", "after"]
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_pickle_on_request(tmp_path):
+    """allow_pickle=True writes objects that np.load reads."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.array([1, "x", None], dtype=object)}, allow_pickle=True)
+    with np.load(path, allow_pickle=True) as theirs:
+        assert theirs["a"].tolist() == [1, "x", None]
+
+
+OVERLAPPING = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": [0, 2]})
+OUT_OF_ORDER = np.dtype({"names": ["a", "b"], "formats": ["<i4", "<i4"], "offsets": [4, 0]})
+
+
+@pytest.mark.parametrize("dtype", [OVERLAPPING, OUT_OF_ORDER, [("x", OVERLAPPING, (2,))]])
+def test_fields_that_npy_cannot_describe(dtype, tmp_path):
+    """Fields that overlap or lie out of order are refused up front, with a remedy that works."""
+    stream = io.BytesIO()
+    array = np.ones(3, dtype)
+    for save in (npzkit.save, lambda file, arrays: npzkit.savez(file, **arrays)):
+        with pytest.raises(UnsupportedError, match="overlapping or out-of-order") as caught:
+            save(stream, {"good": np.arange(3), "bad": array})
+        assert caught.value.key == "bad"
+    assert stream.getvalue() == b""
+    if array.dtype == OUT_OF_ORDER:
+        from numpy.lib.recfunctions import repack_fields
+
+        npzkit.save(stream, {"a": repack_fields(array)})
+        assert npzkit.open(stream)["a"]["b"].tolist() == [1, 1, 1]
+
+
+def test_objects_that_cannot_be_pickled():
+    """Objects that pickle refuses are found before a stream is touched."""
+    stream = io.BytesIO()
+    bad = np.array([lambda: 0], dtype=object)
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        npzkit.save(stream, {"good": np.arange(3), "bad": bad}, allow_pickle=True)
+    assert stream.getvalue() == b""
+
+
+def test_large_rows_of_transposed_arrays(tmp_path, monkeypatch):
+    """An array whose rows are larger than a piece, and lie transposed, is written in its order."""
+    monkeypatch.setattr("npzkit.format.array.PIECE_SIZE", 64)
+    array = np.arange(2 * 30 * 40).reshape(2, 30, 40).transpose(0, 2, 1)
+    for compression in COMPRESSIONS:
+        npzkit.save(tmp_path / "a.npz", {"a": array}, compression=compression)
+        with npzkit.open(tmp_path / "a.npz") as ours, np.load(tmp_path / "a.npz") as theirs:
+            assert np.array_equal(ours["a"], array)
+            assert np.array_equal(theirs["a"], array)
+
+
+def test_dtypes_that_numpy_misspells():
+    """Where numpy's header has a dtype that no reader knows, npzkit.format writes bytes."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    array = np.array([1, 2], ml_dtypes.float8_e5m2)
+    for version in (None, (1, 0), (2, 0)):
+        theirs, ours = io.BytesIO(), io.BytesIO()
+        np.lib.format.write_array(theirs, array, version)
+        npzkit.format.write_array(ours, array, version)
+        assert b"<f1" in theirs.getvalue()
+        assert ours.getvalue() == theirs.getvalue().replace(b"<f1", b"|V1")
+        ours.seek(0)
+        assert np.load(ours).tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("title", [1.5, b"x", (1, 2.5)])
+def test_titles_that_no_header_could_be_read_with(tmp_path, title):
+    """A title that is no plain literal is refused before anything is written, nested or not."""
+    inner = np.dtype({"names": ["a"], "formats": ["i4"], "titles": [title]})
+    for dtype in (inner, np.dtype([("b", inner, (2,))])):
+        with pytest.raises(UnsupportedError, match="a field's title"):
+            npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, dtype)})
+    assert not list(tmp_path.iterdir())

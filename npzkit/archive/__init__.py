@@ -1,5 +1,6 @@
-"""What users hold: archives open for reading or writing, and arrays in them that are read in part.
+"""What users hold: archives open for reading or writing, and arrays that are read in part.
 
-Owns keys, and what users call. How a member becomes an array, or an array a
-member, is the business of `reading` and `writing`.
+Owns what users call. `NpzFile` and `NpzWriter` stand on `opened_archive` and `written_archive`,
+the archive on either side. How a member becomes an array, or an array a member,
+is the business of `reading` and `writing`.
 """

@@ -6,7 +6,7 @@ archive does besides. The bytes of a commit are `npzkit.zip.writer`'s.
 
 from __future__ import annotations
 
-from npzkit.archive.written import WrittenArchive
+from npzkit.archive.written_archive import WrittenArchive
 
 __all__ = ["commit", "finish"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.archive.written import WrittenArchive
+from npzkit.archive.written_archive import WrittenArchive
 from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, Hooks
 from npzkit.writing.filled_array import begin_filled

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zipfile
 
-from npzkit.archive.opened import OpenedArchive
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ChecksumError, FormatError, NpzkitError, StaleArchiveError
 from npzkit.members.keys import key_of, member_of
 

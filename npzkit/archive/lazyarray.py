@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from npzkit.archive.explaining import Explained, explain
-from npzkit.archive.opened import OpenedArchive
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import NpyFormatError, UnsupportedError
 from npzkit.files.parallel import thread_count
 from npzkit.format.header import NpyHeader

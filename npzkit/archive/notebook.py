@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from npzkit.archive.opened import OpenedArchive
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.archive.summary import info_or_blank
 from npzkit.errors import shown_key
 from npzkit.members.info import ArrayInfo, format_count, format_size, short_dtype

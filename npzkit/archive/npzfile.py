@@ -1,7 +1,7 @@
 """Reading archives: what users can do with one.
 
 Owns `NpzFile`: what its calls take, return and promise. Each call hands its
-work on: to `npzkit.archive.opened`, which finds members, and to
+work on: to `npzkit.archive.opened_archive`, which finds members, and to
 `npzkit.reading`, which makes arrays of them.
 """
 
@@ -19,7 +19,7 @@ from npzkit.archive.arguments import MmapMode, check_limits, check_mmap_mode, ch
 from npzkit.archive.attribute_access import ArrayAttributes
 from npzkit.archive.explaining import Explained, explain
 from npzkit.archive.handles import Handles, file_of
-from npzkit.archive.opened import OpenedArchive, path_of
+from npzkit.archive.opened_archive import OpenedArchive, path_of
 from npzkit.archive.summary import archive_info, format_archive, member_info
 from npzkit.errors import NpzkitError, shown_key
 from npzkit.files.parallel import thread_count

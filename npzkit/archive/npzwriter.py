@@ -1,7 +1,7 @@
 """Writing archives: what users can do with one.
 
 Owns `NpzWriter`: what its calls take, check and promise. Each call hands its
-work on: to `npzkit.archive.written` and the modules that build on it, which
+work on: to `npzkit.archive.written_archive` and the modules that build on it, which
 change the archive, and to `npzkit.writing`, which makes members of arrays.
 """
 
@@ -15,7 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.committing import commit, finish
-from npzkit.archive.written import WrittenArchive
+from npzkit.archive.written_archive import WrittenArchive
 from npzkit.files.locking import check_timeout
 from npzkit.files.parallel import thread_count
 from npzkit.files.source import name_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from npzkit.archive.opened import OpenedArchive
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import StaleArchiveError
 from npzkit.files.source import FileSource
 

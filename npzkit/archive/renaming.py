@@ -6,7 +6,7 @@ committed bytes are never changed: the member is copied.
 
 from __future__ import annotations
 
-from npzkit.archive.written import WrittenArchive
+from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
 from npzkit.members.keys import SUFFIX

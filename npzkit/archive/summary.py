@@ -7,7 +7,7 @@ Owns where these facts are found. Their records, and the table of them, are
 from __future__ import annotations
 
 from npzkit.archive.explaining import Explained
-from npzkit.archive.opened import OpenedArchive
+from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
 from npzkit.members.metadata import parse_attrs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npzkit.archive.written import WrittenArchive
+from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX
 from npzkit.members.nesting import TREE_KEY, has_note, is_within, replace_note, with_note

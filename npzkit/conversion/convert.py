@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from npzkit.archive.npzfile import open
-from npzkit.archive.npzwriter import level_for
 from npzkit.codecs.methods import DEFLATED, check_level, method_number
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say
@@ -23,6 +22,7 @@ from npzkit.errors import ConversionError, FormatError, NpzkitError, Unsupported
 from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
+from npzkit.writing.coding import level_for
 
 __all__ = ["ConvertReport", "convert"]
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
-from npzkit.archive.npzwriter import Compression, NpzWriter, level_for
+from npzkit.archive.npzwriter import NpzWriter
 from npzkit.archive.pieces import PIECE_SIZE, is_taken_by_parts
 from npzkit.archive.trees import metadata_of
 from npzkit.codecs.methods import DEFLATED, method_number
@@ -25,6 +25,7 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import write_all
 from npzkit.files.source import UNNAMED
 from npzkit.reading import blocks
+from npzkit.writing.coding import Compression, level_for
 
 __all__ = ["PackReport", "add", "pack"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import npzkit
-import npzkit.archive.written
+import npzkit.archive.written_archive
 import numpy as np
 import pytest
 from archives import NOISE, by_save, check_accepted
@@ -103,7 +103,9 @@ def test_an_array_whose_writer_gave_up_takes_nothing(path, mode, ending, monkeyp
     if ending == "aborted":
         w.abort()
     else:
-        monkeypatch.setattr(npzkit.archive.written.ZipWriter, "write_small", lambda *_: 1 / 0)
+        monkeypatch.setattr(
+            npzkit.archive.written_archive.ZipWriter, "write_small", lambda *_: 1 / 0
+        )
         with pytest.raises(ZeroDivisionError):
             w["new"] = np.arange(3)
     for use in (

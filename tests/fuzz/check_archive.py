@@ -347,7 +347,7 @@ def _check_newest(data: bytes, npz: npzkit.NpzFile) -> list[str]:
 
 def _check_numpy(data: bytes, npz: npzkit.NpzFile, reads: dict[str, Result]) -> list[str]:
     """Each member, by np.load."""
-    end_at = len(data) - 22 - len(npz._comment)
+    end_at = len(data) - 22 - len(npz._archive.directory.comment)
     place = data.rfind(b"PK\5\6")
     if place != end_at:
         if place + 22 <= len(data):

@@ -17,8 +17,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from npzkit import errors, format
-from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.archive.opening import open
 from npzkit.archive.saving import save
 from npzkit.drop_ins import load, savez, savez_compressed
 from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.verify import VerifyReport
 
-__all__ = ["NpzFile", "open"]
+__all__ = ["NpzFile"]
 
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
@@ -655,57 +655,3 @@ class NpzFile(Mapping[str, Any]):
         """Return the archive's bytes for `npzkit.files.source.open_source`; both go on reading."""
         self._archive.check_open()
         return self._archive.source
-
-
-def open(
-    file: Any,
-    *,
-    mmap_mode: MmapMode | None = None,
-    allow_pickle: bool = False,
-    pickle_kwargs: Mapping[str, Any] | None = None,
-    strict: bool = False,
-    limits: Limits | None = None,
-) -> NpzFile:
-    """Open an archive for reading.
-
-    Parameters
-    ----------
-    file : path, bytes-like, file object or zipfile.ZipFile
-        Bytes are the contents of an archive, never a path.
-    mmap_mode : {None, "r", "c", "r+"}, optional
-        If given, ``npz[key]`` maps the array instead of reading it; see
-        `NpzFile.memmap`.
-    allow_pickle : bool, default False
-        Whether arrays of Python objects may be read.
-    pickle_kwargs : dict, optional
-        Passed to `pickle.loads`.
-    strict : bool, default False
-        Raise an error for oddities that otherwise only cause a warning.
-    limits : Limits, optional
-        Upper bounds on sizes and counts.
-
-    Returns
-    -------
-    NpzFile
-        To be closed, preferably by a ``with`` statement.
-
-    Raises
-    ------
-    OSError, NpzkitError
-        As `NpzFile`.
-
-    Examples
-    --------
-    >>> import npzkit
-    >>> with npzkit.open("fixtures/numpy_savez.npz") as npz:
-    ...     print(npz.files)
-    ['x', 'y', 'scalar']
-    """
-    return NpzFile(
-        file,
-        mmap_mode=mmap_mode,
-        allow_pickle=allow_pickle,
-        pickle_kwargs=pickle_kwargs,
-        strict=strict,
-        limits=limits,
-    )

@@ -1,17 +1,73 @@
-"""An archive that is given open, or by what it can be opened from.
+"""Opening archives: by what they can be opened from, or as they are given.
 
-Owns that what is opened here is closed, and what is given open stays open.
+Owns `open`, and that an archive which is given open stays open.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.arguments import MmapMode
+from npzkit.archive.npzfile import NpzFile
+from npzkit.limits import Limits
 
-__all__ = ["opened"]
+__all__ = ["open", "opened"]
+
+
+def open(
+    file: Any,
+    *,
+    mmap_mode: MmapMode | None = None,
+    allow_pickle: bool = False,
+    pickle_kwargs: Mapping[str, Any] | None = None,
+    strict: bool = False,
+    limits: Limits | None = None,
+) -> NpzFile:
+    """Open an archive for reading.
+
+    Parameters
+    ----------
+    file : path, bytes-like, file object or zipfile.ZipFile
+        Bytes are the contents of an archive, never a path.
+    mmap_mode : {None, "r", "c", "r+"}, optional
+        If given, ``npz[key]`` maps the array instead of reading it; see
+        `NpzFile.memmap`.
+    allow_pickle : bool, default False
+        Whether arrays of Python objects may be read.
+    pickle_kwargs : dict, optional
+        Passed to `pickle.loads`.
+    strict : bool, default False
+        Raise an error for oddities that otherwise only cause a warning.
+    limits : Limits, optional
+        Upper bounds on sizes and counts.
+
+    Returns
+    -------
+    NpzFile
+        To be closed, preferably by a ``with`` statement.
+
+    Raises
+    ------
+    OSError, NpzkitError
+        As `NpzFile`.
+
+    Examples
+    --------
+    >>> import npzkit
+    >>> with npzkit.open("fixtures/numpy_savez.npz") as npz:
+    ...     print(npz.files)
+    ['x', 'y', 'scalar']
+    """
+    return NpzFile(
+        file,
+        mmap_mode=mmap_mode,
+        allow_pickle=allow_pickle,
+        pickle_kwargs=pickle_kwargs,
+        strict=strict,
+        limits=limits,
+    )
 
 
 @contextlib.contextmanager

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opening import open
 from npzkit.errors import NpzkitError
 from npzkit.limits import Limits
 from npzkit.members.keys import missing

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from npzkit.archive.npzfile import open
+from npzkit.archive.opening import open
 from npzkit.codecs.methods import DEFLATED, check_level, method_number
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive import pieces
-from npzkit.archive.npzfile import NpzFile, open
+from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.archive.opening import open
 from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import Array, Contents, Options, Say, why_not_npy
 from npzkit.conversion.attributes import named

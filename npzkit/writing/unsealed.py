@@ -5,8 +5,12 @@ Owns which they are, whether one of them grows, and what must wait for it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from npzkit.members.keys import SUFFIX
-from npzkit.writing.created_array import CreatedArray
+
+if TYPE_CHECKING:
+    from npzkit.writing.created_array import CreatedArray
 
 __all__ = ["Unsealed"]
 

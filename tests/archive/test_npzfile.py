@@ -2,59 +2,31 @@
 
 from __future__ import annotations
 
-import copy
-import gc
-import gzip
 import io
 import mmap
 import multiprocessing
 import os
 import pickle
 import sys
-import tempfile
 import threading
-import weakref
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import npzkit
 import numpy as np
 import pytest
-from deep import extent
+from archives import same
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import (
-    ClosedArchiveError,
     LimitExceededError,
     MemberNotFoundError,
     NotMappableError,
     PickleRefusedError,
-    StaleArchiveError,
-    UnsupportedError,
 )
 from strategies import any_arrays
 
-pytestmark = pytest.mark.usefixtures("either_walk")
-
 COMPRESSIONS = ["stored", "deflated"]
-
-
-def same(left, right):
-    right = np.asanyarray(right)
-    return (
-        left.dtype == right.dtype
-        and left.shape == right.shape
-        and left.tobytes() == right.tobytes()
-    )
-
-
-@pytest.fixture(params=COMPRESSIONS)
-def path(request, tmp_path, arrays):
-    """An archive of all kinds of arrays, stored or deflated."""
-    path = tmp_path / "all.npz"
-    npzkit.save(path, arrays, compression=request.param, metadata={"step": 7})
-    return path
 
 
 @pytest.fixture(params=["npzkit", "numpy", "numpy compressed"])
@@ -123,25 +95,6 @@ def test_attribute_access(path, arrays):
         with pytest.raises(AttributeError, match="absent"):
             npz.f.absent
         assert npz._ipython_key_completions_() == npz.files
-
-
-def test_info_reads_headers_only(path, arrays):
-    """info tells shape, dtype, order, sizes and place."""
-    with npzkit.open(path) as npz:
-        method = zipfile.ZipFile(path).infolist()[0].compress_type
-        for key, array in arrays.items():
-            array = np.asanyarray(array)
-            info = npz.info(key)
-            member = npz.zip.getinfo(key + ".npy")
-            assert (info.key, info.member) == (key, key + ".npy")
-            assert (info.shape, info.dtype, info.nbytes) == (array.shape, array.dtype, array.nbytes)
-            assert info.fortran_order == (array.flags.f_contiguous and not array.flags.c_contiguous)
-            assert (info.compressed_size, info.crc32) == (member.compress_size, member.CRC)
-            assert info.method == {0: "stored", 8: "deflated"}[method]
-            assert info.aligned == (method == 0)
-            assert info.seekable == (method == 0 or member.file_size > 1 << 18)
-            if method == 0:
-                assert path.read_bytes()[info.data_offset :][: array.nbytes] == array.tobytes("A")
 
 
 def test_read_into(path, arrays):
@@ -217,165 +170,6 @@ def test_any_array_survives_an_archive(array, compression):
             assert same(found, array)
 
 
-@pytest.mark.parametrize("kind", ["str", "Path", "bytes", "bytearray", "memoryview", "mmap", "file",
-                                  "unbuffered", "BytesIO", "gzip", "NamedTemporaryFile", "ZipFile"])  # fmt: skip
-def test_sources(kind, path, arrays, tmp_path):
-    """An archive opens from a path, from bytes, and from any file object that can seek."""
-    data = path.read_bytes()
-    if kind == "gzip":
-        (tmp_path / "a.gz").write_bytes(gzip.compress(data))
-    named = tempfile.NamedTemporaryFile()
-    named.write(data)
-    make = {
-        "str": lambda: str(path), "Path": lambda: path, "bytes": lambda: data,
-        "bytearray": lambda: bytearray(data), "memoryview": lambda: memoryview(data),
-        "mmap": lambda: mmap.mmap(os.open(path, os.O_RDONLY), 0, access=mmap.ACCESS_READ),
-        "file": lambda: open(path, "rb"), "unbuffered": lambda: open(path, "rb", buffering=0),
-        "BytesIO": lambda: io.BytesIO(data), "gzip": lambda: gzip.open(tmp_path / "a.gz"),
-        "NamedTemporaryFile": lambda: named, "ZipFile": lambda: zipfile.ZipFile(path),
-    }  # fmt: skip
-    source = make[kind]()
-    with npzkit.open(source) as npz:
-        for key, array in arrays.items():
-            assert same(npz[key], array)
-        assert same(npz.load_all()["weights"], arrays["weights"])
-    if hasattr(source, "close"):
-        assert not getattr(source, "closed", False)
-        source.close()
-    named.close()
-
-
-def test_a_stream_that_cannot_seek():
-    """A pipe is refused with the way out."""
-    readable, writable = os.pipe()
-    os.close(writable)
-    with open(readable, "rb") as pipe, pytest.raises(UnsupportedError, match="cannot seek"):
-        npzkit.open(pipe)
-
-
-def test_an_archive_behind_other_data(arrays):
-    """An archive in a file object may begin where the object stands."""
-    inner = io.BytesIO()
-    npzkit.save(inner, arrays)
-    outer = io.BytesIO(b"other data" + inner.getvalue())
-    outer.seek(10)
-    assert same(npzkit.load(outer)["weights"], arrays["weights"])
-    outer = io.BytesIO(b"other data")
-    outer.seek(10)
-    np.savez(outer, a=np.arange(3))
-    outer.seek(10)
-    assert np.array_equal(npzkit.load(outer)["a"], np.arange(3))
-    for behind in (outer.getvalue(), b"other data" + inner.getvalue()):
-        with pytest.raises(npzkit.errors.ZipFormatError, match="bytes stand before"):
-            npzkit.open(behind)
-
-
-def test_errors_of_the_system_pass_through(tmp_path):
-    """A missing file is FileNotFoundError, a folder IsADirectoryError."""
-    with pytest.raises(FileNotFoundError):
-        npzkit.open(tmp_path / "absent.npz")
-    with pytest.raises(IsADirectoryError):
-        npzkit.open(tmp_path)
-
-
-def test_closing(path):
-    """close is idempotent, closes the path's file, and later use says so."""
-    npz = npzkit.open(path)
-    file, stream = npz.fid, npz.zip.fp
-    npz.close()
-    npz.close()
-    assert file.closed
-    assert stream.closed
-    for use in (
-        npz.read,
-        npz.info,
-        npz.memmap,
-        npz.stream,
-        lambda key: npz.load_all(),
-        lambda key: npz.zip,
-    ):
-        with pytest.raises(ClosedArchiveError):
-            use("weights")
-    assert "weights" in npz
-    assert npz.files
-
-
-def test_a_closed_file_object_is_noticed(path):
-    """An archive whose file was closed by its owner says so."""
-    with open(path, "rb") as file:
-        npz = npzkit.open(file)
-    with pytest.raises(ClosedArchiveError):
-        npz["weights"]
-    stream = io.BytesIO(path.read_bytes())
-    npz = npzkit.open(stream)
-    stream.close()
-    with pytest.raises(ClosedArchiveError):
-        npz["weights"]
-
-
-def test_own_fid(path):
-    """own_fid closes the caller's file with the archive; by default it stays open."""
-    for own in (True, False):
-        with open(path, "rb") as file:
-            npzkit.NpzFile(file, own_fid=own).close()
-            assert file.closed == own
-
-
-def test_a_forgotten_archive_warns_and_is_closed(path):
-    """Dropping the last reference closes the file at once, with a ResourceWarning."""
-    npz = npzkit.open(path)
-    _ = npz.zip, npz.f.weights
-    file, reference = npz.fid, weakref.ref(npz)
-    gc.disable()
-    try:
-        with pytest.warns(ResourceWarning, match="unclosed archive"):
-            del npz
-        assert reference() is None
-        assert file.closed
-    finally:
-        gc.enable()
-
-
-def test_repr_and_summary(path, arrays):
-    """repr is numpy's; summary lists every member with shape, dtype, size and method."""
-    with npzkit.open(str(path)) as npz:
-        assert (
-            repr(npz)
-            == f"NpzFile {str(path)!r} with keys: weights, fortran, strided, big_endian, empty..."
-        )
-        lines = npz.summary().splitlines()
-        assert len(lines) == len(arrays) + 3
-        assert "(200, 300)" in lines[2]
-        assert "float64" in lines[2]
-        assert "468.8 KiB" in lines[2]
-    with npzkit.open(path.read_bytes()) as npz:
-        assert repr(npz).startswith("NpzFile 'object' with keys: ")
-
-
-def test_metadata(path, tmp_path):
-    """Metadata is a read-only mapping; another program's comment is none."""
-    with npzkit.open(path) as npz:
-        assert dict(npz.metadata) == {"step": 7}
-        with pytest.raises(TypeError):
-            npz.metadata["step"] = 8
-    for comment in (b"", b"hello", b"{broken", b"[1, 2]", b"{" * 60_000, b'{"a": ' + b"[" * 60_000):
-        stream = io.BytesIO()
-        with zipfile.ZipFile(stream, "w") as archive:
-            archive.comment = comment
-        assert dict(npzkit.open(stream).metadata) == {}
-
-
-def test_zip_is_a_zipfile_onto_the_same_archive(path, arrays):
-    """npz.zip lists and tests the same members."""
-    with npzkit.open(path) as npz:
-        assert isinstance(npz.zip, zipfile.ZipFile)
-        assert npz.zip is npz.zip
-        assert npz.zip.namelist() == [key + ".npy" for key in arrays]
-        assert npz.zip.testzip() is None
-        with npz.zip.open("fortran.npy") as member:
-            assert same(npzkit.format.read_array(member), arrays["fortran"])
-
-
 def test_streams_interleave(path, arrays):
     """A member is a binary stream that any NPY reader takes; several do not disturb each other."""
     with npzkit.open(path) as npz:
@@ -428,45 +222,6 @@ def test_forked_children_share_an_archive(path, arrays):
         for child in children:
             child.join()
     assert sums == [float(arrays["weights"].sum())] * 100
-
-
-def test_pickling_by_path(path, arrays):
-    """A pickled archive is opened again by its path, with its options."""
-    with npzkit.open(path, limits=npzkit.Limits(member_size=10_000)) as npz:
-        for other in (pickle.loads(pickle.dumps(npz)), copy.copy(npz)):
-            with other:
-                assert same(other["fortran"], arrays["fortran"])
-                with pytest.raises(LimitExceededError):
-                    other["weights"]
-        data = pickle.dumps(npz)
-    npzkit.save(path, {"weights": np.zeros(3)})
-    with pytest.raises(StaleArchiveError, match="changed since the archive was pickled"):
-        pickle.loads(data)
-    with npzkit.open(path.read_bytes()) as npz, pytest.raises(TypeError, match="path"):
-        pickle.dumps(npz)
-
-
-def test_a_replaced_file_stays_readable(path, arrays):
-    """Saving over an open archive leaves its readers and its maps their data."""
-    with npzkit.open(path) as npz:
-        npzkit.save(path, {"weights": np.zeros(3)})
-        assert same(npz["weights"], arrays["weights"])
-
-
-def test_a_file_changed_in_place_is_stale(path):
-    """A file cut or rewritten underneath an open archive is StaleArchiveError."""
-    with npzkit.open(path) as npz:
-        size = path.stat().st_size
-        os.truncate(path, 100)
-        with pytest.raises(StaleArchiveError):
-            npz["weights"]
-        with pytest.raises(StaleArchiveError):
-            npz.load_all()
-        os.truncate(path, size)
-        with pytest.raises(StaleArchiveError) as caught:
-            npz["weights"]
-        assert caught.value.path == os.fspath(path)
-        assert caught.value.remedy
 
 
 def test_memmap(tmp_path, arrays):
@@ -609,26 +364,6 @@ def test_import_is_lean():
     assert Path(npzkit.__file__).name == "__init__.py"
 
 
-def test_info_reads_no_data(tmp_path, monkeypatch):
-    """Describing many megabytes reads a few kilobytes; so does opening them."""
-    path = tmp_path / "a.npz"
-    array = np.random.default_rng(0).integers(0, 9, extent(2_500_000, 12_000_000))
-    npzkit.save(path, {"stored": array})
-    with npzkit.NpzWriter(tmp_path / "b.npz") as w:
-        w.add("deflated", array[:1_000_000], compression="deflated")
-    read = [0]
-    real_pread, real_preadv = os.pread, os.preadv
-    monkeypatch.setattr(os, "pread", lambda fd, n, o: (read.append(n), real_pread(fd, n, o))[1])
-    monkeypatch.setattr(
-        os, "preadv", lambda fd, v, o: (read.append(len(v[0])), real_preadv(fd, v, o))[1]
-    )
-    for name, key in (("a.npz", "stored"), ("b.npz", "deflated")):
-        with npzkit.open(tmp_path / name) as npz:
-            assert npz.info(key).shape
-        assert sum(read) < 300_000
-        read.clear()
-
-
 def test_thousands_of_maps_are_one(tmp_path):
     """Mapping 2,000 arrays takes one mapping and no descriptor each."""
     path = tmp_path / "a.npz"
@@ -640,25 +375,6 @@ def test_thousands_of_maps_are_one(tmp_path):
     assert after - before <= 1
     assert [int(array[0]) for array in maps] == list(range(2000))
     assert maps[7].filename == path.resolve()
-
-
-def test_mapping_a_file_that_shrank(tmp_path):
-    """A file cut since it was opened is stale, also for maps."""
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"x": np.zeros(100_000)})
-    with npzkit.open(path) as npz:
-        npz.memmap("x")
-        os.truncate(path, 1000)
-        for mode in ("r", "c"):
-            with pytest.raises(StaleArchiveError):
-                npz.memmap("x", mode)
-
-
-def test_zip_of_a_torn_archive(path):
-    """npz.zip sees the archive that npz does, without what follows its end."""
-    with pytest.warns(npzkit.TornArchiveWarning):
-        npz = npzkit.open(path.read_bytes() + b"!" * 100)
-    assert npz.zip.testzip() is None
 
 
 def test_limits_given_twice(path):
@@ -685,40 +401,6 @@ def test_limits_are_whole_numbers(path):
             limits._replace(total_size=wrong)
 
 
-def test_temporary_files_are_read_by_descriptor(arrays):
-    """A NamedTemporaryFile maps and forks like the file it wraps."""
-    with tempfile.NamedTemporaryFile() as file:
-        npzkit.save(file, arrays)
-        file.flush()
-        with npzkit.open(file) as npz:
-            assert same(npz.memmap("weights"), arrays["weights"])
-        assert not file.closed
-
-
-@pytest.mark.parametrize("prefix", [b"", b"behind this"])
-def test_a_temporary_file_lives_as_long_as_its_archive(arrays, prefix):
-    """A NamedTemporaryFile that nobody else holds stays open, and is closed where it is owned."""
-    for owned in (False, True):
-        file = tempfile.NamedTemporaryFile()
-        file.write(prefix)
-        npzkit.save(file, arrays)
-        file.flush()
-        file.seek(len(prefix))
-        name = file.name
-        npz = npzkit.NpzFile(file, own_fid=owned)
-        assert npz.fid is (file if owned else None)
-        del file
-        gc.collect()
-        assert same(npz["weights"], arrays["weights"])
-        assert same(npz.memmap("weights"), arrays["weights"])
-        assert repr(npz).startswith(f"NpzFile {name!r}")
-        npz.close()
-        assert os.path.exists(name) is not owned
-        del npz
-        gc.collect()
-        assert not os.path.exists(name)
-
-
 def test_maps_are_as_numpys(tmp_path, monkeypatch):
     """A map has the attributes of np.memmap's, a slice of it too, and names its file alike."""
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(100)})
@@ -741,20 +423,6 @@ def test_maps_are_as_numpys(tmp_path, monkeypatch):
         assert type(found[found > 3]) is type(expected[expected > 3]) is np.ndarray
         if hasattr(file, "close"):
             file.close()
-
-
-@pytest.mark.parametrize("size", [3, 100_000])
-def test_one_member_under_two_keys(tmp_path, size):
-    """Arrays of load_all share no elements, even where one member is asked for twice."""
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"a": np.zeros(size), "b": np.ones(size)})
-    with npzkit.open(path) as npz:
-        found = npz.load_all(["a", "b", "a.npy", "b.npy"])
-    assert list(found) == ["a", "b", "a.npy", "b.npy"]
-    found["a"][...] = 7
-    found["b.npy"][...] = 8
-    assert [array[0] for array in found.values()] == [7, 1, 0, 8]
-    assert not np.shares_memory(found["a"], found["a.npy"])
 
 
 def test_out_is_an_array(path):
@@ -793,13 +461,3 @@ def test_load_all_reads_what_is_asked_for(tmp_path, monkeypatch):
         found = npz.load_all(["last", "first"])
     assert {key: len(array) for key, array in found.items()} == {"last": 4, "first": 3}
     assert sum(read) < 100_000
-
-
-def test_files_in_text_mode_are_refused(tmp_path):
-    """A file that is open in text mode is refused, with the mode that is right."""
-    path = tmp_path / "a.npz"
-    npzkit.save(path, {"x": np.arange(3)})
-    with open(path, encoding="utf-8") as file, pytest.raises(TypeError, match="'rb'"):
-        npzkit.open(file)
-    with open(tmp_path / "b.npz", "w") as file, pytest.raises(TypeError, match="'wb'"):
-        npzkit.save(file, {"x": np.arange(3)})

@@ -30,6 +30,7 @@ __all__ = [
     "forged",
     "listing",
     "loaded",
+    "same",
     "untouched",
 ]
 
@@ -170,3 +171,13 @@ def files(path):
 def files_in(folder):
     """The names of what lies in a folder."""
     return sorted(entry.name for entry in folder.iterdir())
+
+
+def same(left, right):
+    """Whether two arrays have the same dtype, shape and bytes."""
+    right = np.asanyarray(right)
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.tobytes() == right.tobytes()
+    )

@@ -400,9 +400,9 @@ def test_wrong_arguments_are_explained(tmp_path):
     npzkit.save(os.fsencode(path), {"a": np.ones(2)}, compression=None)
     with npzkit.open(path) as npz:
         assert npz.files == ["a"]
-        with pytest.raises(TypeError, match="several keys"):
+        with pytest.raises(TypeError, match="sequence of keys"):
             npz.load_all("a")
-        with pytest.raises(KeyError, match="It has 'a'"):
+        with pytest.raises(KeyError, match="Existing keys: 'a'"):
             npz["zzz"]
         with pytest.raises(KeyError, match="Keys are strings"):
             npz[0]
@@ -410,7 +410,7 @@ def test_wrong_arguments_are_explained(tmp_path):
         with pytest.raises(TypeError, match=r"npzkit\.Limits"):
             npzkit.open(path, limits=wrong)
     for wrong in (-1, "1GB", 1.5):
-        with pytest.raises(ValueError, match="whole number"):
+        with pytest.raises(ValueError, match="a non-negative integer"):
             npzkit.Limits(total_size=wrong)
 
 

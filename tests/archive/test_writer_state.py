@@ -111,7 +111,7 @@ def test_a_file_that_takes_no_more():
             return 0
 
     written = []
-    with pytest.raises(OSError, match="takes no more"):
+    with pytest.raises(OSError, match="accepts no more"):
         npzkit.save(Full(), {"a": np.zeros(3)})
 
 

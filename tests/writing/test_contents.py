@@ -61,7 +61,7 @@ def test_missing_keys(path):
             lambda: w.rename("nothing", "x"),
             lambda: w.attrs("nothing"),
         ):
-            with pytest.raises(MemberNotFoundError, match="It has 'x', 'y', 'z'") as caught:
+            with pytest.raises(MemberNotFoundError, match="Existing keys: 'x', 'y', 'z'") as caught:
                 use()
             assert isinstance(caught.value, KeyError)
         with pytest.raises(UnsafeNameError):

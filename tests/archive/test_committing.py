@@ -11,16 +11,14 @@ import npzkit
 import npzkit.maintenance.repack
 import numpy as np
 import pytest
-from archives import MAKERS, NOISE, UNREADABLE, by_save, check_accepted, untouched
+from archives import MAKERS, NOISE, by_save, check_accepted, made_by, untouched
 from npzkit.errors import ArchiveLockedError, ZipFormatError
 
 
 @pytest.fixture(params=sorted(MAKERS))
 def made(request, tmp_path):
     """An archive by another program, or by npzkit."""
-    path = tmp_path / "a.npz"
-    MAKERS[request.param](path)
-    return path, request.param not in UNREADABLE
+    return made_by(request.param, tmp_path / "a.npz")
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ __all__ = [
     "forged",
     "listing",
     "loaded",
+    "made_by",
     "same",
     "untouched",
 ]
@@ -181,3 +182,9 @@ def same(left, right):
         and left.shape == right.shape
         and left.tobytes() == right.tobytes()
     )
+
+
+def made_by(maker, path):
+    """Make an archive, and return its path and whether this Python's zipfile reads it."""
+    MAKERS[maker](path)
+    return path, maker not in UNREADABLE

@@ -15,7 +15,7 @@ import forge
 import npzkit
 import numpy as np
 import pytest
-from archives import MAKERS, NOISE, UNREADABLE, Pipe, by_save, check_accepted, listing, untouched
+from archives import MAKERS, NOISE, Pipe, by_save, check_accepted, listing, made_by, untouched
 from deep import extent
 from npzkit.errors import (
     AmbiguousArchiveError,
@@ -30,9 +30,7 @@ from npzkit.errors import (
 @pytest.fixture(params=sorted(MAKERS))
 def made(request, tmp_path):
     """An archive by another program, or by npzkit."""
-    path = tmp_path / "a.npz"
-    MAKERS[request.param](path)
-    return path, request.param not in UNREADABLE
+    return made_by(request.param, tmp_path / "a.npz")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from npzkit.codecs.methods import crc32, crc32_combine
+from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.errors import StaleArchiveError
 from npzkit.files.parallel import Pipeline, thread_count
 from npzkit.files.progress import Advance

@@ -20,15 +20,8 @@ import zlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from npzkit.codecs.methods import (
-    BZIP2,
-    DEFLATED,
-    DEFLATED64,
-    LZMA,
-    METHOD_NAMES,
-    ZSTANDARD,
-    inflate_library,
-)
+from npzkit.codecs.isal import isal_or_zlib
+from npzkit.codecs.methods import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.errors import UnsupportedError, ZipFormatError
 
 __all__ = ["DECOMPRESSORS", "CopyableInflate", "Decompressor", "decompressor", "inflate_chunk"]
@@ -66,7 +59,7 @@ class _Inflate:
     ends = True
 
     def __init__(self, compressed_size: int, uncompressed_size: int) -> None:
-        self._start(inflate_library)
+        self._start(isal_or_zlib)
 
     def _start(self, library: Any) -> None:
         self._errors = library.error, zlib.error

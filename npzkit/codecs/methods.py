@@ -1,24 +1,13 @@
-"""Compression methods by number and name, and the checksum.
+"""Compression methods by number and name.
 
-Owns the choice of the library that computes CRCs and inflates: isal, or zlib if
-isal cannot be imported. Encoders are in `npzkit.codecs.encoders`, decoders in
-`npzkit.codecs.decompressors`.
+Owns what users may pass as a compression and as a level. Encoders are in
+`npzkit.codecs.encoders`, decoders in `npzkit.codecs.decompressors`.
 """
 
 from __future__ import annotations
 
 import operator
-import zlib
-from collections.abc import Callable
 from typing import Any
-
-inflate_library: Any
-try:
-    # 10 times as fast as zlib for CRCs, and up to twice as fast for inflating, as
-    # measured by tests/benchmarks. Its wheels support x86-64 and ARM64.
-    from isal import isal_zlib as inflate_library
-except ImportError:
-    inflate_library = zlib
 
 __all__ = [
     "BZIP2",
@@ -29,9 +18,6 @@ __all__ = [
     "STORED",
     "ZSTANDARD",
     "check_level",
-    "crc32",
-    "crc32_combine",
-    "inflate_library",
     "method_name",
     "method_number",
 ]
@@ -52,24 +38,6 @@ METHOD_NAMES = {
     ZSTANDARD: "zstandard",
 }
 """The methods that npzkit can read (APPNOTE section 4.4.5)."""
-
-crc32: Callable[..., int] = inflate_library.crc32
-
-
-def _crc32_combine(first: int, second: int, size: int) -> int:
-    """Return the combined CRC by extending the first one with `size` zeros."""
-    shifted, zero_crc, zeros = first, 0, bytes(1 << 16)
-    while size:
-        step = zeros[: min(size, len(zeros))]
-        shifted, zero_crc = zlib.crc32(step, shifted), zlib.crc32(step, zero_crc)
-        size -= len(step)
-    return shifted ^ zero_crc ^ second
-
-
-crc32_combine: Callable[[int, int, int], int] = getattr(
-    inflate_library, "crc32_combine", _crc32_combine
-)
-"""Return the CRC of two adjacent ranges from the CRC of each and the size of the second."""
 
 
 def method_name(method: int) -> str:

@@ -24,7 +24,7 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from npzkit.codecs.methods import crc32, crc32_combine
+from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source
 

@@ -23,7 +23,7 @@ import os
 import stat
 from typing import Any
 
-from npzkit.codecs.methods import crc32
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.disk import Buffer, File, check_binary

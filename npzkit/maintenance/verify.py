@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from npzkit.codecs.methods import DEFLATED, STORED, crc32_combine
+from npzkit.codecs.checksum import crc32_combine
+from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import crc32_combine
+from npzkit.codecs.checksum import crc32_combine
 from npzkit.errors import ZipFormatError
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry

@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import STORED, crc32
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.methods import STORED
 from npzkit.errors import NpzkitError
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
 from npzkit.reading.small import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.codecs.methods import crc32
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import NotMappableError, NpzkitError
 from npzkit.files.source import FileSource, Source
 from npzkit.members.info import ArrayInfo

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, STORED, crc32, crc32_combine
+from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.files.parallel import read_blocks, run
 from npzkit.files.source import Source
 from npzkit.format.array import (

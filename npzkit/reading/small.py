@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import DEFLATED, STORED, crc32, inflate_library
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.isal import isal_or_zlib
+from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
 from npzkit.zip.entries import Entry
@@ -211,8 +213,8 @@ def find_usual_header(
     data = heads[start : start + entry.compressed_size]
     if method == DEFLATED:
         try:
-            data = inflate_library.decompressobj(-15).decompress(data, HEADS_SIZE)
-        except inflate_library.error:
+            data = isal_or_zlib.decompressobj(-15).decompress(data, HEADS_SIZE)
+        except isal_or_zlib.error:
             return None
     header = _header_of(data, header_limit)
     if (
@@ -228,11 +230,11 @@ def find_usual_header(
 
 def _inflate(data: memoryview, size: int) -> bytes | None:
     """Inflate a whole stream of exactly `size` bytes; None for anything else."""
-    decoder = inflate_library.decompressobj(-15)
+    decoder = isal_or_zlib.decompressobj(-15)
     try:
         # One more byte than there should be, so that a longer stream shows.
         out: bytes = decoder.decompress(data, size + 1)
-    except inflate_library.error:
+    except isal_or_zlib.error:
         return None
     return out if decoder.eof and not decoder.unused_data and len(out) == size else None
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from npzkit.codecs.methods import STORED, crc32
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.methods import STORED
 from npzkit.errors import NpyFormatError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source

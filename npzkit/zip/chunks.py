@@ -11,8 +11,8 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 
+from npzkit.codecs.checksum import crc32
 from npzkit.codecs.decompressors import inflate_chunk
-from npzkit.codecs.methods import crc32
 from npzkit.errors import ZipFormatError
 from npzkit.files.parallel import run
 from npzkit.files.source import Source

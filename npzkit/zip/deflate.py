@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
@@ -18,7 +19,6 @@ from npzkit.codecs.encoders import (
     encoder_for_level,
     encoder_for_small,
 )
-from npzkit.codecs.methods import crc32, crc32_combine
 from npzkit.files.parallel import Pipeline
 
 __all__ = ["MAX_BLOCK_SIZE", "DeflatedData", "deflate_small"]

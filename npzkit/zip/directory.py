@@ -12,7 +12,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from npzkit.codecs.methods import crc32
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,

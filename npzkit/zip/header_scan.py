@@ -13,8 +13,9 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from npzkit.codecs.checksum import crc32
 from npzkit.codecs.decompressors import decompressor
-from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, crc32
+from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE

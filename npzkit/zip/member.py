@@ -9,11 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from npzkit.codecs.methods import (
-    DEFLATED,
-    DEFLATED64,
-    STORED,
-)
+from npzkit.codecs.methods import DEFLATED, DEFLATED64, STORED
 from npzkit.errors import ChecksumError, LimitExceededError, UnsupportedError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip import records

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from npzkit.codecs.methods import STORED, crc32, crc32_combine
+from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.methods import STORED
 from npzkit.files.parallel import Pipeline
 from npzkit.files.sink import Sink
 from npzkit.zip.deflate import DeflatedData

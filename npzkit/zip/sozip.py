@@ -15,7 +15,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from npzkit.codecs.methods import DEFLATED, STORED, crc32
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.entries import Entry

@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 from typing import Any, cast
 
+from npzkit.codecs.checksum import crc32
 from npzkit.codecs.decompressors import CopyableInflate, Decompressor, decompressor
-from npzkit.codecs.methods import STORED, crc32, method_name
+from npzkit.codecs.methods import STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.entries import Entry

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from npzkit.codecs.methods import STORED, crc32, crc32_combine
+from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.methods import STORED
 from npzkit.files.parallel import Pipeline
 from npzkit.files.sink import Sink
 from npzkit.zip import records

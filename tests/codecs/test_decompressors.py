@@ -16,7 +16,7 @@ from deep import extent
 from forge import Member, archive
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.codecs import decompressors
+from npzkit.codecs import checksum, decompressors
 from npzkit.codecs import methods as codecs
 from npzkit.errors import NpzkitError, UnsupportedError
 
@@ -53,17 +53,17 @@ def stream_of(method, fixtures):
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_checksums_combine(parts):
     """The CRC of the whole is combined from those of its parts, by isal and by the fallback."""
-    for combine in (codecs.crc32_combine, codecs._crc32_combine):
+    for combine in (checksum.crc32_combine, checksum._crc32_combine):
         crc = 0
         for part in parts:
-            crc = combine(crc, codecs.crc32(part), len(part))
+            crc = combine(crc, checksum.crc32(part), len(part))
         assert crc == zlib.crc32(b"".join(parts))
 
 
 def test_the_fallback_combines_long_parts():
     """The fallback is correct for sizes beyond its block of zeros."""
     data = bytes(range(256)) * 1000
-    assert codecs._crc32_combine(zlib.crc32(b"x"), zlib.crc32(data), len(data)) == zlib.crc32(
+    assert checksum._crc32_combine(zlib.crc32(b"x"), zlib.crc32(data), len(data)) == zlib.crc32(
         b"x" + data
     )
 

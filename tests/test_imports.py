@@ -37,7 +37,7 @@ KNOWS_NOT = {
 }
 """What a room, or a module, must do without."""
 
-EXEMPT = {"zip.columns", "zip.local", "zip.tail", "codecs.encoders"}
+EXEMPT = {"zip.columns", "zip.local_header", "zip.tail", "codecs.encoders"}
 """Modules that handle records by the thousand, or data by the megabyte, with numpy."""
 
 THIRD_PARTIES = {

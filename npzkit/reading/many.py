@@ -17,9 +17,9 @@ import numpy as np
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.parallel import read_blocks, run
-from npzkit.reading.many_small import Sweep, is_small, spans_of
+from npzkit.reading.neighbours import Sweep, is_small, spans_of
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
-from npzkit.reading.small import (
+from npzkit.reading.window import (
     GAP_SIZE,
     SPAN_SIZE,
     Window,

@@ -2,7 +2,7 @@
 
 Owns the choice of how one member is read. Knows no keys. Four ways:
 
-- a small stored member: one read, checked and used in place (`npzkit.reading.small`);
+- a small stored member: one read, checked and used in place (`npzkit.reading.window`);
 - a large stored member: headers first, then blocks straight into the array,
   each block's CRC taken while it is in the cache (`npzkit.files.parallel`);
 - a large deflated member with an index: by chunks (`npzkit.reading.deflated`);
@@ -40,7 +40,7 @@ from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.deflated import Inflation, Part
-from npzkit.reading.small import (
+from npzkit.reading.window import (
     HEADER_START,
     HEADS_SIZE,
     Window,

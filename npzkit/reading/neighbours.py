@@ -1,7 +1,7 @@
 """Small stored members that lie close together, read and checked together.
 
 Owns the fast way to thousands of them: which are read in one call, and what
-`npzkit.reading.small` checks of one, checked of all by columns. What is left for each
+`npzkit.reading.window` checks of one, checked of all by columns. What is left for each
 is its CRC and the making of its array: half a microsecond. Members that are
 remarkable in any respect are given back, for `npzkit.reading.member` to read.
 """
@@ -17,9 +17,9 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
 from npzkit.errors import NpzkitError
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
-from npzkit.reading.small import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window
+from npzkit.reading.window import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window
 from npzkit.zip.columns import Columns, Ints, windows_of
-from npzkit.zip.local import find_usual
+from npzkit.zip.local_header import find_usual
 from npzkit.zip.records import FLAG_DESCRIPTOR
 
 __all__ = ["Layout", "Sweep", "is_small", "spans_of"]

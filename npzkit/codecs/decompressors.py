@@ -24,7 +24,14 @@ from npzkit.codecs.isal import isal_or_zlib
 from npzkit.codecs.methods import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.errors import UnsupportedError, ZipFormatError
 
-__all__ = ["DECOMPRESSORS", "CopyableInflate", "Decompressor", "decompressor", "inflate_chunk"]
+__all__ = [
+    "DECOMPRESSORS",
+    "CopyableInflate",
+    "Decompressor",
+    "decompressor",
+    "inflate_chunk",
+    "inflate_start",
+]
 
 
 class Decompressor(Protocol):
@@ -335,6 +342,21 @@ def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> D
     return factory(compressed_size, uncompressed_size)
 
 
+def inflate_start(data: Any, size: int) -> bytes:
+    """Inflate the first `size` bytes of a stream, fewer if `data` holds no more.
+
+    Raises
+    ------
+    ZipFormatError
+        It is damaged.
+    """
+    try:
+        start: bytes = isal_or_zlib.decompressobj(-15).decompress(data, size)
+    except (isal_or_zlib.error, zlib.error) as error:
+        raise _damaged("deflate", error) from error
+    return start
+
+
 def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     """Inflate one chunk of a member, which does not depend on earlier chunks.
 
@@ -397,11 +419,13 @@ def _import_libdeflate() -> Any:
 
 
 def _inflate_by_stream(data: Any, size: int, final: bool) -> bytes:
-    decoder = _Inflate(len(data), size)
-    out = decoder.decompress(bytes(data), size)
-    # The end of the chunk gives no output, unless the chunk is larger than expected.
-    out += decoder.decompress(b"", 1)
-    if final and (not decoder.eof or decoder.unused_size):
+    stream = isal_or_zlib.decompressobj(-15)
+    try:
+        # One more byte than there should be, so that a longer stream shows.
+        out: bytes = stream.decompress(data, size + 1)
+    except (isal_or_zlib.error, zlib.error) as error:
+        raise _damaged("deflate", error) from error
+    if final and (not stream.eof or stream.unused_data):
         raise _wrong_chunk("no end mark, or bytes after it", size)
     return out
 

@@ -13,7 +13,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -207,12 +207,12 @@ def shaped(header: NpyHeader, buffer: Any, offset: int = 0) -> np.ndarray[Any, A
 
     Uses ``np.ndarray`` because ``np.empty`` turns ``S0`` into ``S1``.
     """
-    order = cast(Any, "F" if header.fortran_order else "C")
-    dtype = header.fresh().dtype
+    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
+    dtype = header.dtype if header.dtype.names is None else header.fresh().dtype
     try:
         if buffer is None and dtype.itemsize:
             return np.empty(header.shape, dtype, order)
-        return np.ndarray(header.shape, dtype, buffer, offset, order=order)
+        return np.ndarray(header.shape, dtype, buffer, offset, None, order)
     except (ValueError, MemoryError, OverflowError) as error:
         raise NpyFormatError(
             f"NumPy cannot create an array of this shape ({error})", found=header.shape

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 __all__ = ["BLOCK_SIZE", "block_shape", "blocks", "blocks_of_shape"]
 
 BLOCK_SIZE = 1 << 25
-"""Bytes that are held of an array at a time, roughly."""
+"""Bytes of an array that are in memory at a time, roughly."""
 
 
 def block_shape(
@@ -84,7 +84,7 @@ def blocks_of_shape(
 
 
 def _starts(axes: list[int], shape: Sequence[int], step: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Yield where parts begin; one by one, as there may be more than there is memory for."""
+    """Yield where parts begin, one by one, because a list of all may not fit in memory."""
     if not axes:
         yield {}
         return

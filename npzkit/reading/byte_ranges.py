@@ -1,7 +1,7 @@
 """From positions along each axis to the bytes of a member that hold them.
 
-Owns the choice of what is read in one go. Knows nothing of indices, nor of how
-a member is compressed: it is told what a gap may cost, and fills a block.
+Owns the choice of what is read in one call. Knows nothing about indices, nor
+how a member is compressed: callers say what a gap costs, and it fills a block.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from npzkit.zip.random_access import RandomAccess
 __all__ = ["read_block"]
 
 _SPAN_SIZE = 1 << 22
-"""Bytes read at a time where only part of them is wanted."""
+"""Bytes read at a time if only part of them is wanted."""
 
 
 class _Axis(NamedTuple):
@@ -137,7 +137,7 @@ class _Reading:
                 self._cut(depth, where, size, axis.positions[begin:end], part)
 
     def _groups(self, axis: _Axis, extent: int) -> Iterator[tuple[int, int]]:
-        """Group positions to read in one go: without gaps, or in spans of a few MiB."""
+        """Group positions to read in one call: without gaps, or in spans of a few MiB."""
         positions, count = axis.positions, len(axis.positions)
         room = max(_SPAN_SIZE - extent, 0) // axis.stride
         if not isinstance(positions, range):

@@ -2,7 +2,7 @@
 
 Owns the trust in an index: it only says where to begin, and the member's own
 CRC-32 says whether that was right. Where it was not, the member is to be read
-without its index, which gives the data, or the error that it holds.
+without its index, which returns the data or raises the right error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from npzkit.zip.entries import Entry
 __all__ = ["Inflation", "Part"]
 
 Part = tuple[int, int] | None
-"""The CRC-32 and the size of what a task inflated; None where it was no chunk."""
+"""The CRC-32 and the size of a task's inflated bytes; None if it failed."""
 
 
 class Inflation(NamedTuple):
@@ -59,7 +59,7 @@ class Inflation(NamedTuple):
 
 
 def _part(task: Callable[[], tuple[int, int]]) -> Part:
-    """Leave what is wrong to be said by the reading without the index."""
+    """Reading without the index will raise the error."""
     try:
         return task()
     except ZipFormatError:

@@ -50,7 +50,7 @@ class Sealer:
     Attributes
     ----------
     descriptor : int
-        Of the archive, open for writing for as long as the object exists.
+        Of the archive, open for writing as long as the object exists.
     """
 
     def __init__(self, source: Source, starts: Sequence[int], opened: tuple[int, int]) -> None:
@@ -134,7 +134,7 @@ class Sealer:
             yield open_source(file)
 
     def _alone_in_process(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep other threads out; a forked child has none, and may find the lock held."""
+        """Keep other threads out; a forked child has none, and may find the lock taken."""
         return self._lock if os.getpid() == self._process else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -207,7 +207,7 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
 def complete_flushes(
     source: Source, directory: Directory, threads: int
 ) -> tuple[list[str], list[Unsealed]]:
-    """Complete what killed flushes of maps left, in the file itself.
+    """Complete flushes of maps that were killed, in the file itself.
 
     Returns
     -------
@@ -251,7 +251,7 @@ def _open_for_writing(source: FileSource) -> File:
 
 
 def _check_same(path: str, descriptor: Any) -> None:
-    """Raise where a file was put in the place of the one that is open."""
+    """Raise if another file has taken the place of the one that is open."""
     here = os.fstat(descriptor)
     try:
         there = os.stat(path)

@@ -1,4 +1,4 @@
-"""An index expression and a shape: what must be read, and how NumPy cuts it.
+"""An index expression and a shape: what must be read, and how NumPy indexes that.
 
 Owns NumPy's indexing rules. Knows no file: the answer is, for each axis, the
 positions that are needed, and an index that NumPy applies to the block of
@@ -102,7 +102,7 @@ def _item(item: Any) -> Any:
 
 
 def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
-    """Let NumPy say what is wrong, on an array whose items share one byte."""
+    """Let NumPy raise its error, on an array whose items share one byte."""
     if sum(isinstance(item, np.ndarray) for item in items) > 1:
         raise IndexError(
             "at most one array or list of indices can be used at a time; "
@@ -110,7 +110,7 @@ def _check(index: Any, items: list[Any], shape: tuple[int, ...]) -> None:
         )
     probe: np.ndarray[Any, Any] = np.ndarray(shape, np.bool_, bytes(1), strides=(0,) * len(shape))
     if any(isinstance(item, np.ndarray) for item in items):
-        # What an array chooses is a copy, which may be larger than any memory.
+        # An index array makes a copy, which may be larger than the memory.
         index = _narrowed(index if isinstance(index, tuple) else (index,), items, len(shape))
     probe[index]
 
@@ -194,7 +194,7 @@ def _map_integers(array: np.ndarray[Any, Any], size: int) -> tuple[list[Position
 
 
 def _compact(positions: np.ndarray[Any, Any]) -> Positions:
-    """Turn neighbours into a range, which is read in one go."""
+    """Turn neighbours into a range, which is read in one call."""
     if len(positions) and positions[-1] - positions[0] + 1 == len(positions):
         return range(int(positions[0]), int(positions[-1]) + 1)
     return positions

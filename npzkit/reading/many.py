@@ -1,9 +1,9 @@
 """Many members at once, faster than one by one.
 
-Owns the order of the work: small neighbours in one read; blocks of large stored
-members, chunks of deflated ones with an index and whole others shared out among
-threads.
-Knows nothing of bytes; what a member is read by is `npzkit.reading.member`'s.
+Owns the order of the work: small neighbours in one read, then threads share
+blocks of large stored members, chunks of deflated members with an index, and
+other members as a whole. Knows nothing about bytes: `npzkit.reading.member`
+reads a member.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ import numpy as np
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.parallel import read_blocks, run
-from npzkit.reading.neighbours import Sweep, is_small, spans_of
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
+from npzkit.reading.neighbours import Sweep, is_small, spans_of
 from npzkit.reading.window import (
     GAP_SIZE,
     SPAN_SIZE,
     Window,
-    read_usual,
-    read_usual_deflated,
     read_window,
 )
 from npzkit.zip.columns import Columns
 from npzkit.zip.entries import Entry
+from npzkit.zip.member import check_entry
 
 __all__ = ["read_many"]
 
 _SWEEP_COUNT = 64
-"""Neighbours from which on they are checked by columns: fewer are read sooner
+"""Neighbours from which on they are checked by columns: fewer are read faster
 one by one."""
 T = TypeVar("T")
 
@@ -84,7 +83,7 @@ def read_many(
     for item in wanted:
         is_large = item[1].compressed_size > SMALL_SIZE
         (other if not is_plain(item[1]) else large if is_large else small).append(item)
-    small.sort(key=lambda item: item[1].header_offset)
+    small.sort(key=_offset_of)
     for span in _spans(small):
         _read_span(reader, span, results, verify)
     _read_large(reader, large, results, threads, verify)
@@ -99,7 +98,7 @@ def _read_others(
     threads: int,
     verify: bool,
 ) -> None:
-    """Read what is not stored: large members on threads, small neighbours together."""
+    """Read members that are not stored: large ones on threads, small neighbours together."""
     options = Options(verify=verify)
     shared, small = [], []
     for item in other:
@@ -109,7 +108,7 @@ def _read_others(
             small.append(item)
         else:
             results[item[0]] = _task(reader, item, options)()
-    small.sort(key=lambda item: item[1].header_offset)
+    small.sort(key=_offset_of)
     for span in _spans(small):
         _read_span(reader, span, results, verify)
     _read_shared(reader, shared, results, threads, options)
@@ -123,7 +122,7 @@ def _read_neighbours(
     results: dict[str, Result],
     verify: bool,
 ) -> list[Item]:
-    """Read the small stored members by columns; return all others."""
+    """Read small stored members by columns; return all others."""
     rows = columns.rows(names)
     is_wanted = is_small(columns, rows, SMALL_SIZE)
     order = np.flatnonzero(is_wanted)
@@ -134,7 +133,8 @@ def _read_neighbours(
         span_rows, span_keys = small[span], small_keys[span]
         if len(span_rows) < _SWEEP_COUNT:
             items = list(zip(span_keys, columns.entries(span_rows), strict=True))
-            _read_span(reader, items, results, verify)
+            for group in _spans(items):
+                _read_span(reader, group, results, verify)
             continue
         window = _read_between(reader, *columns.entries(span_rows[[0, -1]]))
         left = sweep.read(window, span_rows, span_keys, results)
@@ -152,26 +152,27 @@ def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:
     return read_window(reader.source, first.header_offset, size)
 
 
+def _offset_of(item: Item) -> int:
+    return item[1].header_offset
+
+
 def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
     """Group members that lie close together, in file order.
 
-    One that is asked for under two keys begins a group again: arrays of one
-    group share memory.
+    A member that is requested under two keys begins a new group, because arrays
+    of one group share memory.
     """
     span: list[Item] = []
-    start = end = 0
+    start = end = last = -SPAN_SIZE
     for item in wanted:
-        offset, size = item[1].header_offset, item[1].compressed_size
-        if span and (
-            offset - end > GAP_SIZE
-            or offset + size - start > SPAN_SIZE
-            or offset == span[-1][1].header_offset
-        ):
-            yield span
-            span = []
-        if not span:
-            start = offset
-        end = offset + size
+        entry = item[1]
+        offset = entry.header_offset
+        begin, end = end, offset + entry.compressed_size
+        if end - start > SPAN_SIZE or offset - begin > GAP_SIZE or offset == last:
+            if span:
+                yield span
+            span, start = [], offset
+        last = offset
         span.append(item)
     if span:
         yield span
@@ -182,26 +183,19 @@ def _read_span(
 ) -> None:
     """Read small neighbours in one call and cut them out."""
     window = _read_between(reader, span[0][1], span[-1][1])
-    header_limit, size_limit = reader.header_limit, reader.size_limit
-    last_offset = -1
+    options = Options(verify=verify)
     for key, entry in span:
-        # A member asked for by two keys gets memory of its own for each.
-        is_new, last_offset = entry.header_offset != last_offset, entry.header_offset
-        if is_new and (size_limit is None or entry.uncompressed_size <= size_limit):
-            read = read_usual if entry.method == STORED else read_usual_deflated
-            try:
-                array = read(window, entry, header_limit, verify)
-            except NpzkitError as error:
-                error.locate(key=key)
-                raise
-            if array is not None:
-                results[key] = array
-                continue
-        results[key] = _task(reader, (key, entry), Options(verify=verify))()
+        try:
+            check_entry(entry, reader.size_limit)
+            read = reader.read_in if entry.method == STORED else reader.inflate_in
+            results[key] = read(window, entry, options)
+        except NpzkitError as error:
+            error.locate(key=key)
+            raise
 
 
 def _task(reader: MemberReader, item: Item, options: Options) -> Callable[[], Result]:
-    """Return the reading of one member, its key in what it raises."""
+    """Return a function that reads one member; its errors name the key."""
     key, entry = item
     return partial(_located, key, partial(reader.read, entry, options))
 
@@ -213,7 +207,7 @@ def _read_shared(
     threads: int,
     options: Options,
 ) -> None:
-    """Share large compressed members out: chunks of those with an index, others whole."""
+    """Share large compressed members among threads, by chunks if they have an index."""
     jobs = []
     tasks: list[Callable[[], Any]] = []
     for key, entry in wanted:
@@ -233,7 +227,7 @@ def _read_shared(
 
 
 def _located(key: str, work: Callable[[], T]) -> T:
-    """Do some work, the key in what it raises."""
+    """Call `work`; errors name the key."""
     try:
         return work()
     except NpzkitError as error:

@@ -88,13 +88,13 @@ class Maps:
         return any(not pages.closed for pages in self._written)
 
     def flush(self) -> None:
-        """Write what was changed through maps of mode "r+", and the CRC-32 of it."""
+        """Write changes made through maps of mode "r+", and their CRC-32."""
         # The end of Python has flushed them.
         if not sys.is_finalizing():
             _flush_each(pages.flush for pages in list(self._written))
 
     def forget(self) -> None:
-        """Let the file go; arrays that are mapped keep their pages, and what seals them."""
+        """Close the file; arrays that are mapped keep their pages and write their own CRC."""
         self._file = self._sealer = None
 
 
@@ -218,7 +218,7 @@ def _map_writable(
 
 
 def _filename(source: Source) -> Any:
-    """Return what np.memmap tells its users: a path-like comes back as a Path."""
+    """Return the filename as np.memmap does: a Path for a path-like."""
     if source.path is None:
         name = getattr(source.handle, "name", None)
         return os.path.abspath(name) if isinstance(name, str) else None
@@ -230,7 +230,7 @@ def _filename(source: Source) -> Any:
 
 
 def _check_mappable(info: ArrayInfo, source: Source) -> None:
-    """Raise NotMappableError with the reason, and what else there is to do about it."""
+    """Raise NotMappableError with the reason and an alternative."""
     reason, remedy = info.why_not_mappable, ""
     if reason is not None:
         if info.dtype is not None and not info.dtype.hasobject:

@@ -12,7 +12,6 @@ Owns the choice of how one member is read. Knows no keys. Four ways:
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,36 +30,26 @@ from npzkit.format.array import (
 from npzkit.format.header import (
     PREFIX_SIZE,
     NpyHeader,
-    end_of_data,
-    header_size,
-    parse_header,
     warn_python2,
 )
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.deflated import Inflation, Part
+from npzkit.reading.stream import is_array, read_pickled, read_stream_header
 from npzkit.reading.window import (
-    HEADER_START,
     HEADS_SIZE,
     Window,
     aligned,
-    find_usual_header,
-    read_usual,
+    find_header,
+    header_in,
+    inflated,
     read_window,
 )
-from npzkit.reading.stream import check_nbytes, is_array, read_pickled, read_stream_header
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
-from npzkit.zip.member import (
-    MAX_RATIOS,
-    check_crc32,
-    check_entry,
-    check_room,
-    data_offset,
-    find_data,
-    header_end,
-)
+from npzkit.zip.local_header import find_data
+from npzkit.zip.member import MAX_RATIOS, check_crc32, check_entry, data_offset
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
 from npzkit.zip.stream import MemberStream
@@ -154,7 +143,7 @@ class MemberReader:
     ) -> None:
         self.source = source
         self.size_limit = limits.member_size
-        # numpy: whoever allows pickle trusts the file, and so its headers.
+        # As in NumPy: callers who allow pickle trust the file, and so its headers.
         self.header_limit = None if allow_pickle else limits.header_size
         self._allow_pickle = allow_pickle
         self._pickle_kwargs = dict(pickle_kwargs or {})
@@ -162,7 +151,7 @@ class MemberReader:
         self._process = os.getpid()
 
     def read(self, entry: Entry, options: Options) -> Result:
-        """Return a member's array, or its bytes where it is none."""
+        """Return a member's array, or its bytes if it is none."""
         check_entry(entry, self.size_limit)
         if options.out is not None and not self._fits(options.out, entry):
             options.out[...] = self.read(entry, options._replace(out=None))
@@ -175,53 +164,61 @@ class MemberReader:
     def extent(self, entry: Entry) -> int:
         """Bytes from the local header that hold a small member, or a guess at it."""
         size = LOCAL_HEADER_SIZE + len(entry.raw_name) + _EXTRA_GUESS
-        size += min(entry.compressed_size, SMALL_SIZE)
-        return min(size, entry.end_offset - entry.header_offset)
+        size += entry.compressed_size if entry.compressed_size < SMALL_SIZE else SMALL_SIZE
+        room = entry.end_offset - entry.header_offset
+        return size if size < room else room
 
     def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
-        """Read a plain member whose local header begins in `window`."""
-        if options.out is None:
-            array = read_usual(window, entry, self.header_limit, options.verify)
-            if array is not None:
-                return array
-        view, position = window.view, entry.header_offset - window.offset
-        if header_end(view, position) > len(view):
-            return self._read_stream(entry, options)
-        start = find_data(view, position, entry, verify=options.verify)
-        check_room(window.offset + start, entry)
-        header = self._header_in(view[: start + entry.compressed_size], start, entry)
-        if header is None or header.dtype.hasobject:
-            return self._read_stream(entry, options)
-        warn_python2(header)
-        check_nbytes(header, entry)
+        """Read a plain member that begins in `window`, and that `check_entry` accepts."""
+        memory, view, offset = window
+        position, limit = entry.header_offset - offset, self.header_limit
+        # Bytes of their own are cut up faster than a view, and mostly suffice.
+        head = bytes(view[position : position + HEADS_SIZE])
+        found = find_header(head, entry, limit, options.verify)
+        if found is None:
+            found = find_header(view[position:], entry, limit, options.verify)
+            if found is None:
+                return self._read_stream(entry, options)
+        header, start = found
+        if header.python2:
+            warn_python2(header)
+        start += position
         data_start, end = start + header.data_offset, start + entry.compressed_size
         if end > len(view):
-            array, memory = self._target(header, entry, options.out)
-            offset = window.offset + data_start
-            pending = Pending(array, memory, offset, crc32(view[start:data_start]))
+            array, target = self._target(header, entry, options.out)
+            pending = Pending(array, target, offset + data_start, crc32(view[start:data_start]))
             return self._read_blocks(pending, entry, options)
         if options.verify:
-            check_crc32(crc32(view[start:end]), entry, window.offset + start)
-        array = self._restore(shaped(header, window.array, data_start), entry)
+            check_crc32(crc32(view[start:end]), entry, offset + start)
+        array = shaped(header, memory, data_start)
+        if entry.extra:
+            array = self._restore(array, entry)
         if options.out is None:
-            return aligned(array)
+            return array if array.flags.aligned else aligned(array)
         options.out[...] = array
         return options.out
 
-    def _header_in(self, view: memoryview, start: int, entry: Entry) -> NpyHeader | None:
-        """Parse the NPY header at `start`; None where `view` does not hold it."""
-        try:
-            magic = HEADER_START.unpack_from(view, start)[0]
-        except struct.error:
-            return None
-        if not is_array(magic, entry):
-            return None
-        size = header_size(bytes(view[start : start + PREFIX_SIZE]), self.header_limit)
-        if size > entry.uncompressed_size:
-            raise end_of_data("array header", size, entry.uncompressed_size)
-        if start + size > len(view):
-            return None
-        return parse_header(bytes(view[start : start + size]))
+    def inflate_in(self, window: Window, entry: Entry, options: Options) -> Result:
+        """Read a deflated member that lies in `window`, and that `check_entry` accepts.
+
+        Takes 10 microseconds. A stream takes 30, and says what is wrong if anything is.
+        """
+        view, position = window.view, entry.header_offset - window.offset
+        start = find_data(bytes(view[position : position + HEADS_SIZE]), entry, options.verify)
+        data = header = None
+        if start is not None and not entry.flags & FLAG_DESCRIPTOR:
+            start += position
+            data = inflated(view[start : start + entry.compressed_size], entry)
+        if data is not None and not (options.verify and crc32(data) != entry.crc32):
+            header = header_in(data, 0, entry, self.header_limit)
+        if header is None:
+            return self._read_stream(entry, options)
+        if header.python2:
+            warn_python2(header)
+        array = shaped(header, data, header.data_offset)
+        if entry.extra:
+            array = self._restore(array, entry)
+        return array if array.flags.aligned else aligned(array)
 
     def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
         spans = [(pending.offset, pending.view)]
@@ -233,7 +230,7 @@ class MemberReader:
     # -- where the data goes ------------------------------------------------
 
     def _fits(self, out: np.ndarray[Any, Any], entry: Entry) -> bool:
-        """Check `out`; True where its memory lies in the member's order."""
+        """Check `out`; return whether its memory has the member's order."""
         header, _ = self.find_header(entry)
         if header is None or header.dtype.hasobject:
             raise ValueError("out takes arrays of plain values; this member holds none")
@@ -262,7 +259,7 @@ class MemberReader:
     def prepare(self, entry: Entry, *, verify: bool) -> Pending | None:
         """Check a large plain member's headers and allocate its array.
 
-        None where it cannot be read by blocks: no array, or a pickle.
+        None if it cannot be read by blocks: no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
         header, start = self.find_header(entry, verify=verify)
@@ -278,7 +275,7 @@ class MemberReader:
     def prepare_inflation(self, entry: Entry, options: Options) -> Inflation | None:
         """Check an indexed member's headers and allocate its array.
 
-        None where it cannot be read by chunks: small, without an index, no
+        None if it cannot be read by chunks: small, without an index, no
         array, or a pickle.
         """
         check_entry(entry, self.size_limit)
@@ -297,7 +294,7 @@ class MemberReader:
     def finish_inflation(
         self, inflation: Inflation, parts: Sequence[Part], entry: Entry, options: Options
     ) -> Result:
-        """Return the array; read it without the index where that was wrong."""
+        """Return the array; read it without the index if that was wrong."""
         if inflation.is_right(parts, entry):
             return inflation.array
         return self._read_stream(entry, options._replace(out=inflation.array))
@@ -320,7 +317,7 @@ class MemberReader:
     def random_access(self, entry: Entry) -> RandomAccess:
         """Return the archive's one access to a member's bytes, kept until `forget`.
 
-        A forked child makes its own: a lock may be held where the fork found it.
+        A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
             self._accesses, self._process = {}, os.getpid()
@@ -349,7 +346,7 @@ class MemberReader:
         if header.dtype.hasobject:
             return read_pickled(stream, self._pickle_kwargs if self._allow_pickle else None)
         if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
-            # Nothing bounds what these methods may claim: grow with what comes.
+            # These methods have no largest ratio: grow with the bytes that are decoded.
             array = self._restore(shaped(header, read_growing(stream, header)), entry)
         else:
             array, view = self._target(header, entry, options.out)
@@ -368,16 +365,17 @@ class MemberReader:
         return header, start
 
     def find_header(self, entry: Entry, *, verify: bool = False) -> tuple[NpyHeader | None, int]:
-        """Return what `header` does, without a word on a header of Python 2's.
+        """Return what `header` does, without a warning for a header of Python 2.
 
         `verify` compares the CRCs of the member's two headers, not the data's.
         """
         check_entry(entry, self.size_limit)
-        room = entry.end_offset - entry.header_offset
-        heads = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
-        usual = find_usual_header(heads, entry, self.header_limit)
-        if usual is not None:
-            return usual
+        if entry.method in (STORED, DEFLATED) and not entry.flags & FLAG_DESCRIPTOR:
+            room = entry.end_offset - entry.header_offset
+            head = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
+            found = find_header(head, entry, self.header_limit, verify)
+            if found is not None:
+                return found[0], found[1] + entry.header_offset
         stream = self.open_stream(entry, verify=verify)
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):

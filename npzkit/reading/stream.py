@@ -1,6 +1,6 @@
 """A member that is read from front to back: its NPY header, its pickle, a file object.
 
-Owns what a stream must hold to be an array. Where the data goes is `npzkit.reading.member`'s.
+Owns how a stream is recognized as an array. `npzkit.reading.member` owns where the data goes.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ def is_array(prefix: bytes, entry: Entry) -> bool:
 
 
 def check_nbytes(header: NpyHeader, entry: Entry) -> None:
-    """Hold the header's shape against the member's size, before allocating."""
+    """Check that the member's size fits the header's shape; that of a pickle is not known."""
     size = header.data_offset + header.nbytes
-    if size == entry.uncompressed_size:
+    if size == entry.uncompressed_size or header.dtype.hasobject:
         return
     if size > entry.uncompressed_size:
         found = max(entry.uncompressed_size - header.data_offset, 0)
@@ -47,8 +47,7 @@ def read_stream_header(
 ) -> NpyHeader:
     """Read the header of an array whose first bytes, `prefix`, were read already."""
     header = read_header(_Prefixed(prefix, stream), limit)
-    if not header.dtype.hasobject:
-        check_nbytes(header, entry)
+    check_nbytes(header, entry)
     return header
 
 
@@ -67,16 +66,16 @@ class _Prefixed:
 def read_pickled(
     stream: MemberStream, pickle_kwargs: dict[str, Any] | None
 ) -> np.ndarray[Any, Any]:
-    """Unpickle what follows the header, once all of it is verified.
+    """Unpickle the bytes behind the header after their CRC-32 was compared.
 
-    Refused before it is read where `pickle_kwargs` is None.
+    If `pickle_kwargs` is None, it is refused before it is read.
     """
     if pickle_kwargs is None:
         read_pickle(stream, allow_pickle=False, pickle_kwargs=None)
     data = io.BytesIO(stream.read_rest())
     array: np.ndarray[Any, Any] = read_pickle(data, allow_pickle=True, pickle_kwargs=pickle_kwargs)
     if data.read(1):
-        raise ZipFormatError("the member goes on behind its pickled array")
+        raise ZipFormatError("bytes follow the pickled array in its member")
     return array
 
 

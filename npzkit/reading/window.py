@@ -1,65 +1,52 @@
-"""A stretch of the archive read at once, and the members that lie in it whole.
+"""A stretch of the archive that is read in one call, and the small members in it.
 
-Owns the fast way to a small stored member: headers checked and array made in
-place, without another read or a copy. It answers for members that are
-unremarkable in every respect; `npzkit.reading.member` reads all others, and says what
-is wrong with them.
+Owns the memory that arrays of one call share, and what is read of a member
+whose beginning is in memory: its two headers and its inflated bytes. Says what
+is wrong with a header, as far as it holds all of it; None leaves the rest to a
+stream.
 """
 
 from __future__ import annotations
 
-import struct
+import functools
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.checksum import crc32
-from npzkit.codecs.isal import isal_or_zlib
-from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.codecs.decompressors import inflate_chunk, inflate_start
+from npzkit.codecs.methods import STORED
+from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
-from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
+from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, NpyHeader, header_size, parse_header
 from npzkit.zip.entries import Entry
-from npzkit.zip.records import (
-    FLAG_UTF8,
-    LOCAL_FIELDS,
-    LOCAL_HEADER_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    SENTINEL_32,
-)
+from npzkit.zip.local_header import find_data
 
 __all__ = [
     "GAP_SIZE",
-    "HEADER_START",
     "HEADS_SIZE",
     "SPAN_SIZE",
     "Window",
     "aligned",
-    "find_usual_header",
-    "read_usual",
+    "find_header",
+    "header_in",
+    "inflated",
     "read_window",
 ]
 
 SPAN_SIZE = 1 << 20
 """Bytes of neighbours read in one call, and kept alive by any array of them."""
 GAP_SIZE = 1 << 14
-"""Dead bytes that are read along rather than making a second call."""
+"""Unneeded bytes that are read along rather than making a second call."""
 
 _ALIGNMENT = 64
 """Windows begin at a multiple of this, so that aligned data stays aligned."""
 
-HEADER_START = struct.Struct("<6sBxH2x")
-"""Magic, major version, and the length as version 1.0 has it."""
-
 HEADS_SIZE = 512
-"""Bytes of both headers together that are looked at here."""
+"""Bytes in which most members have both headers."""
 
-_FORCED_ZIP64 = struct.Struct("<LQQ")
-_FORCED_ZIP64_START = 0x00100001
-"""Identifier 1, 16 bytes: uncompressed and compressed size (section 4.5.3)."""
-
-
-_USUAL_DEFLATED_FLAGS = FLAG_UTF8 | 0b110
-"""Bits 1 and 2 tell how hard the encoder tried, section 4.4.4."""
+_BYTE = np.dtype(np.uint8)
+_cached_header_size = functools.lru_cache(256)(header_size)
+"""Most archives have few kinds of headers."""
 
 
 class Window(NamedTuple):
@@ -83,204 +70,77 @@ class Window(NamedTuple):
 def read_window(source: Source, offset: int, size: int) -> Window:
     """Read `size` bytes at `offset`, and a few before them for alignment."""
     start = offset - offset % _ALIGNMENT
-    array = np.empty(offset + size - start, np.uint8)
+    array = np.empty(offset + size - start, _BYTE)
     view = array.data
     source.readinto_at(start, view)
     return Window(array, view, start)
 
 
 def aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Move data that lies askew, as np.savez's: numpy computes on it at half speed."""
+    """Copy data that is not aligned, such as np.savez's: NumPy computes on it at half speed."""
     # copy() would turn S0 into S1.
     return array if array.flags.aligned or not array.itemsize else array.copy("K")
 
 
-def read_usual(
-    window: Window, entry: Entry, header_limit: int | None, verify: bool
-) -> np.ndarray[Any, Any] | None:
-    """Return the array of a member that is unremarkable in every respect.
-
-    None for any other. All checks are made in one go: an archive of 10,000
-    small members spends half of its time here.
-    """
-    _, raw_name, flags, method, crc, size, full_size, offset, disk, extra, limit = entry
-    view = window.view
-    position = offset - window.offset
-    # Both headers as bytes of their own: they are cut up faster than a view.
-    heads = bytes(view[position : position + HEADS_SIZE])
-    try:
-        local = LOCAL_FIELDS.unpack_from(heads)
-        name_end = LOCAL_HEADER_SIZE + local[6]
-        array_start = name_end + local[7]
-        magic, major, length = HEADER_START.unpack_from(heads, array_start)
-        if local[1:6] != entry[2:7] and not _has_forced_zip64(heads, name_end, local, entry):
-            return None
-    except struct.error:
-        return None
-    data_start = array_start + length + 10
-    start = position + array_start
-    end = start + size
-    if (
-        local[0] != LOCAL_HEADER_SIGNATURE
-        or heads[LOCAL_HEADER_SIZE:name_end] != raw_name
-        or flags & ~FLAG_UTF8
-        or method != STORED
-        or size != full_size
-        or disk
-        or window.offset + end > limit
-        or magic != MAGIC_PREFIX
-        or major != 1
-        or (header_limit is not None and length > header_limit)
-        or data_start > len(heads)
-        or position + data_start > end
-        or end > len(view)
-        or (verify and crc32(view[start:end]) != crc)
-    ):
-        return None
-    header = parse_header(heads[array_start:data_start])
-    _, shape, fortran_order, dtype, _, nbytes, python2 = header
-    data_start += position
-    if (
-        data_start + nbytes != end
-        or fortran_order
-        or python2
-        or dtype.hasobject
-        or dtype.names is not None
-        or (extra and dtype.type is np.void)
-        or not nbytes
-    ):
-        return None
-    array = np.ndarray(shape, dtype, window.array, data_start)
-    return aligned(array) if data_start % dtype.alignment else array
-
-
-def read_usual_deflated(
-    window: Window, entry: Entry, header_limit: int | None, verify: bool
-) -> np.ndarray[Any, Any] | None:
-    """Return the array of a small deflated member that is unremarkable in every respect.
-
-    As `read_usual`; 10 microseconds, where a stream takes 30.
-    """
-    position = entry.header_offset - window.offset
-    heads = bytes(window.view[position : position + HEADS_SIZE])
-    try:
-        local = LOCAL_FIELDS.unpack_from(heads)
-    except struct.error:
-        return None
-    name_end = LOCAL_HEADER_SIZE + local[6]
-    start = position + name_end + local[7]
-    end = start + entry.compressed_size
-    if (
-        local[0] != LOCAL_HEADER_SIGNATURE
-        or (local[1:6] != entry[2:7] and not _has_forced_zip64(heads, name_end, local, entry))
-        or heads[LOCAL_HEADER_SIZE:name_end] != entry.raw_name
-        or entry.flags & ~_USUAL_DEFLATED_FLAGS
-        or entry.disk_start
-        or window.offset + end > entry.end_offset
-        or end > len(window.view)
-    ):
-        return None
-    data = _inflate(window.view[start:end], entry.uncompressed_size)
-    if data is None or (verify and crc32(data) != entry.crc32):
-        return None
-    return _array_of(data, entry, header_limit)
-
-
-def find_usual_header(
-    heads: bytes, entry: Entry, header_limit: int | None
+def find_header(
+    head: bytes | memoryview, entry: Entry, limit: int | None, verify: bool
 ) -> tuple[NpyHeader, int] | None:
-    """Return the NPY header of an unremarkable member, and where its data begins in the file.
+    """Return the NPY header of a member, and where the member's data begins behind `head`'s start.
 
-    As `read_usual`, of a member of any size whose first `HEADS_SIZE` bytes are
-    `heads`: 5 microseconds, where a stream takes 25.
+    Parameters
+    ----------
+    head : bytes-like
+        The archive's bytes from the local header on.
+    entry : Entry
+        Stored or deflated, without a data descriptor.
+    limit : int or None
+        As in `header_size`.
+    verify : bool
+        As in `find_data`.
+
+    Returns
+    -------
+    (NpyHeader, int) or None
+        None if `head` does not hold both headers, or as in `header_in`.
     """
-    flags, method = entry.flags, entry.method
+    start = find_data(head, entry, verify)
+    if start is None:
+        return None
+    if entry.method == STORED:
+        header = header_in(head, start, entry, limit)
+        return header and (header, start)
     try:
-        local = LOCAL_FIELDS.unpack_from(heads)
-    except struct.error:
+        data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)
+    except ZipFormatError:
         return None
-    name_end = LOCAL_HEADER_SIZE + local[6]
-    start = name_end + local[7]
-    if (
-        local[0] != LOCAL_HEADER_SIGNATURE
-        or (local[1:6] != entry[2:7] and not _has_forced_zip64(heads, name_end, local, entry))
-        or heads[LOCAL_HEADER_SIZE:name_end] != entry.raw_name
-        or method not in (STORED, DEFLATED)
-        or flags & ~(FLAG_UTF8 if method == STORED else _USUAL_DEFLATED_FLAGS)
-        or entry.header_offset + start + entry.compressed_size > entry.end_offset
-    ):
-        return None
-    data = heads[start : start + entry.compressed_size]
-    if method == DEFLATED:
-        try:
-            data = isal_or_zlib.decompressobj(-15).decompress(data, HEADS_SIZE)
-        except isal_or_zlib.error:
-            return None
-    header = _header_of(data, header_limit)
-    if (
-        header is None
-        or header.python2
-        or header.dtype.hasobject
-        or not header.nbytes
-        or header.data_offset + header.nbytes != entry.uncompressed_size
-    ):
-        return None
-    return header, entry.header_offset + start
+    header = header_in(data, 0, entry, limit)
+    return header and (header, start)
 
 
-def _inflate(data: memoryview, size: int) -> bytes | None:
-    """Inflate a whole stream of exactly `size` bytes; None for anything else."""
-    decoder = isal_or_zlib.decompressobj(-15)
+def header_in(
+    data: bytes | bytearray | memoryview, start: int, entry: Entry, limit: int | None
+) -> NpyHeader | None:
+    """Parse the NPY header with which a member's bytes begin, at `start` of `data`.
+
+    None if `data` does not hold all of it, and for anything but an array of
+    plain values that fills the member. A stream reads such a member, or says
+    what is wrong with it.
+    """
+    prefix = bytes(data[start : start + PREFIX_SIZE])
+    # Bytes behind a short member are the next one's.
+    if min(len(prefix), entry.uncompressed_size) < PREFIX_SIZE or prefix[:6] != MAGIC_PREFIX:
+        return None
+    end = start + _cached_header_size(prefix, limit)
+    if end > len(data) or end - start > entry.uncompressed_size:
+        return None
+    header = parse_header(bytes(data[start:end]))
+    fills = header.data_offset + header.nbytes == entry.uncompressed_size
+    return header if fills and not header.dtype.hasobject else None
+
+
+def inflated(data: memoryview, entry: Entry) -> bytearray | None:
+    """Return a whole deflated member; None if its stream is not what the entry says."""
     try:
-        # One more byte than there should be, so that a longer stream shows.
-        out: bytes = decoder.decompress(data, size + 1)
-    except isal_or_zlib.error:
+        return bytearray(inflate_chunk(data, entry.uncompressed_size, final=True))
+    except ZipFormatError:
         return None
-    return out if decoder.eof and not decoder.unused_data and len(out) == size else None
-
-
-def _array_of(data: bytes, entry: Entry, header_limit: int | None) -> np.ndarray[Any, Any] | None:
-    """Make an array of a member's bytes, where its header is unremarkable."""
-    header = _header_of(data, header_limit)
-    if header is None:
-        return None
-    _, shape, fortran_order, dtype, start, nbytes, python2 = header
-    if (
-        start + nbytes != len(data)
-        or python2
-        or dtype.hasobject
-        or dtype.names is not None
-        or (entry.extra and dtype.type is np.void)
-        or not nbytes
-    ):
-        return None
-    memory = np.empty(nbytes, np.uint8)
-    memory.data[:] = memoryview(data)[start:]
-    return np.ndarray(shape, dtype, memory, order="F" if fortran_order else "C")
-
-
-def _header_of(data: bytes, header_limit: int | None) -> NpyHeader | None:
-    """Parse the header of version 1.0 that a member's bytes begin with, if there is one."""
-    try:
-        magic, major, length = HEADER_START.unpack_from(data)
-    except struct.error:
-        return None
-    start = length + 10
-    if (
-        magic != MAGIC_PREFIX
-        or major != 1
-        or (header_limit is not None and length > header_limit)
-        or start > len(data)
-    ):
-        return None
-    return parse_header(data[:start])
-
-
-def _has_forced_zip64(heads: bytes, name_end: int, local: tuple[Any, ...], entry: Entry) -> bool:
-    """Whether the sizes stand in a zip64 block: np.savez forces one on every member."""
-    return bool(
-        local[1:6] == (*entry[2:5], SENTINEL_32, SENTINEL_32)
-        and local[7] == _FORCED_ZIP64.size
-        and name_end + _FORCED_ZIP64.size <= len(heads)
-        and _FORCED_ZIP64.unpack_from(heads, name_end) == (_FORCED_ZIP64_START, *entry[6:4:-1])
-    )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import crc32
+from npzkit.codecs.checksum import crc32
 from npzkit.format.array import array_header
 from npzkit.writing.prepare import Prepared, prepare
 

@@ -1,23 +1,35 @@
 """The zip container: bytes to local headers, directory and end record, and back.
 
-Knows no numpy, but for `columns` and `local`. Its modules, each importing only those before it:
+Knows no NumPy, except where records are handled by the thousand: `columns`,
+`local_header` and `tail`. The modules that read, each importing only those
+before it:
 
 - `records`: the fixed records, parsed and formatted without I/O
 - `extra`: the extra fields (zip64, key-value pairs, alignment, Unicode path)
-- `layout`: headers and end as npzkit writes them
-- `end`: the end record, searched for and resolved
-- `entries`: the central directory's entries, parsed and held together
-- `columns`: the same, of many entries at once
+- `end`: the end record, found and resolved
+- `entries`: the entries of the central directory, parsed and checked together
+- `columns`: the same for many entries at once
+- `local_header`: a local header checked against its entry, one or many at once
+- `member`: whether a member can be read, and where its data begins
+- `tail`: the bytes behind the last end record that fits
 - `directory`: end record and entries together
-- `member`: a member's local header checked
-- `local`: those of many members at once
-- `stream`: its data, decompressed piece by piece
+- `stream`: a member's data, decompressed piece by piece
 - `sozip`: the seek index behind a deflated member
 - `chunks`, `random_access`: the bytes at an offset
+
+Those that write:
+
+- `layout`: headers and end records as npzkit writes them
 - `deflate`: data to chunks that can be read alone
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink
-- `reseal`: a new CRC for a stored member
+- `crc_update`: a new CRC-32 for a stored member
+
+Those that change or repair what is there:
+
+- `raw_entries`: entries changed or kept byte by byte, and unused bytes
+- `header_scan`: members found by their local headers alone
+- `damaged_directory`: the newest state of an archive whose end is damaged
 
 Source: PKWARE APPNOTE.TXT 6.3.10, cited by section.
 """

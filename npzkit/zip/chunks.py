@@ -176,7 +176,7 @@ class Chunks:
                 yield number, inflate_chunk(piece, size, final=final)
 
     def _check_compressed_size(self, first: int, last: int) -> None:
-        """Refuse chunks that are longer than deflate makes them: they would be held whole."""
+        """Refuse chunks that are longer than deflate makes them: each is in memory completely."""
         size = self._offsets[last] - self._offsets[first]
         limit = (last - first) * (2 * self.chunk_size + 1024)
         if size > limit:

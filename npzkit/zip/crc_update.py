@@ -1,4 +1,4 @@
-"""A new CRC-32 for a stored member whose bytes were changed where they lie.
+"""A new CRC-32 for a stored member whose bytes were changed in place.
 
 Owns the places that repeat it: the local header and the central entry, also
 that of a directory which an append has taken the place of.
@@ -33,7 +33,7 @@ _ENTRY_CRC32_OFFSET = 16
 
 
 def check_resealable(entry: Entry) -> None:
-    """Raise UnsupportedError where the CRC stands in a third place, behind the data."""
+    """Raise UnsupportedError if the CRC is also in a third place, behind the data."""
     if entry.flags & FLAG_DESCRIPTOR:
         raise UnsupportedError(
             "the member's CRC-32 stands behind its data, and is not changed there",
@@ -55,7 +55,7 @@ class Seals:
         As of `read_directory`.
     opened : (int, int)
         Offset and size of the directory that was opened. Behind an append it
-        counts no more, but for whoever goes on reading by it.
+        is only used by those who opened the archive before.
     """
 
     def __init__(self, file: File, starts: Sequence[int], opened: tuple[int, int]) -> None:
@@ -172,7 +172,7 @@ class Unsealed(NamedTuple):
 
 
 def find_unsealed(source: Source, entry: Entry, threads: int) -> Unsealed | None:
-    """Return what is known of a member that a killed flush may have left; None of any other."""
+    """Return what is known about a member that a killed flush may have left; None for any other."""
     if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
         return None
     try:
@@ -186,7 +186,7 @@ def find_unsealed(source: Source, entry: Entry, threads: int) -> Unsealed | None
 
 
 def seal(source: Source, directory: Directory, unsealed: Unsealed, file: File) -> None:
-    """Write the data's CRC where the file has the other one of an `Unsealed`."""
+    """Write the data's CRC in the place where the file has the other one of an `Unsealed`."""
     entry, crc = unsealed.entry, unsealed.data_crc32
     if unsealed.header_crc32 != crc:
         file.patch(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.pack(crc))

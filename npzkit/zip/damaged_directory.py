@@ -2,7 +2,7 @@
 
 Owns the search for the newest directory, as far as it can be read, and for the
 last commit before it that is complete. Whether a listed member is there, and is
-sound, is for whoever asks to find out. Knows no NPY.
+sound, is for the caller to find out. Knows no NPY.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 
 
 class NewestState(NamedTuple):
-    """What the end of a damaged archive tells.
+    """What the end of a damaged archive shows.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class NewestState(NamedTuple):
 
 
 def find_newest(source: Source) -> NewestState:
-    """Find what the file's end tells of the newest state; never raises for bad bytes."""
+    """Find what the file's end shows of the newest state; never raises for bad bytes."""
     last = _find_last(source)
     start, comment = (0, b"") if last is None else (last.end_offset, plain_comment(last.comment))
     tail = read_tail(source, start, comment)
@@ -109,7 +109,7 @@ def _find_last(source: Source) -> Directory | None:
 
 
 def _place_of(source: Source, tail: Tail, start: int) -> tuple[int, int]:
-    """Return where the newest directory begins and ends; an empty place where nothing tells.
+    """Return where the newest directory begins and ends; an empty range if nothing shows it.
 
     The walk came to it, or the end record leads there. An entry that claims
     too much may have taken the walk into the end record.
@@ -140,7 +140,7 @@ def _lists_nothing(source: Source, tail: Tail) -> bool:
 
 
 def _parse_all(data: bytes, offset: int) -> tuple[dict[str, bytes], dict[str, Entry]] | None:
-    """Return all entries of a directory; None where one of them is damaged."""
+    """Return all entries of a directory; None if one of them is damaged."""
     places = list(walk_entries(data))
     size = places[-1][1] if places else 0
     try:
@@ -196,5 +196,5 @@ def _comment_of(source: Source, place: int) -> bytes:
 
 
 def plain_comment(comment: bytes) -> bytes:
-    """Return a comment; an empty one where other programs would take it for an end record."""
+    """Return a comment; an empty one if other programs would take it for an end record."""
     return b"" if END_SIGNATURE in comment else comment

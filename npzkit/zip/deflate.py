@@ -164,7 +164,7 @@ class DeflatedData:
 def _deflate_group(
     encoder: Encoder | None, view: memoryview, chunk_size: int, *, final: bool
 ) -> _Group:
-    """Deflate neighbouring chunks, by an encoder of their own where there is none."""
+    """Deflate neighbouring chunks; choose an encoder for them if none is given."""
     if encoder is None:
         # The only chunk there is.
         encoder = encoder_for_small(None) if len(view) < _SMALL_SIZE else choose_encoder(view)

@@ -44,13 +44,13 @@ __all__ = ["Directory", "Entry", "read_commit", "read_directory"]
 
 
 _ATTEMPT_COUNT = 20
-"""Times that a file is looked at which is cut off at that moment."""
+"""Times that a file is read again if it is truncated at that moment."""
 _COLUMNS_COUNT = 64
-"""Entries from which on columns are made: fewer are parsed sooner one by one."""
+"""Entries from which on columns are made: fewer are parsed faster one by one."""
 
 
 class Directory(NamedTuple):
-    """What an archive says of itself.
+    """The directory of an archive.
 
     Attributes
     ----------
@@ -80,14 +80,14 @@ class Directory(NamedTuple):
     start_offset: int
 
     def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
-        """Return it with entries whose CRCs were changed, here and in the file."""
+        """Return the directory with entries whose CRCs were changed, here and in the file."""
         found = crc32(source.read_at(self.directory_offset, self.size))
         return self._replace(entries=entries, crc32=found)
 
     def is_kept(self, source: Source) -> bool:
-        """Whether the directory is still where it was, members' CRCs and all.
+        """Whether the directory is still in its place and unchanged, including members' CRCs.
 
-        Behind it another one may be, of an append.
+        An append may have written another one behind it.
         """
         try:
             data = source.read_at(self.directory_offset, self.size)
@@ -113,10 +113,10 @@ def read_directory(
         Offsets at which the archive may begin. Offsets in the archive count
         from its start, or from the file's.
     strict : bool, default False
-        Raise where a torn end or a repeated name would only warn, and for a
-        name that would keep its member alone from being read.
+        Raise instead of warning about a torn end or a repeated name, and for a
+        name that makes only its member unreadable.
     silent : bool, default False
-        Do not warn: who opened the archive was told.
+        Do not warn: the first opening of the archive did.
     limits : Limits
         ``member_count`` and ``total_size`` are checked here.
 
@@ -135,7 +135,7 @@ def read_directory(
         try:
             return _find_and_read(source, starts, strict, limits, silent=silent)
         except StaleArchiveError:
-            # A writer that gave up cut off what it had appended.
+            # A writer that failed cut off the bytes that it had appended.
             source.refresh()
     return _find_and_read(source, starts, strict, limits, silent=silent)
 
@@ -155,7 +155,7 @@ def _find_end(
     """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
     low = max(end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
     fault: NpzkitError | None = None
-    # From front to back: one in the comment of another is what other programs take.
+    # From front to back: of an end record in another's comment, other programs take the inner one.
     for offset in reversed(find_fitting(source.read_at(low, end_offset - low), low)):
         try:
             end = resolve_end(source, offset)
@@ -304,7 +304,7 @@ def _read_last_commit(
 
 
 def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None) -> NpzkitError:
-    """Return what to say of a file in which no end record fits."""
+    """Return the error for a file in which no end record fits."""
     if fault is not None:
         return fault
     for start in starts:
@@ -332,13 +332,13 @@ def _damaged(start: int, tail: Tail) -> ZipFormatError:
 
 
 def _check_settled(source: Source, tail: Tail, starts: Sequence[int]) -> None:
-    """Raise StaleArchiveError where a writer completed the commit in the meantime."""
+    """Raise StaleArchiveError if a writer completed the commit in the meantime."""
     if _fits_now(source, tail.offset, starts):
         raise StaleArchiveError("the archive was written to while it was opened")
 
 
 def _fits_now(source: Source, offset: int, starts: Sequence[int]) -> bool:
-    """Whether the end record at `offset` is by now what ends the file."""
+    """Whether the file now ends with the end record at `offset`."""
     try:
         end = resolve_end(source, offset)
         find_base(source, end, starts)

@@ -36,7 +36,7 @@ COMMENT_MAX_SIZE = 0xFFFF
 
 
 class End(NamedTuple):
-    """An end record with its zip64 values resolved, and where it stands.
+    """An end record with its zip64 values resolved, and where it is.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class End(NamedTuple):
 
 
 def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
-    """Return the offsets of all end records whose comment ends where the file does."""
+    """Return the offsets of all end records whose comment ends at the end of the file."""
     return [
         tail_offset + position
         for position in _positions(tail, END_SIGNATURE)
@@ -67,11 +67,11 @@ def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
 
 
 def check_alone(source: Source, end: End) -> None:
-    """Raise AmbiguousArchiveError where other programs may take another end record.
+    """Raise AmbiguousArchiveError if other programs may take another end record.
 
-    They search from the end of the file for the signature, and do not ask
-    where the comment of what they find ends. One within the record, or in its
-    comment, is what they take.
+    They search from the end of the file for the signature, and do not check
+    where the comment of the record ends. So they take one that is within the
+    record or in its comment.
     """
     offset = end.record_offset
     room = min(end.end_offset + len(END_SIGNATURE) - 1, source.size) - offset
@@ -101,7 +101,7 @@ def resolve_end(source: Source, offset: int) -> End:
     comment_size = int.from_bytes(head[20:22], "little")
     if offset + END_SIZE + comment_size > source.size:
         raise ZipFormatError(
-            "the end record goes on behind the end of the file",
+            "the end record extends past the end of the file",
             offset=offset,
             found=f"{source.size - offset} bytes",
             expected=f"{END_SIZE + comment_size} bytes",
@@ -135,7 +135,7 @@ def _find_zip64(
 
     The locator's offset counts from the archive's start, which is not known
     yet: the record must stand right before the locator, as every writer puts
-    it, and `find_base` later holds the locator's word against that (CVE-2025-8291).
+    it, and `find_base` later checks the locator's offset against that (CVE-2025-8291).
     """
     locator_offset = end_offset - records.ZIP64_LOCATOR_SIZE
     if locator_offset < records.ZIP64_END_SIZE:
@@ -172,7 +172,7 @@ def _find_zip64(
 def _merge_zip64(
     record: EndOfCentralDirectory, zip64: records.Zip64EndOfCentralDirectory, offset: int
 ) -> EndOfCentralDirectory:
-    """Take the zip64 values where the record agrees: same value or a sentinel."""
+    """Take the zip64 values if the record agrees: same value or a sentinel."""
     values = zip64[3:]
     sentinels = (SENTINEL_16,) * 4 + (SENTINEL_32,) * 2
     for name, small, large, sentinel in zip(
@@ -200,7 +200,7 @@ def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int
             return start, base
     if base == 0 or (base > 0 and source.read_at(base, 4) == LOCAL_HEADER_SIGNATURE):
         raise ZipFormatError(
-            "bytes stand before the first local header",
+            "bytes precede the first local header",
             offset=0,
             found=source.read_at(0, min(16, source.size)),
             expected=LOCAL_HEADER_SIGNATURE,
@@ -246,7 +246,7 @@ _KNOWN_BEGINNINGS = (
 
 
 def describe(source: Source) -> tuple[str, str]:
-    """Name what a file that is no archive seems to be, and what to do about it."""
+    """Return what a file that is no archive seems to be, and what to do about it."""
     if source.size == 0:
         return "the file is empty", "Fetch or write it again."
     head = source.read_at(0, min(source.size, 512))

@@ -1,16 +1,17 @@
 """The entries of the central directory, parsed in one pass and held together.
 
-Owns what an entry must be to be believed: sizes that agree with their zip64
-values, a place of its own in the file. An entry whose name cannot be used is
-marked, and its member alone is refused.
+Owns the checks of an entry: its sizes must agree with their zip64 values, and
+no other member may lie in its place. An entry whose name cannot be used is
+marked, and only its member is refused.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from npzkit.codecs.methods import STORED
 from npzkit.errors import ZipFormatError
 from npzkit.zip import records
 from npzkit.zip.extra import (
@@ -18,6 +19,7 @@ from npzkit.zip.extra import (
     ZIP64_ID,
     find_extra,
     iter_extra,
+    merge_zip64,
     parse_unicode_path,
     parse_zip64,
 )
@@ -36,6 +38,7 @@ __all__ = [
     "Entry",
     "accepting_name",
     "check_names",
+    "is_usual",
     "name_error",
     "parse_entries",
     "read_name",
@@ -51,7 +54,7 @@ BAD_NAME = 1 << 16
 Whoever reads quickly takes no flags that it does not know: the mark costs nothing.
 """
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
-"""What an extra field with a Unicode path holds somewhere: quicker found than walked to."""
+"""Bytes in every extra field with a Unicode path: searching them is faster than a walk."""
 
 
 class Entry(NamedTuple):
@@ -154,7 +157,7 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
         )  # fmt: skip
         position = end
     if position != size:
-        raise _miscounted(count, "more bytes behind the last entry", offset + position)
+        raise _miscounted(count, "more bytes after the last entry", offset + position)
     if pending:
         append(new(Entry, (*pending, offset)))
     return entries if _is_laid_out(entries, start) else _lay_out(entries, start, offset)
@@ -215,7 +218,7 @@ def name_error(entry: Entry) -> ZipFormatError | None:
         error.offset, error.remedy = entry.header_offset, remedy
         return error
     return ZipFormatError(
-        "a member's name holds a control character",
+        "a member's name contains a control character",
         offset=entry.header_offset, found=name, remedy=remedy,
     )  # fmt: skip
 
@@ -229,7 +232,7 @@ def check_names(entries: Iterable[Entry]) -> None:
 
 
 def accepting_name(entry: Entry) -> Entry:
-    """Return an entry without its mark: to check, copy or rename the member all the same."""
+    """Return an entry without its mark, so that the member can be checked, copied or renamed."""
     return entry._replace(flags=entry.flags & ~BAD_NAME) if entry.flags & BAD_NAME else entry
 
 
@@ -255,7 +258,7 @@ def _decode(raw: bytes, flags: int, extra: bytes) -> str:
     """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D).
 
     Info-ZIP's Unicode path stands for a name in another code page. Where the
-    name needs none, some programs follow it all the same and others do not.
+    name needs none, some programs follow it and others do not.
     """
     if flags & FLAG_UTF8:
         try:
@@ -275,7 +278,7 @@ def _decode(raw: bytes, flags: int, extra: bytes) -> str:
 
 
 def _has_control(name: str) -> bool:
-    """Whether a name holds a control character, which could forge what a terminal shows."""
+    """Whether a name has a control character, which could fake a terminal's output."""
     return not name.isprintable() and re.search(_CONTROL, name) is not None
 
 
@@ -293,40 +296,43 @@ def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[i
         The block lacks a value, or repeats one that its 32-bit field denies; or
         some block runs over the end.
     """
+    uncompressed, compressed, header_offset = values
     try:
         # All blocks are walked, so that damage behind that of zip64 is found too.
-        blocks = list(iter_extra(extra))
-        payload = next((data for identifier, data in blocks if identifier == ZIP64_ID), None)
-        needed = sum(value == SENTINEL_32 for value in values)
-        if payload is None:
-            large: tuple[int, ...] = ()
-            # Exactly 4 GiB - 1 needs no zip64 where the writer left it out.
-            needed = 0
-        else:
-            large = parse_zip64(payload, needed)
+        payloads = [data for identifier, data in iter_extra(extra) if identifier == ZIP64_ID]
+        # Exactly 4 GiB - 1 needs no zip64 if the writer left it out.
+        if payloads:
+            uncompressed, compressed, header_offset = merge_zip64(payloads[0], values)
+            _check_surplus_zip64(payloads[0], values)
     except ZipFormatError as error:
         error.offset = offset
         raise
-    if payload is not None and len(payload) > 8 * needed:
-        _check_surplus_zip64(payload, values, offset)
-    found = iter(large)
-    uncompressed, compressed, header_offset = (
-        next(found) if value == SENTINEL_32 and payload is not None else value for value in values
-    )
     return compressed, uncompressed, header_offset
 
 
-def _check_surplus_zip64(payload: bytes, values: tuple[int, ...], offset: int) -> None:
-    """Accept surplus values only where all are given and agree."""
+def _check_surplus_zip64(payload: bytes, values: tuple[int, ...]) -> None:
+    """Accept surplus values only if all are given and agree."""
+    if len(payload) <= 8 * values.count(SENTINEL_32):
+        return
     given = parse_zip64(payload, min(len(payload) // 8, 3))
     for small, large in zip(values, given, strict=False):
         if small not in (large, SENTINEL_32):
             raise ZipFormatError(
-                "the zip64 extra field disagrees with its entry",
-                offset=offset,
-                found=given,
-                expected=values,
+                "the zip64 extra field disagrees with its entry", found=given, expected=values
             )
+
+
+def is_usual(entry: Any) -> Any:
+    """Whether a member is stored, described before its data, and in no way special.
+
+    Of an `Entry`, or for each row of `Columns`: one rule for both.
+    """
+    return (
+        (entry.method == STORED)
+        & (entry.flags & ~FLAG_UTF8 == 0)
+        & (entry.disk_start == 0)
+        & (entry.compressed_size == entry.uncompressed_size)
+    )
 
 
 def _is_laid_out(entries: list[Entry], start: int) -> bool:

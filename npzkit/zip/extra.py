@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 from npzkit.errors import LimitExceededError, ZipFormatError
+from npzkit.zip.records import SENTINEL_32
 
 __all__ = [
     "KEY_VALUE_PAIRS_ID",
@@ -25,6 +26,7 @@ __all__ = [
     "format_padding",
     "format_zip64",
     "iter_extra",
+    "merge_zip64",
     "parse_key_value_pairs",
     "parse_unicode_path",
     "parse_zip64",
@@ -58,7 +60,7 @@ def iter_extra(extra: bytes) -> Iterator[tuple[int, bytes]]:
         position += 4
         if position + size > len(extra):
             raise ZipFormatError(
-                f"extra field {identifier:#06x} runs over its end",
+                f"extra field {identifier:#06x} extends past its end",
                 found=f"{len(extra) - position} bytes",
                 expected=f"{size} bytes",
             )
@@ -102,15 +104,27 @@ def parse_zip64(payload: bytes, count: int) -> tuple[int, ...]:
     return struct.unpack_from(f"<{count}Q", payload)
 
 
+def merge_zip64(payload: bytes, values: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the values of 32-bit fields, with those of a zip64 block for the sentinels.
+
+    Raises
+    ------
+    ZipFormatError
+        There are fewer values than sentinels.
+    """
+    large = iter(parse_zip64(payload, values.count(SENTINEL_32)))
+    return tuple(next(large) if value == SENTINEL_32 else value for value in values)
+
+
 def format_zip64(values: Sequence[int]) -> bytes:
-    """Format a zip64 block of these values; nothing where there are none."""
+    """Format a zip64 block of these values; nothing if there are none."""
     return format_extra(ZIP64_ID, struct.pack(f"<{len(values)}Q", *values)) if values else b""
 
 
 def parse_unicode_path(payload: bytes, name: bytes) -> str | None:
     """Return the UTF-8 name that Info-ZIP puts beside a name in another code page.
 
-    None where the block was made for another name, which its CRC tells.
+    None if the block was made for another name, which its CRC shows.
     """
     if len(payload) < 5 or payload[0] != 1:
         return None
@@ -141,7 +155,7 @@ def parse_key_value_pairs(payload: bytes) -> dict[str, str]:
         if end <= len(payload):
             end += struct.unpack_from("<H", payload, position)[0]
         if end > len(payload) or end < position + 2:
-            raise ZipFormatError("a key-value extra field is cut short", found=payload[:40])
+            raise ZipFormatError("a key-value extra field is truncated", found=payload[:40])
         try:
             texts.append(payload[position + 2 : end].decode("utf-8"))
         except UnicodeDecodeError as error:

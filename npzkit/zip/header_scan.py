@@ -1,8 +1,8 @@
 """Members found without a directory: by their local headers, in one pass over the file.
 
-Owns the search for headers, how far a member reaches that only its header
-tells of, and how much of that a hostile file may cost. Believes nothing:
-whoever asks has the data to compare with the CRC. Knows no NPY.
+Owns the search for headers, how far a member extends that only its header
+describes, and how much work a hostile file may cost. Believes nothing: the
+caller compares the data with the CRC. Knows no NPY.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from npzkit.codecs.decompressors import decompressor
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import Source
-from npzkit.zip.end import COMMENT_MAX_SIZE
+from npzkit.zip.end import COMMENT_MAX_SIZE, find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, read_name
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
-from npzkit.zip.member import header_end, resolve_sizes
+from npzkit.zip.local_header import header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     DESCRIPTOR_SIGNATURE,
@@ -83,7 +83,7 @@ class Allowance:
         return self._left < 0
 
     def charge(self, start: int, end: int, inflated_size: int = 0) -> None:
-        """Note that the file was read from `start` to `end`, and what came of it."""
+        """Note that the file was read from `start` to `end`, and how much that inflated to."""
         if start < self._end:
             self._left -= end - start + inflated_size
         self._end = max(self._end, end)
@@ -99,7 +99,7 @@ class Found(NamedTuple):
     data_start : int
         Where its data begins in the file.
     end_offset : int
-        Where it ends by its own word, behind its descriptor; maybe behind the
+        Where it ends by its own sizes, behind its descriptor; maybe behind the
         file's end.
     """
 
@@ -109,10 +109,10 @@ class Found(NamedTuple):
 
 
 class CorrectedSource(Source):
-    """A file as it would be with some of its bytes put right.
+    """A file as it would be with some of its bytes corrected.
 
-    What reads members checks their headers as in any other file, and finds
-    those right that are damaged here. Nothing is written.
+    Members are read and checked as in any other file, and headers that are
+    damaged in the file are right here. Nothing is written.
 
     Parameters
     ----------
@@ -149,8 +149,8 @@ class CorrectedSource(Source):
 def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:
     """Yield the local headers that a listed member may have had before it was damaged.
 
-    They repeat the entry. Where the data begins is told by the header's own
-    sizes, by the name's, or by where the data must end.
+    They repeat the entry. The data begins where the header's own sizes say, where
+    the name's size says, or so that it ends where it must.
     """
     offset = entry.header_offset
     head = source.read_at(offset, min(LOCAL_HEADER_SIZE, entry.end_offset - offset))
@@ -159,7 +159,7 @@ def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:
     named = offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
     extra_size = int.from_bytes(head[-2:], "little")
     starts = (
-        offset + header_end(head, 0),
+        offset + header_end(head),
         named + extra_size,
         entry.end_offset - entry.compressed_size,
     )
@@ -220,7 +220,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     allowance : Allowance
         Charged with what is read.
     """
-    size = header_end(source.read_at(offset, LOCAL_HEADER_SIZE), 0)
+    size = header_end(source.read_at(offset, LOCAL_HEADER_SIZE))
     if size > end - offset:
         return None
     # Names and extra fields may be long, and lie in one another too.
@@ -238,7 +238,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
     try:
         extra = foreign_extra(header.extra, *dropped)
     except ZipFormatError:
-        # The data may be sound all the same: what is left of the field is said by who keeps it.
+        # The data may still be sound. The caller reports what is left of the field.
         extra = header.extra
     start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
     entry = Entry(
@@ -276,7 +276,7 @@ def is_followed(source: Source, offset: int) -> bool:
 def _measure(
     source: Source, entry: Entry, start: int, end: int, allowance: Allowance
 ) -> Entry | None:
-    """Return the entry with the sizes and the CRC of data that only a descriptor tells of."""
+    """Return the entry with the sizes and the CRC of data that only a descriptor describes."""
     if entry.method == DEFLATED:
         return _measure_deflated(source, entry, start, end, allowance)
     if entry.method == STORED:
@@ -343,7 +343,7 @@ def _find_descriptor(source: Source, start: int, end: int) -> tuple[int, int] | 
 
 
 def _descriptor_size(source: Source, entry: Entry, offset: int, end: int) -> int:
-    """Return the bytes of the descriptor at `offset`; 0 where none fits."""
+    """Return the bytes of the descriptor at `offset`; 0 if none fits."""
     if offset >= end:
         return 0
     data = source.read_at(offset, min(24, end - offset))
@@ -361,8 +361,5 @@ def find_comment(source: Source) -> bytes:
     """Return the comment of an end record that ends where the file does, if one does."""
     start = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
     tail = source.read_at(start, source.size - start)
-    place = tail.rfind(END_SIGNATURE)
-    if place < 0 or place + END_SIZE > len(tail):
-        return b""
-    (size,) = struct.unpack_from("<H", tail, place + 20)
-    return tail[place + END_SIZE :] if place + END_SIZE + size == len(tail) else b""
+    fitting = find_fitting(tail, 0)
+    return tail[fitting[0] + END_SIZE :] if fitting else b""

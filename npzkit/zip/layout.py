@@ -39,7 +39,7 @@ ZIP64_SIZE = 20
 
 
 def local_header(name: str, method: int, size: int | None, extra: bytes) -> LocalHeader:
-    """Return a member's header without what is known only later.
+    """Return a member's header without the values that are known only later.
 
     Whether it needs zip64 sizes is decided by the most it can come to, so that
     the header's own size never changes; where `size` is None, at the end.
@@ -104,12 +104,12 @@ def needs_zip64(header: LocalHeader) -> bool:
 
 
 def _largest_size(size: int, method: int) -> int:
-    """Bound what a member may take: deflate spends at most 9 bits on a byte."""
+    """Return the most bytes that a member may take: deflate spends at most 9 bits on a byte."""
     return size if method == STORED else size + size // 8 + 1024
 
 
 def central_entry(header: LocalHeader, header_offset: int) -> CentralEntry:
-    """Return what the directory says of a member with this header."""
+    """Return the directory's entry for a member with this header."""
     return CentralEntry(
         records.CREATE_SYSTEM_UNIX | header.version_needed,
         *header[:8],
@@ -124,7 +124,7 @@ def central_entry(header: LocalHeader, header_offset: int) -> CentralEntry:
 
 
 def central_bytes(entry: CentralEntry) -> bytes:
-    """Format an entry; what does not fit 32 bits moves to a zip64 block."""
+    """Format an entry; values that do not fit in 32 bits move to a zip64 block."""
     names = ("uncompressed_size", "compressed_size", "header_offset")
     large = {name: value for name in names if (value := getattr(entry, name)) >= SENTINEL_32}
     if large:
@@ -139,7 +139,7 @@ def central_bytes(entry: CentralEntry) -> bytes:
 
 
 def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes) -> Iterator[bytes]:
-    """Format the end record, with zip64 records before it where they are needed.
+    """Format the end record, with zip64 records before it if they are needed.
 
     Also where the last bytes `before` would be taken for theirs: of the directory's
     extra fields, or where nothing is listed any more, of what was.

@@ -24,7 +24,7 @@ __all__ = ["Coding", "MemberWriter"]
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
 _KEPT_SIZE = 1 << 20
-"""Bytes of a member that are held back for its header to be complete first."""
+"""Bytes of a member that are kept in memory so that its header is complete first."""
 
 
 class Coding(NamedTuple):

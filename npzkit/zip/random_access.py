@@ -9,8 +9,8 @@ reach them sooner next time. Knows no NPY. Four kinds of member:
 - in other methods: the stream is kept where it stands, and started over where
   an earlier offset is asked for.
 
-No CRC is compared, for it covers the whole member. What does not fit together
-is an error all the same: a stream that is damaged, ends early or goes on.
+No CRC is compared, because it covers the whole member. A stream that is
+damaged, ends early or is too long is still an error.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class RandomAccess(Protocol):
         """
 
     def check_reach(self, end: int) -> None:
-        """Raise ZipFormatError where the member has no byte before `end`.
+        """Raise ZipFormatError if the member has fewer than `end` bytes.
 
-        For methods that bound no claim: to be asked before room is made.
+        For methods without a largest ratio: call it before memory is allocated.
         """
 
 
@@ -124,7 +124,7 @@ class _Stored:
 
 
 class _Indexed:
-    """Chunks, for as long as they are what their index says."""
+    """Chunks, as long as they are what their index says."""
 
     def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
         self.size = chunks.size
@@ -151,12 +151,8 @@ class _Indexed:
         """Deflate's ratio bounds what a member can claim."""
 
 
-class _SeekPoints:
-    """A deflated stream, with copies of the decoder's state every few MiB.
-
-    A copy is only ever copied from; what a read inflates with is either such a
-    copy or a stream that another read left behind, taken out while it is used.
-    """
+class _Streamed:
+    """A member whose bytes up to an offset have to be decoded to reach it."""
 
     chunk_size = None
 
@@ -166,13 +162,29 @@ class _SeekPoints:
         self._entry = entry
         self._start = data_start
         self._lock = threading.Lock()
-        self._points: list[MemberStream] = []
-        self._idle: list[MemberStream] = []
 
     @property
     def granularity(self) -> int:
-        """What lies between has to be inflated anyway."""
+        """Bytes between two reads have to be decoded anyway."""
         return SPACING
+
+    def _open(self, *, copyable: bool = False) -> MemberStream:
+        """Return a new stream from the member's first byte on."""
+        return MemberStream(self._source, self._entry, self._start, verify=False, copyable=copyable)
+
+
+class _SeekPoints(_Streamed):
+    """A deflated stream, with copies of the decoder's state every few MiB.
+
+    A seek point is never read from, only copied. A read inflates with such a
+    copy, or with a stream that another read left behind and that is taken out
+    of the list while it is used.
+    """
+
+    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
+        super().__init__(source, entry, data_start)
+        self._points: list[MemberStream] = []
+        self._idle: list[MemberStream] = []
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
         stream = self._take(offset)
@@ -198,7 +210,7 @@ class _SeekPoints:
                 return nearest
             if point is not None:
                 return point.copy()
-        return MemberStream(self._source, self._entry, self._start, verify=False, copyable=True)
+        return self._open(copyable=True)
 
     def _leave_point(self, stream: MemberStream) -> None:
         last = self._points[-1].tell() if self._points else 0
@@ -213,20 +225,15 @@ class _SeekPoints:
         """Deflate's ratio bounds what a member can claim."""
 
 
-class _Forward:
-    """A stream that can only go on, or start over."""
+class _Forward(_Streamed):
+    """A stream that can only go on, or start over.
 
-    granularity = SPACING
-    chunk_size = None
+    Its lock is held while reading, because two streams would start over again and again.
+    """
 
     def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
-        self.size = entry.uncompressed_size
-        self._source = source
-        self._entry = entry
-        self._start = data_start
+        super().__init__(source, entry, data_start)
         self._is_bounded = entry.method in MAX_RATIOS
-        # Held while reading: two streams would each start over and over again.
-        self._lock = threading.Lock()
         self._stream: MemberStream | None = None
         self._reached = 0
 
@@ -245,7 +252,7 @@ class _Forward:
         """Take the stream out, so that one that failed is not used again."""
         stream, self._stream = self._stream, None
         if stream is None or stream.tell() > offset:
-            stream = MemberStream(self._source, self._entry, self._start, verify=False)
+            stream = self._open()
         stream.skip_to(offset)
         return stream
 

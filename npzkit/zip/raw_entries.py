@@ -123,7 +123,7 @@ def dead_size(source: Source, directory: Directory) -> int:
 def _extent(source: Source, entry: Entry) -> int:
     """Return the bytes of a member with its header and seek index.
 
-    What lies between members is only looked at where there is more of it than
+    Bytes between members are only looked at if there are more of them than
     padding and a descriptor would be.
     """
     room = entry.end_offset - entry.header_offset

@@ -10,6 +10,7 @@ that the bytes suffice, nothing else: what fields may mean together is for
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import Any, NamedTuple
 
@@ -21,14 +22,16 @@ __all__ = [
     "END_SIGNATURE",
     "END_SIZE",
     "ENTRY_FIELDS",
+    "ENTRY_LAYOUT",
+    "ENTRY_READ",
     "ENTRY_SIZES",
     "FLAG_DESCRIPTOR",
     "FLAG_ENCRYPTED",
     "FLAG_UTF8",
     "LOCAL",
-    "LOCAL_FIELDS",
     "LOCAL_HEADER_SIGNATURE",
     "LOCAL_HEADER_SIZE",
+    "LOCAL_LAYOUT",
     "SENTINEL_16",
     "SENTINEL_32",
     "CentralEntry",
@@ -74,7 +77,7 @@ SENTINEL_32 = 0xFFFFFFFF
 VERSION_DEFAULT = 20  # deflate, directories
 VERSION_ZIP64 = 45
 VERSIONS_NEEDED = {9: 21, 12: 46, 14: 63, 93: 63}
-"""Section 4.4.3.2: by method, where it is not `VERSION_DEFAULT`."""
+"""Section 4.4.3.2: by method, if it is not `VERSION_DEFAULT`."""
 KEPT_FLAGS = FLAG_UTF8 | 0b110
 """Flags that belong to a member's bytes and name: bits 1 and 2 tell how they
 were compressed, section 4.4.4."""
@@ -82,17 +85,67 @@ CREATE_SYSTEM_UNIX = 3 << 8
 DOS_DATE_1980 = 0x21
 """1980-01-01, the zero of DOS dates: archives carry no clock, see `writer`."""
 
-LOCAL = struct.Struct("<4sHHHHHLLLHH")
-CENTRAL = struct.Struct("<4sHHHHHHLLLHHHHHLL")
 
-# The same without versions, times and attributes, which reading never looks at:
-# the two that are parsed 10,000 times an archive.
-LOCAL_FIELDS = struct.Struct("<4s2xHH4xLLLHH")
-"""Signature, flags, method, CRC-32, compressed and uncompressed size, sizes of
-name and extra field."""
-ENTRY_FIELDS = struct.Struct("<4s4xHH4xLLLHHHH6xL")
-"""Signature, flags, method, CRC-32, compressed and uncompressed size, sizes of
-name, extra field and comment, disk, offset of the local header."""
+class Layout:
+    """The fixed part of a record: its fields in order, and how each is encoded.
+
+    Stated once for one record (`struct`) and for columns of many (NumPy).
+
+    Parameters
+    ----------
+    **codes : str
+        For each field its code in `struct`: ``4s``, ``H`` or ``I``.
+
+    Attributes
+    ----------
+    struct : struct.Struct
+        All fields.
+    """
+
+    def __init__(self, **codes: str) -> None:
+        self._codes = codes
+        self.struct = struct.Struct("<" + "".join(codes.values()))
+
+    def picked(self, *names: str) -> struct.Struct:
+        """Return the `struct` of some fields, in their order, up to the last one."""
+        skipped = (f"{struct.calcsize(code)}x" for code in self._codes.values())
+        codes = zip(self._codes.items(), skipped, strict=True)
+        return struct.Struct(
+            "<" + "".join(code if name in names else skip for (name, code), skip in codes)
+        )
+
+    def columns(self, *names: str) -> Any:
+        """Return the `numpy.dtype` of some fields, as its argument."""
+        sizes = [struct.calcsize(code) for code in self._codes.values()]
+        offsets = dict(zip(self._codes, itertools.accumulate([0, *sizes]), strict=False))
+        codes = {"4s": "S4", "H": "<u2", "I": "<u4"}
+        return {
+            "names": names,
+            "formats": [codes[self._codes[name]] for name in names],
+            "offsets": [offsets[name] for name in names],
+            "itemsize": self.struct.size,
+        }
+
+
+LOCAL_LAYOUT = Layout(
+    signature="4s", version_needed="H", flags="H", method="H", time="H", date="H",
+    crc32="I", compressed_size="I", uncompressed_size="I", name_size="H", extra_size="H",
+)  # fmt: skip
+ENTRY_LAYOUT = Layout(
+    signature="4s", version_made_by="H", version_needed="H", flags="H", method="H", time="H",
+    date="H", crc32="I", compressed_size="I", uncompressed_size="I", name_size="H",
+    extra_size="H", comment_size="H", disk_start="H", internal_attributes="H",
+    external_attributes="I", header_offset="I",
+)  # fmt: skip
+LOCAL = LOCAL_LAYOUT.struct
+CENTRAL = ENTRY_LAYOUT.struct
+
+ENTRY_READ = (
+    "signature", "flags", "method", "crc32", "compressed_size", "uncompressed_size", "name_size",
+    "extra_size", "comment_size", "disk_start", "header_offset",
+)  # fmt: skip
+"""Fields of an entry that reading looks at: versions, times and attributes are not among them."""
+ENTRY_FIELDS = ENTRY_LAYOUT.picked(*ENTRY_READ)
 ENTRY_SIZES = struct.Struct("<HHH")
 """Sizes of name, extra field and comment, 28 bytes into an entry."""
 _END = struct.Struct("<4sHHHHLLH")
@@ -183,7 +236,7 @@ def _fields(
     """Unpack the fixed part of a record and check its signature."""
     if len(data) - offset < layout.size:
         raise ZipFormatError(
-            f"the {what} is cut short",
+            f"the {what} is truncated",
             found=f"{max(len(data) - offset, 0)} bytes",
             expected=f"{layout.size} bytes",
         )
@@ -198,7 +251,7 @@ def _tail(data: bytes | memoryview, start: int, sizes: tuple[int, ...], what: st
     end = start + sum(sizes)
     if end > len(data):
         raise ZipFormatError(
-            f"names or extra fields of the {what} run over its end",
+            f"names or extra fields of the {what} extend past its end",
             found=f"{len(data) - start} bytes",
             expected=f"{end - start} bytes",
         )
@@ -227,7 +280,7 @@ def parse_local_header(data: bytes | memoryview, offset: int = 0) -> LocalHeader
 
 
 def format_local_header(header: LocalHeader) -> bytes:
-    """Format a local file header; LimitExceededError where its extra field is too long."""
+    """Format a local file header; LimitExceededError if its extra field is too long."""
     _check_extra(header.extra)
     return (
         LOCAL.pack(LOCAL_HEADER_SIGNATURE, *header[:8], len(header.name), len(header.extra))
@@ -245,7 +298,7 @@ def parse_central_entry(data: bytes | memoryview, offset: int = 0) -> CentralEnt
 
 
 def format_central_entry(entry: CentralEntry) -> bytes:
-    """Format a central directory entry; LimitExceededError where its extra field is too long."""
+    """Format a central directory entry; LimitExceededError if its extra field is too long."""
     _check_extra(entry.extra)
     tail = (entry.name, entry.extra, entry.comment)
     return b"".join(

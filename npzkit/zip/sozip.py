@@ -1,6 +1,6 @@
 """The seek index of a deflated member: SOZip's hidden file behind it.
 
-Owns the index's bytes, its name, and whether it can be believed. A member with
+Owns the index's bytes, its name, and whether it is valid. A member with
 an index was deflated in chunks that need nothing of each other (profile 1 of
 sozip/sozip-spec, `sozip_specification.md`): each but the last ends in a sync
 flush and a full flush. The index is a stored member right behind it, with a
@@ -51,14 +51,14 @@ CHUNK_SIZE = 1 << 18
 """Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
 CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26
 """Bytes a chunk may have when it is written: the specification advises 4096
-and more, and a reader holds whole chunks in memory, so that it refuses more."""
+and more. A reader has whole chunks in memory, so it refuses larger ones."""
 
 _HEADER = struct.Struct("<LLLLQQ")
 _VERSION = 1
 _OFFSET_FORMATS = {4: "L", 8: "Q"}
 _MAX_SKIP_SIZE = 1 << 16
 _LEAST_CHUNK_SIZE = 1 << 10
-"""Believed of an index that is read: each chunk takes memory and a call."""
+"""The most chunks that are accepted of an index: each takes memory and a call."""
 
 
 class SeekIndex(NamedTuple):
@@ -137,7 +137,7 @@ def format_index_member(name: str, index: SeekIndex) -> bytes:
 
 
 def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> SeekIndex | None:
-    """Parse an index; None where it cannot be one of a member of these sizes.
+    """Parse an index; None if it does not fit a member of these sizes.
 
     Every offset is checked: ascending, and within the stream.
     """
@@ -165,7 +165,7 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
 
 
 def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | None:
-    """Read the index behind a member; None where there is none to be believed.
+    """Read the index behind a member; None if there is no valid one.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _COPYABLE_INPUT_SIZE = 1 << 16
 _OUTPUT_SIZE = 1 << 18
 """Bytes taken at a time, so that their CRC finds them in the cache."""
 _REST_SIZE = 1 << 22
-"""Bytes made room for at a time, where the member's size is only claimed."""
+"""Bytes allocated at a time if the member's size is only claimed."""
 
 
 class MemberStream(io.RawIOBase):
@@ -83,11 +83,11 @@ class MemberStream(io.RawIOBase):
             self._decoder = decompressor(entry.method, *sizes)
 
     def copy(self) -> MemberStream:
-        """Return another stream that stands where this `copyable` one does."""
+        """Return another stream at the same position as this `copyable` one."""
         other = MemberStream.__new__(MemberStream)
         other.__dict__.update(self.__dict__)
         decoder = cast(CopyableInflate, self._decoder)
-        # What is fed and not yet inflated is read again, not kept in memory.
+        # Bytes that are fed but not yet inflated are read again, not kept in memory.
         other._fed -= decoder.pending_size
         other._decoder = decoder.copy()
         return other
@@ -137,7 +137,7 @@ class MemberStream(io.RawIOBase):
             self._done += len(self._inflate(min(_OUTPUT_SIZE, offset - self._done)))
 
     def read_up_to(self, size: int) -> bytes:
-        """Return `size` bytes, fewer only where the member ends before."""
+        """Return `size` bytes, fewer only if the member ends before."""
         size = min(size, self._entry.uncompressed_size - self._done)
         if size > _REST_SIZE:
             steps = (min(_REST_SIZE, size - start) for start in range(0, size, _REST_SIZE))
@@ -158,7 +158,7 @@ class MemberStream(io.RawIOBase):
         return b"".join(pieces)
 
     def finish(self) -> None:
-        """Check what must hold once all bytes were read. Idempotent.
+        """Check the end of the member, after all bytes were read. Idempotent.
 
         Raises
         ------
@@ -171,7 +171,7 @@ class MemberStream(io.RawIOBase):
             return
         if self._done < self._entry.uncompressed_size:
             raise ZipFormatError(
-                "the member goes on behind its array",
+                "bytes follow the array in its member",
                 offset=self.start,
                 found=f"{self._entry.uncompressed_size} bytes",
                 expected=f"{self._done} bytes",
@@ -191,7 +191,7 @@ class MemberStream(io.RawIOBase):
         return len(out)
 
     def _inflate(self, wanted: int) -> bytes:
-        """Return at least one byte, or raise where there is none left."""
+        """Return at least one byte, or raise if there is none left."""
         decoder = cast(Decompressor, self._decoder)
         while not decoder.eof:
             out = self._decode(decoder, wanted)
@@ -236,7 +236,7 @@ class MemberStream(io.RawIOBase):
 
     def _goes_on(self) -> ZipFormatError:
         return ZipFormatError(
-            "the compressed stream goes on past the declared size",
+            "the compressed stream is longer than the declared size",
             offset=self.start,
             found="more bytes",
             expected=f"{self._entry.uncompressed_size} bytes",

@@ -1,4 +1,4 @@
-"""What lies behind the last end record that fits: the one place that says what it is.
+"""The bytes behind the last end record that fits: the one place that decides what they are.
 
 Owns the search for that record in a file that does not end with one, and the
 walk over what follows it, by its own records. An append leaves members, then a
@@ -19,7 +19,7 @@ import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from npzkit.errors import UnsupportedError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.end import COMMENT_MAX_SIZE, End, find_base, resolve_end
 from npzkit.zip.extra import iter_extra
-from npzkit.zip.member import header_end, resolve_sizes
+from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -36,7 +36,6 @@ from npzkit.zip.records import (
     END_SIZE,
     ENTRY_SIZES,
     FLAG_DESCRIPTOR,
-    LOCAL_FIELDS,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
@@ -115,7 +114,7 @@ def find_commits(source: Source, starts: Sequence[int], end: int) -> Iterator[En
 
 def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterator[int]:
     """Yield offsets of end records whose own numbers lead to an archive's start, last first."""
-    # What an archive's offsets count from is its start, or the file's.
+    # Offsets in an archive count from its start, or from the file's.
     bases = np.unique([0, *starts])
     lead = _RECORDS64_SIZE
     high = end
@@ -124,7 +123,7 @@ def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterato
         begin = max(low - lead, 0)
         data = source.read_at(begin, min(high + END_SIZE - 1, end) - begin)
         found = _find_records(data, low - begin)
-        fits = np.isin(begin + found - _directory_sizes(data, found), bases)
+        fits = np.isin(begin + found - _read_claims(data, found).distance, bases)
         fits &= begin + found + END_SIZE + _fields(data, found + 20, "<u2") <= end
         yield from reversed((begin + found[fits]).tolist())
         high = low
@@ -139,20 +138,33 @@ def _find_records(data: bytes, low: int) -> NDArray[np.int64]:
     return found
 
 
-def _directory_sizes(data: bytes, found: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how far behind an archive's start each record says that it stands.
+class _Claims(NamedTuple):
+    """What end records say, with zip64 values in place: one record, or a column of each."""
 
-    That is the directory's offset and size and, where the values are in a
-    zip64 record, the size of that record and its locator.
-    """
-    sizes = _fields(data, found + 12, "<u4") + _fields(data, found + 16, "<u4")
+    entry_count: Any
+    directory_size: Any
+    directory_offset: Any
+    records64_size: Any
+
+    @property
+    def distance(self) -> Any:
+        """How far behind its archive's start the record says that it is."""
+        return self.directory_size + self.directory_offset + self.records64_size
+
+
+def _read_claims(data: bytes, found: NDArray[np.int64]) -> _Claims:
+    """Return columns of what the end records at `found` say."""
     locators = np.maximum(found - ZIP64_LOCATOR_SIZE, 0)
     signature = int.from_bytes(ZIP64_LOCATOR_SIGNATURE, "little")
     has64 = (found >= _RECORDS64_SIZE) & (_fields(data, locators, "<u4") == signature)
     records64 = found[has64] - _RECORDS64_SIZE
-    large = _fields(data, records64 + 40, "<u8") + _fields(data, records64 + 48, "<u8")
-    sizes[has64] = large + _RECORDS64_SIZE
-    return sizes
+    places = ((10, "<u2", 32), (12, "<u4", 40), (16, "<u4", 48))
+    columns: list[Any] = []
+    for place, dtype, place64 in places:
+        column = _fields(data, found + place, dtype)
+        column[has64] = _fields(data, records64 + place64, "<u8")
+        columns.append(column)
+    return _Claims._make([*columns, has64 * np.int64(_RECORDS64_SIZE)])
 
 
 def _fields(data: bytes, offsets: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
@@ -166,7 +178,7 @@ def _fields(data: bytes, offsets: NDArray[np.int64], dtype: str) -> NDArray[np.i
 
 
 def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
-    """Say what lies between `start` and the end of the file.
+    """Return what the bytes between `start` and the end of the file are.
 
     Parameters
     ----------
@@ -197,7 +209,7 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
 
 
 def _is_own(source: Source, place: int, start: int) -> bool:
-    """Whether the end record at `place` tells of a directory behind `start` in this file.
+    """Whether the end record at `place` describes a directory behind `start` in this file.
 
     That of an archive in an array counts from that archive's own first byte.
     Where bytes were lost or inserted, the directory is right before the record,
@@ -290,7 +302,7 @@ class _Window:
 
 
 def _member_end(window: _Window, head: bytes, position: int) -> int | None:
-    """Return where the member at `position` ends; None where it goes on to the end of the file.
+    """Return where the member at `position` ends; None if it extends to the end of the file.
 
     A deflated member, and an array, has bytes: until its size is known, its
     header says that it has none.
@@ -302,7 +314,7 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
     """
     if len(head) < LOCAL_HEADER_SIZE:
         return None
-    end = header_end(head, 0)
+    end = header_end(head)
     _, flags, method, _, compressed_size, size, name_size, _ = LOCAL_FIELDS.unpack(head)
     if position + end > window.size:
         return None
@@ -319,7 +331,7 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
 
 
 def _read_end(window: _Window, start: int, offset: int) -> Tail:
-    """Say what a directory at `offset` ends in."""
+    """Return what follows the directory at `offset`."""
     position = last_entry = offset
     while (head := window.at(position, CENTRAL_ENTRY_SIZE)).startswith(CENTRAL_ENTRY_SIGNATURE):
         is_whole = len(head) == CENTRAL_ENTRY_SIZE
@@ -371,7 +383,10 @@ def _is_unsealed(record: bytes) -> bool:
 
 
 def _tells(record: bytes, begin: int, end: int) -> bool:
-    """Whether an end record, its signature aside, speaks of the directory from `begin` to `end`."""
+    """Whether an end record describes the directory from `begin` to `end`.
+
+    Its signature is not compared.
+    """
     size: int
     offset: int
     size, offset = struct.unpack_from("<LL", record, 12)
@@ -380,10 +395,10 @@ def _tells(record: bytes, begin: int, end: int) -> bool:
 
 
 def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -> Tail:
-    """Say what it means that no record begins at `position`.
+    """Return what it means that no record begins at `position`.
 
-    What the disk lost of an append reads as zeros. An end record may follow all
-    the same, where an array holds an archive; any other one was a commit's.
+    Bytes of an append that the disk lost read as zeros. An end record may still
+    follow, if an array contains an archive. Any other one was a commit's.
     """
     # A part of the record may be in a member that claims too much.
     place = window.last_record(max(position - END_SIZE + 1, start))
@@ -424,15 +439,20 @@ def _completes_json(source: Source, comment: bytes, start: int) -> bool:
         return False
 
 
+def _claims_at(source: Source, place: int) -> _Claims:
+    """Return what the end record at `place` says."""
+    begin = max(place - _RECORDS64_SIZE, 0)
+    data = source.read_at(begin, place + END_SIZE - begin)
+    claims = _read_claims(data, np.array([place - begin]))
+    return _Claims._make(column.item() for column in claims)
+
+
 def _base_of(source: Source, place: int) -> int:
     """Return what the offsets of the record at `place` count from, if it is right.
 
     Negative if nothing in the file is that.
     """
-    begin = max(place - _RECORDS64_SIZE, 0)
-    data = source.read_at(begin, place + END_SIZE - begin)
-    found = np.array([place - begin])
-    base = place - int(_directory_sizes(data, found)[0])
+    base: int = place - _claims_at(source, place).distance
     # Of a damaged zip64 record it may be any number.
     return base if base <= place else -1
 
@@ -441,18 +461,12 @@ def _is_archive(source: Source, place: int | None, base: int) -> bool:
     """Whether the end record at `place` is that of an archive that begins at `base`."""
     if place is None or place + END_SIZE > source.size:
         return False
-    if _base_of(source, place) != base or not 0 <= base <= place:
+    # Its comment may extend past the end of the file, because other programs do not check that.
+    claims = _claims_at(source, place)
+    records, size = place - claims.records64_size, claims.directory_size
+    if place - claims.distance != base or not 0 <= base <= place:
         return False
-    # Its comment may go on behind the end of the file, as other programs do not ask.
-    has64 = (
-        place >= _RECORDS64_SIZE
-        and source.read_at(place - ZIP64_LOCATOR_SIZE, len(ZIP64_LOCATOR_SIGNATURE))
-        == ZIP64_LOCATOR_SIGNATURE
-    )
-    records = place - _RECORDS64_SIZE if has64 else place
-    layout, begin = ("<QQ", records + 32) if has64 else ("<HL", place + 10)
-    count, size = struct.unpack(layout, source.read_at(begin, struct.calcsize(layout)))
-    if not count:
+    if not claims.entry_count:
         return not size and base == records
     if not base <= records - size <= records - CENTRAL_ENTRY_SIZE:
         return False

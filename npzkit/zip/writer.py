@@ -35,7 +35,7 @@ from npzkit.zip.sozip import SeekIndex, format_index_member
 __all__ = ["Coding", "ReservedMember", "ZipWriter"]
 
 _BLOCK_SIZE = 1 << 24
-"""Stored bytes that are written in one go, and whose CRC one thread takes: a file
+"""Stored bytes that are written in one call, and whose CRC one thread takes: a file
 written by pieces of 1 MiB was three times slower to map later."""
 _PARALLEL_SIZE = 1 << 21
 """Bytes from which on stored data is written while other threads take its CRC."""

@@ -67,7 +67,7 @@ def test_an_archive_behind_other_data(arrays):
     outer.seek(10)
     assert np.array_equal(npzkit.load(outer)["a"], np.arange(3))
     for behind in (outer.getvalue(), b"other data" + inner.getvalue()):
-        with pytest.raises(npzkit.errors.ZipFormatError, match="bytes stand before"):
+        with pytest.raises(npzkit.errors.ZipFormatError, match="bytes precede"):
             npzkit.open(behind)
 
 

@@ -62,7 +62,7 @@ CASES = {
     "not a zip": (b"<html>404</html>", None, "error", "HTML", None),
     "empty file": (b"", None, "error", "the file is empty", None),
     "truncated": (archive(plain())[:-30], None, "error", "cut short", None),
-    "bytes before": (archive(plain(), prefix=b"#!"), None, "error", "before the first", 0),
+    "bytes before": (archive(plain(), prefix=b"#!"), None, "error", "precede the first", 0),
     "directory offset": (archive(plain(), offset=7), None, "error", "is not where", SIZE + 51),
     "count": (archive(plain(), count=2, total=2), None, "error", "entries that the end", SIZE),
     "name with a control character": (
@@ -70,7 +70,7 @@ CASES = {
     ),
     "name not UTF-8": (archive(plain(b"\xff.npy")), "\udcff", "error", "not UTF-8", 0),
     "extra field runs over": (
-        archive(plain(extra=struct.pack("<HH", 0x5455, 9))), None, "error", "runs over its end", SIZE + 4,
+        archive(plain(extra=struct.pack("<HH", 0x5455, 9))), None, "error", "extends past its end", SIZE + 4,
     ),
     "split": (archive(plain(), disk=1, directory_disk=1), None, "error", "split", SIZE + 51),
     "two ends": (
@@ -106,7 +106,7 @@ CASES = {
     "local extra field": (
         archive(plain(local_extra=struct.pack("<HH", 0xD935, 300) + bytes(300)), plain("y.npy"), gap=b"")
         .replace(struct.pack("<HHL", 5, 304, 0x04034B50)[:4], struct.pack("<HH", 5, 600), 1),
-        "x", "error", "overlaps what comes behind", SIZE - len(DATA) + 600,
+        "x", "error", "overlaps the next member", SIZE - len(DATA) + 600,
     ),
     "descriptor": (
         archive(plain(descriptor="signed 32")).replace(b"PK\7\x08", b"PK\7\x09"),

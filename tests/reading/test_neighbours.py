@@ -13,6 +13,7 @@ from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, NpzkitError
+from npzkit.reading.member import MemberReader
 
 COUNT = 100
 X = np.arange(6.0).reshape(2, 3)
@@ -65,11 +66,14 @@ WRONG = {
     "nothing": {"data": b""},
     "magic": {"data": b"\x93NUMPX" + DATA[6:]},
     "version": {"data": b"\x93NUMPY\x01\x05" + DATA[8:]},
+    "header runs into the next": {"data": DATA[:8] + b"\xc8\0" + DATA[10:]},
+    "shorter than a prefix": {"data": DATA[:6] + b"\x02\0\xe9\xff"},
     "header runs over": {"data": DATA[:8] + b"\xff\x01" + DATA[10:]},
     "header": {"data": DATA.replace(b"'shape'", b"'shipe'")},
     "short": {"data": DATA[:-1]},
     "long": {"data": DATA + b"!"},
     "objects": {"data": header("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}") + b"x"},
+    "no objects": {"data": header("{'descr': '|O', 'fortran_order': False, 'shape': (0, 3)}")},
 }  # fmt: skip
 
 
@@ -89,6 +93,22 @@ def test_one_bad_member_among_many(case):
         found = npz.load_all(others)
         assert list(found) == others
         assert all(np.array_equal(found[other], npz[other]) for other in others)
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("case", WRONG)
+def test_one_bad_member_among_few(case, method):
+    """Next to a few others it raises the error that reading it alone raises."""
+    member = Member(**{"name": "x.npy", "data": DATA, **WRONG[case], "method": method})
+    with npzkit.open(archive(Member("a.npy", DATA), member, Member("b.npy", DATA))) as npz:
+        key = npz.files[1]
+        outcomes = []
+        for read in (lambda: npz[key], lambda: npz.load_all()[key]):
+            try:
+                outcomes.append(read().tobytes())
+            except NpzkitError as error:
+                outcomes.append((type(error), str(error)))
+        assert outcomes[0] == outcomes[1]
 
 
 UNUSUAL = {
@@ -173,6 +193,11 @@ def test_bfloat16_among_many(tmp_path):
     assert all((found[key] == arrays[key]).all() for key in arrays)
 
 
+def read_by_stream(reader, window, entry, options):
+    """Read a member without a window, as one that is special."""
+    return reader._read_stream(entry, options)
+
+
 @given(st.data())
 def test_flips_among_many(data):
     """One byte changed anywhere: arrays or error are those of reading one by one."""
@@ -192,8 +217,7 @@ def test_flips_among_many(data):
         warnings.simplefilter("ignore")
         fast = outcome()
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", 1 << 60)
-        for name in ("member.read_usual", "many.read_usual", "many.read_usual_deflated"):
-            patched.setattr(f"npzkit.reading.{name}", lambda *args: None)
+        patched.setattr(MemberReader, "read_in", read_by_stream)
         assert outcome() == fast
 
 
@@ -218,6 +242,7 @@ DEFLATED = {
     "empty": shrunk(b""),
     "no array": shrunk(b"text" * 40),
     "objects": shrunk(npy(np.array([None]))),
+    "no objects": shrunk(header("{'descr': '|O', 'fortran_order': False, 'shape': (0, 3)}")),
     "bytes behind the array": shrunk(DATA + b"!" * 8),
     "array cut short": shrunk(DATA[:-8]),
     "version": shrunk(DATA[:6] + b"\x04" + DATA[7:]),
@@ -348,7 +373,7 @@ def test_headers_are_read_either_way_alike(case, method, monkeypatch):
                 return type(error), str(error)
 
     fast = told()
-    monkeypatch.setattr("npzkit.reading.member.find_usual_header", lambda *args: None)
+    monkeypatch.setattr("npzkit.reading.member.find_header", lambda *args: None)
     assert fast == told()
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import ZipFormatError
 from npzkit.zip import records
+from npzkit.zip.local_header import LOCAL_FIELDS
 from npzkit.zip.records import (
     CentralEntry,
     EndOfCentralDirectory,
@@ -126,7 +127,7 @@ def test_the_short_layouts_are_cut_from_the_long_ones(fields):
         entry.disk_start, entry.header_offset,
     )  # fmt: skip
     header = LocalHeader(*fields[1:9], entry.name, entry.extra)
-    assert records.LOCAL_FIELDS.unpack_from(records.format_local_header(header)) == (
+    assert LOCAL_FIELDS.unpack_from(records.format_local_header(header)) == (
         b"PK\x03\x04", header.flags, header.method, header.crc32, header.compressed_size,
         header.uncompressed_size, len(header.name), len(header.extra),
     )  # fmt: skip

@@ -315,7 +315,7 @@ SMALL = {"count": 1, "total": 1, "size": 51, "offset": 211}
 ROWS = {
     # The end record.
     "bytes in front": Row(
-        "bytes stand before the first local header", "reads", archive(plain(), prefix=b"#!"),
+        "bytes precede the first local header", "reads", archive(plain(), prefix=b"#!"),
         "np.load refuses it too, by its first bytes; opened behind them it is read",
     ),
     "directory elsewhere": Row(
@@ -372,12 +372,12 @@ ROWS = {
     ),
     # Entries.
     "entry runs over": Row(
-        "names or extra fields of the central directory entry run over its end", "reads",
+        "names or extra fields of the central directory entry extend past its end", "reads",
         archive(plain(comment=b"note", central={"clen": 7})),
         "zipfile takes what there is",
     ),
     "control character": Row(
-        "a member's name holds a control character", "reads", archive(plain("a\x1b.npy")),
+        "a member's name contains a control character", "reads", archive(plain("a\x1b.npy")),
         "a name is shown to people, and to terminals; zipfile cuts it at a NUL",
     ),
     "NUL in a name": Row(
@@ -430,7 +430,7 @@ ROWS = {
         archive(plain(central={"disk": 2})), "its data is in another file",
     ),
     "local extra field": Row(
-        "extra field 0x.* runs over its end", "reads",
+        "extra field 0x.* extends past its end", "reads",
         archive(plain(local=LARGE, local_extra=b"UT\t\0" + zip64(len(X), len(X)))),
         "zipfile looks at no local sizes; they are in an extra field here",
     ),
@@ -449,7 +449,7 @@ ROWS = {
         "the same",
     ),
     "data runs over": Row(
-        "the member's data overlaps what comes behind it", "reads",
+        "the member's data overlaps the next member or the central directory", "reads",
         archive(plain(data=b"")).replace(b"\5\0\0\0x", b"\5\0\1\0x", 1),
         "an extra field that is longer in the local header makes members share bytes", varies=True,
     ),
@@ -463,7 +463,7 @@ ROWS = {
         "zipfile returns fewer bytes than the member is said to have, and says nothing",
     ),
     "stream too long": Row(
-        "the compressed stream goes on past the declared size", "reads",
+        "the compressed stream is longer than the declared size", "reads",
         squeezed(deflate(X + b"!")), "zipfile stops at the size, and says nothing",
     ),
     "stream too short": Row(

@@ -1,0 +1,106 @@
+"""What a local header must repeat is one rule: every way to read a member applies it."""
+
+from __future__ import annotations
+
+import io
+
+import npzkit
+import numpy as np
+import pytest
+from forge import Member, archive, npy
+from npzkit.errors import ChecksumError, NpzkitError
+from npzkit.zip.entries import Entry
+from npzkit.zip.local_header import REPEATED
+from npzkit.zip.records import LOCAL_HEADER_SIZE, LOCAL_LAYOUT
+
+ARRAY = np.arange(6.0)
+FEW, MANY = 3, 100
+"""Members of an archive that is read one by one, and of one that is read by columns."""
+
+READ_ALONE = {
+    "npz[key]": lambda npz: npz["x"],
+    "read into out": lambda npz: npz.read("x", out=np.empty(6)),
+    "load_all of one": lambda npz: npz.load_all(["x"]),
+    "stream": lambda npz: npz.stream("x").read(),
+    "info": lambda npz: npz.info("x"),
+    "lazy": lambda npz: npz.lazy("x")[2:4],
+}
+READ_TOGETHER = {
+    "load_all of few": FEW,
+    "load_all of many": MANY,
+}
+UNCHECKED = {"info", "lazy"}
+"""Ways that do not compare any CRC-32."""
+
+_columns = LOCAL_LAYOUT.columns(*REPEATED, "signature", "version_needed", "time", "date")
+OFFSETS = dict(zip(_columns["names"], _columns["offsets"], strict=True))
+"""Fixed fields of a local header, but for the sizes of name and extra field."""
+
+
+def changed(place: int, count: int, method: int, forced: bool) -> bytes:
+    """Return an archive of `count` members, with a byte changed in one local header."""
+    usual = [Member(f"{n}.npy", npy(np.arange(n + 1)), method=method) for n in range(count - 1)]
+    special = Member("x.npy", npy(ARRAY), method=method)
+    if forced:
+        sizes = len(special.data).to_bytes(8, "little") + len(special.raw).to_bytes(8, "little")
+        special.local_extra = b"\x01\x00\x10\x00" + sizes
+        special.local |= {"csize": 0xFFFFFFFF, "usize": 0xFFFFFFFF}
+    half = count // 2
+    data = bytearray(archive(*usual[:half], special, *usual[half:]))
+    data[sum(len(member.local_bytes()) for member in usual[:half]) + place] ^= 1
+    return bytes(data)
+
+
+def outcomes(place: int, method: int = 0, *, forced: bool = False) -> dict[str, object]:
+    """Read an archive in every way; for each the error, or None."""
+    found: dict[str, object] = {}
+    ways = {name: (FEW, read) for name, read in READ_ALONE.items()}
+    ways |= {name: (count, lambda npz: npz.load_all()) for name, count in READ_TOGETHER.items()}
+    for name, (count, read) in ways.items():
+        data = changed(place, count, method, forced)
+        try:
+            with npzkit.open(io.BytesIO(data)) as npz:
+                read(npz)
+        except NpzkitError as error:
+            found[name] = error
+        else:
+            found[name] = None
+    return found
+
+
+def test_an_entry_has_the_fields_side_by_side():
+    """The fields of one member are compared in one step, as the rule lists them."""
+    first = Entry._fields.index(REPEATED[0])
+    assert Entry._fields[first : first + len(REPEATED)] == REPEATED
+    assert set(REPEATED) <= OFFSETS.keys()
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("field", sorted(OFFSETS))
+def test_every_way_to_read_checks_the_same_fields(field, method):
+    """A field that the rule names is compared by every way to read, any other by none."""
+    for name, error in outcomes(OFFSETS[field], method).items():
+        is_checked = field in REPEATED or field == "signature"
+        if field == "crc32" and name in UNCHECKED:
+            is_checked = False
+        assert (error is not None) == is_checked, name
+        if is_checked:
+            assert "the local header and the central directory disagree" in str(error), name
+            assert isinstance(error, ChecksumError) == (field == "crc32"), name
+            assert error.key == "x"
+
+
+@pytest.mark.parametrize("method", [0, 8])
+def test_every_way_to_read_compares_the_name(method):
+    """A letter of the name that differs is noticed by every way to read."""
+    for name, error in outcomes(LOCAL_HEADER_SIZE, method).items():
+        assert "disagree on the name" in str(error), name
+
+
+@pytest.mark.parametrize("size", ["uncompressed size", "compressed size"])
+@pytest.mark.parametrize("method", [0, 8])
+def test_every_way_to_read_compares_sizes_of_zip64(size, method):
+    """Sizes in a zip64 block, where np.savez puts them, are compared by every way to read."""
+    place = LOCAL_HEADER_SIZE + len("x.npy") + (4 if size.startswith("un") else 12)
+    for name, error in outcomes(place, method, forced=True).items():
+        assert f"disagree on the {size}" in str(error), name

@@ -16,6 +16,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
+    FormatError,
     LimitExceededError,
     NpzkitError,
     StaleArchiveError,
@@ -134,8 +135,11 @@ def read_directory(
     for _ in range(_ATTEMPT_COUNT):
         try:
             return _find_and_read(source, starts, strict, limits, silent=silent)
-        except StaleArchiveError:
-            # A writer that failed cut off the bytes that it had appended.
+        except (StaleArchiveError, FormatError, AmbiguousArchiveError) as error:
+            # Bytes that were read before a writer's change do not fit those read after it: an
+            # append that failed is cut off, and the next one is written in its place.
+            if not isinstance(error, StaleArchiveError) and not source.is_being_written():
+                raise
             source.refresh()
     return _find_and_read(source, starts, strict, limits, silent=silent)
 
@@ -271,7 +275,6 @@ def _read_last_commit(
         raise _no_commit(source, starts, fault)
     tail = read_tail(source, end.end_offset, end.record.comment)
     if tail.kind is TailKind.DAMAGED:
-        _check_settled(source, tail, starts)
         raise _damaged(end.end_offset, tail)
     if tail.kind is TailKind.ARCHIVE:
         raise AmbiguousArchiveError(
@@ -329,19 +332,3 @@ def _damaged(start: int, tail: Tail) -> ZipFormatError:
         remedy="npzkit.repair(path, output) saves the newest state; "
         "npzkit.repair(path) writes its directory again, behind what is there.",
     )
-
-
-def _check_settled(source: Source, tail: Tail, starts: Sequence[int]) -> None:
-    """Raise StaleArchiveError if a writer completed the commit in the meantime."""
-    if _fits_now(source, tail.offset, starts):
-        raise StaleArchiveError("the archive was written to while it was opened")
-
-
-def _fits_now(source: Source, offset: int, starts: Sequence[int]) -> bool:
-    """Whether the file now ends with the end record at `offset`."""
-    try:
-        end = resolve_end(source, offset)
-        find_base(source, end, starts)
-    except (NpzkitError, ValueError):
-        return False
-    return end.end_offset == source.size

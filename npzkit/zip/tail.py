@@ -322,6 +322,9 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
     name, extra = names[LOCAL_HEADER_SIZE:][:name_size], names[LOCAL_HEADER_SIZE + name_size :]
     if flags & FLAG_DESCRIPTOR:
         raise ZipFormatError("the member's size stands behind its data", offset=position)
+    if END_SIGNATURE in name:
+        # Other programs find an end record there, and no key has such characters.
+        raise ZipFormatError("an end record is in the member's name", offset=position)
     list(iter_extra(extra))
     _, compressed_size = resolve_sizes(extra, size, compressed_size)
     if not compressed_size and (method or name.endswith(b".npy")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import pickle
 import signal
@@ -23,6 +24,7 @@ import numpy as np
 import pytest
 from deep import amount
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
+from npzkit.files.source import FileSource
 
 NOISE = np.random.default_rng(0).integers(0, 9, 90_000)
 """Large enough to be written at once, and to have several chunks if deflated."""
@@ -820,3 +822,43 @@ def test_where_the_system_has_no_locks_nobody_has_one(path, monkeypatch):
     monkeypatch.setattr("npzkit.files.locking.fcntl.flock", failing(errno.EIO))
     with pytest.raises(OSError, match=os.strerror(errno.EIO)):
         npzkit.NpzWriter(path, "a")
+
+
+def test_a_reader_beside_writers_that_are_killed_and_begin_again(tmp_path, monkeypatch):
+    """What changes between two reads of an opening is read again, and never taken for damage."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(40)}, metadata={"step": 1})
+    old = path.read_bytes()
+    states = []
+    for number in range(3):
+        path.write_bytes(old)
+        for step in range(number + 1):
+            with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+                w.add(f"y{step}", np.arange(30 + 20 * number), compression="deflated")
+                w.add("x", np.arange(7 * step), overwrite=True)
+        states.append(path.read_bytes())
+    end = states[0].rfind(b"PK\5\6")
+    unsealed = states[0][:end] + bytes(4) + states[0][end + 4 :]
+    for torn in (unsealed, states[0][: end - 30], states[0][: len(old) + 90]):
+        for first, gap in itertools.product(range(1, 16), range(1, 8)):
+            path.write_bytes(torn)
+            changes = {first: states[0], first + gap: states[2]}
+            with monkeypatch.context() as patched, warnings.catch_warnings():
+                patched.setattr(FileSource, "read_at", changing_file(path, len(old), changes))
+                warnings.simplefilter("ignore", TornArchiveWarning)
+                npzkit.open(path).close()
+
+
+def changing_file(path, kept_size, changes):
+    """Return `FileSource.read_at`, with a writer that drops what was torn before some calls."""
+    real, count = FileSource.read_at, itertools.count(1)
+
+    def read_at(source, offset, size):
+        new = changes.get(next(count))
+        if new is not None:
+            with open(path, "r+b") as file:
+                file.truncate(kept_size)
+                file.write(new)
+        return real(source, offset, size)
+
+    return read_at

@@ -13,7 +13,7 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -283,15 +283,22 @@ def _is_cut(extra: bytes) -> bool:
     return at > len(extra)
 
 
+def _extras(data: bytes) -> Iterator[bytes]:
+    """The extra fields of all that looks like an entry of a directory."""
+    for found in re.finditer(b"PK\1\2", data):
+        at = found.start()
+        name_size, extra_size = struct.unpack_from("<HH", data.ljust(at + 46), at + 28)
+        yield data[at + 46 + name_size :][:extra_size]
+
+
 def _has_cut_extra(case: Case) -> bool:
     """Some entry's extra field has a block that runs over, behind its zip64 block."""
-    at = case.data.rfind(b"PK\1\2")
-    while at >= 0:
-        name_size, extra_size = struct.unpack_from("<HH", case.data.ljust(at + 46), at + 28)
-        if _is_cut(case.data[at + 46 + name_size : at + 46 + name_size + extra_size]):
-            return True
-        at = case.data.rfind(b"PK\1\2", 0, at)
-    return False
+    return any(map(_is_cut, _extras(case.data)))
+
+
+def _has_two_zip64(case: Case) -> bool:
+    """Some entry has two zip64 blocks."""
+    return any([kind for kind, _ in _blocks(extra)].count(1) > 1 for extra in _extras(case.data))
 
 
 def _directory_runs_over(case: Case) -> bool:
@@ -510,11 +517,15 @@ DIFFERENCES = (
     Difference(
         "two zip64 blocks", "zipfile takes values of both, one after the other",
         "open", "ZipFormatError: members overlap", "read",
-        lambda case: any([found for found, _ in _blocks(info.extra)].count(1) > 1 for info in case.archive.filelist),
+        _has_two_zip64,
     ),
     Difference(
         "extra field behind the zip64 block", "a block runs over, behind the only one that opening needs",
         "open", "read", "BadZipFile: Corrupt extra field", _has_cut_extra,
+    ),
+    Difference(
+        "second zip64 block", "zipfile looks for values in each; the first one has them",
+        "open", "read", "BadZipFile: Corrupt zip64 extra field", _has_two_zip64,
     ),
     Difference(
         "bytes before the archive", "offsets fit neither the file's start nor a position that was asked for",

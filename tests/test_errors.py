@@ -54,6 +54,12 @@ def agreed(**fields):
     return archive(Member("w.npy", X, local=fields, central=fields))
 
 
+def read_metadata(path, data):
+    path.write_bytes(data)
+    with npzkit.open(path) as npz:
+        return npz.metadata
+
+
 def read_closed(path):
     path.write_bytes(agreed())
     npz = npzkit.open(path)
@@ -186,8 +192,11 @@ CASES = {
         "path key offset found expected remedy",
     ),
     "metadata": Case(
-        errors.LimitExceededError, lambda path: npzkit.save(path, {}, metadata={"note": "a" * 70_000}),
-        "found expected remedy",
+        errors.ZipFormatError,
+        lambda path: read_metadata(
+            path, archive(Member("w.npy", X), comment=b'{"npzkit.metadata":{"offset":0,"size":90}}')
+        ),
+        "path offset found expected remedy",
     ),
     "unpickling": Case(
         errors.PickleRefusedError, lambda path: read(path, archive(Member("w.npy", OBJECTS.getvalue()))),

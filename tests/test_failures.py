@@ -634,13 +634,13 @@ def test_an_interrupt_within_any_call(operation, tmp_path, monkeypatch):
 def test_an_interrupt_before_the_writer_is_there(tmp_path, monkeypatch):
     """SIGINT while a writer is made leaves no file beside the one that is there."""
 
-    def interrupt(*args):
+    def interrupt(*args, **options):
         raise KeyboardInterrupt
 
     path = tmp_path / "a.npz"
     before = prepare(path)
     descriptors = descriptor_count()
-    monkeypatch.setattr("npzkit.archive.written_archive.ZipWriter", interrupt)
+    monkeypatch.setattr("npzkit.writing.append.ZipWriter", interrupt)
     for mode in ("w", "a"):
         with pytest.raises(KeyboardInterrupt):
             npzkit.NpzWriter(path, mode)

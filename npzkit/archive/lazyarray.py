@@ -95,12 +95,15 @@ class LazyArray:
         self._explained = Explained(npz._archive, key)
         self._attrs = parse_attrs(extra)
         self.shape = self._header.shape
-        self._chunk_size = self._access().chunk_size or _CHUNK_SIZE
         self.attrs = MappingProxyType(user_attrs(self._attrs))
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return restored_dtype(self._header.fresh().dtype, self._attrs)
+
+    @property
+    def _chunk_size(self) -> int:
+        return self._access().chunk_size or _CHUNK_SIZE
 
     @property
     def ndim(self) -> int:

@@ -20,7 +20,7 @@ from npzkit.archive.attribute_access import ArrayAttributes
 from npzkit.archive.explaining import Explained, explain
 from npzkit.archive.handles import Handles, file_of
 from npzkit.archive.opened_archive import OpenedArchive, path_of
-from npzkit.archive.summary import archive_info, format_archive, member_info
+from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
 from npzkit.errors import NpzkitError, shown_key
 from npzkit.files.parallel import thread_count
 from npzkit.files.source import Source, open_source
@@ -154,6 +154,7 @@ class NpzFile(Mapping[str, Any]):
         self.max_header_size = limits.header_size
         self.mmap_mode = mmap_mode
         self._closes_silently = False
+        self._metadata: Mapping[str, Any] | None = None
         given: dict[str, Any] = {
             "strict": strict, "limits": limits,
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
@@ -214,7 +215,11 @@ class NpzFile(Mapping[str, Any]):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        return parse_metadata(self._archive.directory.comment)
+        if self._metadata is None:
+            with Explained(self._archive, None):
+                comment = self._archive.directory.read_comment(self._archive.source)
+            self._metadata = parse_metadata(comment)
+        return self._metadata
 
     # -- arrays -------------------------------------------------------------
 
@@ -274,7 +279,9 @@ class NpzFile(Mapping[str, Any]):
         if out is not None:
             check_out(out)
         try:
-            return archive.reader.read(entry, Options(out, thread_count(threads), verify))
+            found = archive.reader.read(entry, Options(out, thread_count(threads), verify))
+            archive.index.check_arrays((entry.name,), (found,))
+            return found
         except NpzkitError as error:
             # As `Explained`, which would add to the time of each small array.
             raise explain(archive, error, key) from error.__cause__
@@ -319,7 +326,10 @@ class NpzFile(Mapping[str, Any]):
         chosen, names = archive.choose(keys)
         count = thread_count(threads)
         with Explained(archive, None):
-            return read_many(archive.reader, archive.entries, chosen, names, count, verify=verify)
+            reader, entries = archive.reader, archive.entries
+            found = read_many(reader, entries, chosen, names, count, verify=verify)
+            archive.index.check_arrays(names, found.values())
+            return found
 
     def join(self, key: str) -> Any:
         """Read one array, and put it together if it was split into several.
@@ -402,8 +412,13 @@ class NpzFile(Mapping[str, Any]):
         with Explained(self._archive, key):
             from npzkit.archive.lazyarray import LazyArray
 
-            header, _ = self._archive.reader.header(entry)
-            return LazyArray(self, self._archive.listed_key(entry), header, entry.extra)
+            known = self._archive.read_index().find(entry)
+            header = self._archive.reader.header(entry)[0] if known is None else known
+            lazy = LazyArray(self, self._archive.listed_key(entry), header, entry.extra)
+            if known is None:
+                # An array that cannot be read in parts raises its error now.
+                self._archive.random_access(key)
+            return lazy
 
     def memmap(self, key: str, mode: MmapMode = "r") -> np.memmap[Any, Any]:
         """Map a stored array into memory without reading it.
@@ -456,7 +471,7 @@ class NpzFile(Mapping[str, Any]):
         earlier damage. Call `verify` first to rule that out.
         """
         check_mmap_mode(mode)
-        info = self.info(key)
+        info = read_info(self._archive, key)
         with Explained(self._archive, key):
             return self._archive.map(info, self._archive.entry(key), mode)
 
@@ -489,6 +504,7 @@ class NpzFile(Mapping[str, Any]):
         """
         entry = self._archive.entry(key)
         with Explained(self._archive, key):
+            self._archive.index.check_header(entry)
             stream = self._archive.reader.open_stream(entry)
         located = LocatedStream(stream, lambda error: explain(self._archive, error, key))
         return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
@@ -522,7 +538,7 @@ class NpzFile(Mapping[str, Any]):
         >>> info.shape, str(info.dtype), info.nbytes, info.method, info.aligned
         ((3, 4), 'float32', 48, 'stored', True)
         """
-        return member_info(self._archive, key)
+        return self._archive.known_info(key) or member_info(self._archive, key)
 
     def archive_info(self) -> ArchiveInfo:
         """Return details of the archive as a file, including its unused space.

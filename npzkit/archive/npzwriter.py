@@ -66,9 +66,10 @@ class NpzWriter:
         than that of zlib's level 6, which NumPy uses.
     metadata : mapping, optional
         String keys with values that JSON can express, kept in the archive's
-        comment. Tuples come back as lists. NaN and infinity are written as by
-        `json`, and other languages may reject them. In mode "a" the values are
-        added to the existing metadata.
+        comment, or in a hidden member if they take more than 65,535 bytes.
+        Tuples come back as lists. NaN and infinity are written as by `json`, and
+        other languages may reject them. In mode "a" the values are added to the
+        existing metadata.
     allow_pickle : bool, default False
         Whether arrays of Python objects may be written.
     durable : bool, default False

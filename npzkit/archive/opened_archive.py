@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npzkit.archive.handles import Handles
+from npzkit.archive.opened_index import OpenedIndex
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.files.source import UNNAMED, Source
 from npzkit.limits import Limits
@@ -49,6 +50,7 @@ class OpenedArchive:
     directory : Directory
         As it was opened.
     reader : MemberReader
+    index : OpenedIndex
     is_open : bool
     """
 
@@ -71,6 +73,7 @@ class OpenedArchive:
         )
         # A writer may cut off what lies behind, or write there.
         source.size = self.directory.end_offset
+        self.index = OpenedIndex(self.reader)
         self._maps: Maps | None = None
         self._resealed: set[str] = set()
         self._keys: list[str] | None = None
@@ -91,6 +94,15 @@ class OpenedArchive:
         self._resealed.clear()
         entries = current_entries(self.directory, self.source)
         self.directory = self.directory.resealed(entries, self.source)
+        self.index.forget()
+
+    def read_index(self) -> OpenedIndex:
+        """Return the array index, which is read now unless it was before."""
+        self.check_open()
+        entries = self.entries
+        if not self.index.is_read:
+            self.index.read(self.directory._replace(entries=entries))
+        return self.index
 
     @property
     def keys(self) -> list[str]:
@@ -134,7 +146,14 @@ class OpenedArchive:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
-        return self.reader.random_access(entry)
+        access = self.reader.random_access(entry)
+        self.index.check_header(entry)
+        return access
+
+    def known_info(self, key: object) -> ArrayInfo | None:
+        """Return what was found out of a member, with many others; None if that was not done."""
+        infos = self.index.infos
+        return infos.get(key) if infos and type(key) is str and not self._resealed else None
 
     # -- maps ---------------------------------------------------------------
 
@@ -216,6 +235,7 @@ class OpenedArchive:
             self.is_open = False
             if self._maps is not None:
                 self._maps.forget()
+            self.index.forget()
             self.reader.forget()
             self.handles.close()
             self.source.close()

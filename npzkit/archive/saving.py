@@ -71,8 +71,7 @@ def save(
     returns the dicts, lists and tuples in their order, with int keys, None,
     numbers and strings.
 
-    What is not an array is kept in the metadata under ``npzkit.tree``. If the
-    metadata exceeds 65,535 bytes, `LimitExceededError` is raised. A namedtuple
+    What is not an array is kept in the metadata under ``npzkit.tree``. A namedtuple
     raises `UnsupportedError`; save its ``_asdict()`` instead. At the top level,
     numbers, strings and lists of them are saved as arrays, as by `numpy.savez`.
 

@@ -13,11 +13,19 @@ from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
 from npzkit.members.metadata import parse_attrs
 from npzkit.zip.sozip import find_index
 
-__all__ = ["archive_info", "format_archive", "info_or_blank", "member_info"]
+__all__ = ["archive_info", "format_archive", "info_or_blank", "member_info", "read_info"]
 
 
 def member_info(archive: OpenedArchive, key: str) -> ArrayInfo:
     """Return what is known of a member; see `npzkit.NpzFile.info`."""
+    entry = archive.entry(key)
+    with Explained(archive, key):
+        known = archive.read_index().describe(archive.listed_key(entry), entry, archive.keys)
+    return read_info(archive, key) if known is None else known
+
+
+def read_info(archive: OpenedArchive, key: str) -> ArrayInfo:
+    """Return what is known of a member by its own headers."""
     entry = archive.entry(key)
     with Explained(archive, key):
         header, start = archive.reader.header(entry)
@@ -29,7 +37,7 @@ def member_info(archive: OpenedArchive, key: str) -> ArrayInfo:
 def info_or_blank(archive: OpenedArchive, key: str) -> ArrayInfo:
     """Return what is known of a member; without shape and dtype if it cannot be read."""
     try:
-        return member_info(archive, key)
+        return archive.known_info(key) or member_info(archive, key)
     except (StaleArchiveError, ClosedArchiveError):
         raise
     except NpzkitError:
@@ -63,5 +71,7 @@ def archive_info(archive: OpenedArchive) -> ArchiveInfo:
 
 def format_archive(archive: OpenedArchive) -> str:
     """Return a table of the members as text."""
+    with Explained(archive, None):
+        archive.read_index().describe_all(archive.keys)
     infos = (info_or_blank(archive, key) for key in archive.keys)
     return format_summary(f"NpzFile {archive.source.name!r}", infos)

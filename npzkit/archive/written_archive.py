@@ -14,13 +14,14 @@ from npzkit.codecs.methods import STORED
 from npzkit.files.parallel import Pipeline
 from npzkit.writing.append import Resumed
 from npzkit.writing.contents import Contents
+from npzkit.writing.copy import npy_header_size
 from npzkit.writing.metadata import EditedMetadata
 from npzkit.writing.preparation import Member
 from npzkit.writing.prepare import Prepared
 from npzkit.writing.small import SmallArrays
 from npzkit.writing.unsealed import Unsealed
 from npzkit.zip.deflate import deflate_small
-from npzkit.zip.writer import Coding, ZipWriter
+from npzkit.zip.writer import Coding
 
 __all__ = ["WrittenArchive"]
 
@@ -56,7 +57,7 @@ class WrittenArchive:
     ) -> None:
         self.path, self.threads = path, threads
         self.sink = resumed.sink
-        self.zip = ZipWriter(resumed.sink, resumed.listed)
+        self.zip = resumed.writer(npy_header_size)
         self.unsealed = Unsealed()
         self.state = WriterState(resumed.sink, self.unsealed, path)
         self.contents = Contents(self.zip, self.unsealed, path)

@@ -24,7 +24,7 @@ from npzkit.files.source import Source, open_source
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
-from npzkit.writing.copy import PIECE_SIZE, copy_member, lead_size
+from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry, name_error
 from npzkit.zip.extra import foreign_extra
@@ -232,7 +232,7 @@ def _write(
         entries = list(directory.entries.values())
         total, done = sum(entry.uncompressed_size for entry in entries), 0
         meter = Meter(progress, total)
-        writer = ZipWriter(sink)
+        writer = ZipWriter(sink, head_size=npy_header_size)
         for entry in entries:
             try:
                 write_member(source, entry, writer, meter)
@@ -241,9 +241,10 @@ def _write(
             done += entry.uncompressed_size
             meter.reach(done)
         meter.finish()
+        comment = directory.read_comment(source)
         # Windows cannot replace an open file.
         source.close()
-        writer.commit(directory.comment)
+        writer.commit(comment)
         sink.close()
     except BaseException as error:
         # If only the sync of the folder failed, the new file is in place.
@@ -323,7 +324,7 @@ class _Rewriting(NamedTuple):
         written = writer.begin_member(
             entry.name, entry.uncompressed_size, self.pipeline,
             coding=coding, extra=foreign_extra(entry.extra), alignment=self.alignment,
-            lead_size=lead_size(data[:PREFIX_SIZE]),
+            lead_size=npy_header_size(data[:PREFIX_SIZE]),
         )  # fmt: skip
         while data:
             written.write(memoryview(data))

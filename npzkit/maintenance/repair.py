@@ -27,7 +27,7 @@ from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.flush import complete_flushes
 from npzkit.reading.member import MemberReader
-from npzkit.writing.copy import copy_member, rename_entry
+from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import (
@@ -49,6 +49,7 @@ from npzkit.zip.header_scan import (
     is_followed,
     possible_headers,
 )
+from npzkit.zip.long_comment import COMMENT_NAME, read_comment
 from npzkit.zip.raw_entries import record_of
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
@@ -342,14 +343,18 @@ class _Salvage:
                 newest = find_newest(self._source)
                 self._find(newest)
                 comment, cut_size = newest.comment or find_comment(self._source), 0
+                comment = self._read_comment(comment, 0, self._source.size)
             else:
                 newest = None
                 self._check(directory.entries)
-                comment, cut_size = directory.comment, self._source.size - directory.end_offset
+                cut_size = self._source.size - directory.end_offset
+                comment = self._read_comment(
+                    directory.comment, directory.start_offset, directory.directory_offset
+                )
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             self._check_any()
             self._give_usable_names()
-            writer = ZipWriter(sink)
+            writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
             self._source.close()
             writer.commit(plain_comment(comment))
@@ -358,6 +363,14 @@ class _Salvage:
             sink.abort()
             raise
         return self._report(list(self._sound), output, cut_size, newest)
+
+    def _read_comment(self, comment: bytes, start_offset: int, end_offset: int) -> bytes:
+        """Return the archive's comment; empty if it is a long one that is damaged."""
+        try:
+            return read_comment(self._source, comment, start_offset, end_offset)
+        except ZipFormatError as error:
+            self._lost.append((COMMENT_NAME, error.what, error.offset or 0))
+            return b""
 
     def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
         """Write the directory of the newest state at the end of the file.

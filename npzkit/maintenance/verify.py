@@ -29,7 +29,7 @@ from npzkit.files.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_co
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import UNNAMED, SeekingSource, Source, is_archive, open_source
 from npzkit.limits import Limits
-from npzkit.members.info import format_count
+from npzkit.members.info import describe, format_count
 from npzkit.members.keys import (
     SUFFIX,
     check_key,
@@ -40,6 +40,7 @@ from npzkit.members.keys import (
     missing,
 )
 from npzkit.members.metadata import parse_attrs
+from npzkit.reading.headers import IndexedHeaders, index_disagrees, read_indexed_headers
 from npzkit.reading.member import MemberReader
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.crc_update import find_unsealed
@@ -275,6 +276,7 @@ def verify_source(
         wanted = {key: _entry_of(key, listed, directory, path) for key in keys}
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
     rows = list(_archive_findings(source, directory, listed)) if keys is None else []
+    indexed = read_indexed_headers(source, directory, limits.header_size, None)
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
@@ -282,9 +284,9 @@ def verify_source(
             if entry.compressed_size > BLOCK_SIZE:
                 # Its blocks or chunks are divided among the threads.
                 pipeline.drain()
-                rows += _member_findings(reader, key, entry, threads, meter)
+                rows += _member_findings(reader, key, entry, indexed, threads, meter)
             else:
-                task = partial(_member_findings, reader, key, entry, 1, meter)
+                task = partial(_member_findings, reader, key, entry, indexed, 1, meter)
                 pipeline.submit(task, rows.extend)
     meter.finish()
     torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
@@ -332,6 +334,10 @@ def _archive_findings(
             None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
             "append, or other data", directory.end_offset,
         )  # fmt: skip
+    try:
+        directory.read_comment(source)
+    except NpzkitError as error:
+        yield _finding(None, error)
     dead = dead_size(source, directory)
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
@@ -364,7 +370,12 @@ def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Findin
 
 
 def _member_findings(
-    reader: MemberReader, key: str, entry: Entry, threads: int, meter: Meter
+    reader: MemberReader,
+    key: str,
+    entry: Entry,
+    indexed: IndexedHeaders | None,
+    threads: int,
+    meter: Meter,
 ) -> list[Finding]:
     """Check one member, and return all findings."""
     rows: list[Finding] = []
@@ -374,7 +385,7 @@ def _member_findings(
         entry = accepting_name(entry)
     part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
     try:
-        rows.extend(_header_findings(reader, key, entry))
+        rows.extend(_header_findings(reader, key, entry, indexed))
     except NpzkitError as error:
         rows.append(_finding(key, error, entry.header_offset))
         if isinstance(error, StaleArchiveError):
@@ -432,9 +443,18 @@ def member_error(
     return None
 
 
-def _header_findings(reader: MemberReader, key: str, entry: Entry) -> Iterator[Finding]:
+def _header_findings(
+    reader: MemberReader, key: str, entry: Entry, indexed: IndexedHeaders | None
+) -> Iterator[Finding]:
     """Check the headers of the member and the array, and the attributes."""
     header, start = reader.find_header(entry)
+    known = None if indexed is None else indexed.describe(key, entry)
+    if known is not None and header is not None:
+        has_index = find_index(reader.source, entry, start) is not None
+        found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
+        if found != known:
+            disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
+            yield _finding(key, disagrees, entry.header_offset)
     parse_attrs(entry.extra)
     if header is None:
         return

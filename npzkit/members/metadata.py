@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from npzkit.errors import LimitExceededError
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra import parse_key_value_pairs as _parse_pairs
 
@@ -30,7 +29,6 @@ __all__ = [
 _OWN = "npzkit."
 """The prefix of attribute names that npzkit reserves for itself."""
 
-_COMMENT_MAX_SIZE = 0xFFFF
 MAX_DEPTH = 500
 """Nested lists and mappings. JSON can read deeper values than it can write."""
 
@@ -45,8 +43,6 @@ def format_metadata(metadata: Any) -> bytes:
         represent a value.
     ValueError
         A value contains itself, or is nested too deeply.
-    LimitExceededError
-        The JSON has more than 65,535 bytes.
     """
     if not metadata:
         return b""
@@ -58,13 +54,6 @@ def format_metadata(metadata: Any) -> bytes:
         text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
     except RecursionError:
         raise _too_deep("metadata") from None
-    if len(text) > _COMMENT_MAX_SIZE:
-        raise LimitExceededError(
-            "the metadata is too long",
-            found=f"{len(text)} bytes of JSON",
-            expected="at most 65,535 bytes",
-            remedy="Save large values as arrays.",
-        )
     return text
 
 

@@ -273,23 +273,12 @@ def with_note(metadata: Mapping[str, Any] | None, note: Any) -> dict[str, Any]:
 
     Raises
     ------
-    LimitExceededError
-        With the note, the metadata is too long for the archive's comment.
+    TypeError, ValueError
+        As `npzkit.members.metadata.format_metadata`.
     """
     plain = {name: value for name, value in (metadata or {}).items() if name != TREE_KEY}
-    if note is None:
-        return plain
-    noted = {**plain, TREE_KEY: note}
-    format_metadata(plain)
-    try:
-        format_metadata(noted)
-    except LimitExceededError as error:
-        error.what = "the tree's structure in the metadata is too long"
-        error.remedy = (
-            "Save long lists of numbers and strings as arrays: np.array([...]); or save parts of "
-            "the tree to separate archives."
-        )
-        raise
+    noted = plain if note is None else {**plain, TREE_KEY: note}
+    format_metadata(noted)
     return noted
 
 

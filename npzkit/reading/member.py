@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32, crc32_combine
+from npzkit.codecs.decompressors import inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.files.parallel import read_blocks, run
 from npzkit.files.source import Source
@@ -72,6 +73,8 @@ SMALL_SIZE = 1 << 16
 _EXTRA_GUESS = 128
 """Bytes allowed for a local extra field whose size is not known yet."""
 
+WHOLE_SIZE = 1 << 26
+"""Compressed bytes of a member that are held at once, to inflate it in one call."""
 CHUNKED_SIZE = 1 << 20
 """Bytes of a compressed member from which on threads take part in it: smaller
 ones spend their time in Python, where threads only wait for each other."""
@@ -302,9 +305,36 @@ class MemberReader:
     def _read_inflated(self, entry: Entry, options: Options) -> Result:
         inflation = self.prepare_inflation(entry, options)
         if inflation is None:
-            return self._read_stream(entry, options)
+            whole = self._read_whole(entry, options)
+            return self._read_stream(entry, options) if whole is None else whole
         parts = run(inflation.tasks(options.threads), options.threads)
         return self.finish_inflation(inflation, parts, entry, options)
+
+    def _read_whole(self, entry: Entry, options: Options) -> np.ndarray[Any, Any] | None:
+        """Inflate a member in one call, into the memory that its array keeps.
+
+        None if it is anything but a sound array of plain values: as a stream, it says what
+        is wrong. Its compressed bytes are held meanwhile. Of bytes that follow the stream
+        `npzkit.verify` alone tells.
+        """
+        size = entry.compressed_size
+        is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
+        if not is_usual or options.out is not None:
+            return None
+        if size > WHOLE_SIZE or entry.uncompressed_size < CHUNKED_SIZE:
+            return None
+        start = data_offset(self.source, entry, verify=options.verify)
+        # NumPy asks for huge pages, which take a third of the time to be made.
+        compressed = np.empty(size, np.uint8)
+        self.source.readinto_at(start, compressed.data)
+        data = inflate_whole(compressed, entry.uncompressed_size)
+        if data is None or (options.verify and crc32(data) != entry.crc32):
+            return None
+        header = header_in(data, 0, entry, self.header_limit)
+        if header is None:
+            return None
+        warn_python2(header)
+        return aligned(self._restore(shaped(header, data, header.data_offset), entry))
 
     # -- as a stream --------------------------------------------------------
 

@@ -7,6 +7,7 @@ then known of the archive: its sink, its entries, its comment. Writes nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, UnsupportedError
@@ -14,8 +15,11 @@ from npzkit.files.path_sink import PathSink, open_sink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.limits import Limits
+from npzkit.zip.array_index import Note, read_notes
 from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.long_comment import LongComment, find_long_comment
 from npzkit.zip.raw_entries import read_listed
+from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Resumed", "open_archive"]
 
@@ -29,12 +33,24 @@ class Resumed(NamedTuple):
         At the end of the archive.
     listed : dict of str to bytes
         Its entries, by the members' names.
+    notes : dict of str to Note
+        What its array index keeps of them.
     comment : bytes
+        Of any size.
+    long_comment : LongComment or None
+        Where it is, if its end record cannot hold it.
     """
 
     sink: Sink
     listed: dict[str, bytes]
+    notes: dict[str, Note]
     comment: bytes
+    long_comment: LongComment | None = None
+
+    def writer(self, head_size: Callable[[bytes], int]) -> ZipWriter:
+        """Return what writes behind it; see `ZipWriter`."""
+        long = None if self.long_comment is None else (self.comment, self.long_comment)
+        return ZipWriter(self.sink, self.listed, self.notes, long, head_size=head_size)
 
 
 def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) -> Resumed:
@@ -47,7 +63,7 @@ def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) ->
 def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
     """Begin a new archive; see `npzkit.files.path_sink.open_sink`."""
     sink = open_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
-    return Resumed(sink, {}, b"")
+    return Resumed(sink, {}, {}, b"")
 
 
 def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
@@ -78,7 +94,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
         source = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
-        directory, listed = _read(source)
+        directory, comment, listed, notes = _read(source)
         if listed or directory.directory_offset:
             sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
     except BaseException as error:
@@ -90,7 +106,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         # np.load cannot read an archive whose first member is behind an end record.
         sink.close()
         sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
-    return Resumed(sink, listed, directory.comment)
+    return Resumed(sink, listed, notes, comment, find_long_comment(directory.comment))
 
 
 def _resume_file(file: Any) -> Resumed:
@@ -103,12 +119,19 @@ def _resume_file(file: Any) -> Resumed:
         )
     source = open_source(file)
     if not source.size:
-        return Resumed(sink, {}, b"")
-    directory, listed = _read(source)
+        return Resumed(sink, {}, {}, b"")
+    directory, comment, listed, notes = _read(source)
     size = directory.end_offset if listed or directory.directory_offset else 0
-    return Resumed(FileSink(file, committed_size=size), listed, directory.comment)
+    return Resumed(
+        FileSink(file, committed_size=size),
+        listed,
+        notes,
+        comment,
+        find_long_comment(directory.comment),
+    )
 
 
-def _read(source: Source) -> tuple[Directory, dict[str, bytes]]:
+def _read(source: Source) -> tuple[Directory, bytes, dict[str, bytes], dict[str, Note]]:
     directory = read_directory(source, limits=Limits())
-    return directory, read_listed(source, directory)
+    comment = directory.read_comment(source)
+    return directory, comment, read_listed(source, directory), read_notes(source, directory)

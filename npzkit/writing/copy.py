@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
-from npzkit.errors import NpyFormatError
+from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
@@ -18,11 +18,12 @@ from npzkit.zip.entries import Entry, accepting_name
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member import check_crc32, check_entry, data_offset
-from npzkit.zip.records import FLAG_UTF8
+from npzkit.zip.records import FLAG_UTF8, SENTINEL_16
 from npzkit.zip.sozip import find_index
+from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["PIECE_SIZE", "check_copyable", "copy_member", "lead_size", "rename_entry"]
+__all__ = ["PIECE_SIZE", "check_copyable", "copy_member", "npy_header_size", "rename_entry"]
 
 PIECE_SIZE = 1 << 24
 """Bytes that are read and written at a time."""
@@ -72,12 +73,27 @@ def copy_member(
     index = find_index(source, entry, start) if indexed else None
     lead = 0
     if entry.method == STORED:
-        lead = lead_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))
+        lead = npy_header_size(source.read_at(start, min(PREFIX_SIZE, entry.compressed_size)))
     target = entry if renamed is None else renamed
     writer.copy_member(
         target, _pieces(source, start, entry, verify=verify, advance=advance), index,
         extra=foreign_extra(target.extra), alignment=alignment, lead_size=lead,
+        head=_read_npy_header(source, entry, start),
     )  # fmt: skip
+
+
+def _read_npy_header(source: Source, entry: Entry, start: int) -> bytes:
+    """Return a member's NPY header as it is; empty if it has none that can be read."""
+    try:
+        stream = MemberStream(source, entry, start, verify=False)
+        prefix = stream.read_up_to(PREFIX_SIZE)
+        size = npy_header_size(prefix)
+        if not len(prefix) < size <= SENTINEL_16:
+            return b""
+        data = prefix + stream.read_up_to(size - len(prefix))
+    except NpzkitError:
+        return b""
+    return data if len(data) == size else b""
 
 
 def check_copyable(source: Source, entry: Entry) -> None:
@@ -95,7 +111,7 @@ def rename_entry(entry: Entry, name: str) -> Entry:
     return entry._replace(name=name, raw_name=raw_name, flags=flags, extra=extra)
 
 
-def lead_size(prefix: bytes) -> int:
+def npy_header_size(prefix: bytes) -> int:
     """Return the size of a member's NPY header, given its first bytes; 0 if it has none."""
     if not prefix.startswith(MAGIC_PREFIX):
         return 0

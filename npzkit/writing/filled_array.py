@@ -249,7 +249,7 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> F
     sink.patch(member.offset, plan.head)
 
     def seal() -> None:
-        member.seal(crc32_at(sink, member.offset, member.size, threads))
+        member.seal(crc32_at(sink, member.offset, member.size, threads), plan.head)
 
     filled = FilledArray(
         plan.key, plan.shape, plan.dtype, plan.fortran_order, sink,

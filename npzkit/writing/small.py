@@ -23,8 +23,8 @@ SMALL_SIZE = (1 << 16) - 1
 _RUN_SIZE = 1 << 22
 """Bytes of small arrays that are copied and written together."""
 
-Small = tuple[str, bytes, bytes, int, int]
-"""Name, bytes in two parts, CRC and size; see `npzkit.zip.writer.ZipWriter.write_small`."""
+Small = tuple[str, bytes, bytes, int, int, bytes]
+"""Name, bytes in two parts, CRC, size and head; see `npzkit.zip.writer.ZipWriter.write_small`."""
 
 
 class _Head(NamedTuple):
@@ -71,10 +71,10 @@ class SmallArrays:
             data = array.tobytes("A")
             size = len(head[0]) + len(data)
             if encode is None:
-                yield name, head[0], data, crc32(data, head[1]), size
+                yield name, head[0], data, crc32(data, head[1]), size, head[0]
             else:
                 data = head[0] + data
-                yield name, b"", encode(data), crc32(data), size
+                yield name, b"", encode(data), crc32(data), size, head[0]
 
 
 Heads = dict[tuple[Any, ...], "_Head | None"]

@@ -73,6 +73,8 @@ class Columns(Mapping[str, Entry]):
     ----------
     names : list of str
         Of all entries, repeated ones too.
+    positions : numpy.ndarray of int64
+        Where each entry begins in the directory.
     flags, method, crc32, compressed_size, uncompressed_size, disk_start, \
     header_offset, end_offset, name_size, extra_size : numpy.ndarray of int64
         As in `Entry`, one row an entry.
@@ -89,6 +91,7 @@ class Columns(Mapping[str, Entry]):
 
     def __init__(self, data: bytes, positions: Ints, fields: dict[str, Ints], base: int) -> None:
         self._data = data
+        self.positions = positions
         self._name_starts = positions + CENTRAL_ENTRY_SIZE
         self._words: np.ndarray[Any, Any] | None = None
         self.flags, self.method, self.crc32 = fields["flags"], fields["method"], fields["crc32"]
@@ -207,6 +210,11 @@ class Columns(Mapping[str, Entry]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def row_numbers(self) -> dict[str, int]:
+        """The row of each name: of equal names, the last one's."""
+        return self._rows
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows

@@ -38,6 +38,7 @@ from npzkit.zip.end import (
     resolve_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries
+from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.tail import Tail, TailKind, find_commits, read_tail
 
@@ -84,6 +85,16 @@ class Directory(NamedTuple):
         """Return the directory with entries whose CRCs were changed, here and in the file."""
         found = crc32(source.read_at(self.directory_offset, self.size))
         return self._replace(entries=entries, crc32=found)
+
+    def read_comment(self, source: Source) -> bytes:
+        """Return the archive's comment, also one that its end record cannot hold.
+
+        Raises
+        ------
+        ZipFormatError
+            As `npzkit.zip.long_comment.read_comment`.
+        """
+        return read_comment(source, self.comment, self.start_offset, self.directory_offset)
 
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.

@@ -18,6 +18,7 @@ from npzkit.codecs.decompressors import decompressor
 from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import Source
+from npzkit.zip.array_index import is_hidden
 from npzkit.zip.end import COMMENT_MAX_SIZE, find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, read_name
 from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
@@ -233,7 +234,7 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
         return None
     if not name or header.method not in METHOD_NAMES or header.version_needed & 0xFF > _MAX_VERSION:
         return None
-    if is_index_name(name):
+    if is_index_name(name) or is_hidden(name):
         return None
     try:
         extra = foreign_extra(header.extra, *dropped)

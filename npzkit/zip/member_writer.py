@@ -7,24 +7,29 @@ when the data is there. Knows nothing of other members.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.methods import STORED
 from npzkit.files.parallel import Pipeline
 from npzkit.files.sink import Sink
+from npzkit.zip.array_index import Note
 from npzkit.zip.deflate import DeflatedData
 from npzkit.zip.extra import format_padding
 from npzkit.zip.layout import ZIP64_SIZE, local_header, needs_zip64
-from npzkit.zip.records import LocalHeader
+from npzkit.zip.records import LOCAL_HEADER_SIZE, LocalHeader
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
 
-__all__ = ["Coding", "MemberWriter"]
+__all__ = ["Coding", "MemberWriter", "extra_size", "head_of"]
 
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
 _KEPT_SIZE = 1 << 20
 """Bytes of a member that are kept in memory so that its header is complete first."""
+
+
+_PREFIX_SIZE = 16
+"""First bytes of a member, by which the size of its head is known."""
 
 
 class Coding(NamedTuple):
@@ -63,6 +68,8 @@ class MemberWriter:
         Formats its header for the offset it is put at.
     name, size, pipeline, coding, extra
         As in `npzkit.zip.writer.ZipWriter.begin_member`.
+    head_size : callable
+        As of `npzkit.zip.writer.ZipWriter`.
 
     Attributes
     ----------
@@ -75,13 +82,14 @@ class MemberWriter:
     def __init__(
         self,
         sink: Sink,
-        enter: Callable[[str, LocalHeader, int], object],
+        enter: Callable[[str, LocalHeader, int, Note], object],
         layout: Callable[[LocalHeader, int], bytes],
         name: str,
         size: int | None,
         pipeline: Pipeline,
         coding: Coding,
         extra: bytes,
+        head_size: Callable[[bytes], int],
     ) -> None:
         self.size = 0
         self.crc32 = 0
@@ -98,6 +106,7 @@ class MemberWriter:
         self._compressed_size = 0
         self._crc = 0
         self._start, self._start_offset = b"", 0
+        self._head_size, self._head, self._extra_size = head_size, b"", 0
         self._deflated = (
             None
             if coding.method == STORED
@@ -110,7 +119,7 @@ class MemberWriter:
         Deflated, they must be fewer than a chunk's.
         """
         self._pipeline.drain()
-        self._start = data
+        self._start = self._head = data
         self.size = len(data)
         if self._deflated is None:
             self._take_stored(memoryview(data))
@@ -120,6 +129,8 @@ class MemberWriter:
 
     def write(self, view: memoryview) -> None:
         """Write the next bytes; they may change once the pipeline is drained."""
+        if not self.size:
+            self._head = head_of(view, self._head_size)
         self.size += len(view)
         if self._deflated is not None:
             self._deflated.write(view)
@@ -152,6 +163,7 @@ class MemberWriter:
         """Put down the header, and all that waited for it."""
         self._offset = self._sink.position
         local = self._layout(header, self._offset)
+        self._extra_size = extra_size(local, header)
         self._start_offset += self._offset + len(local)
         self._sink.write(local)
         for data in self._kept:
@@ -173,12 +185,15 @@ class MemberWriter:
             self._sink.patch(self._offset, self._layout(header, self._offset))
         if start is not None and start != self._start:
             self._sink.patch(self._start_offset, start)
+            self._head = start
         if self._has_room and deflated is not None and not needs_zip64(header):
             # Readers of seek indexes go by the central extra field's size.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
         self.crc32 = header.crc32
-        self._enter(self._name, header, self._offset)
-        if deflated is not None and self._is_seekable and len(deflated.offsets) > 1:
+        has_index = deflated is not None and self._is_seekable and len(deflated.offsets) > 1
+        note = self._head, self._extra_size, has_index
+        self._enter(self._name, header, self._offset, note)
+        if has_index and deflated is not None:
             offsets = (*deflated.offsets, self._compressed_size)
             index = SeekIndex(self._chunk_size, offsets, self.size)
             self._sink.write(format_index_member(self._name, index))
@@ -192,3 +207,14 @@ class MemberWriter:
         for data in (self._start, start):
             crc ^= crc32_combine(crc32(data), 0, size)
         return crc
+
+
+def head_of(data: Any, head_size: Callable[[bytes], int]) -> bytes:
+    """Return what of a member's first bytes the array index keeps; empty if nothing."""
+    size = head_size(bytes(data[:_PREFIX_SIZE]))
+    return bytes(data[:size]) if 0 < size <= len(data) else b""
+
+
+def extra_size(local: bytes, header: LocalHeader) -> int:
+    """Return the size of the extra field in a local header that was formatted."""
+    return len(local) - LOCAL_HEADER_SIZE - len(header.name)

@@ -10,10 +10,12 @@ import collections
 
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
+from npzkit.zip.array_index import find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry, accepting_name, parse_entries, walk_entries
 from npzkit.zip.extra import format_extra, iter_extra
 from npzkit.zip.layout import central_bytes, central_entry
+from npzkit.zip.long_comment import find_long_comment
 from npzkit.zip.member import data_offset
 from npzkit.zip.records import (
     DESCRIPTOR_MAX_SIZE,
@@ -115,18 +117,21 @@ def has_first_member(directory: Directory) -> bool:
 
 def dead_size(source: Source, directory: Directory) -> int:
     """Return how many of the archive's bytes belong to nothing that is listed."""
-    entries = directory.entries.values()
-    size = directory.directory_offset - directory.start_offset
-    return size - sum(_extent(source, entry) for entry in entries)
+    index = find_array_index(source, directory)
+    end = directory.directory_offset if index is None else index.offset
+    long = find_long_comment(directory.comment)
+    hidden_size = 0 if long is None else long.size
+    extents = (_extent(source, entry, end) for entry in directory.entries.values())
+    return end - directory.start_offset - hidden_size - sum(extents)
 
 
-def _extent(source: Source, entry: Entry) -> int:
+def _extent(source: Source, entry: Entry, end_offset: int) -> int:
     """Return the bytes of a member with its header and seek index.
 
     Bytes between members are only looked at if there are more of them than
     padding and a descriptor would be.
     """
-    room = entry.end_offset - entry.header_offset
+    room = min(entry.end_offset, end_offset) - entry.header_offset
     least = LOCAL_HEADER_SIZE + len(entry.raw_name) + entry.compressed_size
     if room <= least + _SLACK_SIZE:
         return room

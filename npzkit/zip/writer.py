@@ -8,7 +8,7 @@ zip64 appears only where a size, an offset or the number of members needs it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,8 @@ from npzkit.codecs.methods import STORED
 from npzkit.files.parallel import Pipeline
 from npzkit.files.sink import Sink
 from npzkit.zip import records
+from npzkit.zip.array_index import UNKNOWN, Note, format_array_index
+from npzkit.zip.end import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import (
     ALIGNMENT,
@@ -28,7 +30,8 @@ from npzkit.zip.layout import (
     local_bytes,
     local_header,
 )
-from npzkit.zip.member_writer import Coding, MemberWriter
+from npzkit.zip.long_comment import COMMENT_NAME, LongComment, format_hidden
+from npzkit.zip.member_writer import Coding, MemberWriter, extra_size, head_of
 from npzkit.zip.records import SENTINEL_32, LocalHeader
 from npzkit.zip.sozip import SeekIndex, format_index_member
 
@@ -40,10 +43,13 @@ written by pieces of 1 MiB was three times slower to map later."""
 _PARALLEL_SIZE = 1 << 21
 """Bytes from which on stored data is written while other threads take its CRC."""
 
+_INDEXED_COUNT = 4
+"""Members from which on there is an array index: fewer are soon read one by one."""
+
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
 
 
-Small = tuple[str, bytes, bytes, int, int]
+Small = tuple[str, bytes, bytes, int, int, bytes]
 
 
 class ZipWriter:
@@ -55,6 +61,13 @@ class ZipWriter:
         At the start of the archive, or behind it.
     listed : dict of str to bytes, optional
         The entries that are there, by name; taken over.
+    notes : dict of str to Note, optional
+        What the array index keeps of them, as far as that is known; taken over.
+    long_comment : (bytes, LongComment), optional
+        A comment that the end record cannot hold, and where it is already.
+    head_size : callable, optional
+        Returns the size of a member's head by its first 16 bytes, 0 if it has none. A head
+        is kept in the array index.
 
     Attributes
     ----------
@@ -63,9 +76,20 @@ class ZipWriter:
         that are not complete, which a commit leaves out.
     """
 
-    def __init__(self, sink: Sink, listed: dict[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        sink: Sink,
+        listed: dict[str, bytes] | None = None,
+        notes: dict[str, Note] | None = None,
+        long_comment: tuple[bytes, LongComment] | None = None,
+        *,
+        head_size: Callable[[bytes], int] = lambda prefix: 0,
+    ) -> None:
         self.sink = sink
         self.listed = {} if listed is None else listed
+        self._notes = {} if notes is None else notes
+        self._long_comment = long_comment
+        self._head_size = head_size
         # While deflated members are under way, no place behind them is known.
         self._is_deflating = False
 
@@ -142,7 +166,9 @@ class ZipWriter:
         layout = partial(
             local_bytes, alignment=alignment, lead_size=lead_size, has_room=size is None
         )
-        return MemberWriter(self.sink, self.enter, layout, name, size, pipeline, coding, extra)
+        return MemberWriter(
+            self.sink, self.enter, layout, name, size, pipeline, coding, extra, self._head_size
+        )
 
     def _write_stored(
         self, name: str, pieces: Sequence[Any], size: int, pipeline: Pipeline, extra: bytes
@@ -154,7 +180,7 @@ class ZipWriter:
         sink = self.sink
         if sink.is_concurrent and size >= _PARALLEL_SIZE:
             member = self.reserve_member(name, size, extra)
-            _put_down_all(sink, member, pieces, pipeline)
+            _put_down_all(sink, member, pieces, pipeline, self._head_of(pieces))
             return
         header_offset = sink.position
         crc = 0
@@ -167,7 +193,11 @@ class ZipWriter:
         sink.write(local)
         for piece in pieces:
             sink.write(piece)
-        self.enter(name, header, header_offset)
+        note = self._head_of(pieces), extra_size(local, header), False
+        self.enter(name, header, header_offset, note)
+
+    def _head_of(self, pieces: Sequence[Any]) -> bytes:
+        return head_of(pieces[0], self._head_size) if pieces else b""
 
     def reserve_member(self, name: str, size: int, extra: bytes = b"") -> ReservedMember:
         """Leave room for a stored member whose bytes come in any order."""
@@ -178,16 +208,16 @@ class ZipWriter:
         self.sink.write(local)
         self.sink.skip(size)
         self.listed.setdefault(name, b"")
-        return ReservedMember(self, name, header, header_offset, header_offset + len(local))
+        return ReservedMember(self, name, header, header_offset, local)
 
     def write_small(self, members: Iterable[Small], method: int) -> None:
         """Write many small members, in less than a microsecond each.
 
         Parameters
         ----------
-        members : iterable of (str, bytes, bytes, int, int)
+        members : iterable of (str, bytes, bytes, int, int, bytes)
             Of each the name, of ASCII; its bytes in two parts, compressed if
-            they are to be; CRC and size of what they were before.
+            they are to be; CRC and size of what they were before; its head.
         method : int
             `STORED` or `DEFLATED`.
 
@@ -204,9 +234,10 @@ class ZipWriter:
         version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
         made_by = records.CREATE_SYSTEM_UNIX | version
         paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
-        for key, head, data, crc, size in members:
+        notes = self._notes
+        for key, begin, data, crc, size, head in members:
             name = key.encode()
-            name_size, compressed_size = len(name), len(head) + len(data)
+            name_size, compressed_size = len(name), len(begin) + len(data)
             padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
             add(
                 pack(
@@ -216,8 +247,9 @@ class ZipWriter:
             )  # fmt: skip
             add(name)
             add(padding)
-            add(head)
+            add(begin)
             add(data)
+            notes[key] = head, len(padding), False
             if offset < SENTINEL_32:
                 listed[key] = pack_entry(
                     central_signature, made_by, version, 0, method, 0, date, crc,
@@ -227,7 +259,7 @@ class ZipWriter:
                 header = LocalHeader(
                     version, 0, method, 0, date, crc, compressed_size, size, name, b""
                 )
-                self.enter(key, header, offset)
+                self.enter(key, header, offset, notes[key])
             offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size
         self.sink.write(b"".join(parts))
 
@@ -240,6 +272,7 @@ class ZipWriter:
         extra: bytes,
         alignment: int = ALIGNMENT,
         lead_size: int,
+        head: bytes = b"",
     ) -> None:
         """Write a member that exists already, its compressed bytes as they are.
 
@@ -255,6 +288,8 @@ class ZipWriter:
             For both headers.
         alignment, lead_size : int
             As in `local_bytes`, for a stored member.
+        head : bytes
+            What the array index keeps of it.
         """
         header_offset = self.sink.position
         version = records.VERSIONS_NEEDED.get(entry.method, records.VERSION_DEFAULT)
@@ -262,29 +297,55 @@ class ZipWriter:
             version, entry.flags & records.KEPT_FLAGS, entry.method, 0, records.DOS_DATE_1980,
             entry.crc32, entry.compressed_size, entry.uncompressed_size, entry.raw_name, extra,
         )  # fmt: skip
-        self.sink.write(
-            local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
-        )
+        local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
+        self.sink.write(local)
         self.sink.reserve(entry.compressed_size)
         for piece in pieces:
             self.sink.write(piece)
-        self.enter(entry.name, header, header_offset)
-        if index is not None:
-            self.sink.write(format_index_member(entry.name, index))
+        seek_index = b"" if index is None else format_index_member(entry.name, index)
+        note = head, extra_size(local, header), bool(seek_index)
+        self.enter(entry.name, header, header_offset, note)
+        self.sink.write(seek_index)
 
-    def enter(self, name: str, header: LocalHeader, header_offset: int) -> None:
+    def enter(self, name: str, header: LocalHeader, header_offset: int, note: Note) -> None:
         """List a member in the directory, in the place of one of the same name."""
         self.listed[name] = central_bytes(central_entry(header, header_offset))
+        self._notes[name] = note
 
     def commit(self, comment: bytes = b"") -> None:
-        """Write the central directory and the end record: all that is listed counts."""
-        directory_offset = self.sink.position
-        entries = [entry for entry in self.listed.values() if entry]
-        directory = b"".join(entries)
+        """Write the central directory and the end record: all that is listed counts.
+
+        A comment of any size is taken; see `npzkit.zip.long_comment`.
+        """
+        long = None
+        if len(comment) > COMMENT_MAX_SIZE:
+            long = self._put_comment(comment)
+            comment = long.comment
+        entries = {name: entry for name, entry in self.listed.items() if entry}
+        directory = b"".join(entries.values())
+        index = self._format_index(entries, long)
         before = directory or self._last_bytes()
-        size = len(directory)
-        *records64, end = end_bytes(len(entries), size, directory_offset, comment, before)
-        self.sink.commit(end, b"".join([directory, *records64]))
+        offset, size = self.sink.position + len(index), len(directory)
+        *records64, end = end_bytes(len(entries), size, offset, comment, before)
+        self.sink.commit(end, b"".join([index, directory, *records64]))
+
+    def _put_comment(self, comment: bytes) -> LongComment:
+        """Write a long comment, unless it is in the file already."""
+        if self._long_comment is None or self._long_comment[0] != comment:
+            member = format_hidden(COMMENT_NAME, comment)
+            self._long_comment = comment, LongComment(self.sink.position, len(member))
+            self.sink.write(member)
+        return self._long_comment[1]
+
+    def _format_index(self, entries: dict[str, bytes], long: LongComment | None) -> bytes:
+        """Return the array index; empty if it would tell of few members, or of none."""
+        if len(entries) < _INDEXED_COUNT and long is None:
+            return b""
+        get = self._notes.get
+        notes = [get(name, UNKNOWN) for name in entries]
+        if long is None and not any(note[0] for note in notes):
+            return b""
+        return format_array_index(notes, list(entries.values()), long or (0, 0))
 
     def _last_bytes(self) -> bytes:
         """Return the last bytes that were written, as far as they can be read back."""
@@ -306,24 +367,29 @@ class ReservedMember:
     """
 
     def __init__(
-        self, writer: ZipWriter, name: str, header: LocalHeader, header_offset: int, offset: int
+        self, writer: ZipWriter, name: str, header: LocalHeader, header_offset: int, local: bytes
     ) -> None:
         self._writer = writer
         self._name = name
         self._header = header
         self._header_offset = header_offset
-        self.offset = offset
+        self._extra_size = extra_size(local, header)
+        self.offset = header_offset + len(local)
         self.size = header.uncompressed_size
 
-    def seal(self, crc: int) -> None:
-        """Complete its header and list it, now that its CRC is known."""
+    def seal(self, crc: int, head: bytes) -> None:
+        """Complete its header and list it, now that its CRC is known.
+
+        `head` is what the array index keeps of it.
+        """
         header = self._header._replace(crc32=crc)
         self._writer.sink.patch(self._header_offset, local_bytes(header, self._header_offset))
-        self._writer.enter(self._name, header, self._header_offset)
+        note = head, self._extra_size, False
+        self._writer.enter(self._name, header, self._header_offset, note)
 
 
 def _put_down_all(
-    sink: Sink, member: ReservedMember, pieces: Sequence[Any], pipeline: Pipeline
+    sink: Sink, member: ReservedMember, pieces: Sequence[Any], pipeline: Pipeline, head: bytes
 ) -> None:
     """Write a member's pieces one behind the other, and seal it.
 
@@ -344,7 +410,7 @@ def _put_down_all(
             pipeline.submit(partial(_sum_up, block), add)
             sink.patch(offset + start, block)
         offset += len(view)
-    pipeline.hand_on(lambda: None, lambda _: member.seal(crc))
+    pipeline.hand_on(lambda: None, lambda _: member.seal(crc, head))
 
 
 def _sum_up(block: memoryview) -> tuple[int, int]:

@@ -103,9 +103,7 @@ def test_an_array_whose_writer_gave_up_takes_nothing(path, mode, ending, monkeyp
     if ending == "aborted":
         w.abort()
     else:
-        monkeypatch.setattr(
-            npzkit.archive.written_archive.ZipWriter, "write_small", lambda *_: 1 / 0
-        )
+        monkeypatch.setattr(npzkit.zip.writer.ZipWriter, "write_small", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             w["new"] = np.arange(3)
     for use in (

@@ -48,6 +48,7 @@ _WALKS = {
 }  # fmt: skip
 """What makes a small archive be read in the ways of large ones."""
 _INDEX_LIES = "its seek index leads to wrong data"
+_ARRAY_INDEX_LIES = "the array index and the array's own header disagree"
 
 
 @contextlib.contextmanager
@@ -220,7 +221,8 @@ def _check_verified(npz: npzkit.NpzFile, reads: dict[str, Result]) -> dict[str, 
         raise Violation("verify's ok is not that of its rows")
     for key, read in reads.items():
         found = rows.get(key, [])
-        left = [row for row in found if not row.what.startswith(_INDEX_LIES)]
+        lies = _INDEX_LIES, _ARRAY_INDEX_LIES
+        left = [row for row in found if not row.what.startswith(lies)]
         if read.error is None:
             if left and not (
                 len(left) == 1 and _is_attributes(npz, key, ZipFormatError(left[0].what))
@@ -240,6 +242,11 @@ def _check_ways(npz: npzkit.NpzFile, key: str, read: Result, rows: list[Any]) ->
     lazy = attempt(f"lazy {key!r}", npz.lazy, key)
     value = read.value
     told = f"{key!r}: read: {shown(read.outcome)}"
+    if any(row.what.startswith(_ARRAY_INDEX_LIES) for row in rows):
+        for way in (stream, lazy):
+            if way.error is not None and not way.error.what.startswith(_ARRAY_INDEX_LIES):
+                raise Violation(f"{told}; {shown(way.error)}, and the array index lies")
+        return
     if read.error is not None:
         _check_unread(npz, key, read.error, stream, lazy)
         return

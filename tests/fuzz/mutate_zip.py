@@ -148,6 +148,8 @@ class Archive:
                 entry.fit(offset=entry.member.place + entry.shift)
             out += entry.pack() + entry.name + entry.extra + entry.comment
         count, size = len(self.entries), len(out) - start
+        if fix:
+            _fit_array_index(out, start)
         known = {"disk_count": count, "count": count, "size": size, "offset": start}
         out += self.before_end
         if self.end64 is not None:
@@ -187,6 +189,68 @@ def _entries(directory: bytes) -> list[Record]:
     if at != len(directory):
         raise ValueError("a directory that runs over")
     return entries
+
+
+# -- the array index -----------------------------------------------------------
+
+
+def _array_index_of(data: bytes | bytearray, end: int) -> int:
+    """Return where the body of the array index begins that ends at `end`; -1 if there is none."""
+    size = int.from_bytes(data[max(end - 8, 0) : max(end - 4, 0)], "little")
+    is_there = data[max(end - 4, 0) : end] == b"NPZX" and 83 <= size <= end
+    return end - size + 43 if is_there else -1
+
+
+def _fit_array_index(out: bytearray, end: int) -> None:
+    """Make the index that ends at `end` fit the directory that begins there."""
+    body = _array_index_of(out, end)
+    if body < 0:
+        return
+    directory = bytearray(out[end:])
+    at = 0
+    while directory[at : at + 4] == b"PK\1\2" and at + 46 <= len(directory):
+        directory[at + 16 : at + 20] = bytes(4)
+        at += 46 + sum(struct.unpack_from("<3H", directory, at + 28))
+    struct.pack_into("<L", out, body + 8, zlib.crc32(directory))
+    sizes = (end - body,) * 2
+    struct.pack_into("<3L", out, body - 29, zlib.crc32(out[body:end]), *sizes)
+
+
+def _array_index(archive: Archive, rng: random.Random, others: _Others) -> None:
+    """The index before the directory: what it says of a member, or the whole of it."""
+    last = archive.members[-1]
+    gap = bytearray(last.gap)
+    body = _array_index_of(gap, len(gap))
+    if body < 0:
+        for other in rng.sample(others, min(len(others), 5)):
+            start = other.rfind(b"PK\3\4", 0, other.rfind(b".npzkit.index") + 1)
+            end = other.find(b"NPZX", start) + 4
+            if start >= 0 and end > 4:
+                last.gap += other[start:end]
+                break
+        return
+    kind = rng.randrange(4)
+    count = int.from_bytes(gap[body + 4 : body + 8], "little")
+    notes = len(gap) - 24 - 6 * count
+    if kind == 0 and body + 16 <= notes and count:
+        at = notes + 6 * rng.randrange(count)
+        field = rng.choice(((0, 4), (3, 1), (4, 2)))
+        old = int.from_bytes(gap[at + field[0] :][: field[1]], "little")
+        value = interesting(rng, old, 8 * field[1])
+        gap[at + field[0] : at + sum(field)] = value.to_bytes(field[1], "little")
+    elif kind == 1 and b"\x93NUMPY" in gap:
+        places = [match.start() for match in re.finditer(b"\x93NUMPY", gap)]
+        at = rng.choice(places)
+        size = int.from_bytes(gap[at - 2 : at], "little")
+        head = mutate_npy(bytes(gap[at : at + size]), rng)[:size]
+        gap[at : at + size] = head.ljust(size)
+    elif kind == 2:
+        at = body + 4 * rng.randrange(4)
+        old = int.from_bytes(gap[at : at + 4], "little")
+        gap[at : at + 4] = interesting(rng, old, 32).to_bytes(4, "little")
+    else:
+        gap[body:] = mutate_bytes(bytes(gap[body:]), rng)
+    last.gap = bytes(gap)
 
 
 # -- a member's data -------------------------------------------------------
@@ -506,7 +570,7 @@ def _tails(archive: Archive, rng: random.Random, others: _Others) -> None:
 
 
 _RECORDS = (_fields, _fields, _names, _extras, _sentinels, _descriptors, _lists)
-_CONTENTS = (_content, _content, _content, _stream, _gaps, _ends, _tails)
+_CONTENTS = (_content, _content, _content, _stream, _gaps, _ends, _tails, _array_index)
 
 
 def mutate_zip(data: bytes, rng: random.Random, others: tuple[bytes, ...]) -> bytes:

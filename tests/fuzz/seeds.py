@@ -121,6 +121,23 @@ def _appended() -> list[bytes]:
     return [twice, twice[:-1], twice[:-30], twice[: len(once) + 100], once + junk, once + once]
 
 
+def _with_array_index() -> list[bytes]:
+    """Archives with an array index, of one commit, of two, and of every kind of member."""
+    arrays = {f"layer.{i}": np.full((2, 3), i, "f4") for i in range(4)}
+    stream, deflated = io.BytesIO(), io.BytesIO()
+    npzkit.save(stream, arrays)
+    once = stream.getvalue()
+    with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+        w["new"] = np.arange(3)
+        w.add("layer.1", np.eye(2), overwrite=True)
+    with npzkit.NpzWriter(deflated, compression="deflated", chunk_size=4096) as w:
+        w["big"] = np.tile((np.arange(6000) // 7 % 11).astype("u1"), 2)
+        w.add("x", np.arange(3), attrs={"unit": "m"})
+        w["records"] = np.zeros(2, [("a", "i4"), ("b", "S3")])
+        w["empty"] = np.zeros((0, 4))
+    return [once, stream.getvalue(), deflated.getvalue()]
+
+
 def _indexed() -> list[bytes]:
     """Deflated members with seek indexes, npzkit's and forged ones."""
     stream = io.BytesIO()
@@ -168,6 +185,7 @@ def archive_seeds() -> list[bytes]:
         *_by_zipfile(),
         *_appended(),
         *_indexed(),
+        *_with_array_index(),
         *extension,
         *forged,
         *fixtures,

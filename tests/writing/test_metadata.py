@@ -7,7 +7,6 @@ import npzkit
 import numpy as np
 import pytest
 from archives import NOISE, by_save, check_accepted, listing
-from npzkit.errors import LimitExceededError
 
 
 @pytest.fixture
@@ -37,10 +36,9 @@ def test_bad_metadata_loses_nothing(path):
     """A commit refuses metadata that cannot be written, and goes through without it."""
     with npzkit.NpzWriter(path, "a") as w:
         w["new"] = NOISE
-        for value, error in ((np.arange(3), TypeError), ("x" * 70_000, LimitExceededError)):
-            w.metadata["bad"] = value
-            with pytest.raises(error):
-                w.commit()
+        w.metadata["bad"] = np.arange(3)
+        with pytest.raises(TypeError):
+            w.commit()
         del w.metadata["bad"]
         kept, w.metadata = w.metadata, ["bad"]
         with pytest.raises(TypeError, match="must be a mapping, not list"):

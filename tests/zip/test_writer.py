@@ -311,7 +311,7 @@ def test_small_members_behind_4_gib():
     """Small arrays whose place needs 64 bits are listed with zip64, as any other."""
     sink = Counting((1 << 32) - 200)
     writer = ZipWriter(sink)
-    writer.write_small([(f"{i}.npy", bytes(60), bytes(40), 0, 100) for i in range(3)], 0)
+    writer.write_small([(f"{i}.npy", bytes(60), bytes(40), 0, 100, b"") for i in range(3)], 0)
     writer.commit()
     offsets = []
     position = sink.data.index(b"PK\x01\x02")

@@ -452,7 +452,7 @@ def _header_findings(
     if known is not None and header is not None:
         has_index = find_index(reader.source, entry, start) is not None
         found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
-        if found != known:
+        if found != known or (indexed is not None and header != indexed.find(entry.name)):
             disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
             yield _finding(key, disagrees, entry.header_offset)
     parse_attrs(entry.extra)

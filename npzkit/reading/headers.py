@@ -155,6 +155,8 @@ class IndexedHeaders:
         header = self.find(name)
         if header is None:
             return
+        if not isinstance(array, np.ndarray):
+            raise index_disagrees(header, "no array")
         is_same = array.dtype == header.dtype or (
             # A dtype that NPY cannot name.
             header.dtype.type is np.void and array.dtype.itemsize == header.dtype.itemsize

@@ -172,6 +172,25 @@ def test_no_data_is_read_by_a_lie(kind, written, tmp_path):
         assert (npz.info(key).shape, npz.info(key).dtype) == ((3, 4), np.dtype("f8"))
 
 
+def test_a_lie_about_what_is_no_array(tmp_path):
+    """Bytes that an index calls an array are not returned as what they are."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {f"k{i}": np.arange(9) for i in range(5)})
+    data = path.read_bytes()
+    with npzkit.open(path) as npz:
+        start = npz.info("k2").data_offset - 128
+    data = data[:start] + b"x" + data[start + 1 :]
+    with npzkit.open(data) as npz:
+        npz.info("k2")
+        for read in (
+            npz.stream,
+            lambda key: npz.lazy(key)[0],
+            lambda key: npz.read(key, verify=False),
+        ):
+            with pytest.raises(npzkit.NpzkitError):
+                read("k2")
+
+
 def test_a_lie_about_sizes_is_not_believed(written):
     """A header that asks for other bytes than the member has is read from the member."""
     data = lying(

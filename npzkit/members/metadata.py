@@ -13,6 +13,7 @@ from typing import Any
 
 from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra import parse_key_value_pairs as _parse_pairs
+from npzkit.zip.long_comment import find_long_comment
 
 __all__ = [
     "MAX_DEPTH",
@@ -42,7 +43,8 @@ def format_metadata(metadata: Any) -> bytes:
         The metadata is not a mapping, a key is not a string, or JSON cannot
         represent a value.
     ValueError
-        A value contains itself, or is nested too deeply.
+        A value contains itself, or is nested too deeply; or the metadata look
+        like the comment that leads to long metadata.
     """
     if not metadata:
         return b""
@@ -54,6 +56,8 @@ def format_metadata(metadata: Any) -> bytes:
         text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
     except RecursionError:
         raise _too_deep("metadata") from None
+    if find_long_comment(text) is not None:
+        raise ValueError("the metadata 'npzkit.metadata' is reserved for npzkit itself")
     return text
 
 

@@ -156,3 +156,12 @@ def test_a_pipe_takes_it(tmp_path):
 
     npzkit.save(Pipe(), ARRAYS, metadata=LONG)
     assert read(stream.getvalue()) == LONG
+
+
+def test_metadata_cannot_pass_for_the_way_to_others(tmp_path):
+    """What a user saves is never taken for where long metadata lie."""
+    bad = {"npzkit.metadata": {"offset": 0, "size": 70}}
+    with pytest.raises(ValueError, match="reserved"):
+        npzkit.save(tmp_path / "a.npz", ARRAYS, metadata=bad)
+    npzkit.save(tmp_path / "a.npz", ARRAYS, metadata={**bad, "more": 1})
+    assert read(tmp_path / "a.npz") == {**bad, "more": 1}

@@ -18,7 +18,7 @@ import pytest
 from deep import amount
 from faults import descriptor_count
 from npzkit.files.locking import lock_path
-from npzkit.files.parallel import Pipeline, run
+from npzkit.files.threads import Pipeline, run
 
 FOLDER = str(Path(npzkit.__file__).parent)
 COUNT = amount(8, 150)

@@ -2,7 +2,7 @@
 
 Owns the report, what is read for it and in which order. Both archives are read, and
 what is read is checked. Values are compared where CRC-32s differ, a piece of two
-arrays at a time. Which values are equal is `npzkit.analysis.values`'.
+arrays at a time. Which values are equal is `npzkit.analysis.value_differences`'.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.analysis.values import Tolerance, are_comparable, is_distance
+from npzkit.analysis.value_differences import Tolerance, are_comparable, is_distance
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import opened

@@ -14,13 +14,13 @@ import numpy as np
 
 from npzkit.analysis.part import Part
 from npzkit.analysis.piecewise import PieceStatistics, is_numeric, measure
+from npzkit.archive.checked_pieces import for_each_piece
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import opened
-from npzkit.archive.pieces import for_each_piece
 from npzkit.errors import UnsupportedError
-from npzkit.files.parallel import Pipeline, thread_count
 from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.threads import Pipeline, thread_count
 
 __all__ = ["Histogram", "Statistics", "measure_part", "part_of", "statistics"]
 

@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from npzkit.archive.explaining import Explained, explain
+from npzkit.archive.error_context import Explained, explain
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import NpyFormatError, UnsupportedError
-from npzkit.files.parallel import thread_count
+from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs, user_attrs

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from npzkit.archive.committing import commit, finish
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.files.locking import check_timeout
-from npzkit.files.parallel import thread_count
 from npzkit.files.source import name_of
+from npzkit.files.threads import thread_count
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs, format_metadata
 from npzkit.writing.append import open_archive
+from npzkit.writing.array_members import Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, coding_for
-from npzkit.writing.preparation import Preparation, splitting_for
 from npzkit.zip.sozip import CHUNK_SIZE
 from npzkit.zip.writer import Coding
 

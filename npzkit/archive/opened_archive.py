@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npzkit.archive.handles import Handles
+from npzkit.archive.numpy_attributes import Handles
 from npzkit.archive.opened_index import OpenedIndex
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.files.source import UNNAMED, Source

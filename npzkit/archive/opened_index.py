@@ -1,7 +1,7 @@
 """The array index of an archive that is open: read once, when somebody lists the archive.
 
 Owns when it is read, and that what it says is compared with each array that is
-read. What is believed of it is `npzkit.reading.headers`'s.
+read. What is believed of it is `npzkit.reading.indexed_headers`'s.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo
-from npzkit.reading.headers import IndexedHeaders, index_disagrees, read_indexed_headers
+from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees, read_indexed_headers
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry

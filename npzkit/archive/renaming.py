@@ -11,7 +11,7 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
-from npzkit.zip.raw_entries import entry_of
+from npzkit.zip.entry_records import entry_of
 
 __all__ = ["rename"]
 

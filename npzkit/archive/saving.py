@@ -12,8 +12,8 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
+from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
-from npzkit.writing.preparation import Member, Preparation, splitting_for
 from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ Owns where these facts are found. Their records, and the table of them, are
 
 from __future__ import annotations
 
-from npzkit.archive.explaining import Explained
+from npzkit.archive.error_context import Explained
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
@@ -48,7 +48,7 @@ def info_or_blank(archive: OpenedArchive, key: str) -> ArrayInfo:
 def archive_info(archive: OpenedArchive) -> ArchiveInfo:
     """Return what is known of the archive as a file; see `npzkit.NpzFile.archive_info`."""
     archive.check_open()
-    from npzkit.zip.raw_entries import dead_size
+    from npzkit.zip.entry_records import dead_size
 
     directory, source = archive.directory, archive.source
     with Explained(archive, None):

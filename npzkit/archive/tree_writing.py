@@ -12,7 +12,7 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX
 from npzkit.members.nesting import TREE_KEY, has_note, is_within, replace_note, with_note
-from npzkit.writing.preparation import Member
+from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
 __all__ = ["write_tree"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from npzkit.archive.turns import Turns
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.sink import Sink
-from npzkit.writing.unsealed import Unsealed
+from npzkit.writing.unsealed_arrays import Unsealed
 
 __all__ = ["WriterState"]
 

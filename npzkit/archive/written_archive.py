@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 
 from npzkit.archive.writer_state import WriterState
 from npzkit.codecs.methods import STORED
-from npzkit.files.parallel import Pipeline
+from npzkit.files.threads import Pipeline
 from npzkit.writing.append import Resumed
+from npzkit.writing.array_members import Member
 from npzkit.writing.contents import Contents
 from npzkit.writing.copy import npy_header_size
 from npzkit.writing.metadata import EditedMetadata
-from npzkit.writing.preparation import Member
-from npzkit.writing.prepare import Prepared
-from npzkit.writing.small import SmallArrays
-from npzkit.writing.unsealed import Unsealed
+from npzkit.writing.prepared_array import Prepared
+from npzkit.writing.small_arrays import SmallArrays
+from npzkit.writing.unsealed_arrays import Unsealed
 from npzkit.zip.deflate import deflate_small
 from npzkit.zip.writer import Coding
 

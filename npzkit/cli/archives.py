@@ -22,7 +22,7 @@ from npzkit.cli.output import (
     printable,
     progress,
 )
-from npzkit.cli.targets import Refusal, check_absent
+from npzkit.cli.refusals import Refusal, check_absent
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Meter, Report
 from npzkit.members.keys import find_collisions

@@ -20,7 +20,7 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.pack import check_level
-from npzkit.cli.targets import refusing
+from npzkit.cli.refusals import refusing
 from npzkit.errors import ConversionError
 
 __all__ = ["convert"]

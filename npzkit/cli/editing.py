@@ -20,7 +20,7 @@ from npzkit.cli.pack import (
     named_inputs,
     table_delimiter,
 )
-from npzkit.cli.targets import Refusal, check_new_key, refusing
+from npzkit.cli.refusals import Refusal, check_new_key, refusing
 from npzkit.conversion.pack import add as add_to_archive
 from npzkit.errors import ConversionError, UnsafeNameError
 

@@ -22,7 +22,7 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
-from npzkit.cli.targets import Refusal, refusing
+from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
 from npzkit.conversion.extract import is_table, write_member, write_table_of
 from npzkit.errors import ConversionError

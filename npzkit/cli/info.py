@@ -11,7 +11,7 @@ import click
 
 import npzkit
 from npzkit.archive.trees import metadata_of
-from npzkit.cli.members import Member, members_of, tell_unreadable
+from npzkit.cli.listed_members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
     archive_argument,

@@ -21,7 +21,7 @@ from npzkit.cli.output import (
     printable,
     progress,
 )
-from npzkit.cli.targets import Refusal, refusing
+from npzkit.cli.refusals import Refusal, refusing
 from npzkit.conversion.inputs import ARCHIVE_SUFFIX, SUFFIXES, Given
 from npzkit.conversion.tables import check_delimiter
 from npzkit.errors import ConversionError, UnsafeNameError

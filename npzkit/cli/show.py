@@ -15,7 +15,7 @@ import npzkit
 from npzkit.analysis.part import Part
 from npzkit.analysis.piecewise import is_numeric
 from npzkit.analysis.statistics import Histogram, Statistics, measure_part, part_of
-from npzkit.archive.pieces import approach, checked_array
+from npzkit.archive.checked_pieces import approach, checked_array
 from npzkit.cli.opening import (
     archive_argument,
     dtype_text,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from npzkit.cli.members import Member, members_of, tell_unreadable
+from npzkit.cli.listed_members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import archive_argument, dtype_text, opened, shape_text
 from npzkit.cli.output import (
     can_print,

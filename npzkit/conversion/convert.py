@@ -16,8 +16,8 @@ from npzkit.archive.opening import open
 from npzkit.codecs.methods import DEFLATED, check_level, method_number
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say
+from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.conversion.stores import why_nested
-from npzkit.conversion.targets import check_absent, check_file_path, replacing
 from npzkit.errors import ConversionError, FormatError, NpzkitError, UnsupportedError, printable
 from npzkit.files.progress import Meter, Report
 from npzkit.maintenance.repack import repack

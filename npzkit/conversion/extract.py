@@ -12,11 +12,11 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 import numpy as np
 
+from npzkit.archive.checked_pieces import PIECE_SIZE, checked_array
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import opened
-from npzkit.archive.pieces import PIECE_SIZE, checked_array
+from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.conversion.tables import check_delimiter, check_writable, write_table
-from npzkit.conversion.targets import check_file_names, check_file_path, path_within, replacing
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.progress import Advance, Meter, Part, Report
 from npzkit.members.info import ArrayInfo

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from npzkit import format as npy
+from npzkit.archive.checked_pieces import is_taken_by_parts
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import open
-from npzkit.archive.pieces import is_taken_by_parts
 from npzkit.conversion.arrays import Say
 from npzkit.conversion.tables import DELIMITERS, TableOptions, read_table
 from npzkit.errors import (

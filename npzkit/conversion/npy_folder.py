@@ -21,7 +21,7 @@ from npzkit.conversion.arrays import (
     why_not_npy,
 )
 from npzkit.conversion.inputs import Input, arrays_in_folder, read_input
-from npzkit.conversion.targets import check_file_names, path_within
+from npzkit.conversion.output_paths import check_file_names, path_within
 from npzkit.errors import ConversionError, PickleRefusedError, printable
 from npzkit.format.array import npy_header
 from npzkit.members.keys import SUFFIX

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive import pieces
+from npzkit.archive import checked_pieces
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.archive.opening import open
@@ -54,12 +54,12 @@ def array_in(npz: NpzFile, key: str) -> Array:
     """Return an array of an archive, which is read in parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
-    is_large = pieces.is_taken_by_parts(info)
+    is_large = checked_pieces.is_taken_by_parts(info)
     return Array(
         key, info.shape or (), dtype, partial(npz.lazy if is_large else npz.read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
         problem="it holds Python objects" if dtype.hasobject else "",
-        check=partial(pieces.check_array, npz, key) if is_large else None,
+        check=partial(checked_pieces.check_array, npz, key) if is_large else None,
     )  # fmt: skip
 
 

@@ -11,15 +11,15 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
+from npzkit.archive.checked_pieces import PIECE_SIZE, is_taken_by_parts
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.archive.pieces import PIECE_SIZE, is_taken_by_parts
 from npzkit.archive.trees import metadata_of
 from npzkit.codecs.methods import DEFLATED, method_number
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Given, Input, Inputs, given_inputs, opened_inputs, read_input
 from npzkit.conversion.npz import array_in, write_array
+from npzkit.conversion.output_paths import check_file_path
 from npzkit.conversion.tables import TableOptions, check_delimiter
-from npzkit.conversion.targets import check_file_path
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import write_all

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 
-from npzkit.archive.pieces import PIECE_SIZE
+from npzkit.archive.checked_pieces import PIECE_SIZE
 from npzkit.errors import ConversionError, NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed

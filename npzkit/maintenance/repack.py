@@ -16,24 +16,24 @@ from typing import Any, NamedTuple
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.locking import FileLock, check_timeout, lock_path
-from npzkit.files.parallel import Pipeline, thread_count
 from npzkit.files.path_sink import PathSink, open_sink
 from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
+from npzkit.files.threads import Pipeline, thread_count
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry, name_error
-from npzkit.zip.extra import foreign_extra
+from npzkit.zip.entry_records import dead_size, has_first_member
+from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.layout import ALIGNMENT
-from npzkit.zip.member import check_crc32, check_entry, data_offset
-from npzkit.zip.raw_entries import dead_size, has_first_member
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size, find_index
-from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["repack", "repack_dead"]

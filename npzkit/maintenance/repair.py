@@ -1,7 +1,7 @@
 """Repairing a damaged archive.
 
 Owns the decisions on what is cut off, saved and reported. Members are found
-without a directory by `npzkit.zip.header_scan`, and checked by
+without a directory by `npzkit.zip.local_header_scan`, and checked by
 `npzkit.maintenance.verify`.
 """
 
@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
 from npzkit.files.disk import File
 from npzkit.files.locking import FileLock, check_timeout, lock_path
-from npzkit.files.parallel import thread_count
 from npzkit.files.path_sink import PathSink, open_sink
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import Source, open_source
+from npzkit.files.threads import thread_count
 from npzkit.limits import Limits
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.maintenance.verify import has_wrong_index, member_error, read_size
@@ -38,8 +38,9 @@ from npzkit.zip.entries import (
     parse_entries,
     usable_name,
 )
-from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, foreign_extra
-from npzkit.zip.header_scan import (
+from npzkit.zip.entry_records import record_of
+from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
+from npzkit.zip.local_header_scan import (
     Allowance,
     CorrectedSource,
     Found,
@@ -50,7 +51,6 @@ from npzkit.zip.header_scan import (
     possible_headers,
 )
 from npzkit.zip.long_comment import COMMENT_NAME, read_comment
-from npzkit.zip.raw_entries import record_of
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.parallel import Pipeline
 from npzkit.files.source import Source
+from npzkit.files.threads import Pipeline
 from npzkit.format.array import npy_header, read_header
 from npzkit.format.header import NpyHeader
 from npzkit.reading.member import MemberReader
 from npzkit.zip.entries import Entry
-from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
-from npzkit.zip.member import MAX_RATIOS
+from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.member_checks import MAX_RATIOS
+from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
-from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["RowsLeft", "find_rows", "is_seen_cut"]

@@ -25,9 +25,9 @@ from npzkit.errors import (
     printable,
     shown_key,
 )
-from npzkit.files.parallel import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import UNNAMED, SeekingSource, Source, is_archive, open_source
+from npzkit.files.threads import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
 from npzkit.limits import Limits
 from npzkit.members.info import describe, format_count
 from npzkit.members.keys import (
@@ -40,17 +40,17 @@ from npzkit.members.keys import (
     missing,
 )
 from npzkit.members.metadata import parse_attrs
-from npzkit.reading.headers import IndexedHeaders, index_disagrees, read_indexed_headers
+from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees, read_indexed_headers
 from npzkit.reading.member import MemberReader
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.crc_update import find_unsealed
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
+from npzkit.zip.entry_records import dead_size, repeated_names
 from npzkit.zip.layout import ALIGNMENT
-from npzkit.zip.member import check_crc32, check_entry, data_offset
-from npzkit.zip.raw_entries import dead_size, repeated_names
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.sozip import SeekIndex, find_index, has_index_member
-from npzkit.zip.stream import MemberStream
 
 __all__ = [
     "Finding",

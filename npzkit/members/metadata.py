@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from npzkit.zip.extra import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
-from npzkit.zip.extra import parse_key_value_pairs as _parse_pairs
+from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
+from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 from npzkit.zip.long_comment import find_long_comment
 
 __all__ = [

@@ -16,18 +16,18 @@ import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.parallel import read_blocks, run
+from npzkit.files.threads import read_blocks, run
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
-from npzkit.reading.neighbours import Sweep, is_small, spans_of
-from npzkit.reading.window import (
+from npzkit.reading.shared_read import (
     GAP_SIZE,
     SPAN_SIZE,
     Window,
     read_window,
 )
-from npzkit.zip.columns import Columns
+from npzkit.reading.small_members import Sweep, is_small, spans_of
+from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
-from npzkit.zip.member import check_entry
+from npzkit.zip.member_checks import check_entry
 
 __all__ = ["read_many"]
 

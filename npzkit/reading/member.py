@@ -2,9 +2,9 @@
 
 Owns the choice of how one member is read. Knows no keys. Four ways:
 
-- a small stored member: one read, checked and used in place (`npzkit.reading.window`);
+- a small stored member: one read, checked and used in place (`npzkit.reading.shared_read`);
 - a large stored member: headers first, then blocks straight into the array,
-  each block's CRC taken while it is in the cache (`npzkit.files.parallel`);
+  each block's CRC taken while it is in the cache (`npzkit.files.threads`);
 - a large deflated member with an index: by chunks (`npzkit.reading.deflated`);
 - anything else compressed, described late or pickled: through `MemberStream`.
 """
@@ -20,8 +20,8 @@ import numpy as np
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.decompressors import inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.files.parallel import read_blocks, run
 from npzkit.files.source import Source
+from npzkit.files.threads import read_blocks, run
 from npzkit.format.array import (
     array_bytes,
     empty_array,
@@ -37,8 +37,8 @@ from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.deflated import Inflation, Part
-from npzkit.reading.stream import is_array, read_pickled, read_stream_header
-from npzkit.reading.window import (
+from npzkit.reading.npy_stream import is_array, read_pickled, read_stream_header
+from npzkit.reading.shared_read import (
     HEADS_SIZE,
     Window,
     aligned,
@@ -50,10 +50,10 @@ from npzkit.reading.window import (
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.local_header import find_data
-from npzkit.zip.member import MAX_RATIOS, check_crc32, check_entry, data_offset
+from npzkit.zip.member_checks import MAX_RATIOS, check_crc32, check_entry, data_offset
+from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
-from npzkit.zip.stream import MemberStream
 
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess

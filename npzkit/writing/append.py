@@ -17,8 +17,8 @@ from npzkit.files.source import Source, open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import Note, read_notes
 from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.entry_records import read_listed
 from npzkit.zip.long_comment import LongComment, find_long_comment
-from npzkit.zip.raw_entries import read_listed
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Resumed", "open_archive"]

@@ -16,7 +16,7 @@ from npzkit.codecs.methods import DEFLATED
 from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.sink import Sink
 from npzkit.format.header import index_shape
-from npzkit.writing.prepare import prepare_header
+from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.deflate import MAX_BLOCK_SIZE
 from npzkit.zip.writer import Coding
 

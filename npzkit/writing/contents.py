@@ -12,9 +12,9 @@ from typing import Any
 from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX, keys_of, member_of, missing
 from npzkit.writing.attributes import EditedAttributes
-from npzkit.writing.prepare import Prepared
-from npzkit.writing.small import SmallArrays
-from npzkit.writing.unsealed import Unsealed
+from npzkit.writing.prepared_array import Prepared
+from npzkit.writing.small_arrays import SmallArrays
+from npzkit.writing.unsealed_arrays import Unsealed
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Contents"]

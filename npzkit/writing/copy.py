@@ -15,12 +15,12 @@ from npzkit.files.progress import Advance
 from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, header_size
 from npzkit.zip.entries import Entry, accepting_name
-from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.layout import ALIGNMENT
-from npzkit.zip.member import check_crc32, check_entry, data_offset
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_UTF8, SENTINEL_16
 from npzkit.zip.sozip import find_index
-from npzkit.zip.stream import MemberStream
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["PIECE_SIZE", "check_copyable", "copy_member", "npy_header_size", "rename_entry"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
-from npzkit.writing.prepare import as_array
+from npzkit.writing.prepared_array import as_array
 
 __all__ = ["BLOCK_SIZE", "CreatedArray", "Hooks"]
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.disk import File, Place
-from npzkit.files.parallel import crc32_at
+from npzkit.files.threads import crc32_at
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, Hooks

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.files.parallel import Pipeline
+from npzkit.files.threads import Pipeline
 from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, Hooks
-from npzkit.writing.prepare import prepare_header
+from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["AppendedArray", "begin_growing"]

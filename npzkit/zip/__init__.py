@@ -1,19 +1,19 @@
 """The zip container: bytes to local headers, directory and end record, and back.
 
-Knows no NumPy, except where records are handled by the thousand: `columns`,
+Knows no NumPy, except where records are handled by the thousand: `directory_columns`,
 `local_header` and `tail`. The modules that read, each importing only those
 before it:
 
 - `records`: the fixed records, parsed and formatted without I/O
-- `extra`: the extra fields (zip64, key-value pairs, alignment, Unicode path)
-- `end`: the end record, found and resolved
+- `extra_fields`: the extra fields (zip64, key-value pairs, alignment, Unicode path)
+- `end_record`: the end record, found and resolved
 - `entries`: the entries of the central directory, parsed and checked together
-- `columns`: the same for many entries at once
+- `directory_columns`: the same for many entries at once
 - `local_header`: a local header checked against its entry, one or many at once
-- `member`: whether a member can be read, and where its data begins
+- `member_checks`: whether a member can be read, and where its data begins
 - `tail`: the bytes behind the last end record that fits
 - `directory`: end record and entries together
-- `stream`: a member's data, decompressed piece by piece
+- `member_stream`: a member's data, decompressed piece by piece
 - `sozip`: the seek index behind a deflated member
 - `chunks`, `random_access`: the bytes at an offset
 
@@ -27,8 +27,8 @@ Those that write:
 
 Those that change or repair what is there:
 
-- `raw_entries`: entries changed or kept byte by byte, and unused bytes
-- `header_scan`: members found by their local headers alone
+- `entry_records`: entries changed or kept byte by byte, and unused bytes
+- `local_header_scan`: members found by their local headers alone
 - `damaged_directory`: the newest state of an archive whose end is damaged
 
 Source: PKWARE APPNOTE.TXT 6.3.10, cited by section.

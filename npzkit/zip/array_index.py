@@ -40,8 +40,8 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.files.source import Source
-from npzkit.zip.columns import Bools, Columns, Ints
 from npzkit.zip.directory import Directory
+from npzkit.zip.directory_columns import Bools, Columns, Ints
 from npzkit.zip.entries import walk_entries
 from npzkit.zip.long_comment import COMMENT_NAME, format_hidden
 from npzkit.zip.records import LOCAL_HEADER_SIZE, SENTINEL_16

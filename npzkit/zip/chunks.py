@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.decompressors import inflate_chunk
 from npzkit.errors import ZipFormatError
-from npzkit.files.parallel import run
 from npzkit.files.source import Source
+from npzkit.files.threads import run
 from npzkit.zip.sozip import SeekIndex
 
 __all__ = ["Chunks"]

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from npzkit.codecs.methods import STORED
 from npzkit.errors import FormatError, NpzkitError, StaleArchiveError, UnsupportedError
 from npzkit.files.disk import File
-from npzkit.files.parallel import crc32_at
 from npzkit.files.source import Source
+from npzkit.files.threads import crc32_at
 from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
-from npzkit.zip.member import data_offset
+from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIZE,
     ENTRY_FIELDS,

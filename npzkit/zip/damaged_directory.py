@@ -14,9 +14,9 @@ from npzkit.errors import FormatError, LimitExceededError, NpzkitError, Unsuppor
 from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_commit
-from npzkit.zip.end import COMMENT_MAX_SIZE, resolve_end
+from npzkit.zip.end_record import COMMENT_MAX_SIZE, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, walk_entries
-from npzkit.zip.raw_entries import entry_of, read_listed
+from npzkit.zip.entry_records import entry_of, read_listed
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,

@@ -19,7 +19,7 @@ from npzkit.codecs.encoders import (
     encoder_for_level,
     encoder_for_small,
 )
-from npzkit.files.parallel import Pipeline
+from npzkit.files.threads import Pipeline
 
 __all__ = ["MAX_BLOCK_SIZE", "DeflatedData", "deflate_small"]
 

@@ -1,7 +1,7 @@
 """The central directory: found from the end of the archive, read in one pass.
 
 Owns everything that is decided before a member is touched: that the end record
-(`npzkit.zip.end`) and the entries (`npzkit.zip.entries`) belong together, which
+(`npzkit.zip.end_record`) and the entries (`npzkit.zip.entries`) belong together, which
 of two members of one name counts, and what becomes of a torn end. Allocates
 only what it has read.
 """
@@ -27,8 +27,8 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.columns import parse_columns
-from npzkit.zip.end import (
+from npzkit.zip.directory_columns import parse_columns
+from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
     check_alone,

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from npzkit.codecs.methods import STORED
 from npzkit.errors import ZipFormatError
 from npzkit.zip import records
-from npzkit.zip.extra import (
+from npzkit.zip.extra_fields import (
     UNICODE_PATH_ID,
     ZIP64_ID,
     find_extra,

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from npzkit.codecs.methods import STORED
 from npzkit.zip import records
-from npzkit.zip.extra import format_alignment, format_padding, format_zip64
+from npzkit.zip.extra_fields import format_alignment, format_padding, format_zip64
 from npzkit.zip.records import SENTINEL_16, SENTINEL_32, CentralEntry, LocalHeader
 
 __all__ = [

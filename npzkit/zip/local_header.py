@@ -15,9 +15,9 @@ import numpy as np
 
 from npzkit.codecs.methods import STORED
 from npzkit.errors import ChecksumError, ZipFormatError
-from npzkit.zip.columns import Columns, Ints, take_zip64, windows_of
+from npzkit.zip.directory_columns import Columns, Ints, take_zip64, windows_of
 from npzkit.zip.entries import Entry
-from npzkit.zip.extra import ZIP64_ID, find_extra, merge_zip64
+from npzkit.zip.extra_fields import ZIP64_ID, find_extra, merge_zip64
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     FLAG_ENCRYPTED,

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.methods import STORED
-from npzkit.files.parallel import Pipeline
 from npzkit.files.sink import Sink
+from npzkit.files.threads import Pipeline
 from npzkit.zip.array_index import Note
 from npzkit.zip.deflate import DeflatedData
-from npzkit.zip.extra import format_padding
+from npzkit.zip.extra_fields import format_padding
 from npzkit.zip.layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LOCAL_HEADER_SIZE, LocalHeader
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member

@@ -22,13 +22,13 @@ from typing import Protocol
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
-from npzkit.files.parallel import read_blocks
 from npzkit.files.source import Source
+from npzkit.files.threads import read_blocks
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
-from npzkit.zip.member import MAX_RATIOS
+from npzkit.zip.member_checks import MAX_RATIOS
+from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.sozip import find_index
-from npzkit.zip.stream import MemberStream
 
 __all__ = ["RandomAccess", "open_random_access"]
 
@@ -90,7 +90,7 @@ def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomA
     ----------
     source : Source
     entry : Entry
-        Checked by `npzkit.zip.member.check_entry`.
+        Checked by `npzkit.zip.member_checks.check_entry`.
     data_start : int
         Where the member's data begins in the file.
     """

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from npzkit.errors import UnsupportedError, ZipFormatError
 from npzkit.files.source import Source
-from npzkit.zip.end import COMMENT_MAX_SIZE, End, find_base, resolve_end
-from npzkit.zip.extra import iter_extra
+from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, find_base, resolve_end
+from npzkit.zip.extra_fields import iter_extra
 from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,

@@ -14,11 +14,11 @@ from typing import Any
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.methods import STORED
-from npzkit.files.parallel import Pipeline
 from npzkit.files.sink import Sink
+from npzkit.files.threads import Pipeline
 from npzkit.zip import records
 from npzkit.zip.array_index import UNKNOWN, Note, format_array_index
-from npzkit.zip.end import COMMENT_MAX_SIZE
+from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import (
     ALIGNMENT,

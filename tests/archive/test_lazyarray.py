@@ -33,8 +33,8 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
-from npzkit.files.parallel import run
 from npzkit.files.source import BufferSource
+from npzkit.files.threads import run
 from npzkit.reading import byte_ranges as spans
 from npzkit.reading import many as bulk
 from npzkit.reading import member as reader

@@ -20,7 +20,7 @@ from deep import DEEP
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import NpzkitError, PickleRefusedError, UnsafeNameError, UnsupportedError
-from npzkit.files.parallel import Pipeline
+from npzkit.files.threads import Pipeline
 from npzkit.zip import writer as zip_writer
 
 COMPRESSIONS = ["stored", "deflated"]

@@ -7,8 +7,8 @@ import threading
 import npzkit
 import numpy as np
 import pytest
-from npzkit.files.parallel import Pipeline
 from npzkit.files.progress import Meter
+from npzkit.files.threads import Pipeline
 
 
 @pytest.mark.parametrize("total", [0, 1, 150, 5 << 20])
@@ -98,7 +98,7 @@ def test_one_large_array_is_counted_by_its_bytes(call, compression, tmp_path, mo
 
 def test_an_array_that_is_read_by_a_thread_is_counted_too(tmp_path, monkeypatch):
     """The caller gets reports on a member that another thread inflates."""
-    monkeypatch.setattr("npzkit.files.parallel._WAITING_SECONDS", 0.0005)
+    monkeypatch.setattr("npzkit.files.threads._WAITING_SECONDS", 0.0005)
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.zeros(40 << 20, np.uint8)}, compression="deflated", level=1)
     assert len(_steps_of(lambda tell: npzkit.verify(path, progress=tell, threads=2))) > 2

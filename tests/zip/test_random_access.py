@@ -20,9 +20,9 @@ from npzkit.codecs import decompressors
 from npzkit.codecs.decompressors import inflate_chunk
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import BufferSource
-from npzkit.zip import random_access, stream
+from npzkit.zip import member_stream, random_access
 from npzkit.zip.directory import read_directory
-from npzkit.zip.member import data_offset
+from npzkit.zip.member_checks import data_offset
 from npzkit.zip.random_access import open_random_access
 
 CHUNK_SIZE = 4096
@@ -79,7 +79,7 @@ def _close_points(monkeypatch):
     """Seek points every few kilobytes instead of megabytes."""
     monkeypatch.setattr(random_access, "SPACING", 1 << 13)
     monkeypatch.setattr(random_access, "_STEP_SIZE", 1 << 10)
-    monkeypatch.setattr(stream, "_COPYABLE_INPUT_SIZE", 1 << 11)
+    monkeypatch.setattr(member_stream, "_COPYABLE_INPUT_SIZE", 1 << 11)
 
 
 @pytest.mark.parametrize("kind", KINDS)

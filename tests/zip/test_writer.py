@@ -14,13 +14,13 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.files.parallel import Pipeline
 from npzkit.files.path_sink import open_sink
 from npzkit.files.sink import Sink
 from npzkit.files.source import BufferSource
+from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
-from npzkit.zip.member import data_offset
+from npzkit.zip.member_checks import data_offset
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import Coding, ZipWriter
 

@@ -16,8 +16,8 @@ import numpy as np
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
-from npzkit.reading.window import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window
-from npzkit.zip.columns import Bools, Columns, Ints, windows_of
+from npzkit.reading.shared_read import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window
+from npzkit.zip.directory_columns import Bools, Columns, Ints, windows_of
 from npzkit.zip.local_header import find_many
 
 __all__ = ["Layout", "Sweep", "is_small", "spans_of"]

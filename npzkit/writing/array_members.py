@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from npzkit.codecs.methods import STORED
 from npzkit.members.keys import check_key, check_keys
-from npzkit.writing.prepare import Prepared, prepare
-from npzkit.writing.small import SMALL_SIZE, Heads, SmallArrays, gather
+from npzkit.writing.prepared_array import Prepared, prepare
+from npzkit.writing.small_arrays import SMALL_SIZE, Heads, SmallArrays, gather
 from npzkit.zip.writer import Coding
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import time
 import npzkit
 import numpy as np
 import pytest
-from npzkit.files.parallel import Pipeline, run
+from npzkit.files.threads import Pipeline, run
 
 CHUNK = 4096
 HEAD = 128

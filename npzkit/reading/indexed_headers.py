@@ -21,8 +21,8 @@ from npzkit.format.header import PREFIX_SIZE, NpyHeader, header_size, parse_head
 from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
 from npzkit.zip.array_index import ArrayIndex, find_array_index
-from npzkit.zip.columns import Columns, Ints
 from npzkit.zip.directory import Directory
+from npzkit.zip.directory_columns import Columns, Ints
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE

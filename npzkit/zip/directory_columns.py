@@ -16,7 +16,7 @@ import numpy as np
 
 from npzkit.errors import ZipFormatError
 from npzkit.zip.entries import UNICODE_PATH, Entry, is_usual, read_name, resolve_zip64
-from npzkit.zip.extra import UNICODE_PATH_ID, ZIP64_ID
+from npzkit.zip.extra_fields import UNICODE_PATH_ID, ZIP64_ID
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -272,7 +272,7 @@ def take_zip64(data: Any, starts: Ints, sizes: Ints, large: list[Ints]) -> Bools
     numpy.ndarray of bool
         Rows whose extra field is one block, either of no concern to sizes and
         names, or of zip64 with exactly the values that are missing. Other rows
-        are left as they are, for `npzkit.zip.extra.merge_zip64`.
+        are left as they are, for `npzkit.zip.extra_fields.merge_zip64`.
     """
     # For an extra field without a block any bytes are read: their size cannot fit.
     places = np.where(sizes >= _BLOCK.itemsize, starts, 0)

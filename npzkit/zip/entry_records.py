@@ -13,10 +13,10 @@ from npzkit.files.source import Source
 from npzkit.zip.array_index import find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry, accepting_name, parse_entries, walk_entries
-from npzkit.zip.extra import format_extra, iter_extra
+from npzkit.zip.extra_fields import format_extra, iter_extra
 from npzkit.zip.layout import central_bytes, central_entry
 from npzkit.zip.long_comment import find_long_comment
-from npzkit.zip.member import data_offset
+from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import (
     DESCRIPTOR_MAX_SIZE,
     DOS_DATE_1980,

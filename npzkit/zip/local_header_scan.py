@@ -19,9 +19,9 @@ from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.array_index import is_hidden
-from npzkit.zip.end import COMMENT_MAX_SIZE, find_fitting
+from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, read_name
-from npzkit.zip.extra import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.local_header import header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,

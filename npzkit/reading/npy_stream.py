@@ -16,7 +16,7 @@ from npzkit.format.array import read_header, read_pickle
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, end_of_data
 from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import Entry
-from npzkit.zip.stream import MemberStream
+from npzkit.zip.member_stream import MemberStream
 
 __all__ = ["LocatedStream", "check_nbytes", "is_array", "read_pickled", "read_stream_header"]
 

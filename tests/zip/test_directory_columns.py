@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from npzkit.errors import NpzkitError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
-from npzkit.zip.columns import Columns, parse_columns
 from npzkit.zip.directory import read_directory
+from npzkit.zip.directory_columns import Columns, parse_columns
 
 DATA = npy(np.arange(3))
 LARGE = 0xFFFFFFFF

@@ -13,8 +13,8 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.errors import StaleArchiveError
-from npzkit.files.parallel import Pipeline, thread_count
 from npzkit.files.progress import Advance
+from npzkit.files.threads import Pipeline, thread_count
 from npzkit.format.array import array_bytes, read_header
 from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.reading import blocks

@@ -2,7 +2,7 @@
 
 Owns the fast path of writing: arrays that share dtype, shape and order share
 one NPY header, and their data is copied in runs. All others take the way of
-`npzkit.writing.prepare`.
+`npzkit.writing.prepared_array`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.format.array import array_header
-from npzkit.writing.prepare import Prepared, prepare
+from npzkit.writing.prepared_array import Prepared, prepare
 
 __all__ = ["SMALL_SIZE", "Heads", "SmallArrays", "gather"]
 

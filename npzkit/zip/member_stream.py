@@ -15,7 +15,7 @@ from npzkit.codecs.methods import STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.entries import Entry
-from npzkit.zip.member import check_crc32
+from npzkit.zip.member_checks import check_crc32
 
 __all__ = ["MemberStream"]
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple, SupportsIndex
 
-__all__ = ["DEFAULT_HEADER_SIZE", "Limits", "is_backed"]
+__all__ = ["DEFAULT_HEADER_SIZE", "Limits", "check_limits", "is_backed"]
 
 DEFAULT_HEADER_SIZE = 10_000
 """NumPy's default for ``max_header_size``, in bytes."""
@@ -89,6 +89,17 @@ def _bound(name: str, value: Any) -> int | None:
     if bound < 0:
         raise ValueError(f"{name} must be a non-negative integer or None, not {value!r}")
     return bound
+
+
+def check_limits(limits: Limits | None, max_header_size: int) -> Limits:
+    """Return the limits of an archive, which NumPy's `max_header_size` may stand for."""
+    if limits is None:
+        return Limits(header_size=max_header_size)
+    if max_header_size != DEFAULT_HEADER_SIZE:
+        raise ValueError("give max_header_size or limits=Limits(header_size=...), not both")
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits must be an npzkit.Limits, not {type(limits).__name__}")
+    return limits
 
 
 def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:

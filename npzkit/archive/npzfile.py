@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from npzkit.archive.arguments import MmapMode, check_limits, check_mmap_mode, check_out
-from npzkit.archive.attribute_access import ArrayAttributes
 from npzkit.archive.error_context import Explained, explain
-from npzkit.archive.numpy_attributes import Handles, file_of
-from npzkit.archive.opened_archive import OpenedArchive, path_of
+from npzkit.archive.numpy_attributes import ArrayAttributes, Handles, file_of
+from npzkit.archive.opened_archive import MmapMode, OpenedArchive, check_mmap_mode, path_of
 from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
 from npzkit.errors import NpzkitError, shown_key
 from npzkit.files.source import Source, open_source
 from npzkit.files.threads import thread_count
-from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
+from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import check_several, member_of
 from npzkit.members.metadata import parse_attrs, parse_metadata
 from npzkit.reading.many import read_many
-from npzkit.reading.member import Options
+from npzkit.reading.member import Options, check_out
 from npzkit.reading.npy_stream import LocatedStream
 
 if TYPE_CHECKING:

@@ -1,19 +1,20 @@
-"""The handles of other libraries on an open archive: its `zipfile.ZipFile` and its file object.
+"""The attributes that NumPy's ``NpzFile`` also has: ``npz.f``, ``npz.zip`` and ``npz.fid``.
 
-Owns what ``npz.zip`` and ``npz.fid`` are: made on first use, closed with the
-archive unless they are the caller's.
+Owns these objects. ``f`` has the arrays as attributes. ``zip`` and ``fid`` are
+made on first use, and closed with the archive unless they are the caller's.
 """
 
 from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Mapping
 from typing import Any
 
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.source import Source, SourceFile, duplicate
 
-__all__ = ["Handles", "file_of"]
+__all__ = ["ArrayAttributes", "Handles", "file_of"]
 
 
 class Handles:
@@ -65,3 +66,21 @@ def file_of(archive: zipfile.ZipFile) -> Any:
         raise ValueError(f"the zipfile.ZipFile must be open for reading, not in mode "
                          f"{archive.mode!r}")  # fmt: skip
     return archive.fp
+
+
+class ArrayAttributes:
+    """The arrays of an archive as attributes."""
+
+    def __init__(self, npz: Mapping[str, Any]) -> None:
+        self._npz = npz
+
+    def __getattribute__(self, name: str) -> Any:
+        npz = object.__getattribute__(self, "_npz")
+        try:
+            return npz[name]
+        except KeyError as error:
+            raise AttributeError(str(error)) from None
+
+    def __dir__(self) -> list[str]:
+        npz: Mapping[str, Any] = object.__getattribute__(self, "_npz")
+        return list(npz)

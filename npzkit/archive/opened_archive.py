@@ -8,7 +8,7 @@ and what closing it releases. Turning members into arrays is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from npzkit.reading.maps import Maps
     from npzkit.zip.random_access import RandomAccess
 
-__all__ = ["OpenedArchive", "path_of"]
+__all__ = ["MmapMode", "OpenedArchive", "check_mmap_mode", "path_of"]
+
+MmapMode = Literal["r", "c", "r+"]
 
 
 class OpenedArchive:
@@ -244,3 +246,9 @@ class OpenedArchive:
 def path_of(source: Source) -> str | None:
     """Return the path of a source, for messages; None for an archive in memory."""
     return None if source.name == UNNAMED else source.name
+
+
+def check_mmap_mode(mode: object) -> None:
+    """Raise ValueError unless this is a mode of `npzkit.NpzFile.memmap`."""
+    if mode not in ("r", "c", "r+"):
+        raise ValueError(f"mmap_mode must be 'r', 'c', 'r+' or None, not {mode!r}")

@@ -9,8 +9,8 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npzkit.archive.arguments import MmapMode
 from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opened_archive import MmapMode
 from npzkit.limits import Limits
 
 __all__ = ["open", "opened"]

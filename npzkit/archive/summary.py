@@ -48,7 +48,7 @@ def info_or_blank(archive: OpenedArchive, key: str) -> ArrayInfo:
 def archive_info(archive: OpenedArchive) -> ArchiveInfo:
     """Return what is known of the archive as a file; see `npzkit.NpzFile.archive_info`."""
     archive.check_open()
-    from npzkit.zip.entry_records import dead_size
+    from npzkit.zip.dead_bytes import dead_size
 
     directory, source = archive.directory, archive.source
     with Explained(archive, None):

@@ -26,10 +26,10 @@ from typing import Any
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
+from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import Buffer, File, check_binary
 from npzkit.files.locking import FileLock, lock_path
 from npzkit.files.sink import SEAL_SIZE, FileSink, Sink
-from npzkit.files.threads import crc32_at
 
 __all__ = ["PathSink", "open_sink"]
 

@@ -1,7 +1,7 @@
-"""Several threads that work on one archive.
+"""Threads: how many there are, and how work is divided among them.
 
-Owns how work is divided among threads, and how results are returned in order.
-Knows nothing about zip or NPY.
+Owns their number, and that results are returned in order. Knows nothing about
+the work. `npzkit.files.block_reading` reads files on several threads.
 
 No thread outlives the call that started it, so a forked child never finds a
 dead pool. The work releases the GIL: reads, CRCs, compression, decompression.
@@ -22,20 +22,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.files.progress import Advance
-from npzkit.files.source import Source
-
-__all__ = ["BLOCK_SIZE", "Pipeline", "crc32_at", "read_blocks", "run", "thread_count"]
+__all__ = ["Pipeline", "run", "thread_count"]
 
 T = TypeVar("T")
 
-BLOCK_SIZE = 1 << 24
-"""Bytes per task of a thread."""
-_STEP_SIZE = 1 << 20
-"""Bytes to read before their CRC is computed, while they are in the cache."""
 _PENDING_TASKS = 2
 """Most tasks per thread that may be running or waiting."""
 _PENDING_RESULTS = 128
@@ -245,73 +237,3 @@ def _do(jobs: SimpleQueue[Job | None]) -> None:
         except BaseException as error:
             outcome.put((None, error))
         del job, task, outcome
-
-
-class Readable(Protocol):
-    """An object that can be read at an offset: a `Source`, or a `Sink` that can read."""
-
-    def readinto_at(self, offset: int, view: memoryview, /) -> None: ...
-
-
-def crc32_at(
-    file: Readable, offset: int, size: int, threads: int, advance: Advance | None = None
-) -> int:
-    """Return the CRC-32 of a range of a file, using little memory.
-
-    `advance` is called with the number of bytes of each read, from several threads.
-    """
-
-    def read(start: int) -> tuple[int, int]:
-        end = min(start + BLOCK_SIZE, offset + size)
-        buffer = memoryview(bytearray(min(_STEP_SIZE, end - start)))
-        crc = 0
-        for position in range(start, end, _STEP_SIZE):
-            step = buffer[: end - position]
-            file.readinto_at(position, step)
-            crc = crc32(step, crc)
-            if advance is not None:
-                advance(len(step))
-        return crc, end - start
-
-    crc = 0
-    starts = range(offset, offset + size, BLOCK_SIZE)
-    for found in run([partial(read, start) for start in starts], threads):
-        crc = crc32_combine(crc, *found)
-    return crc
-
-
-def read_blocks(
-    source: Source, spans: Sequence[tuple[int, memoryview]], threads: int, *, verify: bool
-) -> list[int]:
-    """Fill each view from its offset in the file, and return the CRC-32 of each.
-
-    Parameters
-    ----------
-    source : Source
-    spans : sequence of (int, memoryview)
-        Offset in the file, and the view to fill. Long ones are divided among
-        the threads.
-    threads : int
-    verify : bool
-        Whether to compute CRCs. If false, 0 is returned for each.
-    """
-    blocks = [
-        (index, offset + start, view[start : start + BLOCK_SIZE])
-        for index, (offset, view) in enumerate(spans)
-        for start in range(0, len(view), BLOCK_SIZE)
-    ]
-
-    def read(offset: int, view: memoryview) -> int:
-        crc = 0
-        for start in range(0, len(view), _STEP_SIZE):
-            step = view[start : start + _STEP_SIZE]
-            source.readinto_at(offset + start, step)
-            if verify:
-                crc = crc32(step, crc)
-        return crc
-
-    tasks = [lambda o=offset, v=view: read(o, v) for _, offset, view in blocks]
-    crcs = [0] * len(spans)
-    for (index, _, view), crc in zip(blocks, run(tasks, threads), strict=True):
-        crcs[index] = crc32_combine(crcs[index], crc, len(view))
-    return crcs

@@ -25,9 +25,9 @@ from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
+from npzkit.zip.dead_bytes import dead_size, has_first_member
 from npzkit.zip.directory import read_directory
 from npzkit.zip.entries import Entry, name_error
-from npzkit.zip.entry_records import dead_size, has_first_member
 from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset

@@ -25,9 +25,10 @@ from npzkit.errors import (
     printable,
     shown_key,
 )
+from npzkit.files.block_reading import BLOCK_SIZE, crc32_at
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import UNNAMED, SeekingSource, Source, is_archive, open_source
-from npzkit.files.threads import BLOCK_SIZE, Pipeline, crc32_at, run, thread_count
+from npzkit.files.threads import Pipeline, run, thread_count
 from npzkit.limits import Limits
 from npzkit.members.info import describe, format_count
 from npzkit.members.keys import (
@@ -44,9 +45,10 @@ from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees, read
 from npzkit.reading.member import MemberReader
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.crc_update import find_unsealed
+from npzkit.zip.dead_bytes import dead_size
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
-from npzkit.zip.entry_records import dead_size, repeated_names
+from npzkit.zip.entry_records import repeated_names
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream

@@ -16,7 +16,8 @@ import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.threads import read_blocks, run
+from npzkit.files.block_reading import read_blocks
+from npzkit.files.threads import run
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
 from npzkit.reading.shared_read import (
     GAP_SIZE,

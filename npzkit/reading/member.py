@@ -20,8 +20,9 @@ import numpy as np
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.decompressors import inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.files.block_reading import read_blocks
 from npzkit.files.source import Source
-from npzkit.files.threads import read_blocks, run
+from npzkit.files.threads import run
 from npzkit.format.array import (
     array_bytes,
     empty_array,
@@ -65,6 +66,7 @@ __all__ = [
     "Options",
     "Pending",
     "Result",
+    "check_out",
     "is_plain",
 ]
 
@@ -122,6 +124,14 @@ class Pending(NamedTuple):
         """Raise ChecksumError unless `crc` is the right one for the data."""
         whole = crc32_combine(self.header_crc32, crc, len(self.view))
         check_crc32(whole, entry, self.offset)
+
+
+def check_out(out: object) -> None:
+    """Raise unless an array can be read into this object."""
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
+    if not out.flags.writeable:
+        raise ValueError("out must be writable")
 
 
 class MemberReader:

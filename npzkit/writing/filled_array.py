@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 
 from npzkit.errors import UnsupportedError
+from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, Place
-from npzkit.files.threads import crc32_at
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, Hooks

@@ -1,8 +1,7 @@
 """The zip container: bytes to local headers, directory and end record, and back.
 
-Knows no NumPy, except where records are handled by the thousand: `directory_columns`,
-`local_header` and `tail`. The modules that read, each importing only those
-before it:
+Knows no NumPy, except where records are handled by the thousand. The modules that
+read, each importing only those before it:
 
 - `records`: the fixed records, parsed and formatted without I/O
 - `extra_fields`: the extra fields (zip64, key-value pairs, alignment, Unicode path)
@@ -27,7 +26,8 @@ Those that write:
 
 Those that change or repair what is there:
 
-- `entry_records`: entries changed or kept byte by byte, and unused bytes
+- `entry_records`: entries changed or kept byte by byte
+- `dead_bytes`: how many bytes belong to no listed member
 - `local_header_scan`: members found by their local headers alone
 - `damaged_directory`: the newest state of an archive whose end is damaged
 

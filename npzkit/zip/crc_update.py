@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from npzkit.codecs.methods import STORED
 from npzkit.errors import FormatError, NpzkitError, StaleArchiveError, UnsupportedError
+from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File
 from npzkit.files.source import Source
-from npzkit.files.threads import crc32_at
 from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries

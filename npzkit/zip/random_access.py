@@ -22,8 +22,8 @@ from typing import Protocol
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
+from npzkit.files.block_reading import read_blocks
 from npzkit.files.source import Source
-from npzkit.files.threads import read_blocks
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import MAX_RATIOS

@@ -1,0 +1,62 @@
+"""The bytes of an archive that belong to no listed member.
+
+Owns how they are counted. Deleted, replaced and unfinished members leave them.
+"""
+
+from __future__ import annotations
+
+from npzkit.errors import FormatError
+from npzkit.files.source import Source
+from npzkit.zip.array_index import find_array_index
+from npzkit.zip.directory import Directory
+from npzkit.zip.entries import Entry
+from npzkit.zip.long_comment import find_long_comment
+from npzkit.zip.member_checks import data_offset
+from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
+from npzkit.zip.sozip import find_index, format_index_member
+
+__all__ = ["dead_size", "has_first_member"]
+
+_SLACK_SIZE = 160
+"""Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
+
+
+def has_first_member(directory: Directory) -> bool:
+    """Whether the member at the file's first byte is listed.
+
+    Where it is not, 7-Zip shows a directory that was given up.
+    """
+    return any(entry.header_offset == 0 for entry in directory.entries.values())
+
+
+def dead_size(source: Source, directory: Directory) -> int:
+    """Return how many of the archive's bytes belong to nothing that is listed."""
+    index = find_array_index(source, directory)
+    end = directory.directory_offset if index is None else index.offset
+    long = find_long_comment(directory.comment)
+    hidden_size = 0 if long is None else long.size
+    extents = (_extent(source, entry, end) for entry in directory.entries.values())
+    return end - directory.start_offset - hidden_size - sum(extents)
+
+
+def _extent(source: Source, entry: Entry, end_offset: int) -> int:
+    """Return the bytes of a member with its header and seek index.
+
+    Bytes between members are only looked at if there are more of them than
+    padding and a descriptor would be.
+    """
+    room = min(entry.end_offset, end_offset) - entry.header_offset
+    least = LOCAL_HEADER_SIZE + len(entry.raw_name) + entry.compressed_size
+    if room <= least + _SLACK_SIZE:
+        return room
+    try:
+        start = data_offset(source, entry, verify=False)
+    except FormatError:
+        return room
+    end = start + entry.compressed_size
+    if entry.flags & FLAG_DESCRIPTOR:
+        end += DESCRIPTOR_MAX_SIZE
+    index = find_index(source, entry, start)
+    if index is not None:
+        end += len(format_index_member(entry.name, index))
+    return min(end - entry.header_offset, room)

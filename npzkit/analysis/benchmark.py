@@ -1,7 +1,7 @@
 """How fast an archive is read here, by npzkit and by NumPy.
 
 Owns what is measured, and that both read the same. The two take turns, so that a
-busy moment of the machine falls on both.
+busy moment of the machine affects both.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from npzkit.files.progress import Meter, Report
 __all__ = ["BenchmarkReport", "Timing", "benchmark"]
 
 _KEPT_SIZE = 1 << 28
-"""Bytes of arrays up to which all are kept in memory at once; more are read one by one."""
+"""The most bytes of arrays that are read all at once; larger archives are read one by one."""
 _SHARE = 100
-"""Of how many parts of the largest array one is read."""
+"""The largest array is divided by this number, and one part is read."""
 
 
 class Timing(NamedTuple):
@@ -54,7 +54,7 @@ class Timing(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """How many times npzkit's time NumPy takes."""
+        """NumPy's time divided by npzkit's."""
         return None if self.numpy is None else self.numpy / self.npzkit
 
 
@@ -100,7 +100,7 @@ def benchmark(
     rounds : int, default 5
         How often each piece of work is measured. npzkit and NumPy take turns.
     progress : callable, optional
-        Called with the bytes done and those there are, after each piece of work.
+        Called with the bytes done and the total, after each piece of work.
 
     Returns
     -------
@@ -164,7 +164,7 @@ def _seconds(function: Callable[[], object]) -> float:
     begin = time.perf_counter()
     found = function()
     seconds = time.perf_counter() - begin
-    # What it read is dropped when the clock stands.
+    # What it read is freed after the clock has stopped.
     del found
     return seconds
 
@@ -267,7 +267,7 @@ def _agree(work: _Work) -> bool:
     if not same:
         raise AmbiguousArchiveError(
             f"np.load and npzkit read different arrays from this file ({work.name})",
-            remedy="npzkit.verify(path) says what is odd about it.",
+            remedy="npzkit.verify(path) shows what is unusual about it.",
         )
     return True
 

@@ -2,7 +2,7 @@
 
 Owns the report, what is read for it and in which order. Both archives are read, and
 what is read is checked. Values are compared where CRC-32s differ, a piece of two
-arrays at a time. Which values are equal is `npzkit.analysis.value_differences`'.
+arrays at a time. `npzkit.analysis.value_differences` decides which values are equal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from npzkit.reading.blocks import blocks
 __all__ = ["DiffReport", "Difference", "Problem", "diff", "plain"]
 
 _PIECE_SIZE = 1 << 20
-"""Bytes of an array that are compared at a time: what is computed takes several times that."""
+"""Bytes of an array that are compared at a time. The computation takes several times as much."""
 
 
 class Difference(NamedTuple):
@@ -221,7 +221,7 @@ def diff(
         False compares CRC-32s in place of values, so that any other CRC-32 is a
         difference. With ``verify=False`` no array is read.
     progress : callable, optional
-        Called with the bytes done and those there are, in this thread: every few
+        Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.
 
     Returns
@@ -357,14 +357,14 @@ class _Comparison:
             meter.reach(start + size * done // max(total, 1))
 
         report = self._sides[side].verify(keys, reach)
-        # The first thing that is wrong with a member is enough.
+        # The first fault of a member is enough.
         errors = {row.key: row for row in reversed(report.rows) if row.severity == "error"}
         self.problems += [
             Problem(side, key, errors[key].what, errors[key].where) for key in keys if key in errors
         ]
 
     def _compare(self, a: ArrayInfo, b: ArrayInfo, meter: Meter) -> Iterator[Difference]:
-        """Compare two members of one key, as far as their headers let them be."""
+        """Compare two members of one key, as far as their headers allow."""
         if a.dtype is None or b.dtype is None:
             ours, theirs = (info.nbytes if info.dtype is None else info.dtype for info in (a, b))
             yield Difference(a.key, "bytes", ours, theirs)
@@ -422,8 +422,9 @@ def _pairs(
 ) -> Iterator[tuple[tuple[slice, ...], Any, Any]]:
     """Yield where each part of two arrays of one shape lies, and its values in both.
 
-    Where one lies by rows and the other by columns, a part of the one is all over the other, which
-    may have to be inflated from its start for each: such parts are large, and compared in pieces.
+    If one is stored by rows and the other by columns, a part of one is spread
+    over the other, which may be inflated from its start for each part. Such
+    parts are large, and compared in pieces.
     """
     a, b = lazy
     shape, size = a.shape, a.dtype.itemsize

@@ -70,7 +70,7 @@ class Part:
         self.field_shape = dtype.shape
         self.is_whole = not items
         if all(map(_is_basic, items)):
-            # NumPy says what is wrong with an index, on an array without data.
+            # NumPy raises its error for a wrong index, on an array without data.
             np.broadcast_to(np.False_, source.shape)[items]
         else:
             source, items = source[items], ()

@@ -1,7 +1,7 @@
 """Statistics of numbers that come piece by piece.
 
-Owns how pieces are measured, by `measure` on any thread, and how what is known of
-them is put together, by `PieceStatistics.merge`. Knows no archive.
+Owns how pieces are measured, by `measure` on any thread, and how the results
+are merged, by `PieceStatistics.merge`. Knows no archive.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Bins", "PieceStatistics", "as_numbers", "is_numeric", "measure"]
 _BIN_COUNT = 20
 """Bins of a histogram, at most."""
 _SLICE_COUNT = 1 << 17
-"""Numbers taken at a time: they stay in the cache, and NumPy's calls take no time."""
+"""Numbers per NumPy call: few enough for the cache, and enough to hide the call's cost."""
 _BYTES_COUNT = 1 << 20
 """Numbers of one byte taken at a time, which are counted in a table."""
 _LARGEST = sys.float_info.max
 _NO_TIME = np.iinfo(np.int64).min
-"""The integer that stands for no time among those of dates."""
+"""The integer that means NaT."""
 
 
 def is_numeric(dtype: np.dtype[Any]) -> bool:
@@ -34,8 +34,7 @@ def is_numeric(dtype: np.dtype[Any]) -> bool:
 def as_numbers(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Return values as a flat array that NumPy computes on quickly.
 
-    Complex numbers are taken by their magnitudes, dates by their place in time:
-    as int64, of which the least is no time.
+    Complex numbers become their magnitudes. Dates become int64, whose smallest value means NaT.
     """
     array: np.ndarray[Any, Any] = np.asarray(values).reshape(-1)
     if dtype.kind == "c":

@@ -1,7 +1,7 @@
 """Statistics of an array in an archive: extremes, mean, deviation, a histogram.
 
 Owns the result, and how the array is read for it: once, in pieces, on all cores.
-How a piece is measured is `npzkit.analysis.piecewise`'s.
+`npzkit.analysis.piecewise` measures a piece.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def statistics(
     """Compute the statistics of an array, or of a part of it, without loading it.
 
     The array is read once, in pieces of a few megabytes, on all cores, and its
-    CRC-32 is compared. As everywhere, that is not possible for a part of it.
+    CRC-32 is checked. The CRC-32 of a part cannot be checked.
 
     Parameters
     ----------
@@ -103,9 +103,9 @@ def statistics(
     field : str, optional
         The field to measure, of a structured array.
     threads : int, optional
-        None takes the processors there are.
+        By default one per processor.
     progress : callable, optional
-        Called with the bytes done and those there are, in this thread: every few
+        Called with the bytes done and the total, in this thread: every few
         megabytes, and at the end.
 
     Returns
@@ -203,7 +203,7 @@ def _statistics_of(found: PieceStatistics, dtype: np.dtype[Any]) -> Statistics:
 
 
 def _scalar(number: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a number that was computed with as the array has it: a date, a bool, a float16."""
+    """Return a computed number in the array's own type: a date, a bool, a float16."""
     if number is None:
         return None
     if dtype.kind in "mM":

@@ -16,7 +16,7 @@ __all__ = ["Tolerance", "are_comparable", "is_distance"]
 
 
 class Tolerance(NamedTuple):
-    """How far values may be apart that count as equal.
+    """How far apart values may be and still count as equal.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Tolerance(NamedTuple):
         with np.errstate(all="ignore"):
             distance = np.abs(x - y)
             allowed = self.atol + self.rtol * np.abs(y) if self.atol or self.rtol else 0.0
-            # What is not equal, and too close to tell in floating point, is not equal.
+            # Values that differ by less than floating point can show still differ.
             differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
         differs &= ~(np.isnan(x) & np.isnan(y))
         return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)

@@ -284,7 +284,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
         return np.empty(shape, dtype) if dtype.itemsize else np.ndarray(shape, dtype)
     except (ValueError, MemoryError) as error:
         raise NpyFormatError(
-            f"an array of this shape cannot be made here ({error})", found=shape
+            f"NumPy cannot create an array of this shape ({error})", found=shape
         ) from error
 
 

@@ -31,16 +31,18 @@ __all__ = ["convert"]
 @click.argument("dst", type=named_file)
 @click.option(
     "-c", "--compression", type=click.Choice(["stored", "deflated"]),
-    help="Of DST. By default arrays are stored; those of .zarr are compressed as zarr does "
-    "by default, and from .npz to .npz each keeps its own.",
+    help="How arrays are written. By default they are stored, except that a .zarr has zarr's "
+    "default compression, and from .npz to .npz each array keeps its own.",
 )  # fmt: skip
-@click.option("--level", type=click.IntRange(0, 9), help="For what is deflated.")
+@click.option(
+    "--level", type=click.IntRange(0, 9), help="Of --compression deflated: 1 is fast, 9 is small."
+)
 @click.option(
     "--zarr-format", type=click.Choice(["2", "3"]), default="3", show_default=True,
-    help="The version of Zarr that is written.",
+    help="The version of Zarr to write.",
 )  # fmt: skip
-@click.option("--skip", is_flag=True, help="Leave out arrays that DST has no place for.")
-@click.option("--force", is_flag=True, help="Replace what is at DST.")
+@click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
+@click.option("--force", is_flag=True, help="Replace DST if it exists.")
 @json_option
 def convert(
     src: str,
@@ -55,8 +57,8 @@ def convert(
     """Convert SRC to DST, each in the format that its name says.
 
     .npz, .safetensors, .h5, .zarr, .mat, or a folder of .npy files, whose name
-    has no suffix or ends in a slash. Names, attributes and metadata are kept
-    where DST has a place for them; what is lost is reported.
+    has no suffix or ends in a slash. Names, attributes and metadata are kept if
+    DST can hold them. The command reports what is lost.
 
     Example: npzkit convert model.npz model.safetensors
     """

@@ -29,8 +29,13 @@ __all__ = ["diff"]
 @click.command()
 @click.argument("a", type=click.Path(readable=False, allow_dash=True))
 @click.argument("b", type=click.Path(readable=False, allow_dash=True))
-@click.option("--atol", type=float, default=0.0, help="How far values may differ.")
-@click.option("--rtol", type=float, default=0.0, help="The same, as a share of B's value.")
+@click.option(
+    "--atol",
+    type=float,
+    default=0.0,
+    help="How far numbers may be apart: |A - B| <= atol + rtol * |B|.",
+)
+@click.option("--rtol", type=float, default=0.0, help="The same, relative to B.")
 @click.option(
     "--fast", is_flag=True, help="Trust recorded CRC-32s: do not read arrays whose CRC-32s agree."
 )
@@ -41,8 +46,8 @@ def diff(
 ) -> None:
     """Show where the arrays of A and B differ.
 
-    Keys, shapes, dtypes and values are compared. Two NaNs in one place are
-    equal. The arrays that both have are read, and their CRC-32s checked.
+    Keys, shapes, dtypes and values are compared. NaNs at the same place are
+    equal. The arrays that both have are read, and their CRC-32s are checked.
 
     Exits with 0 if there is no difference, 1 if there is one, and 2 if an
     array is damaged or a file cannot be read.
@@ -130,7 +135,7 @@ def _cells(row: Difference) -> list[str]:
 
 
 _KINDS = {"added": "only in B", "removed": "only in A", "objects": "pickles, which are not read"}
-"""What some kinds of difference are called at a prompt, where the archives are A and B."""
+"""Names of some kinds of difference at a prompt, where the archives are A and B."""
 
 
 def _difference_dict(row: Difference) -> dict[str, Any]:

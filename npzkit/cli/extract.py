@@ -32,7 +32,7 @@ __all__ = ["extract"]
 
 @contextlib.contextmanager
 def _text_stdout() -> Iterator[TextIO]:
-    """Yield the standard output stream; UTF-8 where it is no terminal, as in files."""
+    """Yield the standard output stream; in UTF-8 unless it is a terminal."""
     if sys.stdout.isatty():
         yield sys.stdout
         return
@@ -59,10 +59,15 @@ def _text_stdout() -> Iterator[TextIO]:
     type=click.Choice(["npy", "csv"]),
     default="npy",
     show_default=True,
-    help="What is written: .npy files, or tables.",
+    help="Write .npy files, or text tables.",
 )
-@click.option("--delimiter", default=",", show_default=True, help="Of text tables.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option(
+    "--delimiter",
+    default=",",
+    show_default=True,
+    help="The character between the cells of a text table.",
+)
+@click.option("--force", is_flag=True, help="Replace files that exist.")
 @json_option
 def extract(
     file: str,
@@ -75,9 +80,9 @@ def extract(
 ) -> None:
     """Write the arrays of FILE, or KEYS of them, to files.
 
-    Slashes in a key are folders. No key leads out of the folder, and no file is
-    replaced without --force. Members that are no arrays are written as they
-    are. A damaged array is reported and skipped; the exit code is then 1.
+    Slashes in a key become folders. No file is written outside the folder, and
+    none is replaced without --force. Members that are not arrays are written as
+    they are. A damaged array is reported and skipped; the exit code is then 1.
 
     Example: npzkit extract model.npz weights -d arrays
     """

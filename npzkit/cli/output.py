@@ -121,7 +121,7 @@ def _finite(value: Any) -> Any:
 
 
 def print_notes(notes: Iterable[str]) -> list[str]:
-    """Print what the library notes, a line each, and return it in the command line's words."""
+    """Print each note of the library on a line, and return all in the command line's words."""
     found = [in_a_line(at_prompt(note)) for note in notes]
     for note in found:
         click.echo(f"npzkit: {note}", err=True)

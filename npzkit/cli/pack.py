@@ -36,7 +36,10 @@ PIPE = "-"
 def compression_options(command: Any) -> Any:
     """Add --compression and --level."""
     for option in (
-        click.option("--level", type=click.IntRange(0, 9), help="For what is deflated."),
+        click.option(
+            "--level", type=click.IntRange(0, 9),
+            help="Of --compression deflated: 1 is fast, 9 is small.",
+        ),
         click.option(
             "-c", "--compression", type=click.Choice(["stored", "deflated"]), default="stored",
             show_default=True, help="How arrays are written.",
@@ -47,13 +50,21 @@ def compression_options(command: Any) -> Any:
 
 
 def input_options(command: Any) -> Any:
-    """Add what says how inputs are read."""
+    """Add the options for reading inputs."""
     for option in (
-        click.option("--allow-pickle", is_flag=True, help="Take Python objects; runs their code."),
-        click.option("--delimiter", help="Of text tables; by default , or a tab or white space."),
+        click.option(
+            "--allow-pickle", is_flag=True,
+            help="Accept Python objects, which can run code from IN.",
+        ),
+        click.option(
+            "--delimiter",
+            help="The character between the cells of a text table. By default a comma for .csv, "
+            "a tab for .tsv, white space for .txt.",
+        ),
         click.option(
             "--header/--no-header", default=None,
-            help="Whether a table's first row names its columns; by default where it looks so.",
+            help="Whether the first row of a table names its columns. By default it does so if no "
+            "cell of it is a value, but some cells below are.",
         ),
     ):  # fmt: skip
         command = option(command)
@@ -70,9 +81,9 @@ def table_delimiter(delimiter: str | None) -> str | None:
 
 
 def check_level(compression: str, level: int | None) -> None:
-    """Raise for a level of what is not deflated."""
+    """Raise if a level is given without --compression deflated."""
     if level is not None and compression != "deflated":
-        raise click.UsageError("--level is for --compression deflated.")
+        raise click.UsageError("--level needs --compression deflated.")
 
 
 @contextlib.contextmanager
@@ -105,7 +116,7 @@ def _split(text: str) -> tuple[str | None, str]:
 
 def _binary_stdin() -> BinaryIO:
     if sys.stdin.isatty():
-        raise Refusal("- reads one .npy from a pipe, and there is none.")
+        raise Refusal("- reads one .npy from a pipe, but there is no pipe.")
     return sys.stdin.buffer
 
 
@@ -114,7 +125,7 @@ def _binary_stdin() -> BinaryIO:
 @inputs_argument
 @compression_options
 @input_options
-@click.option("--force", is_flag=True, help="Replace what is at OUT.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @json_option
 def pack(
     out: str,
@@ -130,10 +141,11 @@ def pack(
     """Put arrays into a new archive OUT.
 
     IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), a folder,
-    or - for one .npy from a pipe. A key is the file's name without its suffix,
-    or KEY. Arrays of a folder go by their paths in it, those of an archive by
-    their keys, behind KEY and a slash if it is given. Attributes and metadata
-    of archives are kept. OUT may be - for a pipe.
+    or - for one .npy from a pipe. The key is KEY, or the file name without its
+    suffix. Arrays of a folder have their paths in it as keys, and those of an
+    archive their own keys. If KEY is given, it comes before these, with a
+    slash. Attributes and metadata of archives are kept. OUT may be - for a
+    pipe.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
@@ -165,7 +177,7 @@ def pack(
 
 
 def binary_stdout() -> BinaryIO:
-    """Return the standard output stream for bytes, which a terminal does not take."""
+    """Return the standard output stream for bytes, unless it is a terminal."""
     if sys.stdout.isatty():
         raise Refusal("bytes are not written to a terminal. Redirect them: > FILE.")
     return sys.stdout.buffer

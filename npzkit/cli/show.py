@@ -52,15 +52,19 @@ _BYTES_SHOWN = 1000
 """Bytes shown of a member that is no array."""
 _BAR_WIDTH = 40
 _KEYS_NAMED = 20
-"""Keys that are named where none was given."""
+"""The most keys that are named if none was given."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @archive_argument
 @key_argument(required=False)
 @click.argument("slice_", metavar="[SLICE]", required=False)
-@click.option("--stats", is_flag=True, help="Minimum, maximum, mean, deviation, a histogram.")
-@click.option("--plot", type=click.Path(dir_okay=False), help="Draw it, to a .png, .svg or .pdf.")
+@click.option(
+    "--stats", is_flag=True, help="Print minimum, maximum, mean, deviation and a histogram."
+)
+@click.option(
+    "--plot", type=click.Path(dir_okay=False), help="Draw the values to a .png, .svg or .pdf."
+)
 @pickle_option
 @json_option
 def show(
@@ -74,11 +78,11 @@ def show(
 ) -> None:
     """Show the values of the array KEY, or a SLICE of it.
 
-    They look as NumPy prints them. Only what is shown is read; if that is the
-    whole array, its CRC-32 is compared. KEY may be left out if there is only
+    The values are printed as by NumPy. Only what is shown is read. If that is
+    the whole array, its CRC-32 is checked. KEY may be left out if there is only
     one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
-    name. --plot draws a line, an image, a picture in colours of shape (h, w, 3)
-    or (h, w, 4), or a histogram.
+    name. --plot draws a line, an image or a histogram. Shapes (h, w, 3) and (h,
+    w, 4) are drawn as pictures in colour.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """
@@ -110,7 +114,7 @@ def show(
 
 
 def _is_slice(text: str) -> bool:
-    """Whether text has signs that a SLICE has and a key has not."""
+    """Whether text has characters of a SLICE that keys do not have."""
     try:
         return bool(parse_index(text).items)
     except ValueError:
@@ -168,7 +172,7 @@ def _show_values(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, as_jso
 
 
 def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> None:
-    """Show how a member begins that is no array."""
+    """Show the beginning of a member that is not an array."""
     with npz.stream(info.key) as stream:
         data = stream.read(_BYTES_SHOWN)
     more = info.nbytes - len(data)
@@ -182,7 +186,7 @@ def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> N
 
 
 def _text(part: Part) -> str:
-    """Return the values as NumPy prints them, having read those alone that it prints."""
+    """Return the values as NumPy prints them; read only those that it prints."""
     width = min(terminal_width() or _LINE_WIDTH, _LINE_WIDTH)
     if not part.shape:
         value = part.read()
@@ -212,10 +216,9 @@ def _corners_size(part: Part, edge: int) -> int:
 
 
 def _corners(part: Part, edge: int) -> np.ndarray[Any, Any]:
-    """Return the array with all but one of the items taken out that NumPy does not print.
-
-    NumPy prints it as the whole: a long axis is longer than twice the edges here
-    too.
+    """Return the array with only one of the items that NumPy does not print.
+    NumPy prints it like the whole, because a long axis stays longer than twice
+    the edges.
     """
     shape = tuple(min(length, 2 * edge + 1) for length in part.shape)
     choices = []
@@ -234,14 +237,16 @@ def _corners(part: Part, edge: int) -> np.ndarray[Any, Any]:
 
 
 def _plain(values: Any) -> Any:
-    """Return values as lists of what JSON has, or can show as text."""
+    """Return values as lists of JSON values, or of text."""
     array = np.asarray(values)
     if array.dtype.kind == "V" and array.dtype.type is not np.void:
         array = array.astype(np.float64)
     if array.dtype.kind in "mM":
         array = array.astype(str)
     if not is_backed(array.shape, array.nbytes):
-        raise ValueError("its shape alone would fill the memory; choose a part of it by SLICE")
+        raise ValueError(
+            "an array of its shape would fill the memory; choose a part of it by SLICE"
+        )
     return array.tolist()
 
 
@@ -249,7 +254,7 @@ def _plain(values: Any) -> Any:
 
 
 def _check_numbers(part: Part, info: npzkit.ArrayInfo) -> None:
-    """Raise where there is nothing to compute with."""
+    """Raise unless the values are numbers."""
     if is_numeric(part.dtype):
         return
     remedy = ""
@@ -309,7 +314,7 @@ def _facts(part: Part, info: npzkit.ArrayInfo, found: Statistics) -> dict[str, A
 
 
 def _value(number: Any) -> Any:
-    """Return a number as what JSON has; a date as text."""
+    """Return a number as JSON has it; a date as text."""
     if not isinstance(number, (np.datetime64, np.timedelta64)):
         return None if number is None else number.item()
     if np.datetime_data(number.dtype)[0] == "generic":
@@ -346,7 +351,7 @@ def _is_by_integer(dtype: np.dtype[Any], histogram: Histogram) -> bool:
 
 
 def _bin_names(histogram: Histogram, *, by_integer: bool) -> list[str]:
-    """Return how each bin is called: its integer, or its edges, which look different."""
+    """Return the label of each bin: its integer, or its edges."""
     edges = histogram.edges.tolist()
     if by_integer:
         return [f"{low:.0f}" for low in edges[:-1]]

@@ -1,6 +1,6 @@
 """An array in a file that is not an archive, read and written block by block.
 
-Owns maps that last no longer than one block, so that memory stays small.
+Owns maps that exist only for one block, so that memory stays small.
 """
 
 from __future__ import annotations

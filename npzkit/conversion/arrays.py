@@ -178,4 +178,4 @@ def is_c_number(dtype: np.dtype[Any]) -> bool:
 
 def why_not_npy(array: Array) -> str | None:
     """Return why an array cannot be kept as NPY; None for all but arrays of objects."""
-    return "NPY has no place for its dtype" if array.dtype.hasobject else None
+    return "NPY cannot hold its dtype" if array.dtype.hasobject else None

@@ -46,7 +46,7 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
 def _plain(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         if not is_backed(value.shape, value.nbytes):
-            # Lists that nothing but a shape claims would fill the memory.
+            # A shape alone may claim lists that would fill the memory.
             raise ValueError
         value = value.tolist()
     if isinstance(value, bytes):

@@ -1,7 +1,7 @@
 """Archives from and to other formats, by the names of the files.
 
 Owns which format a path means, what happens to arrays that it cannot hold, and
-that third parties' errors for a damaged file become one of npzkit's.
+that a library's exception for a damaged file becomes an error of npzkit.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def convert(
     overwrite: bool = False,
     progress: Report | None = None,
 ) -> ConvertReport:
-    """Convert a file of arrays to another format; the file names tell the formats.
+    """Convert a file of arrays to another format, chosen by the file names.
 
     ============================  ===========================  ==================
     name                          format                       needs
@@ -147,7 +147,7 @@ def convert(
     OSError
         `src` cannot be read, or `dst` cannot be written.
     ConversionError
-        A name tells no format, `dst` cannot be replaced, or an array has no
+        A name has no known format, `dst` cannot be replaced, or an array has no
         place in the new format and `skip` is False.
     FormatError
         `src` is damaged.
@@ -230,7 +230,7 @@ def _target_format(path: str) -> _Format:
         )  # fmt: skip
     if found is _FOLDER and suffix and not is_folder:
         raise ConversionError(
-            f"the path ends in none of {' '.join(_SUFFIXES)}", path=path,
+            f"the path's suffix is none of {' '.join(_SUFFIXES)}", path=path,
             remedy="Add a slash for a folder of .npy files.",
         )  # fmt: skip
     return found
@@ -246,7 +246,7 @@ def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:
         check_absent(path, overwrite=overwrite)
         if not (_is_store(path) if target is _ZARR else npy_folder.can_replace(path)):
             raise ConversionError(
-                "the folder holds other files than arrays, so it is not replaced", path=path,
+                "the folder holds files that are not arrays, so it is not replaced", path=path,
                 remedy="Remove it, or choose another folder.",
             )  # fmt: skip
 
@@ -307,7 +307,7 @@ class _Conversion(NamedTuple):
 
     @contextlib.contextmanager
     def _explaining(self, is_users: Callable[[Exception], bool]) -> Iterator[None]:
-        """Make one error of whatever a library raises for a damaged file."""
+        """Turn every exception of a library for a damaged file into one error."""
         try:
             yield
         except NpzkitError as error:

@@ -212,9 +212,7 @@ class _Archives(contextlib.ExitStack):
         """Raise if it is the file that is written to."""
         paths = [other for other in (path, self._target) if other and os.path.exists(other)]
         if len(paths) == 2 and os.path.samefile(*paths):
-            raise ConversionError(
-                "the archive is written to, so it cannot be read from as well", path=path
-            )
+            raise ConversionError("the archive to write is also one of the inputs", path=path)
 
 
 def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterator[Input]:
@@ -300,9 +298,7 @@ def read_input(
     allow_pickle: bool = False,
     advance: Advance | None = None,
 ) -> Any:
-    """Read an array that is not in an archive.
-
-    One in an .npy file is a map, of which nothing is in memory.
+    """Read an array that is not in an archive. An .npy file becomes a map, which takes no memory.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Archives, from and to other formats.
 
-Owns how an array that is taken by parts is written to an archive.
+Owns how an array is written to an archive part by part.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Where files are written: names that stay within their folder, files that appear complete.
 
-Owns what may be written at which path. Knows nothing of what is written.
+Owns what may be written at which path. Knows nothing about the contents.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def replacing(path: str) -> Iterator[str]:
         if os.path.isdir(temporary):
             _replace_folder(temporary, path)
         else:
-            # A link, which is not followed, has no permissions of its own. What ran as the owner
-            # of the old file does not run as that of the new one.
+            # A link, which is not followed, has no permissions of its own. Set-user-ID
+            # bits are not copied, because the new file may have another owner.
             if stat.S_ISREG(mode):
                 os.chmod(temporary, mode & 0o777)
             os.replace(temporary, path)
@@ -141,7 +141,7 @@ def _checked(name: str) -> str:
 
 
 def check_file_names(names: Iterable[str]) -> None:
-    """Check that no two names would be one file, or one a folder of the other.
+    """Check that no two names would be the same file, or one a folder of the other.
 
     Raises
     ------
@@ -152,5 +152,5 @@ def check_file_names(names: Iterable[str]) -> None:
     for name, other in find_collisions(names):
         raise UnsafeNameError(
             f"this name and {NpzkitError.shown(other)} would be one file, or one in the other",
-            key=name, remedy="Extract one of them alone.",
+            key=name, remedy="Extract only one of them.",
         )  # fmt: skip

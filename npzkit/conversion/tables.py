@@ -90,7 +90,7 @@ class _Column:
 
     @property
     def converter(self) -> Callable[[str], Any] | None:
-        """What reads a cell that numpy cannot read."""
+        """Functions that read cells that numpy cannot read."""
         if self.dtype.kind == "b":
             return lambda cell: cell.strip().lower() == "true"
         if self.dtype.kind == "c":

@@ -97,8 +97,8 @@ def _is_scalar(dtype: np.dtype[Any]) -> bool:
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     """Write a store."""
     version: Any = options.zarr_format
-    # zarr writes in threads of its own, which go on after an interrupt of this one: whatever
-    # ends this block, it waits for the part that is being written.
+    # zarr writes in its own threads, which continue after an interrupt of this one. So
+    # leaving this block always waits for the part that is being written.
     with ThreadPoolExecutor(1) as pool:
         made = pool.submit(zarr.open_group, path, mode="w-", zarr_format=version)
         root = made.result()

@@ -48,7 +48,7 @@ def block_shape(
 
 
 def _inner_first(shape: Sequence[int], *, by_columns: bool) -> list[int]:
-    """Return the axes, that along which items lie next to each other first."""
+    """Return the axes, beginning with the one along which items are contiguous."""
     axes = list(range(len(shape)))
     return axes if by_columns else axes[::-1]
 

@@ -1,8 +1,8 @@
 """A deflated member with an index, inflated into its array on several threads.
 
-Owns the trust in an index: it only says where to begin, and the member's own
-CRC-32 says whether that was right. Where it was not, the member is to be read
-without its index, which returns the data or raises the right error.
+Owns how far an index is trusted: it only says where chunks begin, and the
+member's own CRC-32 shows whether that was right. If it was not, the member must
+be read without its index, which returns the data or raises the right error.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Inflation(NamedTuple):
 
 
 def _part(task: Callable[[], tuple[int, int]]) -> Part:
-    """Reading without the index will raise the error."""
+    """Reading without the index raises the right error."""
     try:
         return task()
     except ZipFormatError:

@@ -1,12 +1,12 @@
-"""The CRC-32 of a stored member is made to follow its bytes, which a map changed.
+"""The CRC-32 of a stored member, updated after a map changed its bytes.
 
-Owns when the CRC is taken, what it is compared with, and who has to wait
-meanwhile. Where it is written is `npzkit.zip.crc_update`'s. Knows no arrays.
+Owns when the CRC is computed, what it is compared with, and who waits
+meanwhile. `npzkit.zip.crc_update` knows where it is written. Knows no arrays.
 
 Several may change one member: two maps, two handles, threads, processes and
-forked children. Each flushes when its own changes are made, in any order. So
-the CRC is taken, compared with what is in the file and written while nobody
-else does that: the last flush finds all that was changed before it.
+forked children. Each flushes after its own changes, in any order. So the CRC is
+computed, compared with the file and written under a lock: the last flush sees
+all changes before it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from npzkit.zip.entries import Entry
 __all__ = ["Sealer", "complete_flushes", "is_outdated"]
 
 _TIMEOUT = 5.0
-"""Seconds that a flush waits for a writer, who may be about to list the old CRC."""
+"""Seconds that a flush waits for a writer, which may be about to list the old CRC."""
 _RATE = 200_000_000
-"""Bytes of the member for each of which it waits longer, as others flush too."""
+"""It waits a second longer per this many bytes of the member, because others flush too."""
 
 _held = threading.local()
 """The files that this thread has locked: a map may be dropped while another one is flushed."""
@@ -106,7 +106,7 @@ class Sealer:
             with self._alone(patience):
                 return self._write(entry, take_crc32)
         except ArchiveLockedError:
-            # A writer may be at work for hours, and need not end for nothing.
+            # A writer may work for hours, and need not be waited for if nothing changes.
             crc = take_crc32()
             with self._reader() as source:
                 if not self._seals.find_wrong(source, entry, crc):
@@ -122,7 +122,7 @@ class Sealer:
         return crc, bool(wrong)
 
     def fill_holes(self, offset: int, size: int) -> None:
-        """Take room on disk for bytes that may be written through a map."""
+        """Reserve room on disk for bytes that may be written through a map."""
         if self._file.has_holes(offset, size):
             with self._alone_in_process(), self._alone(_TIMEOUT):
                 self._file.fill_holes(offset, size)
@@ -134,7 +134,9 @@ class Sealer:
             yield open_source(file)
 
     def _alone_in_process(self) -> contextlib.AbstractContextManager[Any]:
-        """Keep other threads out; a forked child has none, and may find the lock taken."""
+        """Keep other threads out. A forked child has none, but may have
+        inherited a locked lock.
+        """
         return self._lock if os.getpid() == self._process else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -156,8 +158,8 @@ class Sealer:
     def _locked(self, timeout: float) -> contextlib.AbstractContextManager[Any]:
         """Lock the file by a descriptor of its own.
 
-        A lock by the archive's descriptor keeps out neither threads nor forked
-        children, which share it. It is all there is if the path leads elsewhere.
+        A lock by the archive's descriptor does not keep out threads and forked
+        children, which share it. It is used only if the path leads elsewhere.
         """
         return self._lock_path(timeout) or holding(self.descriptor, self._path, timeout)
 
@@ -186,9 +188,9 @@ class Sealer:
 
 
 def is_outdated(source: Source, directory: Directory, starts: Sequence[int], entry: Entry) -> bool:
-    """Return whether an entry has an old CRC because its directory counts no more.
-
-    A member may be flushed by others after an append, which wrote another directory.
+    """Return whether an entry has an old CRC because its directory no longer
+    counts. Others may flush a member after an append, which wrote another
+    directory.
     """
     if not isinstance(source, FileSource):
         return False
@@ -259,7 +261,7 @@ def _check_same(path: str, descriptor: Any) -> None:
         return
     if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
         raise StaleArchiveError(
-            "the path leads to another file than the one that is open and mapped",
+            "another file has replaced the mapped one at this path",
             path=path,
-            remedy="Open it again; what was written through the map is in the old file alone.",
+            remedy="Open it again; what was written through the map is only in the old file.",
         )

@@ -1,7 +1,7 @@
-"""What an archive's arrays are, by the array index in front of its directory.
+"""The headers of all arrays, as the array index before the directory lists them.
 
-Owns how far the index is trusted. It answers what an archive holds, without a
-look at the members. Whoever reads a member compares what is there with it.
+Owns how far the index is trusted. It lists what an archive holds without
+reading members. Reading a member compares the member's own header with it.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _COLUMNS = (
 class IndexedHeaders:
     """The headers of an archive's arrays, as far as its index can be believed.
 
-    Of a member that is no array of plain values, or whose size in the directory
-    is not what its header asks for, nothing is known: its own headers tell.
+    Nothing is known of a member that is not an array of plain values, or whose
+    size does not fit its header: then its own headers are read.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class IndexedHeaders:
         return column
 
     def check(self, name: str, array: Any) -> None:
-        """Raise if an array that was read is another one than the index says.
+        """Raise if an array that was read differs from the index.
 
         Raises
         ------
@@ -181,7 +181,7 @@ def read_indexed_headers(
 
 
 def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
-    """Return the error for an array that is not what the index says."""
+    """Return the error for an array that differs from the index."""
     return ZipFormatError(
         "the array index and the array's own header disagree",
         found=found,
@@ -202,7 +202,7 @@ def _parse(head: bytes, limit: int | None) -> NpyHeader | None:
 
 
 def _is_plain(header: NpyHeader | None) -> bool:
-    """Whether a header's dtype is all that there is to say of its arrays' dtype."""
+    """Whether a header's dtype says everything about its arrays' dtype."""
     return header is not None and header.dtype.type is not np.void
 
 

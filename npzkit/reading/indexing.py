@@ -2,8 +2,8 @@
 
 Owns NumPy's indexing rules. Knows no file: the answer is, for each axis, the
 positions that are needed, and an index that NumPy applies to the block of
-exactly these positions. Whatever NumPy refuses is refused by NumPy itself, on
-an array of the same shape that has a single byte.
+exactly these positions. NumPy itself raises its errors, on an array of the same
+shape that has a single byte.
 """
 
 from __future__ import annotations

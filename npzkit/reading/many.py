@@ -33,8 +33,7 @@ from npzkit.zip.member_checks import check_entry
 __all__ = ["read_many"]
 
 _SWEEP_COUNT = 64
-"""Neighbours from which on they are checked by columns: fewer are read faster
-one by one."""
+"""The fewest neighbours that are checked by columns: fewer are read faster one by one."""
 T = TypeVar("T")
 
 Item = tuple[str, Entry]

@@ -1,4 +1,4 @@
-"""An archive's file in memory, and the stored arrays that lie in it.
+"""Memory maps: an archive's file in memory, and the stored arrays in it.
 
 Owns the mapping of a file and the arrays made of it. One mapping serves all
 read-only arrays of an archive: a checkpoint has thousands of them, and a
@@ -89,7 +89,7 @@ class Maps:
 
     def flush(self) -> None:
         """Write changes made through maps of mode "r+", and their CRC-32."""
-        # The end of Python has flushed them.
+        # They were flushed when Python ended.
         if not sys.is_finalizing():
             _flush_each(pages.flush for pages in list(self._written))
 
@@ -145,12 +145,12 @@ _mapped: weakref.WeakSet[WritablePages] = weakref.WeakSet()
 
 @atexit.register
 def _flush_all() -> None:
-    """Leave no member with a CRC that is not its own when Python ends."""
+    """Update the CRC of every mapped member when Python ends."""
     _flush_each(pages.flush_own for pages in list(_mapped))
 
 
 def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
-    """Flush all maps, those too that come after one that fails; raise the first error."""
+    """Flush all maps, even after one that fails; raise the first error."""
     errors = []
     for flush in flushes:
         try:
@@ -164,9 +164,8 @@ def _flush_each(flushes: Iterable[Callable[[], None]]) -> None:
 class WritablePages(mmap.mmap):
     """The pages of one stored member, for writing.
 
-    Flushing them, as the flush of an array over them does, also writes the
-    member's CRC-32 as it is then; so does the end of the last array, in the
-    process that mapped it.
+    Flushing them, also by the flush of an array, writes the member's current
+    CRC-32. So does the end of the last array, in the process that mapped it.
     """
 
     def track(self, seal: Callable[[Callable[[], int]], None], skipped: int, size: int) -> None:

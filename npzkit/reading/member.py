@@ -1,10 +1,10 @@
-"""A member to an array: where the zip layer and the NPY layer meet.
+"""One member to an array, read in the way that suits its size and compression.
 
 Owns the choice of how one member is read. Knows no keys. Four ways:
 
 - a small stored member: one read, checked and used in place (`npzkit.reading.shared_read`);
 - a large stored member: headers first, then blocks straight into the array,
-  each block's CRC taken while it is in the cache (`npzkit.files.threads`);
+  each block's CRC computed while it is in the cache (`npzkit.files.block_reading`);
 - a large deflated member with an index: by chunks (`npzkit.reading.deflated`);
 - anything else compressed, described late or pickled: through `MemberStream`.
 """
@@ -78,8 +78,8 @@ _EXTRA_GUESS = 128
 WHOLE_SIZE = 1 << 26
 """Compressed bytes of a member that are held at once, to inflate it in one call."""
 CHUNKED_SIZE = 1 << 20
-"""Bytes of a compressed member from which on threads take part in it: smaller
-ones spend their time in Python, where threads only wait for each other."""
+"""The fewest bytes of a compressed member that is shared among threads: smaller
+ones spend their time in Python, where threads wait for each other."""
 
 Result = np.ndarray[Any, Any] | bytes
 
@@ -102,7 +102,7 @@ class Options(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """An array that is allocated and checked, and lacks its data.
+    """An array that is allocated and checked, but not filled yet.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class MemberReader:
     ) -> None:
         self.source = source
         self.size_limit = limits.member_size
-        # As in NumPy: callers who allow pickle trust the file, and so its headers.
+        # As in NumPy: callers who allow pickle trust the file, including its headers.
         self.header_limit = None if allow_pickle else limits.header_size
         self._allow_pickle = allow_pickle
         self._pickle_kwargs = dict(pickle_kwargs or {})
@@ -185,7 +185,7 @@ class MemberReader:
         """Read a plain member that begins in `window`, and that `check_entry` accepts."""
         memory, view, offset = window
         position, limit = entry.header_offset - offset, self.header_limit
-        # Bytes of their own are cut up faster than a view, and mostly suffice.
+        # A bytes object is sliced faster than a view, and mostly suffices.
         head = bytes(view[position : position + HEADS_SIZE])
         found = find_header(head, entry, limit, options.verify)
         if found is None:
@@ -246,7 +246,7 @@ class MemberReader:
         """Check `out`; return whether its memory has the member's order."""
         header, _ = self.find_header(entry)
         if header is None or header.dtype.hasobject:
-            raise ValueError("out takes arrays of plain values; this member holds none")
+            raise ValueError("out needs an array of plain values; this member is not one")
         dtype = self._restore(np.ndarray((0,), header.dtype), entry).dtype
         if out.shape != header.shape or out.dtype != dtype:
             raise ValueError(
@@ -323,9 +323,9 @@ class MemberReader:
     def _read_whole(self, entry: Entry, options: Options) -> np.ndarray[Any, Any] | None:
         """Inflate a member in one call, into the memory that its array keeps.
 
-        None if it is anything but a sound array of plain values: as a stream, it says what
-        is wrong. Its compressed bytes are held meanwhile. Of bytes that follow the stream
-        `npzkit.verify` alone tells.
+        None if it is not a sound array of plain values: reading it as a stream
+        then says what is wrong. Its compressed bytes are held meanwhile. Only
+        `npzkit.verify` reports bytes that follow the stream.
         """
         size = entry.compressed_size
         is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
@@ -368,7 +368,7 @@ class MemberReader:
 
             start = data_offset(self.source, entry, verify=False)
             access = open_random_access(self.source, entry, start)
-            # Of two threads that get here, both take the first one's.
+            # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(entry.name, access)
         return access
 

@@ -22,12 +22,12 @@ __all__ = ["LocatedStream", "check_nbytes", "is_array", "read_pickled", "read_st
 
 
 def is_array(prefix: bytes, entry: Entry) -> bool:
-    """Whether a member is an array: one named so must be, others may."""
+    """Whether a member is an array: a .npy member must be one, others may be."""
     return prefix.startswith(MAGIC_PREFIX) or entry.name.endswith(SUFFIX)
 
 
 def check_nbytes(header: NpyHeader, entry: Entry) -> None:
-    """Check that the member's size fits the header's shape; that of a pickle is not known."""
+    """Check that the member's size fits the header's shape, unless it is a pickle."""
     size = header.data_offset + header.nbytes
     if size == entry.uncompressed_size or header.dtype.hasobject:
         return
@@ -68,7 +68,7 @@ def read_pickled(
 ) -> np.ndarray[Any, Any]:
     """Unpickle the bytes behind the header after their CRC-32 was compared.
 
-    If `pickle_kwargs` is None, it is refused before it is read.
+    If `pickle_kwargs` is None, raise before it is read.
     """
     if pickle_kwargs is None:
         read_pickle(stream, allow_pickle=False, pickle_kwargs=None)

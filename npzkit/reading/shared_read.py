@@ -1,9 +1,8 @@
-"""A stretch of the archive that is read in one call, and the small members in it.
+"""One read call that several small members share, and the members in its bytes.
 
-Owns the memory that arrays of one call share, and what is read of a member
-whose beginning is in memory: its two headers and its inflated bytes. Says what
-is wrong with a header, as far as it holds all of it; None leaves the rest to a
-stream.
+Owns the memory that arrays of one call share, and how a member in it is read:
+its two headers and its inflated bytes. If a header is incomplete or special, it
+returns None, and a stream reads the member.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """A deflated member's chunks: each inflated on its own, several at once.
 
-Owns the way from an index to uncompressed bytes, for a part of a member and
-for the whole. A chunk that is not what the index says is a `ZipFormatError`;
-what to do then is the caller's: the member without its index may be sound.
+Owns the way from an index to uncompressed bytes, for a part of a member and for
+the whole. A chunk that differs from its index raises `ZipFormatError`. The
+caller decides what to do then, because the member may be sound without its
+index.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from npzkit.zip.sozip import SeekIndex
 __all__ = ["Chunks"]
 
 _TASK_SIZES = 1 << 18, 1 << 22
-"""Least and most uncompressed bytes that a thread takes at a time. Larger ones
-leave the others idle at the end: 1 % of 128 MiB took 3.1 instead of 2.4 ms."""
+"""Least and most uncompressed bytes per task of a thread. With larger tasks, some
+threads are idle at the end: 1 % of 128 MiB took 3.1 instead of 2.4 ms."""
 _TASKS_PER_THREAD = 8
 _READ_SIZE = 1 << 19
 """Uncompressed bytes whose compressed ones are read in one call."""
@@ -65,7 +66,7 @@ class Chunks:
         Raises
         ------
         ZipFormatError
-            A chunk is not what the index says.
+            A chunk differs from the index.
         """
         if not len(view):
             return
@@ -77,7 +78,7 @@ class Chunks:
         run(tasks, threads)
 
     def _copy(self, begin: int, stop: int, offset: int, view: memoryview) -> None:
-        """Copy what is wanted of some chunks; those wanted in part are kept."""
+        """Copy the requested bytes of some chunks; keep chunks that are needed only in part."""
         end = offset + len(view)
         if begin * self.chunk_size < offset:
             self._copy_part(begin, offset, view)
@@ -135,7 +136,7 @@ class Chunks:
     def _fill(self, begin: int, stop: int, skip_size: int, view: memoryview) -> tuple[int, int]:
         crc = size = 0
         for number, chunk in self._inflated(begin, stop):
-            # The sum is taken and the copy made while the chunk is in the cache.
+            # Compute the CRC and copy while the chunk is in the cache.
             crc = crc32(chunk, crc)
             size += len(chunk)
             where = number * self.chunk_size - skip_size
@@ -147,7 +148,7 @@ class Chunks:
     # -- both ---------------------------------------------------------------
 
     def _tasks(self, begin: int, end: int, threads: int) -> list[tuple[int, int]]:
-        """Share chunks out: enough a task to be worth a thread's while."""
+        """Divide the chunks into tasks that are large enough for a thread."""
         least, most = _TASK_SIZES
         share = (end - begin) * self.chunk_size // (threads * _TASKS_PER_THREAD)
         step = max(min(max(share, least), most) // self.chunk_size, 1)
@@ -176,12 +177,12 @@ class Chunks:
                 yield number, inflate_chunk(piece, size, final=final)
 
     def _check_compressed_size(self, first: int, last: int) -> None:
-        """Refuse chunks that are longer than deflate makes them: each is in memory completely."""
+        """Raise for chunks longer than deflate makes them, because each is held in memory."""
         size = self._offsets[last] - self._offsets[first]
         limit = (last - first) * (2 * self.chunk_size + 1024)
         if size > limit:
             raise ZipFormatError(
-                "a deflated chunk is not what its index says",
+                "a deflated chunk differs from its seek index",
                 found=f"{size} compressed bytes",
                 expected=f"at most {limit}",
             )

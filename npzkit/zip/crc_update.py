@@ -1,7 +1,7 @@
 """A new CRC-32 for a stored member whose bytes were changed in place.
 
-Owns the places that repeat it: the local header and the central entry, also
-that of a directory which an append has taken the place of.
+Owns the places that repeat it: the local header and the central entry, also in
+a directory that an append has replaced.
 """
 
 from __future__ import annotations
@@ -33,19 +33,17 @@ _ENTRY_CRC32_OFFSET = 16
 
 
 def check_resealable(entry: Entry) -> None:
-    """Raise UnsupportedError if the CRC is also in a third place, behind the data."""
+    """Raise UnsupportedError if the CRC is also in a third place, after the data."""
     if entry.flags & FLAG_DESCRIPTOR:
         raise UnsupportedError(
-            "the member's CRC-32 stands behind its data, and is not changed there",
-            remedy="npzkit.repack(path) writes it in front; or map with mode='c'.",
+            "the member's CRC-32 is stored after its data, where it cannot be updated",
+            remedy="npzkit.repack(path) writes it before the data; or map with mode='c'.",
         )
 
 
 class Seals:
-    """Where an archive has the CRCs of its members.
-
-    The directory is walked once, and again if the file's size or a header says
-    that it is another.
+    """Where an archive has the CRCs of its members. The directory is read once,
+    and again if the file's size or a header shows that it changed.
 
     Parameters
     ----------
@@ -54,8 +52,8 @@ class Seals:
     starts : sequence of int
         As of `read_directory`.
     opened : (int, int)
-        Offset and size of the directory that was opened. Behind an append it
-        is only used by those who opened the archive before.
+        Offset and size of the directory that was opened. After an append, only
+        those who opened the archive before still use it.
     """
 
     def __init__(self, file: File, starts: Sequence[int], opened: tuple[int, int]) -> None:
@@ -116,15 +114,15 @@ class Seals:
             if start != self._opened[0]:
                 self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
             self._entries = dict(directory.entries)
-            # Last: an interrupt before has all of it read again. With a torn end the
-            # size says nothing, as an append may end there as well.
+            # Set last, so that an interrupt before causes another complete read. With a
+            # torn end the size proves nothing, because an append may end there too.
             self._size = directory.end_offset
         now = self._entries.get(entry.name)
         if now is None or now[:3] + now[5:8] != entry[:3] + entry[5:8]:
             raise StaleArchiveError(
                 "the member is no longer where it was mapped",
                 key=entry.name,
-                remedy="Its changes are in the file, but not listed; open the archive again.",
+                remedy="Its changes are in the file, but not listed. Open the archive again.",
             )
         return now
 
@@ -144,7 +142,7 @@ def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
 class Unsealed(NamedTuple):
     """A stored member whose local header and entry have different CRCs and agree otherwise.
 
-    A flush that was killed leaves one: it writes first the one, then the other.
+    A killed flush leaves such a member, because it writes one after the other.
 
     Attributes
     ----------
@@ -159,14 +157,14 @@ class Unsealed(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether one of the two is the data's: nothing changed since that was taken."""
+        """Whether the data has one of the two CRCs, so that it has not changed since."""
         return self.data_crc32 in (self.header_crc32, self.entry.crc32)
 
     def __str__(self) -> str:
         if self.is_complete:
             return "the flush of a map was interrupted: npzkit.repair(path) completes it"
         return (
-            "the data has neither of them: it was changed through a map and not flushed, or is "
+            "the data has neither of them: it was changed through a map without a flush, or is "
             "damaged"
         )
 

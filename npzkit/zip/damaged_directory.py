@@ -1,8 +1,8 @@
 """What is known of the newest state of an archive whose end is damaged.
 
 Owns the search for the newest directory, as far as it can be read, and for the
-last commit before it that is complete. Whether a listed member is there, and is
-sound, is for the caller to find out. Knows no NPY.
+last commit before it that is complete. The caller checks whether a listed
+member exists and is sound. Knows no NPY.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def find_newest(source: Source) -> NewestState:
         return NewestState(last, {}, {}, False, False, comment)
     comment = _comment_of(source, tail.offset)
     if last is not None and tail.offset < start:
-        # Its own end record cuts its comment short.
+        # Its own end record truncates its comment.
         return NewestState(last, dict(last.entries), read_listed(source, last), True, True, comment)
     begin, end = _place_of(source, tail, start)
     data = source.read_at(begin, end - begin)
@@ -109,10 +109,9 @@ def _find_last(source: Source) -> Directory | None:
 
 
 def _place_of(source: Source, tail: Tail, start: int) -> tuple[int, int]:
-    """Return where the newest directory begins and ends; an empty range if nothing shows it.
-
-    The walk came to it, or the end record leads there. An entry that claims
-    too much may have taken the walk into the end record.
+    """Return where the newest directory begins and ends; an empty range if that
+    is not known. The walk reached it, or the end record points to it. If an
+    entry claims too many bytes, the walk may have entered the end record.
     """
     if tail.directory_offset >= 0:
         return tail.directory_offset, tail.offset
@@ -128,8 +127,8 @@ def _place_of(source: Source, tail: Tail, start: int) -> tuple[int, int]:
 def _lists_nothing(source: Source, tail: Tail) -> bool:
     """Whether a damaged end record says that its directory is empty.
 
-    One of its four values may be what is damaged. Of other bytes that begin like
-    an end record more of them differ.
+    One of its four values may be damaged. In other bytes that begin like an end
+    record, more than one differs.
     """
     record = source.read_at(tail.offset, min(END_SIZE, source.size - tail.offset))
     if len(record) < END_SIZE:
@@ -185,8 +184,7 @@ def _entry_at(source: Source, record: bytes, directory_offset: int) -> Entry | N
 def _comment_of(source: Source, place: int) -> bytes:
     """Return the comment behind the damaged end record at `place`.
 
-    Its size may be what is damaged: then what is there up to the end of the
-    file is taken.
+    If its size is damaged, the comment extends to the end of the file.
     """
     head = source.read_at(place, min(END_SIZE, source.size - place))
     behind = place + len(head)

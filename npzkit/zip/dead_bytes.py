@@ -24,7 +24,7 @@ _SLACK_SIZE = 160
 def has_first_member(directory: Directory) -> bool:
     """Whether the member at the file's first byte is listed.
 
-    Where it is not, 7-Zip shows a directory that was given up.
+    Otherwise 7-Zip shows an older directory, which no longer counts.
     """
     return any(entry.header_offset == 0 for entry in directory.entries.values())
 

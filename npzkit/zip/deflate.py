@@ -27,7 +27,7 @@ MAX_BLOCK_SIZE = 0xFFFF
 """Bytes that a stored block of deflate can hold."""
 
 _GROUP_SIZE = 1 << 20
-"""Bytes that a thread deflates at a time: handing it work costs 50 microseconds."""
+"""Bytes that a thread deflates at a time: each task costs 50 microseconds more."""
 _LEAST_GROUPS = 8
 _SECTION_SIZE = 1 << 23
 """Bytes for which one encoder is chosen: data changes along an array, and the
@@ -50,7 +50,7 @@ class _Group(NamedTuple):
 
 
 class DeflatedData:
-    """Deflates what it is given and hands the stream on, in order.
+    """Deflates data and passes the stream on, in order.
 
     Parameters
     ----------
@@ -107,9 +107,8 @@ class DeflatedData:
         return len(head)
 
     def write(self, view: memoryview) -> None:
-        """Deflate the next bytes, but for the last chunk's, which are copied.
-
-        Whether they are the last is known once more of them come, or none.
+        """Deflate the next bytes, except those of the last chunk, which are
+        copied. The next call shows whether that chunk is the last one.
         """
         while len(view):
             if not self._buffer and len(view) > self._target:
@@ -128,7 +127,7 @@ class DeflatedData:
         self._submit(memoryview(bytes(self._buffer)), final=True)
 
     def _whole_chunks(self, size: int) -> int:
-        """Bytes of the chunks that `size` bytes fill, and are not the last of."""
+        """Bytes of the complete chunks in `size` bytes, without the last chunk."""
         if self._target < self._chunk_size:
             return self._target
         return (size - 1) // self._chunk_size * self._chunk_size
@@ -136,7 +135,7 @@ class DeflatedData:
     def _deflate(self, view: memoryview, ahead: memoryview) -> None:
         """Deflate whole chunks; `ahead` is what a sample may be taken of."""
         self._target = self._chunk_size
-        # Little data is cut finer, so that there is work for all threads.
+        # Small data is cut into smaller groups, so that all threads have work.
         group_size = min(_GROUP_SIZE, len(view) // _LEAST_GROUPS)
         step = max(group_size // self._chunk_size, 1) * self._chunk_size
         for start in range(0, len(view), step):
@@ -153,7 +152,7 @@ class DeflatedData:
         hand_out(lambda: _deflate_group(encoder, view, chunk_size, final=final), self._put)
 
     def _put(self, group: _Group) -> None:
-        """Hand on a group; called in the order of the bytes."""
+        """Pass on a group; called in the order of the bytes."""
         for chunk in group.chunks:
             self.offsets.append(self._position if self.offsets else 0)
             self._position += len(chunk)

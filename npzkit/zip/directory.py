@@ -1,9 +1,9 @@
 """The central directory: found from the end of the archive, read in one pass.
 
 Owns everything that is decided before a member is touched: that the end record
-(`npzkit.zip.end_record`) and the entries (`npzkit.zip.entries`) belong together, which
-of two members of one name counts, and what becomes of a torn end. Allocates
-only what it has read.
+(`npzkit.zip.end_record`) and the entries (`npzkit.zip.entries`) belong
+together, which of two members with the same name counts, and how a torn end is
+treated. Allocates only what it has read.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = ["Directory", "Entry", "read_commit", "read_directory"]
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
 _COLUMNS_COUNT = 64
-"""Entries from which on columns are made: fewer are parsed faster one by one."""
+"""The fewest entries that are parsed as columns: fewer are parsed faster one by one."""
 
 
 class Directory(NamedTuple):
@@ -125,8 +125,8 @@ def read_directory(
         Offsets at which the archive may begin. Offsets in the archive count
         from its start, or from the file's.
     strict : bool, default False
-        Raise instead of warning about a torn end or a repeated name, and for a
-        name that makes only its member unreadable.
+        Raise an error for a torn end or a repeated name, instead of a warning;
+        and for a name that makes only its own member unreadable.
     silent : bool, default False
         Do not warn: the first opening of the archive did.
     limits : Limits
@@ -215,7 +215,7 @@ def _read(
         named, names = _parse(data, record.entry_count, base, start, offset)
     except ZipFormatError as error:
         error.remedy = (
-            "The file is damaged, or was made by a faulty program: fetch or make it again. "
+            "The file is damaged, or a faulty program wrote it: download it or create it again. "
             "npzkit.repair(path, output) saves the members that are sound."
         )
         raise
@@ -244,7 +244,7 @@ def _check_total(entries: Mapping[str, Entry], limit: int) -> None:
     total = sum(entry.uncompressed_size for entry in entries.values())
     if total > limit:
         raise LimitExceededError(
-            "the members take too many bytes uncompressed",
+            "the uncompressed members are too large together",
             found=total,
             expected=f"at most {limit}",
             remedy="Raise Limits.total_size.",
@@ -255,7 +255,7 @@ def _report_repeated(names: Sequence[str], strict: bool) -> None:
     name = collections.Counter(names).most_common(1)[0][0]
     if strict:
         raise AmbiguousArchiveError(
-            "a member's name occurs twice",
+            "two members have the same name",
             key=name,
             found=f"{names.count(name)} members",
             expected="one",
@@ -336,7 +336,7 @@ def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None)
 
 def _damaged(start: int, tail: Tail) -> ZipFormatError:
     return ZipFormatError(
-        "the end record of the last commit is damaged, or its directory is",
+        "the end record or the directory of the last commit is damaged",
         offset=tail.offset,
         found=f"records from byte {start} on that no end record fits",
         expected="an end record that leads to its directory",

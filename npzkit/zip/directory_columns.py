@@ -38,9 +38,10 @@ _LARGEST = 1 << 62
 """Larger sizes and offsets need Python's integers: the sum of two must fit."""
 _WORD_SIZE = 8
 _LONG_NAME_SIZE = 256
-"""Bytes from which on a name is compared on its own: others would take as many steps."""
+"""Names of this size and more are compared one by one: together, the others would take
+as many steps."""
 _PRINTABLE_COUNT = 95
-"""Characters of ASCII that are no control characters."""
+"""The ASCII characters that are not control characters."""
 
 
 def windows_of(buffer: Any, dtype: np.dtype[Any] | str) -> np.ndarray[Any, Any]:
@@ -298,7 +299,7 @@ def parse_columns(data: bytes, count: int, base: int, start: int, offset: int) -
     Returns
     -------
     Columns or None
-        None if anything is wrong, or only suspicious.
+        None if anything is wrong or unusual.
     """
     if not 0 < count * CENTRAL_ENTRY_SIZE <= len(data):
         return None
@@ -317,8 +318,8 @@ def parse_columns(data: bytes, count: int, base: int, start: int, offset: int) -
 def _walk(data: bytes, count: int) -> tuple[Ints, np.ndarray[Any, Any]] | None:
     """Return the position and fixed part of each entry.
 
-    Every signature is taken for an entry's. If the sizes at each lead to the
-    next, from the first byte to the last, these are the entries. A signature
+    Every signature is first treated as an entry's. These are the entries if the
+    sizes of each lead to the next, from the first byte to the last. A signature
     within a name breaks the chain.
     """
     letters = np.frombuffer(data, np.uint8, len(data) - CENTRAL_ENTRY_SIZE + 1)

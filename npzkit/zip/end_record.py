@@ -83,7 +83,7 @@ def check_alone(source: Source, end: End) -> None:
             offset=offset,
             found=f"records at {offset}, {offset + place}",
             expected="one",
-            remedy="Programs would read different members from it; make the archive again.",
+            remedy="Programs would read different members from it. Create the archive again.",
         )
 
 
@@ -134,8 +134,9 @@ def _find_zip64(
     """Return the zip64 end record that a locator announces, and its offset.
 
     The locator's offset counts from the archive's start, which is not known
-    yet: the record must stand right before the locator, as every writer puts
-    it, and `find_base` later checks the locator's offset against that (CVE-2025-8291).
+    yet. So the record must be right before the locator, where every writer puts
+    it. `find_base` later checks the locator's offset against that
+    (CVE-2025-8291).
     """
     locator_offset = end_offset - records.ZIP64_LOCATOR_SIZE
     if locator_offset < records.ZIP64_END_SIZE:
@@ -151,7 +152,7 @@ def _find_zip64(
         )
     except ZipFormatError as error:
         error.offset = record_offset
-        error.remedy = "The zip64 locator announces a record that must stand right before it."
+        error.remedy = "The zip64 end record must be right before its locator."
         raise
     base = record_offset - record.directory_size - record.directory_offset
     if (
@@ -204,7 +205,7 @@ def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int
             offset=0,
             found=source.read_at(0, min(16, source.size)),
             expected=LOCAL_HEADER_SIGNATURE,
-            remedy=f"Cut off the first {base} bytes, or pass a file object that stands behind them."
+            remedy=f"Remove the first {base} bytes, or pass a file object positioned after them."
             if base
             else "Open the file object where the archive begins.",
         )
@@ -213,23 +214,23 @@ def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int
         offset=end.records_offset,
         found=f"a directory of {record.directory_size} bytes at {record.directory_offset}",
         expected=f"one that ends at {end.records_offset}",
-        remedy="The file is damaged or was cut: fetch it again.",
+        remedy="The file is damaged or truncated: download it or create it again.",
     )
 
 
-_FETCH = "Fetch it again."
+_DOWNLOAD = "Download it again."
 _DECOMPRESS = "Decompress it first."
 _KNOWN_BEGINNINGS = (
     (
         b"PK\x03\x04",
-        "its end is missing; the file was cut short, for example by a broken download",
-        "Fetch it again, or save what is there with npzkit.repair.",
+        "its end is missing; the file was truncated, for example by a broken download",
+        "Download it again, or save the arrays that are there with npzkit.repair.",
     ),
     (b"\x93NUMPY", "it is a bare .npy file", "Read it with npzkit.load or np.load."),
     (
         b"version https://git-lfs",
         "it is a git-lfs pointer",
-        "Fetch the real file: git lfs pull.",
+        "Download the real file: git lfs pull.",
     ),
     (b"\x1f\x8b", "it is gzip", _DECOMPRESS),
     (b"\x89HDF", "it is an HDF5 file", "Read it with h5py."),
@@ -248,13 +249,15 @@ _KNOWN_BEGINNINGS = (
 def describe(source: Source) -> tuple[str, str]:
     """Return what a file that is no archive seems to be, and what to do about it."""
     if source.size == 0:
-        return "the file is empty", "Fetch or write it again."
+        return "the file is empty", "Download it or create it again."
     head = source.read_at(0, min(source.size, 512))
     for beginning, meaning, remedy in _KNOWN_BEGINNINGS:
         if head.startswith(beginning):
             return meaning, remedy
     if re.match(rb"\s*(<!doctype|<html|<\?xml)", head, re.IGNORECASE):
         meaning = "it is an HTML or XML page, perhaps an error page saved by a download"
-        return meaning, _FETCH
-    meaning = "it has no end of central directory record; another kind of file, or a part of one"
-    return meaning, _FETCH
+        return meaning, _DOWNLOAD
+    meaning = (
+        "it has no end of central directory record; it is another kind of file, or part of a file"
+    )
+    return meaning, _DOWNLOAD

@@ -1,4 +1,4 @@
-"""The entries of the central directory, parsed in one pass and held together.
+"""The entries of the central directory, parsed in one pass and checked against each other.
 
 Owns the checks of an entry: its sizes must agree with their zip64 values, and
 no other member may lie in its place. An entry whose name cannot be used is
@@ -51,7 +51,7 @@ _CONTROL = "[\x00-\x1f\x7f]"
 BAD_NAME = 1 << 16
 """The mark of a name that cannot be used, above the 16 bits that flags have in a file.
 
-Whoever reads quickly takes no flags that it does not know: the mark costs nothing.
+Fast readers refuse flags that they do not know, so the mark costs nothing.
 """
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
 """Bytes in every extra field with a Unicode path: searching them is faster than a walk."""
@@ -257,8 +257,8 @@ def _percent_encoded(character: str) -> str:
 def _decode(raw: bytes, flags: int, extra: bytes) -> str:
     """Decode a name: UTF-8 under flag bit 11, else code page 437 (appendix D).
 
-    Info-ZIP's Unicode path stands for a name in another code page. Where the
-    name needs none, some programs follow it and others do not.
+    Info-ZIP's Unicode path replaces a name in another code page. If the name is
+    plain ASCII or UTF-8, some programs use the path and others do not.
     """
     if flags & FLAG_UTF8:
         try:
@@ -271,7 +271,7 @@ def _decode(raw: bytes, flags: int, extra: bytes) -> str:
         path = _find_unicode_path(extra, raw) or name
         if path != name and (raw.isascii() or flags & FLAG_UTF8):
             raise ZipFormatError(
-                "a member's Unicode path is another name than its own", found=path, expected=name
+                "a member's Unicode path differs from its name", found=path, expected=name
             )
         name = path
     return name
@@ -344,9 +344,9 @@ def _is_laid_out(entries: list[Entry], start: int) -> bool:
 
 
 def _lay_out(entries: list[Entry], start: int, directory_offset: int) -> list[Entry]:
-    """Find the ends of members listed in another order than they lie in.
-
-    Programs that edit archives list them so. What still lacks room overlaps.
+    """Find the ends of members that are listed in another order than they have
+    in the file, as by programs that edit archives. Members that still lack room
+    overlap.
     """
     offsets = sorted(entry.header_offset for entry in entries)
     ends = dict(zip(offsets, [*offsets[1:], directory_offset], strict=True))
@@ -359,6 +359,6 @@ def _lay_out(entries: list[Entry], start: int, directory_offset: int) -> list[En
                 offset=entry.header_offset,
                 found=f"{entry.compressed_size} bytes and a header",
                 expected=f"at most {entry.end_offset - entry.header_offset} bytes",
-                remedy="The file is damaged or cut, or made to expand without end: fetch it again.",
+                remedy="The file is damaged, truncated or hostile: download it or create it again.",
             )
     return placed

@@ -74,7 +74,7 @@ def find_extra(extra: bytes, identifier: int) -> bytes | None:
 
 
 def foreign_extra(extra: bytes, *dropped: int) -> bytes:
-    """Return an extra field without what a writer adds itself, sizes and padding, or `dropped`."""
+    """Return an extra field without zip64 sizes, padding and `dropped` blocks."""
     return b"".join(
         format_extra(identifier, payload)
         for identifier, payload in iter_extra(extra)
@@ -143,7 +143,7 @@ def parse_key_value_pairs(payload: bytes) -> dict[str, str]:
     Raises
     ------
     ZipFormatError
-        The block is cut short, or not UTF-8.
+        The block is truncated, or not UTF-8.
     """
     signature_size = len(_KEY_VALUE_SIGNATURE)
     if payload[:signature_size] != _KEY_VALUE_SIGNATURE or len(payload) == signature_size:

@@ -1,8 +1,8 @@
-"""How headers are laid out that are written: alignment, zip64, the end.
+"""The headers and end records that npzkit writes: 64-byte alignment, zip64.
 
-Owns what npzkit's own archives look like around the data. No I/O. zip64
-appears only where a size, an offset or the number of members needs it, or
-where what lies before the end would be taken for its locator.
+Owns what npzkit's own archives look like around the data. No I/O. zip64 is used
+only if a size, an offset or the number of members needs it, or if the bytes
+before the end record would look like its locator.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = [
 ]
 
 ALIGNMENT = 64
-"""Of stored data: a cache line. Page-aligned data was read 30 % slower, data
-off by 8 bytes took twice the time."""
+"""Alignment of stored data: a cache line. Page-aligned data was read 30 % slower, and
+data at an offset of 8 bytes took twice the time."""
 PADDINGS = [format_alignment(offset, ALIGNMENT) for offset in range(ALIGNMENT)]
 """The padding for a header that ends at each offset, modulo the alignment."""
 EXTERNAL_ATTRIBUTES = 0o600 << 16
@@ -41,8 +41,9 @@ ZIP64_SIZE = 20
 def local_header(name: str, method: int, size: int | None, extra: bytes) -> LocalHeader:
     """Return a member's header without the values that are known only later.
 
-    Whether it needs zip64 sizes is decided by the most it can come to, so that
-    the header's own size never changes; where `size` is None, at the end.
+    The largest possible size decides whether it needs zip64 sizes, so that the
+    header's own size never changes. If `size` is None, that is decided at the
+    end.
     """
     raw_name = name.encode("utf-8")
     is_large = size is not None and _largest_size(size, method) >= SENTINEL_32
@@ -141,8 +142,9 @@ def central_bytes(entry: CentralEntry) -> bytes:
 def end_bytes(count: int, size: int, offset: int, comment: bytes, before: bytes) -> Iterator[bytes]:
     """Format the end record, with zip64 records before it if they are needed.
 
-    Also where the last bytes `before` would be taken for theirs: of the directory's
-    extra fields, or where nothing is listed any more, of what was.
+    They are also written if the last bytes `before` would look like zip64
+    records. These bytes are the directory's extra fields or, if no member is
+    listed, older data.
     """
     last = before[-records.ZIP64_LOCATOR_SIZE :]
     is_misread = last.startswith(records.ZIP64_LOCATOR_SIGNATURE)

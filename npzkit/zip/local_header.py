@@ -118,7 +118,7 @@ def _check_fields(entry: Entry, found: dict[str, int], verify: bool) -> None:
     for bit, label in _COMPARED_FLAGS.items():
         if (found["flags"] ^ entry.flags) & bit:
             raise _differs(entry, label, found["flags"] & bit, entry.flags & bit)
-    # Under a descriptor each is 0 here, or known after all (Java's jar).
+    # With a descriptor, each is 0 here, or correct all the same (Java's jar).
     deferred = (0, SENTINEL_32) if entry.flags & FLAG_DESCRIPTOR else ()
     differing = [
         field
@@ -158,7 +158,7 @@ def _differs(entry: Entry, field: str, found: object, expected: object) -> ZipFo
         offset=entry.header_offset,
         found=found,
         expected=expected,
-        remedy="Programs would read different data from this file; make it again.",
+        remedy="Programs would read different data from this file. Create it again.",
     )
 
 
@@ -172,7 +172,7 @@ def _crc_differs(entry: Entry, found: int) -> ChecksumError:
     remedy = (
         "If the flush of a map was interrupted, npzkit.repair(path) completes it"
         if is_mappable
-        else "Fetch or write the file again"
+        else "Download the file or create it again"
     )
     return ChecksumError(
         "the local header and the central directory disagree on the CRC-32",

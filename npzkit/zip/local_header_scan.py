@@ -1,7 +1,7 @@
 """Members found without a directory: by their local headers, in one pass over the file.
 
 Owns the search for headers, how far a member extends that only its header
-describes, and how much work a hostile file may cost. Believes nothing: the
+describes, and how much work a hostile file may cost. Trusts no header: the
 caller compares the data with the CRC. Knows no NPY.
 """
 
@@ -58,15 +58,14 @@ _SIGNATURES = (
 
 _ALLOWED_RATIO = 64
 _ALLOWED_LEAST = 1 << 30
-"""Bytes that may be read and inflated of places that were looked at before: for
-each byte of the file, and of a small one. A second of work, about."""
+"""Bytes that may be read and inflated again at places already searched: per byte of the
+file, and at least for a small one. About a second of work."""
 
 
 class Allowance:
-    """How much work may go into bytes that were looked at before.
-
-    Members that lie side by side are each looked at once, and cost nothing
-    here. Headers that claim each other's bytes could be nested without end.
+    """How much work may be spent on bytes that were searched before. Members
+    side by side are each searched once, and cost nothing here. Headers that
+    claim each other's bytes could be nested without end.
 
     Parameters
     ----------
@@ -350,7 +349,7 @@ def _descriptor_size(source: Source, entry: Entry, offset: int, end: int) -> int
     data = source.read_at(offset, min(24, end - offset))
     values = entry.crc32, entry.compressed_size, entry.uncompressed_size
     for size in (24, 20, 16, 12):
-        # The longest that fits whole, and not as the beginning of a longer one.
+        # The longest one that fits completely, and is not the beginning of a longer one.
         if matches_data_descriptor(data[:size], *values) and not matches_data_descriptor(
             data[: size - 4], *values
         ):

@@ -1,4 +1,4 @@
-"""Comments of any size: what an end record cannot hold lies in a hidden member.
+"""Comments of any size: one that an end record cannot hold is in a hidden member.
 
 Owns that member, a stored one with a local header and no entry in the
 directory, and the short comment that says where it is. Nothing here knows what
@@ -74,7 +74,7 @@ def format_hidden(name: str, data: bytes) -> bytes:
 
 def find_long_comment(comment: bytes) -> LongComment | None:
     """Return where a comment says that the long one is; None if it is not such a comment."""
-    # A pattern is compiled when it is used first: importing npzkit is to be fast.
+    # Compiled on first use, so that importing npzkit is fast.
     found = re.fullmatch(_POINTER, comment) if comment.startswith(_POINTER_START) else None
     return None if found is None else LongComment(int(found[1]), int(found[2]))
 
@@ -107,7 +107,7 @@ def read_comment(source: Source, comment: bytes, start_offset: int, end_offset: 
     raise ZipFormatError(
         "the archive's metadata is damaged, or another program removed it",
         offset=offset,
-        found="no hidden member that is sound",
+        found="no sound hidden member",
         expected=f"{COMMENT_NAME} with {long.size} bytes",
         remedy="npzkit.repair(path, output) saves the arrays without it.",
     )

@@ -1,8 +1,8 @@
-"""One member: whether its entry allows to read it, and where its data begins.
+"""The checks of one member before it is read: size limit, encryption, headers, CRC-32.
 
-Owns the checks between an `Entry` and the first byte of its data, and the
-comparison with the CRC. Knows no NPY. A local header is checked when its member
-is first read. At open that would cost one read per member.
+Owns whether an `Entry` may be read, where its data begins, and the comparison
+with its CRC. Knows no NPY. A local header is checked when its member is first
+read, because checking all at open would cost one read per member.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED, LOCAL_HEADER_SIZ
 __all__ = ["MAX_RATIOS", "check_crc32", "check_entry", "data_offset"]
 
 MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
-"""Bytes that one compressed byte can stand for at most: a match of 258 bytes
-takes 2 bits, Deflate64's of 65,538 takes 18."""
+"""The most bytes that one compressed byte can become: a match of 258 bytes takes 2
+bits, one of 65,538 in Deflate64 takes 18."""
 
 _REFUSED_FLAGS = (
     FLAG_ENCRYPTED | records.FLAG_PATCHED | records.FLAG_STRONG_ENCRYPTION | records.FLAG_MASKED
@@ -77,7 +77,6 @@ def _check_sizes(entry: Entry) -> None:
             offset=entry.header_offset,
             found=compressed_size,
             expected=size,
-            remedy="The file is damaged, or was made by a faulty program: make it again.",
         )
     reachable = MAX_RATIOS.get(entry.method, size) * compressed_size
     if size > reachable:
@@ -86,7 +85,7 @@ def _check_sizes(entry: Entry) -> None:
             offset=entry.header_offset,
             found=f"{size} bytes from {compressed_size}",
             expected=f"at most {reachable}",
-            remedy="The file is damaged, or made to exhaust memory.",
+            remedy="The file is damaged, or is made to exhaust memory.",
         )
 
 
@@ -130,5 +129,5 @@ def check_crc32(found: int, entry: Entry, offset: int) -> None:
             offset=offset,
             found=f"{found:#010x}",
             expected=f"{entry.crc32:#010x}",
-            remedy="Fetch or write the file again; npz.read(key, verify=False) reads it as it is.",
+            remedy="Download it or create it again; npz.read(key, verify=False) reads it as it is.",
         )

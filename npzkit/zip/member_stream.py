@@ -26,7 +26,7 @@ inflate 525 MB/s by 256 KiB in and out, 437 MB/s by 64 KiB in."""
 _COPYABLE_INPUT_SIZE = 1 << 16
 """A copied state may keep its last input in memory."""
 _OUTPUT_SIZE = 1 << 18
-"""Bytes taken at a time, so that their CRC finds them in the cache."""
+"""Bytes read at a time, so that they are in the cache for their CRC."""
 _REST_SIZE = 1 << 22
 """Bytes allocated at a time if the member's size is only claimed."""
 
@@ -129,9 +129,9 @@ class MemberStream(io.RawIOBase):
         return cast(CopyableInflate, self._decoder).pending_size
 
     def skip_to(self, offset: int) -> None:
-        """Read on up to `offset`, which the member claims to have bytes for.
-
-        Of a compressed member that is not verified: the bytes are dropped.
+        """Read on up to `offset`, which is within the size that the member
+        claims. Only for a compressed member that is not verified. The bytes are
+        dropped.
         """
         while self._done < offset:
             self._done += len(self._inflate(min(_OUTPUT_SIZE, offset - self._done)))
@@ -205,7 +205,7 @@ class MemberStream(io.RawIOBase):
         return decoder.needs_input and self._fed == self._entry.compressed_size
 
     def _decode(self, decoder: Decompressor, wanted: int) -> bytes:
-        """Feed the decoder once, unless it has output without."""
+        """Feed the decoder once, unless it still has output."""
         data = b""
         if decoder.needs_input and not decoder.eof:
             least, most = _INPUT_SIZES
@@ -224,7 +224,7 @@ class MemberStream(io.RawIOBase):
             if self._decode(decoder, 1):
                 raise self._goes_on()
         if not self._entry.compressed_size:
-            # Nothing stands for nothing, without an end mark: zipfile reads it too.
+            # No bytes mean no data, even without an end mark: zipfile reads it too.
             return
         left = decoder.unused_size + self._entry.compressed_size - self._fed
         if left or (decoder.ends and not decoder.eof):

@@ -33,7 +33,7 @@ _PREFIX_SIZE = 16
 
 
 class Coding(NamedTuple):
-    """How a member's bytes are to be put down.
+    """How a member's bytes are written.
 
     Attributes
     ----------
@@ -56,8 +56,9 @@ class Coding(NamedTuple):
 class MemberWriter:
     """One member, written front to back; see `npzkit.zip.writer.ZipWriter.begin_member`.
 
-    Its header waits for the member's end where little comes, or where the sink
-    cannot be patched; else it is put down at once and patched at the end.
+    The header of a small member, or for a sink that cannot be patched, is
+    written at the member's end. Any other is written at once and patched at the
+    end.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ class MemberWriter:
         self._take(data)
 
     def _take(self, data: bytes | memoryview) -> None:
-        """Put down the next bytes of the file; called in their order."""
+        """Write the next bytes of the file; called in their order."""
         self._compressed_size += len(data)
         if self._offset >= 0:
             self._sink.write(data)
@@ -160,7 +161,7 @@ class MemberWriter:
             self._put_header(self._header)
 
     def _put_header(self, header: LocalHeader) -> None:
-        """Put down the header, and all that waited for it."""
+        """Write the header, and all bytes that waited for it."""
         self._offset = self._sink.position
         local = self._layout(header, self._offset)
         self._extra_size = extra_size(local, header)
@@ -187,7 +188,7 @@ class MemberWriter:
             self._sink.patch(self._start_offset, start)
             self._head = start
         if self._has_room and deflated is not None and not needs_zip64(header):
-            # Readers of seek indexes go by the central extra field's size.
+            # Readers of seek indexes use the size of the central extra field.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)
         self.crc32 = header.crc32
         has_index = deflated is not None and self._is_seekable and len(deflated.offsets) > 1

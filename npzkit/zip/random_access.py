@@ -62,9 +62,8 @@ class RandomAccess(Protocol):
 
     @property
     def granularity(self) -> int:
-        """Bytes that cost about the same to read as one.
-
-        Unwanted bytes fewer than this are better read along.
+        """How many bytes cost about as much as one more read. Gaps shorter than
+        this are better read too.
         """
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
@@ -226,9 +225,8 @@ class _SeekPoints(_Streamed):
 
 
 class _Forward(_Streamed):
-    """A stream that can only go on, or start over.
-
-    Its lock is held while reading, because two streams would start over again and again.
+    """A stream that can only continue or start over. Its lock is held while
+    reading: two readers would otherwise make it start over again and again.
     """
 
     def __init__(self, source: Source, entry: Entry, data_start: int) -> None:

@@ -2,10 +2,10 @@
 
 Owns signatures, lengths, flag bits and the layout of each record.
 
-Each record has `parse_*` (bytes and an offset to a record) and `format_*`
-(a record to bytes), inverse to each other. Parsing checks the signature and
-that the bytes suffice, nothing else: what fields may mean together is for
-`end`, `entries` and `member` to say.
+Each record has `parse_*` (bytes and an offset to a record) and `format_*` (a
+record to bytes), inverse to each other. Parsing checks the signature and that
+the bytes suffice, nothing else: `end_record`, `entries` and `member_checks`
+decide what fields may mean together.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ KEPT_FLAGS = FLAG_UTF8 | 0b110
 were compressed, section 4.4.4."""
 CREATE_SYSTEM_UNIX = 3 << 8
 DOS_DATE_1980 = 0x21
-"""1980-01-01, the zero of DOS dates: archives carry no clock, see `writer`."""
+"""1980-01-01, the zero of DOS dates: archives contain no current time, see `writer`."""
 
 
 class Layout:
@@ -265,10 +265,10 @@ def _tail(data: bytes | memoryview, start: int, sizes: tuple[int, ...], what: st
 def _check_extra(extra: bytes) -> None:
     if len(extra) > SENTINEL_16:
         raise LimitExceededError(
-            "a member's extra field is too long, with what is added to it",
+            "a member's extra field is too long with npzkit's own blocks",
             found=f"{len(extra)} bytes",
             expected=f"at most {SENTINEL_16:,}",
-            remedy="Another program filled it; save the array again to be rid of that.",
+            remedy="Another program filled it. Save the array again to remove that.",
         )
 
 

@@ -1,15 +1,15 @@
-"""The bytes behind the last end record that fits: the one place that decides what they are.
+"""The bytes after the last end record that fits: an unfinished append, or damage.
 
 Owns the search for that record in a file that does not end with one, and the
 walk over what follows it, by its own records. An append leaves members, then a
-directory, then an end record whose signature is written last. So a walk that
-ends within a member or a directory, or at an end record without its signature,
-has found an unfinished append. A walk that comes to a complete end record has
-found a commit, and it is damaged: an older state never stands for it.
+directory, then an end record whose signature is written last. A walk that ends
+within a member or a directory, or at an end record without its signature, has
+found an unfinished append. A walk that reaches a complete end record has found
+a damaged commit: no older state is read in its place.
 
-Parses no entry and believes nothing that it cannot compare. All work is linear
-in the file's size; records are judged by the thousand with numpy, since a
-hostile file holds one every 22 bytes.
+Parses no entry, and trusts only values that it can compare. All work is linear
+in the file's size. Records are checked by the thousand with numpy, because a
+hostile file may hold one every 22 bytes.
 """
 
 from __future__ import annotations
@@ -403,7 +403,7 @@ def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -
     Bytes of an append that the disk lost read as zeros. An end record may still
     follow, if an array contains an archive. Any other one was a commit's.
     """
-    # A part of the record may be in a member that claims too much.
+    # A part of the record may be in a member that claims too many bytes.
     place = window.last_record(max(position - END_SIZE + 1, start))
     if not is_begun:
         return Tail(TailKind.JUNK if place is None else TailKind.ARCHIVE, position)
@@ -415,7 +415,7 @@ def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -
     if is_archive and not between.strip(b"\0"):
         # Two archives with nothing but zeros between them.
         return Tail(TailKind.ARCHIVE, position)
-    # Of an archive in an array the disk may have lost all but its end.
+    # The disk may have lost all but the end of an archive in an array.
     is_inside = start < base and (is_archive or is_hole)
     return Tail(TailKind.TORN, position) if is_inside else Tail(TailKind.DAMAGED, place)
 

@@ -1,9 +1,9 @@
 """Members, central directory and end record, written front to back.
 
 Owns the container's bytes on the way out, and which members are listed. Knows
-no NPY and no files, only a `Sink`. What it writes is deterministic: no clock,
-no host, members in the order they came in, the same for any number of threads.
-zip64 appears only where a size, an offset or the number of members needs it.
+no NPY and no files, only a `Sink`. Its output is deterministic: no time, no
+host name, members in the order of the calls, and the same bytes for any number
+of threads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PARALLEL_SIZE = 1 << 21
 """Bytes from which on stored data is written while other threads take its CRC."""
 
 _INDEXED_COUNT = 4
-"""Members from which on there is an array index: fewer are soon read one by one."""
+"""The fewest members for an array index: fewer are read quickly one by one."""
 
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
 
@@ -338,7 +338,7 @@ class ZipWriter:
         return self._long_comment[1]
 
     def _format_index(self, entries: dict[str, bytes], long: LongComment | None) -> bytes:
-        """Return the array index; empty if it would tell of few members, or of none."""
+        """Return the array index; empty if there are few members, or no array."""
         if len(entries) < _INDEXED_COUNT and long is None:
             return b""
         get = self._notes.get
@@ -358,7 +358,7 @@ class ZipWriter:
 
 
 class ReservedMember:
-    """A stored member with a place in the file, whose bytes are put there by others.
+    """A stored member with reserved room in the file, whose bytes others write.
 
     Attributes
     ----------

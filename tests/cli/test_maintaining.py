@@ -317,7 +317,7 @@ def test_a_page_is_not_said_to_be_repairable(cli, folder):
     found = cli("repair", "page.npz")
     assert found.code == 1
     assert "HTML" in found.err
-    assert found.err.endswith("Fetch it again.\n")
+    assert found.err.endswith("Download it again.\n")
     assert "b'" not in found.err
     whole = (folder / "good.npz").read_bytes()
     (folder / "page.npz").write_bytes(whole[:-30])

@@ -61,7 +61,7 @@ CASES = {
     # What no part of the archive can be read of.
     "not a zip": (b"<html>404</html>", None, "error", "HTML", None),
     "empty file": (b"", None, "error", "the file is empty", None),
-    "truncated": (archive(plain())[:-30], None, "error", "cut short", None),
+    "truncated": (archive(plain())[:-30], None, "error", "the file was truncated", None),
     "bytes before": (archive(plain(), prefix=b"#!"), None, "error", "precede the first", 0),
     "directory offset": (archive(plain(), offset=7), None, "error", "is not where", SIZE + 51),
     "count": (archive(plain(), count=2, total=2), None, "error", "entries that the end", SIZE),
@@ -544,7 +544,7 @@ def test_limits_are_held_against_it():
     assert npzkit.verify(data, limits=npzkit.Limits(header_size=None)).ok
     assert "too large" in str(npzkit.verify(data, limits=npzkit.Limits(None, member_size=9)))
     assert "too many" in str(npzkit.verify(data, limits=npzkit.Limits(member_count=0)))
-    assert "too many bytes" in str(npzkit.verify(data, limits=npzkit.Limits(total_size=9)))
+    assert "too large together" in str(npzkit.verify(data, limits=npzkit.Limits(total_size=9)))
 
 
 # -- the report ------------------------------------------------------------------

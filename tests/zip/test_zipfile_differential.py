@@ -331,12 +331,12 @@ ROWS = {
         "zipfile looks at no disk number; members may be in another file",
     ),
     "comment cut": Row(
-        "the end record of the last commit is damaged.*|not a zip archive: its end is missing.*",
+        "the end record or the directory of the last commit is damaged.*|not a zip archive: its end is missing.*",
         "reads", archive(plain(), comment_size=9),
         "a comment that is cut short says that the file is",
     ),
     "comment cut, other beginning": Row(
-        "the end record of the last commit is damaged.*", "reads",
+        "the end record or the directory of the last commit is damaged.*", "reads",
         archive(comment_size=9), "the same, of a file that begins as no zip does",
     ),
     "bytes in front and behind": Row(
@@ -396,7 +396,7 @@ ROWS = {
         varies=True,
     ),
     "second name": Row(
-        "a member's Unicode path is another name than its own|lists by Unicode paths",
+        "a member's Unicode path differs from its name|lists by Unicode paths",
         "reads|lists .*", archive(plain(extra=unicode_path(b"x.npy", b"y.npy"))),
         "zipfile follows it from 3.12 on, and before that does not",
     ),

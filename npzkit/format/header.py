@@ -52,7 +52,7 @@ __all__ = [
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64
-CUT_REMEDY = "The file is truncated: download it or write it again."
+CUT_REMEDY = "The file is truncated: download it or create it again."
 EXPECTED_KEYS = {"descr", "fortran_order", "shape"}
 GROWTH_AXIS_MAX_DIGITS = 21
 """Space to rewrite the growing axis in place: the digits of 8 * 2**64."""

@@ -38,7 +38,7 @@ class Array(NamedTuple):
     shape : tuple of int
     dtype : numpy.dtype
     open : callable
-        Gives what is indexed by a tuple of slices, one for each axis.
+        Returns the part that a tuple of slices selects, one slice for each axis.
     attrs : mapping of str to object
         As JSON has them.
     least : tuple of int or None

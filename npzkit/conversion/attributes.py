@@ -81,7 +81,7 @@ def _is_simple(value: Any) -> bool:
 
 
 def join_json(text: Any) -> dict[str, Any]:
-    """Return what `split_json` made a text of; nothing if the text is another one."""
+    """Return the attributes in a text by `split_json`; nothing for any other text."""
     try:
         found = json.loads(text) if isinstance(text, (str, bytes)) else None
     except (ValueError, RecursionError):

@@ -97,7 +97,7 @@ def extract(
     MemberNotFoundError
         A key is not in the archive.
     UnsafeNameError
-        A name is not safe as a file's, or two would be one file on some system.
+        A name is not a safe file name, or two names are the same file on some systems.
     ConversionError
         An array is not a table, or a folder is where a file is to be written.
     NpzkitError

@@ -52,7 +52,7 @@ def read(path: str, say: Say) -> Iterator[Contents]:
 def _array(path: str, key: str, shape: tuple[int, ...], kind: str) -> Array:
     if kind not in _CLASSES:
         return unreadable(key, shape, f"a MATLAB {kind} is not an array of plain values")
-    # Only the values tell whether they are complex, and how long strings are.
+    # Only the values show whether they are complex, and how long strings are.
     array = _load(path, key, kind)
     return Array(key, array.shape, array.dtype, partial(_load, path, key, kind),
                  fortran_order=array.ndim > 1 and array.flags.f_contiguous)  # fmt: skip

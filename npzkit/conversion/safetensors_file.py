@@ -34,7 +34,7 @@ _NAMES = {
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 _METADATA = "__metadata__"
 _OWN = "npzkit"
-"""The name under which the metadata, which holds only strings, has the rest as JSON."""
+"""The metadata holds only strings. Under this name it has everything else as JSON."""
 _ALIGNMENT = 8
 
 

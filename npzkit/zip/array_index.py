@@ -1,6 +1,6 @@
-"""The array index: what the members' own headers say, kept in front of the directory.
+"""The array index: the NPY headers of all members, kept before the directory.
 
-Owns the index's bytes, where it is found, and when it is believed. It is a
+Owns the index's bytes, where it is found, and when it is trusted. It is a
 stored member with a local header and no entry in the directory, like the seek
 indexes of `npzkit.zip.sozip`. With it, one read of a file's end tells the shape
 and dtype of every array.
@@ -19,15 +19,14 @@ The body is little-endian::
         uint16  size of the local header's extra field
     uint64  offset from the archive's start of the hidden member with large metadata, and
     uint64  its size, local header included, for other readers; 0, 0 if there is none.
-            `npzkit.zip.long_comment` goes by the archive's comment, which says the same.
+            `npzkit.zip.long_comment` uses the archive's comment, which says the same.
     uint32  size of the index, its local header included
     bytes   NPZX
 
 A *head* is what a member's data begins with: the NPY header of an array. This
 module does not look into it.
 
-The index says where to look, never what is right: whoever reads a member checks
-the headers that are there.
+The index is only a shortcut: reading a member always checks the member's own headers.
 """
 
 from __future__ import annotations
@@ -148,7 +147,7 @@ def format_array_index(
 
 
 def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
-    """Read the index in front of a directory; None if there is none that can be believed."""
+    """Read the index before a directory; None if there is no valid one."""
     start, end = directory.start_offset, directory.directory_offset
     if end - start < _LEAST_SIZE:
         return None

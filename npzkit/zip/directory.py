@@ -58,7 +58,7 @@ class Directory(NamedTuple):
     ----------
     entries : mapping of str to Entry
         By member name, in the directory's order; of equal names, the last.
-        Entries of many are made when they are asked for.
+        If there are many, each is created on demand.
     comment : bytes
         The archive's comment.
     directory_offset : int

@@ -85,7 +85,7 @@ class Columns(Mapping[str, Entry]):
     Raises
     ------
     ZipFormatError
-        A zip64 value cannot be.
+        A zip64 value is impossible.
     OverflowError
         A zip64 value is too large for a column.
     """
@@ -271,8 +271,8 @@ def take_zip64(data: Any, starts: Ints, sizes: Ints, large: list[Ints]) -> Bools
     Returns
     -------
     numpy.ndarray of bool
-        Rows whose extra field is one block, either of no concern to sizes and
-        names, or of zip64 with exactly the values that are missing. Other rows
+        Rows whose extra field is one block: a zip64 block with exactly the
+        missing values, or one that does not concern sizes and names. Other rows
         are left as they are, for `npzkit.zip.extra_fields.merge_zip64`.
     """
     # For an extra field without a block any bytes are read: their size cannot fit.

@@ -74,12 +74,11 @@ class Entry(NamedTuple):
     header_offset : int
         Bytes from the start of the file to the local header.
     disk_start : int
-        0, but for members of a split archive.
+        0, except for members of a split archive.
     extra : bytes
         The central extra field.
     end_offset : int
-        Where the next member begins, or the directory: nothing of the member
-        lies behind it.
+        Where the next member or the directory begins: the member ends before it.
     """
 
     name: str
@@ -237,7 +236,7 @@ def accepting_name(entry: Entry) -> Entry:
 
 
 def usable_name(name: str, taken: Container[str]) -> str:
-    r"""Return a name that can be used in the place of one that cannot.
+    r"""Return a usable name for one that cannot be used.
 
     Examples
     --------

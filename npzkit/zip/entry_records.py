@@ -32,9 +32,9 @@ __all__ = [
 
 
 def read_listed(source: Source, directory: Directory) -> dict[str, bytes]:
-    """Return the entries of a directory as they stand in the file, by name.
+    """Return the entries of a directory as bytes, by name.
 
-    Of two of one name the last, as `read_directory` chooses.
+    If two have the same name, the last one is returned, as by `read_directory`.
     """
     start = directory.directory_offset
     data = source.read_at(start, directory.end_offset - start)
@@ -60,12 +60,12 @@ def repeated_names(source: Source, directory: Directory) -> dict[str, int]:
 
 
 def entry_of(record: bytes, end_offset: int) -> Entry:
-    """Parse one entry; `end_offset` is where its member ends at the latest."""
+    """Parse one entry; its member may end at `end_offset` at the latest."""
     return parse_entries(record, 1, 0, 0, end_offset)[0]
 
 
 def record_of(entry: Entry) -> bytes:
-    """Format an entry for a member that is in the file, and whose own header is right."""
+    """Format an entry for a member in the file whose local header is correct."""
     entry = accepting_name(entry)
     version = VERSIONS_NEEDED.get(entry.method, VERSION_DEFAULT)
     header = LocalHeader(
@@ -76,7 +76,7 @@ def record_of(entry: Entry) -> bytes:
 
 
 def with_block(record: bytes, identifier: int, block: bytes) -> bytes:
-    """Return an entry with `block` for the blocks of its extra field with this identifier.
+    """Return an entry with `block` in place of its extra field's blocks with this identifier.
 
     Raises
     ------

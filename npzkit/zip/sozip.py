@@ -122,7 +122,7 @@ def format_index(index: SeekIndex) -> bytes:
 def format_index_member(name: str, index: SeekIndex) -> bytes:
     """Format the hidden member for the member `name`: local header and index.
 
-    Nothing where its name, longer than the member's, is too long for a header.
+    Empty if its name, which is longer than the member's, is too long for a header.
     """
     raw_name = _raw_index_name(name)
     if len(raw_name) > SENTINEL_16:
@@ -199,7 +199,7 @@ def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | Non
 
 
 def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
-    """Whether something with an index's name lies behind a member, good or not."""
+    """Whether a hidden member with an index's name follows, valid or not."""
     offset = data_start + entry.compressed_size
     raw_name = _raw_index_name(entry.name)
     size = LOCAL_HEADER_SIZE + len(raw_name)
@@ -210,6 +210,6 @@ def has_index_member(source: Source, entry: Entry, data_start: int) -> bool:
 
 
 def _largest_size(uncompressed_size: int) -> int:
-    """Bytes that the index of a member of this size may have: no more are read."""
+    """The most bytes that the index of a member of this size may have."""
     count = uncompressed_size // _LEAST_CHUNK_SIZE
     return _HEADER.size + _MAX_SKIP_SIZE + count * max(_OFFSET_FORMATS)

@@ -193,7 +193,7 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
         return Tail(TailKind.ARCHIVE, start)
     found = _walk(window, start, start, comment)
     for _ in range(_COMMIT_COUNT):
-        # Behind a damaged commit there may be newer ones.
+        # Newer commits may follow a damaged one.
         behind = _next_commit(window, found) if found.kind is TailKind.DAMAGED else None
         newer = None if behind is None else _walk(window, start, behind, b"")
         if newer is None or newer.kind is not TailKind.DAMAGED:
@@ -353,7 +353,7 @@ def _read_end(window: _Window, start: int, offset: int) -> Tail:
         and len(record) < END_SIZE
         and (position == offset or not record.startswith(END_SIGNATURE))
     ):
-        # Of a directory that lists nothing a few bytes are no commit.
+        # A few bytes of an empty directory do not prove a commit.
         return Tail(TailKind.TORN, place, offset, position)
     if record.startswith(END_SIGNATURE):
         is_other = bool(start) and _is_archive(window.source, place, start)
@@ -381,7 +381,7 @@ def _is_unsealed(record: bytes) -> bool:
     """
     found = record[: len(END_SIGNATURE)]
     is_part = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=False))
-    # Written are its first bytes, or its last ones, if a disk wrote two sectors in another order.
+    # Its first bytes were written, or its last ones if a disk wrote two sectors in another order.
     return is_part and found.strip(b"\0") in END_SIGNATURE
 
 
@@ -456,7 +456,7 @@ def _base_of(source: Source, place: int) -> int:
     Negative if nothing in the file is that.
     """
     base: int = place - _claims_at(source, place).distance
-    # Of a damaged zip64 record it may be any number.
+    # A damaged zip64 record may give any number.
     return base if base <= place else -1
 
 

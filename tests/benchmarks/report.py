@@ -1,0 +1,156 @@
+"""What `bench` prints and draws: tables for a terminal, the README's table, the chart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rows import ROWS, Aim, Result, mean, ratios
+
+Results = dict[str, list[Result]]
+Memory = list[tuple[str, str, str]]
+
+PEERS = {
+    "numpy": ("NumPy", "#4477aa"), "safetensors": ("safetensors", "#ee6677"),
+    "h5py": ("h5py", "#228833"), "zarr": ("zarr", "#ccbb44"), "zipfile": ("zipfile", "#66ccee"),
+    "bare": ("bare", "#bbbbbb"),
+}  # fmt: skip
+"""Who is compared: a name in prose and a colour in the chart."""
+
+
+def peers_of(results: list[Result]) -> list[str]:
+    return [peer for peer in PEERS if peer in results[0].seconds]
+
+
+def works_table(measured: Results) -> Table:
+    """Return every work's times, and the peers' ratios to npzkit's."""
+    table = Table("work", "npzkit", *PEERS, title="medians; x = times npzkit's")
+    for name, results in measured.items():
+        for found in results:
+            ours = found.seconds["npzkit"]
+            cells = [
+                f"{theirs * 1e3:.1f} ms, {theirs / ours:.2f} x"
+                if (theirs := found.seconds.get(peer))
+                else ""
+                for peer in PEERS
+            ]
+            size = "" if found.size is None else f", {found.size:.3f} of the size"
+            title = f"{ROWS[name].title}: {found.title}" if len(results) > 1 else ROWS[name].title
+            table.add_row(title + size, f"{ours * 1e3:.1f} ms", *cells)
+    return table
+
+
+def aims_found(measured: Results) -> list[tuple[str, Aim, float, int]]:
+    """Return each aim with its row's title, figure and number of works, the furthest behind first."""
+    found = [
+        (ROWS[name].title, aim, aim.figure(results, aim.peer), len(results))
+        for name, results in measured.items()
+        for aim in ROWS[name].aims
+    ]
+    return sorted(found, key=lambda entry: min(entry[1].lead(entry[2]), 1))
+
+
+def aims_table(measured: Results) -> Table:
+    """Return what was aimed at and what was reached; rows behind their aim come first."""
+    table = Table("work", "npzkit is", "of", "figure", "aim", "", title="aims")
+    for title, aim, figure, count in aims_found(measured):
+        extreme = "" if "mean" in aim.words or count == 1 else f", the worst of {count}"
+        table.add_row(
+            title, f"{aim.words} {aim.peer}".strip() + extreme, f"{count}", f"{figure:.3g}",
+            f"{'at most' if aim.at_most else 'at least'} {aim.limit:.3g}",
+            "" if aim.lead(figure) >= 1 else "behind",
+        )  # fmt: skip
+    return table
+
+
+def memory_table(memory: Memory) -> Table:
+    table = Table("memory", "peak", "allowed")
+    for row in memory:
+        table.add_row(*row)
+    return table
+
+
+# -- the README's table ------------------------------------------------------
+
+
+def _range(values: list[float], digits: str) -> str:
+    """Return the smallest and the largest value, or the only one."""
+    low, high = (format(value, digits) for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _times(results: list[Result], peer: str) -> str:
+    found = ratios(results, peer)
+    digits = ".0f" if min(found) >= 100 else ".1f" if min(found) >= 1.2 else ".2f"
+    average = f", {mean(results, peer):{digits}} x in the mean" if len(found) > 2 else ""
+    return f"{_range(found, digits)} x{average}"
+
+
+def _milliseconds(results: list[Result]) -> str:
+    found = [result.seconds["npzkit"] * 1e3 for result in results]
+    return f"{_range(found, '.1f' if min(found) < 100 else '.0f')} ms"
+
+
+def markdown(measured: Results, memory: Memory) -> Iterator[str]:
+    """Yield the lines of the README's table, and those below it."""
+    titles = ["work", "npzkit", *(title for title, _ in PEERS.values())]
+    yield f"| {' | '.join(titles)} |"
+    yield "|---" * len(titles) + "|"
+    for name, results in measured.items():
+        cells = [_times(results, peer) if peer in peers_of(results) else "" for peer in PEERS]
+        line = " | ".join([ROWS[name].title, _milliseconds(results), *cells])
+        yield f"| {line} |".replace("  ", " ")
+    yield ""
+    sizes = [found.size for results in measured.values() for found in results if found.size]
+    if sizes:
+        yield f"- Deflated files are {_range(sizes, '.2f')} times as large as those of np.savez_compressed."
+    for title, peak, allowed in memory:
+        yield f"- Memory to {title}: {peak} (at most {allowed} is allowed)."
+
+
+# -- the chart ---------------------------------------------------------------
+
+
+def draw(measured: Results, path: str) -> None:
+    """Draw how many times npzkit's time each peer took in the mean, a group of bars per row."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    rows = [
+        (ROWS[name].title, {peer: mean(results, peer) for peer in peers_of(results)})
+        for name, results in measured.items()
+        if peers_of(results)
+    ]
+    count = sum(len(group) for _, group in rows) + len(rows)
+    figure, axes = pyplot.subplots(figsize=(9, 0.16 * count + 1.4), layout="constrained")
+    middles, place = [], 0.0
+    for _, group in rows:
+        middles.append(place + (len(group) - 1) / 2)
+        for name, ratio in group.items():
+            axes.barh(place, ratio - 1, 0.9, left=1, color=PEERS[name][1])
+            is_faster = ratio >= 1
+            axes.annotate(
+                f"{ratio:.3g}" if ratio >= 10 else f"{ratio:.2f}", (ratio, place),
+                (3 if is_faster else -3, 0), textcoords="offset points", va="center_baseline",
+                ha="left" if is_faster else "right", fontsize=7,
+            )  # fmt: skip
+            place += 1
+        axes.axhline(place, color="0.85", linewidth=0.5)
+        place += 1
+    axes.set_yticks(middles, [title for title, _ in rows], fontsize=8)
+    axes.set_ylim(-1, place - 1)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xlim(0.5, 1.6 * max(ratio for _, group in rows for ratio in group.values()))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(lambda value, place: "")
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xlabel("times npzkit's time (right of the line: npzkit is faster)")
+    used = [name for name in PEERS if any(name in group for _, group in rows)]
+    handles = [pyplot.Rectangle((0, 0), 1, 1, color=PEERS[name][1]) for name in used]
+    figure.legend(handles, used, fontsize=8, ncols=len(used), loc="outside lower center")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, dpi=120)

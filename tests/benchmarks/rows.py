@@ -1,0 +1,176 @@
+"""The table of rows: each work of `works`, what it is called, and what npzkit aims at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import works
+from works import Place, Work
+
+
+class Result(NamedTuple):
+    """The median seconds of each contender for one work; `size` as in `Work`."""
+
+    title: str
+    seconds: dict[str, float]
+    size: float | None = None
+
+
+class Aim(NamedTuple):
+    """A figure of a row's results, and the limit that it is to reach or to stay under."""
+
+    peer: str
+    limit: float
+    figure: Callable[[Sequence[Result], str], float]
+    words: str = "times as fast as"
+    at_most: bool = False
+
+    def lead(self, figure: float) -> float:
+        """Return how far ahead of its aim the figure is; below 1, it is behind."""
+        return self.limit / figure if self.at_most else figure / self.limit
+
+
+def ratios(results: Sequence[Result], peer: str) -> list[float]:
+    """Return each work's time of the peer over npzkit's."""
+    return [found.seconds[peer] / found.seconds["npzkit"] for found in results]
+
+
+def mean(results: Sequence[Result], peer: str) -> float:
+    """Return the geometric mean of the ratios."""
+    return math.exp(sum(map(math.log, ratios(results, peer))) / len(results))
+
+
+def ahead(peer: str, limit: float) -> Aim:
+    """Have the peer take at least so many times npzkit's time, in each work."""
+    return Aim(peer, limit, lambda results, peer: min(ratios(results, peer)))
+
+
+def mean_ahead(peer: str, limit: float) -> Aim:
+    """Have the peer take so many times npzkit's time in the geometric mean."""
+    return Aim(peer, limit, mean, "times as fast in the mean as")
+
+
+def time_over(peer: str, limit: float) -> Aim:
+    """Have npzkit take at most so many times the peer's time, in each work."""
+    return Aim(
+        peer, limit, lambda results, peer: 1 / min(ratios(results, peer)), "times the time of", True
+    )
+
+
+def seconds(limit: float) -> Aim:
+    """Have npzkit take at most so many seconds, in each work."""
+    return Aim(
+        "", limit, lambda results, _: max(one.seconds["npzkit"] for one in results), "seconds", True
+    )
+
+
+def size_over(limit: float) -> Aim:
+    """Have npzkit's file be at most so many times as large as that of zlib level 6."""
+    return Aim(
+        "zlib level 6", limit, lambda results, _: max(one.size or 0 for one in results),
+        "times the size of", True,
+    )  # fmt: skip
+
+
+class Row(NamedTuple):
+    """What is measured together: a line of the README's table, a group of bars of its chart."""
+
+    title: str
+    works: Callable[[Place], Iterator[Work]]
+    aims: tuple[Aim, ...] = ()
+
+
+_KINDS = "six kinds of data"
+_FOUR = "keys of four frameworks"
+
+ROWS = {
+    "load-large": Row(
+        "load all, 4 x 64 MiB", works.load_large,
+        (ahead("numpy", 4), ahead("safetensors", 3), time_over("bare", 1.15)),
+    ),
+    "load-large-foreign": Row("load all, 4 x 64 MiB, other programs' files", works.load_large_foreign),
+    "load-huge": Row("load all, 4 x 256 MiB", works.load_huge, (time_over("bare", 1.1),)),
+    "load-small": Row(
+        "load all, 10,000 x 1 KiB", works.load_small, (ahead("numpy", 20), ahead("safetensors", 2))
+    ),
+    "load-small-foreign": Row(
+        "load all, 10,000 x 1 KiB, other programs' files", works.load_small_foreign
+    ),
+    "load-keys": Row(f"load all, 10,000 x 1 KiB, {_FOUR}", works.load_keys),
+    "load-mixed-foreign": Row(
+        "load all, 2,000 mixed arrays, other programs' files", works.load_mixed_foreign
+    ),
+    "load-real": Row("load all, real data", works.load_real),
+    "open-small": Row(
+        "open and read one of 10,000", works.open_small,
+        (ahead("numpy", 5), ahead("safetensors", 1.5)),
+    ),
+    "open-tiny": Row(
+        "open and read one of 100,000", works.open_tiny,
+        (ahead("numpy", 4.5), ahead("safetensors", 1.5)),
+    ),
+    "shapes": Row(
+        "shapes and dtypes of 10,000, after opening", works.shapes, (ahead("safetensors", 2),)
+    ),
+    "save-large": Row(
+        "save, 4 x 64 MiB", works.save_large,
+        (ahead("numpy", 3), ahead("safetensors", 1), time_over("bare", 1.2)),
+    ),
+    "save-huge": Row(
+        "save, 4 x 256 MiB", works.save_huge, (ahead("numpy", 3.2), ahead("safetensors", 1.15))
+    ),
+    "save-small": Row("save, 10,000 x 1 KiB", works.save_small, (ahead("numpy", 10),)),
+    "save-keys": Row(f"save, 10,000 x 1 KiB, {_FOUR}", works.save_keys, (ahead("numpy", 9),)),
+    "save-mixed": Row("save, 2,000 mixed arrays", works.save_mixed),
+    "save-real": Row("save, real data", works.save_real),
+    "append-large": Row(
+        "append 1 MB to 256 MiB and to 1 GiB", works.append_large, (ahead("zipfile", 1.1),)
+    ),
+    "append-small": Row("append 1 KiB to 10,000 arrays", works.append_small, (ahead("zipfile", 1),)),
+    "append-tiny": Row("append 1 KiB to 100,000 arrays", works.append_tiny, (ahead("zipfile", 1),)),
+    "deflate-1": Row(
+        f"save deflated, 1 MB, {_KINDS}", works.deflate_1, (ahead("numpy", 3.5), size_over(1.02))
+    ),
+    "deflate-48": Row(
+        f"save deflated, 48 MiB, {_KINDS}", works.deflate_48, (ahead("numpy", 6), size_over(1.02))
+    ),
+    "deflate-small": Row("save deflated, 10,000 x 1 KiB", works.deflate_small),
+    "deflate-mixed": Row("save deflated, 2,000 mixed arrays", works.deflate_mixed),
+    "deflate-real": Row("save deflated, real data", works.deflate_real),
+    "inflate-one": Row(
+        f"load deflated, 48 MiB, {_KINDS}, file by np.savez_compressed", works.inflate_one,
+        (mean_ahead("numpy", 2), ahead("numpy", 1.5)),
+    ),
+    "inflate-four": Row(
+        f"load deflated, 4 x 48 MiB, {_KINDS}, file by np.savez_compressed", works.inflate_four,
+        (mean_ahead("numpy", 3),),
+    ),
+    "inflate-own": Row(
+        f"load deflated, 4 x 16 MiB, {_KINDS}", works.inflate_own, (mean_ahead("numpy", 3.2),)
+    ),
+    "inflate-small": Row("load deflated, 10,000 x 1 KiB", works.inflate_small),
+    "inflate-real": Row("load deflated, real data, file by np.savez_compressed", works.inflate_real),
+    "slice-own": Row(
+        "slice 1 % of 128 MiB deflated float32", works.slice_own,
+        (ahead("numpy", 200), ahead("h5py", 4), ahead("zarr", 1.3)),
+    ),
+    "slice-foreign": Row(
+        "a second such slice, file by np.savez_compressed", works.slice_foreign,
+        (ahead("numpy", 50),),
+    ),
+    "statistics-mean": Row(
+        "show --stats, against np.load and mean", works.statistics_mean, (mean_ahead("numpy", 1),)
+    ),
+    "statistics-four": Row(
+        "show --stats, against np.load and min, max, mean, std", works.statistics_four,
+        (mean_ahead("numpy", 1),),
+    ),
+    "import": Row("start Python and import", works.import_npzkit, (time_over("numpy", 1.15),)),
+    "command-ls": Row("npzkit ls of 100,000 arrays", works.command_ls, (seconds(0.7),)),
+    "command-start": Row(
+        "npzkit --version, npzkit ls of a small file", works.command_start, (seconds(0.12),)
+    ),
+}  # fmt: skip
+"""Rows by the names that `--only` takes."""

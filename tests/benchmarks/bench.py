@@ -71,15 +71,18 @@ def measure(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[st
 
 
 def chosen(only: list[str] | None, parser: argparse.ArgumentParser) -> list[str]:
-    """Return the names of rows that are, or begin with, what was asked for."""
-    for wanted in only or ():
-        if not any(f"{name}-".startswith(f"{wanted}-") for name in NAMES):
+    """Return the rows of these names, or whose names begin with these words."""
+    if only is None:
+        return NAMES
+    found: set[str] = set()
+    for wanted in only:
+        matches = [name for name in NAMES if name == wanted] or [
+            name for name in NAMES if name.startswith(f"{wanted}-")
+        ]
+        if not matches:
             parser.error(f"no row {wanted!r}; rows: {', '.join(NAMES)}")
-    return [
-        name
-        for name in NAMES
-        if only is None or any(f"{name}-".startswith(f"{wanted}-") for wanted in only)
-    ]
+        found.update(matches)
+    return [name for name in NAMES if name in found]
 
 
 class Measured:
@@ -94,7 +97,9 @@ class Measured:
             kept = json.loads(self.path.read_text(encoding="utf-8"))
             if kept["run"] != run:
                 raise SystemExit(f"{path}: its run was {kept['run']}, this one is {run}")
-            self.rows = {name: [Result(*one) for one in kept["rows"][name]] for name in kept["rows"]}
+            self.rows = {
+                name: [Result(*one) for one in kept["rows"][name]] for name in kept["rows"]
+            }
             self.memory = [tuple(row) for row in kept["memory"]]
 
     def complete(self, names: list[str], place: Place) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -87,9 +88,9 @@ def text(size: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     letters = np.frombuffer(b"etaoinshrdlcumwfgypbvk", "u1")
     odds = 1 / np.arange(2.0, 2 + len(letters))
-    vocabulary = [
-        rng.choice(letters, rng.integers(2, 11), p=odds / odds.sum()).tobytes() for _ in range(5000)
-    ]
+    ends = np.cumsum(rng.integers(2, 11, 5000))
+    stream = rng.choice(letters, ends[-1], p=odds / odds.sum()).tobytes()
+    vocabulary = [stream[start:end] for start, end in itertools.pairwise([0, *ends])]
     odds = 1 / np.arange(1.0, 1 + len(vocabulary))
     # deflate looks back 32 KiB: text that repeats after 2 MiB is as good as new.
     chosen = rng.choice(len(vocabulary), min(size, 2 * MIB) // 4, p=odds / odds.sum())

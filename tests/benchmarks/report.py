@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.table import Table
-from rows import ROWS, Aim, Result, mean, ratios
+from rows import KEYS_OF_FOUR, OTHERS, REAL, ROWS, SIX_KINDS, Aim, Result, mean, ratios
 
 Results = dict[str, list[Result]]
 Memory = list[tuple[str, str, str]]
@@ -52,11 +52,11 @@ def aims_found(measured: Results) -> list[tuple[str, Aim, float, int]]:
 
 def aims_table(measured: Results) -> Table:
     """Return what was aimed at and what was reached; rows behind their aim come first."""
-    table = Table("work", "npzkit is", "of", "figure", "aim", "", title="aims")
+    table = Table("work", "npzkit is", "figure", "aim", "", title="aims")
     for title, aim, figure, count in aims_found(measured):
         extreme = "" if "mean" in aim.words or count == 1 else f", the worst of {count}"
         table.add_row(
-            title, f"{aim.words} {aim.peer}".strip() + extreme, f"{count}", f"{figure:.3g}",
+            title, f"{aim.words} {aim.peer}".strip() + extreme, f"{figure:.3g}",
             f"{'at most' if aim.at_most else 'at least'} {aim.limit:.3g}",
             "" if aim.lead(figure) >= 1 else "behind",
         )  # fmt: skip
@@ -101,11 +101,15 @@ def markdown(measured: Results, memory: Memory) -> Iterator[str]:
         line = " | ".join([ROWS[name].title, _milliseconds(results), *cells])
         yield f"| {line} |".replace("  ", " ")
     yield ""
+    for words in (KEYS_OF_FOUR, SIX_KINDS, REAL, OTHERS):
+        for name in [name for name in measured if words in ROWS[name].title][-1:]:
+            titles = ", ".join(found.title for found in measured[name])
+            yield f"- {words[0].upper()}{words[1:]}: {titles}."
     sizes = [found.size for results in measured.values() for found in results if found.size]
     if sizes:
         yield f"- Deflated files are {_range(sizes, '.2f')} times as large as those of np.savez_compressed."
-    for title, peak, allowed in memory:
-        yield f"- Memory to {title}: {peak} (at most {allowed} is allowed)."
+    for title, peak, _ in memory:
+        yield f"- Peak memory to {title}: {peak}."
 
 
 # -- the chart ---------------------------------------------------------------

@@ -82,27 +82,29 @@ class Row(NamedTuple):
     aims: tuple[Aim, ...] = ()
 
 
-_KINDS = "six kinds of data"
-_FOUR = "keys of four frameworks"
+KEYS_OF_FOUR = "keys of four frameworks"
+SIX_KINDS = "six kinds of data"
+REAL = "real data"
+OTHERS = "other programs' files"
 
 ROWS = {
     "load-large": Row(
         "load all, 4 x 64 MiB", works.load_large,
         (ahead("numpy", 4), ahead("safetensors", 3), time_over("bare", 1.15)),
     ),
-    "load-large-foreign": Row("load all, 4 x 64 MiB, other programs' files", works.load_large_foreign),
+    "load-large-foreign": Row(f"load all, 4 x 64 MiB, {OTHERS}", works.load_large_foreign),
     "load-huge": Row("load all, 4 x 256 MiB", works.load_huge, (time_over("bare", 1.1),)),
     "load-small": Row(
         "load all, 10,000 x 1 KiB", works.load_small, (ahead("numpy", 20), ahead("safetensors", 2))
     ),
     "load-small-foreign": Row(
-        "load all, 10,000 x 1 KiB, other programs' files", works.load_small_foreign
+        f"load all, 10,000 x 1 KiB, {OTHERS}", works.load_small_foreign
     ),
-    "load-keys": Row(f"load all, 10,000 x 1 KiB, {_FOUR}", works.load_keys),
+    "load-keys": Row(f"load all, 10,000 x 1 KiB, {KEYS_OF_FOUR}", works.load_keys),
     "load-mixed-foreign": Row(
-        "load all, 2,000 mixed arrays, other programs' files", works.load_mixed_foreign
+        f"load all, 2,000 mixed arrays, {OTHERS}", works.load_mixed_foreign
     ),
-    "load-real": Row("load all, real data", works.load_real),
+    "load-real": Row(f"load all, {REAL}", works.load_real),
     "open-small": Row(
         "open and read one of 10,000", works.open_small,
         (ahead("numpy", 5), ahead("safetensors", 1.5)),
@@ -122,36 +124,36 @@ ROWS = {
         "save, 4 x 256 MiB", works.save_huge, (ahead("numpy", 3.2), ahead("safetensors", 1.15))
     ),
     "save-small": Row("save, 10,000 x 1 KiB", works.save_small, (ahead("numpy", 10),)),
-    "save-keys": Row(f"save, 10,000 x 1 KiB, {_FOUR}", works.save_keys, (ahead("numpy", 9),)),
+    "save-keys": Row(f"save, 10,000 x 1 KiB, {KEYS_OF_FOUR}", works.save_keys, (ahead("numpy", 9),)),
     "save-mixed": Row("save, 2,000 mixed arrays", works.save_mixed),
-    "save-real": Row("save, real data", works.save_real),
+    "save-real": Row(f"save, {REAL}", works.save_real),
     "append-large": Row(
         "append 1 MB to 256 MiB and to 1 GiB", works.append_large, (ahead("zipfile", 1.1),)
     ),
     "append-small": Row("append 1 KiB to 10,000 arrays", works.append_small, (ahead("zipfile", 1),)),
     "append-tiny": Row("append 1 KiB to 100,000 arrays", works.append_tiny, (ahead("zipfile", 1),)),
     "deflate-1": Row(
-        f"save deflated, 1 MB, {_KINDS}", works.deflate_1, (ahead("numpy", 3.5), size_over(1.02))
+        f"save deflated, 1 MB, {SIX_KINDS}", works.deflate_1, (ahead("numpy", 3.5), size_over(1.02))
     ),
     "deflate-48": Row(
-        f"save deflated, 48 MiB, {_KINDS}", works.deflate_48, (ahead("numpy", 6), size_over(1.02))
+        f"save deflated, 48 MiB, {SIX_KINDS}", works.deflate_48, (ahead("numpy", 6), size_over(1.02))
     ),
     "deflate-small": Row("save deflated, 10,000 x 1 KiB", works.deflate_small),
     "deflate-mixed": Row("save deflated, 2,000 mixed arrays", works.deflate_mixed),
-    "deflate-real": Row("save deflated, real data", works.deflate_real),
+    "deflate-real": Row(f"save deflated, {REAL}", works.deflate_real),
     "inflate-one": Row(
-        f"load deflated, 48 MiB, {_KINDS}, file by np.savez_compressed", works.inflate_one,
+        f"load deflated, 48 MiB, {SIX_KINDS}, file by np.savez_compressed", works.inflate_one,
         (mean_ahead("numpy", 2), ahead("numpy", 1.5)),
     ),
     "inflate-four": Row(
-        f"load deflated, 4 x 48 MiB, {_KINDS}, file by np.savez_compressed", works.inflate_four,
+        f"load deflated, 4 x 48 MiB, {SIX_KINDS}, file by np.savez_compressed", works.inflate_four,
         (mean_ahead("numpy", 3),),
     ),
     "inflate-own": Row(
-        f"load deflated, 4 x 16 MiB, {_KINDS}", works.inflate_own, (mean_ahead("numpy", 3.2),)
+        f"load deflated, 4 x 16 MiB, {SIX_KINDS}", works.inflate_own, (mean_ahead("numpy", 3.2),)
     ),
     "inflate-small": Row("load deflated, 10,000 x 1 KiB", works.inflate_small),
-    "inflate-real": Row("load deflated, real data, file by np.savez_compressed", works.inflate_real),
+    "inflate-real": Row(f"load deflated, {REAL}, file by np.savez_compressed", works.inflate_real),
     "slice-own": Row(
         "slice 1 % of 128 MiB deflated float32", works.slice_own,
         (ahead("numpy", 200), ahead("h5py", 4), ahead("zarr", 1.3)),

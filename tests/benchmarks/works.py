@@ -219,7 +219,7 @@ def load_small(place: Place) -> Iterator[Work]:
 def load_keys(place: Place) -> Iterator[Work]:
     arrays = small_arrays(place.part(10_000))
     for framework in KEYS:
-        yield _stored(place, f"keys of {framework}", keyed(framework, arrays))
+        yield _stored(place, framework, keyed(framework, arrays))
 
 
 def load_real(place: Place) -> Iterator[Work]:
@@ -266,7 +266,7 @@ def _foreign(place: Place, arrays: Arrays, writers: tuple[str, ...] = ()) -> Ite
         (path,) = place.paths(f"{list(FOREIGN).index(name)}.npz")
         FOREIGN[name](path, arrays)
         yield Work(
-            f"file by {name}",
+            name,
             {"npzkit": lambda p=path: load_npzkit(p), "numpy": lambda p=path: load_numpy(p)},
         )
 
@@ -391,7 +391,7 @@ def save_small(place: Place) -> Iterator[Work]:
 def save_keys(place: Place) -> Iterator[Work]:
     arrays = small_arrays(place.part(10_000))
     for framework in KEYS:
-        yield _save(place, f"keys of {framework}", keyed(framework, arrays))
+        yield _save(place, framework, keyed(framework, arrays))
 
 
 def save_mixed(place: Place) -> Iterator[Work]:
@@ -538,7 +538,9 @@ def slice_own(place: Place) -> Iterator[Work]:
     npzkit.savez_compressed(own, a=array)
     np.savez_compressed(foreign, a=array)
     with h5py.File(h5, "w") as file:
-        file.create_dataset("a", data=array, chunks=(min(MIB // 4, len(array)),), compression="gzip")
+        file.create_dataset(
+            "a", data=array, chunks=(min(MIB // 4, len(array)),), compression="gzip"
+        )
     zarr.create_array(z, data=array, chunks=(MIB // 4,), overwrite=True)
     turns = _Turns(len(array))
 

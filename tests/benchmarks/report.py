@@ -147,7 +147,8 @@ def draw(measured: Results, path: str) -> None:
     axes.set_ylim(-1, place - 1)
     axes.invert_yaxis()
     axes.set_xscale("log")
-    axes.set_xlim(0.5, 1.6 * max(ratio for _, group in rows for ratio in group.values()))
+    shown = [ratio for _, group in rows for ratio in group.values()]
+    axes.set_xlim(min(0.5, 0.6 * min(shown)), 1.6 * max(shown))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(lambda value, place: "")
     axes.axvline(1, color="black", linewidth=1)

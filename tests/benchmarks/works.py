@@ -262,13 +262,10 @@ FOREIGN: dict[str, Callable[[Path, Arrays], None]] = {
 
 def _foreign(place: Place, arrays: Arrays, writers: tuple[str, ...] = ()) -> Iterator[Work]:
     """Both load the same file, of each other program."""
+    (path,) = place.paths("foreign.npz")
     for name in writers or FOREIGN:
-        (path,) = place.paths(f"{list(FOREIGN).index(name)}.npz")
         FOREIGN[name](path, arrays)
-        yield Work(
-            name,
-            {"npzkit": lambda p=path: load_npzkit(p), "numpy": lambda p=path: load_numpy(p)},
-        )
+        yield Work(name, {"npzkit": lambda: load_npzkit(path), "numpy": lambda: load_numpy(path)})
 
 
 def load_large_foreign(place: Place) -> Iterator[Work]:

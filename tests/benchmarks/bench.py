@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import gc
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -140,6 +141,10 @@ def main(arguments: list[str] | None = None) -> None:
     divisor = QUICK if options.quick else 1
     measured = Measured(options.json, {"rounds": options.rounds, "divisor": divisor})
     progress, console = Console(stderr=True), Console(width=200)
+    if (load := os.getloadavg()[0]) > 1:
+        progress.print(
+            f"other programs are busy (load {load:.1f}): threads get more than their share"
+        )
     with contextlib.ExitStack() as stack:
         folder = options.folder or stack.enter_context(tempfile.TemporaryDirectory())
         begin = time.monotonic()

@@ -254,8 +254,8 @@ def _zip_with_descriptors(path: Path, arrays: Arrays, method: int) -> None:
 FOREIGN: dict[str, Callable[[Path, Arrays], None]] = {
     "np.savez": lambda path, arrays: np.savez(path, **arrays),
     "np.savez_compressed": lambda path, arrays: np.savez_compressed(path, **arrays),
-    "zipfile, descriptors": lambda path, arrays: _zip_with_descriptors(path, arrays, 0),
-    "zipfile, deflated, descriptors": lambda path, arrays: _zip_with_descriptors(path, arrays, 8),
+    "zipfile with descriptors": lambda path, arrays: _zip_with_descriptors(path, arrays, 0),
+    "zipfile with descriptors and deflate": lambda path, arrays: _zip_with_descriptors(path, arrays, 8),
 }
 """Who else writes archives of arrays."""
 
@@ -269,7 +269,7 @@ def _foreign(place: Place, arrays: Arrays, writers: tuple[str, ...] = ()) -> Ite
 
 
 def load_large_foreign(place: Place) -> Iterator[Work]:
-    return _foreign(place, noise(4, place.part(64 * MIB)), ("np.savez", "zipfile, descriptors"))
+    return _foreign(place, noise(4, place.part(64 * MIB)), ("np.savez", "zipfile with descriptors"))
 
 
 def load_small_foreign(place: Place) -> Iterator[Work]:

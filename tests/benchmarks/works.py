@@ -255,7 +255,9 @@ FOREIGN: dict[str, Callable[[Path, Arrays], None]] = {
     "np.savez": lambda path, arrays: np.savez(path, **arrays),
     "np.savez_compressed": lambda path, arrays: np.savez_compressed(path, **arrays),
     "zipfile with descriptors": lambda path, arrays: _zip_with_descriptors(path, arrays, 0),
-    "zipfile with descriptors and deflate": lambda path, arrays: _zip_with_descriptors(path, arrays, 8),
+    "zipfile with descriptors and deflate": lambda path, arrays: _zip_with_descriptors(
+        path, arrays, 8
+    ),
 }
 """Who else writes archives of arrays."""
 

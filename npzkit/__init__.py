@@ -16,28 +16,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from npzkit import errors, format
-from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.npzwriter import NpzWriter
-from npzkit.archive.opening import open
-from npzkit.archive.saving import save
-from npzkit.drop_ins import load, savez, savez_compressed
-from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
-from npzkit.limits import Limits
-from npzkit.members.info import ArchiveInfo, ArrayInfo
-
 if TYPE_CHECKING:
+    from npzkit import errors, format
     from npzkit.analysis.benchmark import BenchmarkReport, benchmark
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import Statistics, statistics
     from npzkit.archive.lazyarray import LazyArray
+    from npzkit.archive.npzfile import NpzFile
+    from npzkit.archive.npzwriter import NpzWriter
+    from npzkit.archive.opening import open
+    from npzkit.archive.saving import save
     from npzkit.archive.trees import load_tree
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.pack import PackReport, pack
+    from npzkit.drop_ins import load, savez, savez_compressed
+    from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
+    from npzkit.limits import Limits
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import RepairReport, repair
     from npzkit.maintenance.verify import VerifyReport, verify
+    from npzkit.members.info import ArchiveInfo, ArrayInfo
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -79,36 +78,54 @@ __all__ = [
 __version__ = "0.1.0"
 
 
-_LATER = {
+_HOMES = {
+    "AmbiguousArchiveWarning": "npzkit.errors",
+    "ArchiveInfo": "npzkit.members.info",
+    "ArrayInfo": "npzkit.members.info",
     "BenchmarkReport": "npzkit.analysis.benchmark",
     "ConvertReport": "npzkit.conversion.convert",
     "DiffReport": "npzkit.analysis.diff",
     "ExtractReport": "npzkit.conversion.extract",
     "LazyArray": "npzkit.archive.lazyarray",
+    "Limits": "npzkit.limits",
+    "NpzFile": "npzkit.archive.npzfile",
+    "NpzWriter": "npzkit.archive.npzwriter",
+    "NpzkitError": "npzkit.errors",
     "PackReport": "npzkit.conversion.pack",
     "RepairReport": "npzkit.maintenance.repair",
     "Statistics": "npzkit.analysis.statistics",
+    "TornArchiveWarning": "npzkit.errors",
+    "VerifyReport": "npzkit.maintenance.verify",
     "benchmark": "npzkit.analysis.benchmark",
     "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
     "extract": "npzkit.conversion.extract",
+    "load": "npzkit.drop_ins",
     "load_tree": "npzkit.archive.trees",
+    "open": "npzkit.archive.opening",
     "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
+    "save": "npzkit.archive.saving",
+    "savez": "npzkit.drop_ins",
+    "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",
     "verify": "npzkit.maintenance.verify",
-    "VerifyReport": "npzkit.maintenance.verify",
 }
-"""Modules that are imported on first use, to keep `import npzkit` fast."""
+"""The module of each public name, which is imported on first use (PEP 562)."""
+_MODULES = {"errors", "format"}
+"""Public modules, likewise."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
-    import importlib
+    from importlib import import_module
 
-    return getattr(importlib.import_module(_LATER[name]), name)
+    if name in _MODULES:
+        return import_module(f"npzkit.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'npzkit' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+    return found
 
 
 def __dir__() -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +124,44 @@ def test_what_a_room_must_not_know():
         for module in imports_of(MODULES[name]):
             for unknown in forbidden:
                 assert not (module == unknown or module.startswith(unknown + ".")), (name, module)
+
+
+def test_public_names_are_those_that_checkers_see():
+    """Each name of `npzkit.__all__` is what its import for type checkers says."""
+    tree = ast.parse(MODULES[""].read_text(encoding="utf-8"))
+    seen = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("npzkit")
+        for alias in node.names
+    }
+    assert set(seen) == set(npzkit.__all__) <= set(dir(npzkit))
+    for name, module in seen.items():
+        inner = f"npzkit.{name}" if module == "npzkit" else module
+        home = importlib.import_module(inner)
+        assert getattr(npzkit, name) is (home if module == "npzkit" else getattr(home, name))
+
+
+def test_a_star_import_has_all_public_names():
+    """`from npzkit import *` and `import npzkit.errors` find what is imported on first use."""
+    code = (
+        "import npzkit; from npzkit import *; "
+        "assert errors is npzkit.errors; assert errors.NpzkitError is NpzkitError; "
+        "print(sorted(set(npzkit.__all__) - set(globals())), hasattr(npzkit, 'opne'))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("[] False\n", "")
+
+
+def test_a_warnings_filter_finds_npzkits_warnings():
+    """`-W error::npzkit.TornArchiveWarning` works, although Python reads it before it is set up."""
+    code = "import warnings; print(warnings.filters[0][2].__name__)"
+    found = subprocess.run(
+        [sys.executable, "-W", "error::npzkit.TornArchiveWarning", "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT.parent)},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (found.stdout, found.stderr) == ("TornArchiveWarning\n", "")
 
 
 def test_third_parties_are_imported_by_the_command_line():

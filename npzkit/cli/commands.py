@@ -14,8 +14,6 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.output import in_a_line, report_error
-from npzkit.cli.wording import at_prompt
 
 __all__ = ["Commands", "npzkit_command", "run"]
 
@@ -99,6 +97,8 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError) as error:
         if is_debugging:
             raise
+        from npzkit.cli.output import report_error
+
         return report_error(error)
     except KeyboardInterrupt:
         if is_debugging:
@@ -144,6 +144,9 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
+    from npzkit.cli.output import in_a_line
+    from npzkit.cli.wording import at_prompt
+
     click.echo(f"npzkit: warning: {in_a_line(at_prompt(str(message)))}", err=True)
 
 

@@ -342,13 +342,23 @@ def test_short_reads_are_repeated(tmp_path, arrays, monkeypatch):
 
 
 def test_import_is_lean():
-    """Importing npzkit imports no third party but numpy and isal, and no heavy module."""
+    """Importing npzkit imports no other module, reading none that writes, and no third party
+    but numpy and isal.
+    """
     import subprocess
 
-    code = "import sys, npzkit; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
+    def imported(code):
+        shown = subprocess.run(
+            [sys.executable, "-c", f"import sys; {code}; print(*sys.modules)"],
+            capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        return set(shown.split())
+
+    alone = imported("import npzkit")
+    assert {name for name in alone if name.startswith("npzkit")} == {"npzkit"}
+    assert "numpy" not in alone
+    path = str(Path(__file__).parents[2] / "fixtures" / "numpy_savez.npz")
+    reading = imported(f"import npzkit; npzkit.open({path!r})['x']")
     for name in (
         "click",
         "rich",
@@ -356,12 +366,14 @@ def test_import_is_lean():
         "ml_dtypes",
         "concurrent.futures",
         "json",
-        "lzma",
         "scipy",
+        "npzkit.archive.npzwriter",
+        "npzkit.codecs.encoders",
+        "npzkit.drop_ins",
+        "npzkit.files.path_sink",
     ):
-        if name != "lzma":  # zipfile's own import
-            assert name not in loaded, name
-    assert Path(npzkit.__file__).name == "__init__.py"
+        assert name not in reading, name
+    assert not {name for name in reading if name.startswith("npzkit.writing")}
 
 
 def test_thousands_of_maps_are_one(tmp_path):

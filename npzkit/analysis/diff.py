@@ -20,7 +20,8 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import opened
 from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
 from npzkit.files.progress import Meter, Report
-from npzkit.members.info import ArrayInfo, format_count
+from npzkit.members.amounts import format_count
+from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.reading.blocks import blocks
 

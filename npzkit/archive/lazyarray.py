@@ -135,7 +135,8 @@ class LazyArray:
 
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import array_html
-        from npzkit.members.info import format_size, short_dtype
+        from npzkit.members.amounts import format_size
+        from npzkit.members.info import short_dtype
 
         facts = [
             ("shape", str(self.shape)), ("dtype", short_dtype(self.dtype)),

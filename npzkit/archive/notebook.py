@@ -13,7 +13,8 @@ from typing import Any
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.archive.summary import info_or_blank
 from npzkit.errors import shown_key
-from npzkit.members.info import ArrayInfo, format_count, format_size, short_dtype
+from npzkit.members.amounts import format_count, format_size
+from npzkit.members.info import ArrayInfo, short_dtype
 from npzkit.members.metadata import parse_metadata
 
 __all__ = ["archive_html", "array_html"]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 import npzkit
-from npzkit.analysis.benchmark import Timing
 from npzkit.cli.opening import named_file
 from npzkit.cli.output import format_size, json_option, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from npzkit.analysis.benchmark import Timing
 
 __all__ = ["bench"]
 

@@ -9,50 +9,68 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import npzkit
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
 __all__ = ["Commands", "npzkit_command", "run"]
 
-_WHERE = {
-    "add": "editing",
-    "bench": "bench",
-    "completion": "completion",
-    "convert": "convert",
-    "demo": "demo",
-    "diff": "diff",
-    "extract": "extract",
-    "info": "info",
-    "ls": "ls",
-    "mv": "editing",
-    "pack": "pack",
-    "repack": "repack",
-    "repair": "repair",
-    "rm": "editing",
-    "show": "show",
-    "tree": "tree",
-    "verify": "verify",
+_COMMANDS = {
+    "add": ("editing", "Add arrays to the archive FILE, in place."),
+    "bench": ("bench", "Measure how fast FILE is read here, by npzkit and by NumPy."),
+    "completion": ("completion", "Print the script that completes commands and keys in SHELL."),
+    "convert": ("convert", "Convert SRC to DST, each in the format that its name says."),
+    "demo": ("demo", "Run a demo of npzkit on real data."),
+    "diff": ("diff", "Show where the arrays of A and B differ."),
+    "extract": ("extract", "Write the arrays of FILE, or KEYS of them, to files."),
+    "info": ("info", "Show details of FILE or of one array."),
+    "ls": ("ls", "List the arrays of FILEs, reading headers only."),
+    "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),
+    "pack": ("pack", "Put arrays into a new archive OUT."),
+    "repack": ("repack", "Rewrite FILEs: aligned, seekable, without dead space."),
+    "repair": ("repair", "Repair damaged FILEs, or save their sound arrays."),
+    "rm": ("editing", "Remove arrays from the archive FILE, in place."),
+    "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
+    "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),
+    "verify": ("verify", "Check FILEs for damage: headers, checksums, array sizes."),
 }
-"""For each command, the module of `npzkit.cli` with the function of the same name."""
+"""For each command, the module of `npzkit.cli` with the function of the same name,
+and the first sentence of its help. The list of commands is printed without any import.
+"""
 
 
 class Commands(click.Group):
     """Commands that are imported when they are called, for a fast start."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(_WHERE)
+        return sorted(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _WHERE:
+        if cmd_name not in _COMMANDS:
             return None
-        module = importlib.import_module(f"npzkit.cli.{_WHERE[cmd_name]}")
+        module = importlib.import_module(f"npzkit.cli.{_COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name)
-        # The complete first sentence, which click would cut on a narrow terminal.
-        command.short_help = (command.help or "").partition("\n\n")[0]
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            # Complete sentences, which click would cut on a narrow terminal.
+            formatter.write_dl([(name, help) for name, (_, help) in sorted(_COMMANDS.items())])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        names = [
+            CompletionItem(name, help=help)
+            for name, (_, help) in sorted(_COMMANDS.items())
+            if name.startswith(incomplete)
+        ]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 import npzkit
-from npzkit.analysis.diff import Difference, Problem, plain
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
 from npzkit.cli.output import (
     format_count,
@@ -22,6 +20,9 @@ from npzkit.cli.output import (
     report_error,
 )
 from npzkit.cli.wording import at_prompt
+
+if TYPE_CHECKING:
+    from npzkit.analysis.diff import Difference, Problem
 
 __all__ = ["diff"]
 
@@ -147,9 +148,10 @@ def _difference_dict(row: Difference) -> dict[str, Any]:
 def _shown(value: Any, row: Difference) -> Any:
     """Return what an archive has: a value as JSON has it, anything else as text."""
     if row.kind == "values":
+        from npzkit.analysis.diff import plain
+
         return "no Unicode" if value is None else plain(value)
     if row.kind == "bytes":
-        is_array = isinstance(value, np.dtype)
-        return f"an array of {value}" if is_array else f"{value:,} bytes"
+        return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
     show: dict[str, Callable[[Any], str]] = {"shape": shape_text, "dtype": dtype_text}
     return None if value is None else show.get(row.kind, as_text)(value)

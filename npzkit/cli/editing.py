@@ -21,7 +21,6 @@ from npzkit.cli.pack import (
     table_delimiter,
 )
 from npzkit.cli.refusals import Refusal, check_new_key, refusing
-from npzkit.conversion.pack import add as add_to_archive
 from npzkit.errors import ConversionError, UnsafeNameError
 
 __all__ = ["add", "mv", "rm"]
@@ -68,6 +67,8 @@ def add(
 
     Example: npzkit add model.npz more=bias.npy
     """
+    from npzkit.conversion.pack import add as add_to_archive
+
     check_level(compression, level)
     delimiter = table_delimiter(delimiter)
     with (

@@ -24,7 +24,6 @@ from npzkit.cli.output import (
 from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
-from npzkit.conversion.extract import is_table, write_member, write_table_of
 from npzkit.errors import ConversionError
 
 __all__ = ["extract"]
@@ -111,6 +110,8 @@ def extract(
 def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: str, delimiter: str) -> None:
     if len(keys) != 1:
         raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
+    from npzkit.conversion.extract import is_table, write_member, write_table_of
+
     info = npz.info(keys[0])
     with metering("extract", info.nbytes) as meter:
         part = meter.part(info.nbytes)

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.archive.trees import metadata_of
 from npzkit.cli.listed_members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
@@ -49,6 +48,8 @@ def info(file: str, key: str | None, as_json: bool) -> None:
         if key is None:
             members = members_of(npz, npz.files)
             bad = [member for member in members if member.info is None]
+            from npzkit.archive.trees import metadata_of
+
             found = _archive_facts(npz, members)
             fields = _archive_fields(found, *metadata_of(npz))
         else:

@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.archive.trees import metadata_of
 from npzkit.cli.listed_members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
@@ -163,6 +162,8 @@ def _print_members(
     if members:
         print_table(columns, [_row(member, is_long) for member in members])
     print_text(_totals(members, len(npz), file_size))
+    from npzkit.archive.trees import metadata_of
+
     metadata, is_tree = metadata_of(npz)
     if is_tree:
         print_text(f"nested: {NESTED_TEXT}")

@@ -14,14 +14,16 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import numpy as np
 from click.shell_completion import CompletionItem
 
 import npzkit
 from npzkit.cli.output import printable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "COMPLETE_VARIABLE",

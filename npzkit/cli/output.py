@@ -26,7 +26,7 @@ import click
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import MemberNotFoundError, NpzkitError, printable
 from npzkit.files.progress import Meter
-from npzkit.members.info import format_count, format_size
+from npzkit.members.amounts import format_count, format_size
 
 __all__ = [
     "Telling",

@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -22,9 +22,10 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.refusals import Refusal, refusing
-from npzkit.conversion.inputs import ARCHIVE_SUFFIX, SUFFIXES, Given
-from npzkit.conversion.tables import check_delimiter
 from npzkit.errors import ConversionError, UnsafeNameError
+
+if TYPE_CHECKING:
+    from npzkit.conversion.inputs import Given
 
 __all__ = ["PIPE", "binary_stdout", "check_level", "compression_options", "input_options",
            "named_inputs", "pack", "table_delimiter"]  # fmt: skip
@@ -73,9 +74,12 @@ def input_options(command: Any) -> Any:
 
 def table_delimiter(delimiter: str | None) -> str | None:
     r"""Check the option --delimiter; ``\t`` is a tab."""
-    delimiter = "\t" if delimiter == r"\t" else delimiter
+    if delimiter is None:
+        return None
+    from npzkit.conversion.tables import check_delimiter
+
     try:
-        return None if delimiter is None else check_delimiter(delimiter)
+        return check_delimiter("\t" if delimiter == r"\t" else delimiter)
     except ValueError as error:
         raise Refusal(f"--{error}.") from error
 
@@ -92,6 +96,8 @@ def named_inputs(texts: Sequence[str], *, allow_pickle: bool = False) -> Iterato
 
     ``-`` is one .npy from a pipe.
     """
+    from npzkit.conversion.inputs import ARCHIVE_SUFFIX
+
     with contextlib.ExitStack() as stack:
         archives: dict[str, npzkit.NpzFile] = {}
 
@@ -149,6 +155,8 @@ def pack(
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
+    from npzkit.conversion.inputs import SUFFIXES
+
     check_level(compression, level)
     delimiter = table_delimiter(delimiter)
     if out != PIPE and os.path.splitext(out)[1].lower() in SUFFIXES:

@@ -22,7 +22,7 @@ from npzkit.files.threads import thread_count
 from npzkit.limits import Limits
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.maintenance.verify import has_wrong_index, member_error, read_size
-from npzkit.members.info import format_count
+from npzkit.members.amounts import format_count
 from npzkit.members.keys import keys_of
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.flush import complete_flushes

@@ -30,7 +30,8 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import UNNAMED, SeekingSource, Source, is_archive, open_source
 from npzkit.files.threads import Pipeline, run, thread_count
 from npzkit.limits import Limits
-from npzkit.members.info import describe, format_count
+from npzkit.members.amounts import format_count
+from npzkit.members.info import describe
 from npzkit.members.keys import (
     SUFFIX,
     check_key,

@@ -14,6 +14,7 @@ import numpy as np
 from npzkit.codecs.methods import METHOD_NAMES, STORED, method_name
 from npzkit.errors import shown_key
 from npzkit.format.header import NpyHeader
+from npzkit.members.amounts import format_size
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
 from npzkit.zip.entries import Entry
@@ -23,8 +24,6 @@ __all__ = [
     "ArchiveInfo",
     "ArrayInfo",
     "describe",
-    "format_count",
-    "format_size",
     "format_summary",
     "short_dtype",
 ]
@@ -203,11 +202,6 @@ def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     return "\n".join([title, *lines, total])
 
 
-def format_count(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 member``, ``2,000 members``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def short_dtype(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype in at most 40 characters."""
     try:
@@ -215,13 +209,3 @@ def short_dtype(dtype: np.dtype[Any]) -> str:
     except RecursionError:
         return "structure"
     return text if len(text) <= 40 else text[:37] + "..."
-
-
-def format_size(size: int) -> str:
-    """Return a size in bytes as text with a unit: ``64.0 MiB``."""
-    amount = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

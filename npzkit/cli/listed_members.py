@@ -29,12 +29,11 @@ class Member(NamedTuple):
 
 
 def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
-    members = []
+    members: list[Member] = []
     with progress("read headers", in_bytes=False) as tell:
-        for count, key in enumerate(keys):
-            if not count % _STEP:
-                tell(count, len(keys))
-            members.append(_member(npz, key))
+        for count in range(0, len(keys), _STEP):
+            tell(count, len(keys))
+            members += [_member(npz, key) for key in keys[count : count + _STEP]]
     return members
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 import click
 
@@ -137,30 +139,54 @@ def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> 
     }
 
 
-_COLUMNS: list[str | tuple[str, str]] = [
-    "key",
-    "shape",
-    "dtype",
-    ("size", "right"),
-    ("ratio", "right"),
-    "method",
-    "asm",
+class _Column(NamedTuple):
+    """A column of the table: its heading, and its cells as a function of fields of ArrayInfo."""
+
+    heading: str
+    side: str
+    cell: Callable[..., str]
+    fields: tuple[str, ...]
+
+
+def _marks(aligned: bool, seekable: bool, why_not_mappable: str | None) -> str:
+    marks = zip("asm", (aligned, seekable, why_not_mappable is None), strict=True)
+    return "".join(mark if is_set else "-" for mark, is_set in marks)
+
+
+def _order(fortran_order: bool | None) -> str:
+    return "-" if fortran_order is None else "F" if fortran_order else "C"
+
+
+def _attrs_text(attrs: Mapping[str, Any]) -> str:
+    return as_text(dict(attrs)) if attrs else ""
+
+
+_COLUMNS = [
+    _Column("key", "left", printable, ("key",)),
+    _Column("shape", "left", shape_text, ("shape",)),
+    _Column("dtype", "left", dtype_text, ("dtype",)),
+    _Column("size", "right", format_size, ("nbytes",)),
+    _Column("ratio", "right", format_ratio, ("compressed_size", "nbytes")),
+    _Column("method", "left", str, ("method",)),
+    _Column("asm", "left", _marks, ("aligned", "seekable", "why_not_mappable")),
 ]
-_LONG_COLUMNS: list[str | tuple[str, str]] = [
-    ("in file", "right"),
-    ("at byte", "right"),
-    "order",
-    "CRC-32",
-    "attributes",
+_LONG_COLUMNS = [
+    *_COLUMNS,
+    _Column("in file", "right", "{:,}".format, ("compressed_size",)),
+    _Column("at byte", "right", "{:,}".format, ("data_offset",)),
+    _Column("order", "left", _order, ("fortran_order",)),
+    _Column("CRC-32", "left", "{:08x}".format, ("crc32",)),
+    _Column("attributes", "left", _attrs_text, ("attrs",)),
 ]
 
 
 def _print_members(
     npz: npzkit.NpzFile, members: Sequence[Member], file_size: int, is_long: bool
 ) -> None:
-    columns = [*_COLUMNS, *(_LONG_COLUMNS if is_long else [])]
     if members:
-        print_table(columns, [_row(member, is_long) for member in members])
+        columns = _LONG_COLUMNS if is_long else _COLUMNS
+        headings = [(column.heading, column.side) for column in columns]
+        print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
     print_text(_totals(members, len(npz), file_size))
     from npzkit.archive.trees import metadata_of
 
@@ -174,28 +200,21 @@ def _print_members(
         print_text(f"metadata: {text}")
 
 
-def _row(member: Member, is_long: bool) -> list[str]:
-    info = member.info
-    if info is None:
-        count = len(_COLUMNS) + (len(_LONG_COLUMNS) if is_long else 0)
-        return [printable(member.key), *["-"] * (count - 2), "unreadable" if is_long else "?"]
-    row = [
-        printable(info.key), shape_text(info.shape), dtype_text(info.dtype),
-        format_size(info.nbytes), format_ratio(info.compressed_size, info.nbytes),
-        info.method, _marks(info),
-    ]  # fmt: skip
-    if is_long:
-        order = "-" if info.fortran_order is None else "F" if info.fortran_order else "C"
-        row += [
-            f"{info.compressed_size:,}", f"{info.data_offset:,}", order, f"{info.crc32:08x}",
-            as_text(dict(info.attrs)) if info.attrs else "",
-        ]  # fmt: skip
-    return row
+def _rows(
+    members: Sequence[Member], columns: Sequence[_Column], unreadable: str
+) -> list[tuple[str, ...]]:
+    """Return the cells of each member."""
+    infos = [member.info for member in members if member.info]
+    rows = zip(*(_cells(column, infos) for column in columns), strict=True)
+    blank = *["-"] * (len(columns) - 2), unreadable
+    return [next(rows) if member.info else (printable(member.key), *blank) for member in members]
 
 
-def _marks(info: npzkit.ArrayInfo) -> str:
-    marks = zip("asm", (info.aligned, info.seekable, info.why_not_mappable is None), strict=True)
-    return "".join(mark if is_set else "-" for mark, is_set in marks)
+def _cells(column: _Column, infos: Sequence[npzkit.ArrayInfo]) -> Iterator[str]:
+    """Return the cells of a column. The text of a value that many arrays have is made once."""
+    is_hashable = column.fields != ("attrs",)
+    cell = functools.cache(column.cell) if is_hashable else column.cell
+    return map(cell, *(map(attrgetter(field), infos) for field in column.fields))
 
 
 def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:

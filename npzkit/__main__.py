@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from importlib.util import find_spec
 
@@ -17,6 +18,8 @@ def main() -> None:
         )
     from npzkit.cli.commands import run
 
+    # Lists of a hundred thousand arrays have no circles to search for.
+    gc.set_threshold(100_000)
     sys.exit(run())
 
 

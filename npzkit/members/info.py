@@ -6,6 +6,8 @@ Owns `ArrayInfo` and `ArchiveInfo`, and how they are shown as text.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -181,29 +183,37 @@ def describe(
 
 def format_summary(title: str, infos: Iterable[ArrayInfo]) -> str:
     """Return a table of the members, with a line of totals."""
-    rows = [("key", "shape", "dtype", "size", "method")]
-    size = compressed_size = 0
-    for info in infos:
-        shape = "-" if info.shape is None else str(info.shape)
-        dtype = "-" if info.dtype is None else short_dtype(info.dtype)
-        rows.append((shown_key(info.key), shape, dtype, format_size(info.nbytes), info.method))
-        size += info.nbytes
-        compressed_size += info.compressed_size
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if index == 3 else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
+    infos = list(infos)
+    columns = [
+        [heading, *map(cell, map(attrgetter(field), infos))]
+        for heading, cell, field in (
+            ("key", shown_key, "key"),
+            # Thousands of arrays have few shapes, dtypes and sizes.
+            ("shape", cache(_shape_text), "shape"),
+            ("dtype", cache(short_dtype), "dtype"),
+            ("size", cache(format_size), "nbytes"),
+            ("method", str, "method"),
+        )
     ]
-    count = f"{len(rows) - 1} member{'' if len(rows) == 2 else 's'}"
-    total = f"{count}, {format_size(size)}, {format_size(compressed_size)} in the file"
+    key, shape, dtype, size, method = (max(map(len, column)) for column in columns)
+    form = f"%-{key}s  %-{shape}s  %-{dtype}s  %{size}s  %-{method}s"
+    lines = [(form % row).rstrip() for row in zip(*columns, strict=True)]
+    nbytes, stored = (
+        format_size(sum(map(attrgetter(field), infos))) for field in ("nbytes", "compressed_size")
+    )
+    count = f"{len(infos)} member{'' if len(infos) == 1 else 's'}"
+    total = f"{count}, {nbytes}, {stored} in the file"
     return "\n".join([title, *lines, total])
 
 
-def short_dtype(dtype: np.dtype[Any]) -> str:
+def _shape_text(shape: tuple[int, ...] | None) -> str:
+    return "-" if shape is None else str(shape)
+
+
+def short_dtype(dtype: np.dtype[Any] | None) -> str:
     """Return the name of a dtype in at most 40 characters."""
+    if dtype is None:
+        return "-"
     try:
         text = dtype.name if dtype.names is None else str(dtype)
     except RecursionError:

@@ -26,7 +26,6 @@ from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import check_several, member_of
 from npzkit.members.metadata import parse_attrs, parse_metadata
-from npzkit.reading.many import read_many
 from npzkit.reading.member import Options, check_out
 from npzkit.reading.npy_stream import LocatedStream
 
@@ -318,6 +317,8 @@ class NpzFile(Mapping[str, Any]):
         ValueError
             `threads` is not a positive number.
         """
+        from npzkit.reading.many import read_many
+
         archive = self._archive
         archive.check_open()
         check_several(keys)

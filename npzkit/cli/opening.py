@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import re
 import stat
@@ -17,13 +16,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 import npzkit
 from npzkit.cli.output import printable
 
 if TYPE_CHECKING:
     import numpy as np
+    from click.shell_completion import CompletionItem
 
 __all__ = [
     "COMPLETE_VARIABLE",
@@ -147,6 +146,8 @@ def _complete_file(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Let the shell complete file names."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(incomplete, type="file")]
 
 
@@ -179,6 +180,8 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 
 def as_text(value: Any) -> str:
     """Return metadata or an attribute's value as one line of JSON."""
+    import json
+
     return printable(json.dumps(value, ensure_ascii=False, default=str))
 
 

@@ -19,10 +19,9 @@ import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from npzkit.errors import UnsupportedError, ZipFormatError
 from npzkit.files.source import Source
@@ -44,6 +43,9 @@ from npzkit.zip.records import (
     ZIP64_LOCATOR_SIGNATURE,
     ZIP64_LOCATOR_SIZE,
 )
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Tail", "TailKind", "find_commits", "read_tail"]
 

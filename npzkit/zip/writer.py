@@ -216,7 +216,7 @@ class ZipWriter:
         Parameters
         ----------
         members : iterable of (str, bytes, bytes, int, int, bytes)
-            For each: its name, in ASCII; its bytes in two parts, as they are
+            For each: its name; its bytes in two parts, as they are
             written; CRC and size of the uncompressed bytes; its head.
         method : int
             `STORED` or `DEFLATED`.
@@ -238,10 +238,11 @@ class ZipWriter:
         for key, begin, data, crc, size, head in members:
             name = key.encode()
             name_size, compressed_size = len(name), len(begin) + len(data)
+            flags = 0 if name_size == len(key) else records.FLAG_UTF8
             padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
             add(
                 pack(
-                    local_signature, version, 0, method, 0, date, crc, compressed_size, size,
+                    local_signature, version, flags, method, 0, date, crc, compressed_size, size,
                     name_size, len(padding),
                 )
             )  # fmt: skip
@@ -252,12 +253,12 @@ class ZipWriter:
             notes[key] = head, len(padding), False
             if offset < SENTINEL_32:
                 listed[key] = pack_entry(
-                    central_signature, made_by, version, 0, method, 0, date, crc,
+                    central_signature, made_by, version, flags, method, 0, date, crc,
                     compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
                 ) + name  # fmt: skip
             else:
                 header = LocalHeader(
-                    version, 0, method, 0, date, crc, compressed_size, size, name, b""
+                    version, flags, method, 0, date, crc, compressed_size, size, name, b""
                 )
                 self.enter(key, header, offset, notes[key])
             offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size

@@ -7,7 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
-from npzkit.writing import preparation, small
+from npzkit.writing import preparation, small_arrays as small
 
 KEYS = ["a", "größe", "层/größe", "x" * 300, "model/dense_1/kernel:0", "['p']['\N{GRINNING FACE}']"]
 ARRAYS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 import warnings
 
@@ -426,3 +427,24 @@ def test_a_repeated_header_is_parsed_once(monkeypatch):
     with npzkit.open(stream) as npz:
         assert list(npz.load_all()) == list("abcde")
     assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("save", [npzkit.save, np.savez])
+def test_arrays_of_many_layouts_read_together(save):
+    """Neighbours of any shape, dtype and order are as each read alone, and writable."""
+    shapes = [(), (1,), (3, 4), (2, 1, 3), (1,) * 31, (1,) * 32]
+    dtypes = ["u1", "<i2", ">f8", "S5", "U3", "M8[s]", "c16", "V7", "f2"]
+    arrays = {
+        f"{number}": np.ones(shape, "u1").astype(dtype).copy(order)
+        for number, (shape, dtype, order) in enumerate(itertools.product(shapes, dtypes, "CF"))
+    }
+    stream = io.BytesIO()
+    save(stream, arrays) if save is npzkit.save else save(stream, **arrays)
+    with npzkit.open(stream) as npz:
+        for key, array in npz.load_all().items():
+            alone = npz[key]
+            assert array.dtype == alone.dtype == arrays[key].dtype
+            assert (array.shape, array.strides) == (alone.shape, alone.strides)
+            assert array.flags.writeable
+            assert array.flags.aligned
+            assert array.tobytes("A") == arrays[key].tobytes("A")

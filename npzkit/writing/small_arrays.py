@@ -54,13 +54,12 @@ class SmallArrays:
 
     Attributes
     ----------
-    keys, names : list of str
+    names : list of str
     heads : list of _Head
     arrays : list of numpy.ndarray
     """
 
     def __init__(self) -> None:
-        self.keys: list[str] = []
         self.names: list[str] = []
         self.heads: list[_Head] = []
         self.arrays: list[np.ndarray[Any, Any]] = []
@@ -120,7 +119,6 @@ def gather(
                 )
                 last_dtype, last_shape, last_order = dtype, shape, order
             if head is not None:
-                run.keys.append(key)
                 run.names.append(name)
                 run.heads.append(head)
                 run.arrays.append(array)
@@ -129,11 +127,11 @@ def gather(
                     yield run
                     run, size = SmallArrays(), 0
                 continue
-        if run.keys:
+        if run.names:
             yield run
             run, size = SmallArrays(), 0
         yield prepare(key, name, array, None, allow_pickle=allow_pickle)
-    if run.keys:
+    if run.names:
         yield run
 
 

@@ -227,30 +227,26 @@ class ZipWriter:
         """
         offset = self.sink.position
         parts: list[bytes] = []
-        add, listed = parts.append, self.listed
+        listed, notes = self.listed, self._notes
         pack, pack_entry = records.LOCAL.pack, records.CENTRAL.pack
         local_signature = records.LOCAL_HEADER_SIGNATURE
         central_signature = records.CENTRAL_ENTRY_SIGNATURE
         version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
         made_by = records.CREATE_SYSTEM_UNIX | version
         paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
-        notes = self._notes
+        fixed_size, alignment = records.LOCAL_HEADER_SIZE, ALIGNMENT
         for key, begin, data, crc, size, head in members:
             name = key.encode()
             name_size, compressed_size = len(name), len(begin) + len(data)
             flags = 0 if name_size == len(key) else records.FLAG_UTF8
-            padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
-            add(
-                pack(
-                    local_signature, version, flags, method, 0, date, crc, compressed_size, size,
-                    name_size, len(padding),
-                )
+            padding = paddings[(offset + fixed_size + name_size) % alignment]
+            padding_size = len(padding)
+            local = pack(
+                local_signature, version, flags, method, 0, date, crc, compressed_size, size,
+                name_size, padding_size,
             )  # fmt: skip
-            add(name)
-            add(padding)
-            add(begin)
-            add(data)
-            notes[key] = head, len(padding), False
+            parts += (local, name, padding, begin, data)
+            notes[key] = head, padding_size, False
             if offset < SENTINEL_32:
                 listed[key] = pack_entry(
                     central_signature, made_by, version, flags, method, 0, date, crc,
@@ -261,7 +257,7 @@ class ZipWriter:
                     version, flags, method, 0, date, crc, compressed_size, size, name, b""
                 )
                 self.enter(key, header, offset, notes[key])
-            offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size
+            offset += fixed_size + name_size + padding_size + compressed_size
         self.sink.write(b"".join(parts))
 
     def copy_member(

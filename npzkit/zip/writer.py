@@ -320,7 +320,7 @@ class ZipWriter:
             comment = long.comment
         entries = {name: entry for name, entry in self.listed.items() if entry}
         directory = b"".join(entries.values())
-        index = self._format_index(entries, long)
+        index = self._format_index(entries, directory, long)
         before = directory or self._last_bytes()
         offset, size = self.sink.position + len(index), len(directory)
         *records64, end = end_bytes(len(entries), size, offset, comment, before)
@@ -334,7 +334,9 @@ class ZipWriter:
             self.sink.write(member)
         return self._long_comment[1]
 
-    def _format_index(self, entries: dict[str, bytes], long: LongComment | None) -> bytes:
+    def _format_index(
+        self, entries: dict[str, bytes], directory: bytes, long: LongComment | None
+    ) -> bytes:
         """Return the array index; empty if there are few members, or no array."""
         if len(entries) < _INDEXED_COUNT and long is None:
             return b""
@@ -342,7 +344,7 @@ class ZipWriter:
         notes = [get(name, UNKNOWN) for name in entries]
         if long is None and not any(note[0] for note in notes):
             return b""
-        return format_array_index(notes, list(entries.values()), long or (0, 0))
+        return format_array_index(notes, directory, map(len, entries.values()), long or (0, 0))
 
     def _last_bytes(self) -> bytes:
         """Return the last bytes that were written, as far as they can be read back."""

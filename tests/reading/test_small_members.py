@@ -14,7 +14,7 @@ from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, NpzkitError
-from npzkit.reading import window
+from npzkit.reading import shared_read
 from npzkit.reading.member import MemberReader
 
 COUNT = 100
@@ -375,7 +375,7 @@ def test_headers_are_read_either_way_alike(case, method, monkeypatch):
                 return type(error), str(error)
 
     fast = told()
-    monkeypatch.setattr("npzkit.reading.window.HeaderFinder.find", lambda *args: None)
+    monkeypatch.setattr("npzkit.reading.shared_read.HeaderFinder.find", lambda *args: None)
     assert fast == told()
 
 
@@ -420,8 +420,10 @@ def test_a_header_that_was_read_before_changes_nothing(case, method):
 def test_a_repeated_header_is_parsed_once(monkeypatch):
     """Neighbours with the same NPY header take one lookup of its meaning."""
     parsed = []
-    parse = window.parse_header
-    monkeypatch.setattr(window, "parse_header", lambda data: parsed.append(data) or parse(data))
+    parse = shared_read.parse_header
+    monkeypatch.setattr(
+        shared_read, "parse_header", lambda data: parsed.append(data) or parse(data)
+    )
     stream = io.BytesIO()
     npzkit.save(stream, dict.fromkeys("abcde", X))
     with npzkit.open(stream) as npz:

@@ -7,7 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
-from npzkit.writing import preparation, small_arrays as small
+from npzkit.writing import array_members, small_arrays
 
 KEYS = ["a", "größe", "层/größe", "x" * 300, "model/dense_1/kernel:0", "['p']['\N{GRINNING FACE}']"]
 ARRAYS = {
@@ -28,9 +28,9 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
     """Arrays written together, in runs of any size, or one by one make the same archive."""
     together = saved(compression)
     with monkeypatch.context() as patch:
-        patch.setattr(small, "_RUN_SIZE", 1000)
+        patch.setattr(small_arrays, "_RUN_SIZE", 1000)
         assert saved(compression) == together
-    monkeypatch.setattr(preparation, "_largest_small", lambda coding: 0)
+    monkeypatch.setattr(array_members, "_largest_small", lambda coding: 0)
     assert saved(compression) == together
     with npzkit.open(io.BytesIO(together)) as npz:
         assert npz.files == list(ARRAYS)
@@ -39,5 +39,5 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
 
 def test_keys_of_all_languages_are_written_together(monkeypatch):
     """An array is written with its neighbours, whatever letters its key has."""
-    monkeypatch.setattr(small, "prepare", None)
+    monkeypatch.setattr(small_arrays, "prepare", None)
     assert saved("stored")

@@ -275,8 +275,10 @@ class NpzFile(Mapping[str, Any]):
         entry = archive.entry(key)
         if out is not None:
             check_out(out)
+        if threads is not None:
+            threads = thread_count(threads)
         try:
-            found = archive.reader.read(entry, Options(out, thread_count(threads), verify))
+            found = archive.reader.read(entry, Options(out, threads, verify))
             archive.index.check_arrays((entry.name,), (found,))
             return found
         except NpzkitError as error:

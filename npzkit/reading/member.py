@@ -22,7 +22,7 @@ from npzkit.codecs.decompressors import inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.files.block_reading import read_blocks
 from npzkit.files.source import Source
-from npzkit.files.threads import run
+from npzkit.files.threads import run, thread_count
 from npzkit.format.array import (
     array_bytes,
     empty_array,
@@ -41,10 +41,9 @@ from npzkit.reading.deflated import Inflation, Part
 from npzkit.reading.npy_stream import is_array, read_pickled, read_stream_header
 from npzkit.reading.shared_read import (
     HEADS_SIZE,
+    HeaderFinder,
     Window,
     aligned,
-    find_header,
-    header_in,
     inflated,
     read_window,
 )
@@ -91,13 +90,15 @@ class Options(NamedTuple):
     ----------
     out : numpy.ndarray or None
         Filled and returned, instead of a new array.
-    threads : int
+    threads : int or None
+        None is one per processor. They are counted only if threads are used, because
+        that is a system call.
     verify : bool
         Compare the CRC.
     """
 
     out: np.ndarray[Any, Any] | None = None
-    threads: int = 1
+    threads: int | None = 1
     verify: bool = True
 
 
@@ -158,6 +159,7 @@ class MemberReader:
         self.size_limit = limits.member_size
         # As in NumPy: callers who allow pickle trust the file, including its headers.
         self.header_limit = None if allow_pickle else limits.header_size
+        self._headers = HeaderFinder(self.header_limit)
         self._allow_pickle = allow_pickle
         self._pickle_kwargs = dict(pickle_kwargs or {})
         self._accesses: dict[str, RandomAccess] = {}
@@ -184,12 +186,12 @@ class MemberReader:
     def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
         """Read a plain member that begins in `window`, and that `check_entry` accepts."""
         memory, view, offset = window
-        position, limit = entry.header_offset - offset, self.header_limit
+        position, find = entry.header_offset - offset, self._headers.find
         # A bytes object is sliced faster than a view, and mostly suffices.
         head = bytes(view[position : position + HEADS_SIZE])
-        found = find_header(head, entry, limit, options.verify)
+        found = find(head, entry, options.verify)
         if found is None:
-            found = find_header(view[position:], entry, limit, options.verify)
+            found = find(view[position:], entry, options.verify)
             if found is None:
                 return self._read_stream(entry, options)
         header, start = found
@@ -223,7 +225,7 @@ class MemberReader:
             start += position
             data = inflated(view[start : start + entry.compressed_size], entry)
         if data is not None and not (options.verify and crc32(data) != entry.crc32):
-            header = header_in(data, 0, entry, self.header_limit)
+            header = self._headers.parse(data, 0, entry)
         if header is None:
             return self._read_stream(entry, options)
         if header.python2:
@@ -235,7 +237,8 @@ class MemberReader:
 
     def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
         spans = [(pending.offset, pending.view)]
-        (crc,) = read_blocks(self.source, spans, options.threads, verify=options.verify)
+        threads = thread_count(options.threads)
+        (crc,) = read_blocks(self.source, spans, threads, verify=options.verify)
         if options.verify:
             pending.check(crc, entry)
         return pending.array
@@ -317,7 +320,8 @@ class MemberReader:
         if inflation is None:
             whole = self._read_whole(entry, options)
             return self._read_stream(entry, options) if whole is None else whole
-        parts = run(inflation.tasks(options.threads), options.threads)
+        threads = thread_count(options.threads)
+        parts = run(inflation.tasks(threads), threads)
         return self.finish_inflation(inflation, parts, entry, options)
 
     def _read_whole(self, entry: Entry, options: Options) -> np.ndarray[Any, Any] | None:
@@ -340,7 +344,7 @@ class MemberReader:
         data = inflate_whole(compressed, entry.uncompressed_size)
         if data is None or (options.verify and crc32(data) != entry.crc32):
             return None
-        header = header_in(data, 0, entry, self.header_limit)
+        header = self._headers.parse(data, 0, entry)
         if header is None:
             return None
         warn_python2(header)
@@ -413,7 +417,7 @@ class MemberReader:
         if entry.method in (STORED, DEFLATED) and not entry.flags & FLAG_DESCRIPTOR:
             room = entry.end_offset - entry.header_offset
             head = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
-            found = find_header(head, entry, self.header_limit, verify)
+            found = self._headers.find(head, entry, verify)
             if found is not None:
                 return found[0], found[1] + entry.header_offset
         stream = self.open_stream(entry, verify=verify)

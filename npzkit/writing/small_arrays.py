@@ -20,8 +20,9 @@ __all__ = ["SMALL_SIZE", "Heads", "SmallArrays", "gather"]
 
 SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied; larger ones are written from their own memory."""
-_RUN_SIZE = 1 << 22
-"""Bytes of small arrays that are copied and written together."""
+_RUN_SIZE = 1 << 19
+"""Bytes of small arrays that are copied and written together: their copies fit in the
+cache. With 4 MiB, saving took a fifth longer."""
 
 Small = tuple[str, bytes, bytes, int, int, bytes]
 """Name, bytes in two parts, CRC, size and head; see `npzkit.zip.writer.ZipWriter.write_small`."""
@@ -53,13 +54,12 @@ class SmallArrays:
 
     Attributes
     ----------
-    keys, names : list of str
+    names : list of str
     heads : list of _Head
     arrays : list of numpy.ndarray
     """
 
     def __init__(self) -> None:
-        self.keys: list[str] = []
         self.names: list[str] = []
         self.heads: list[_Head] = []
         self.arrays: list[np.ndarray[Any, Any]] = []
@@ -109,7 +109,7 @@ def gather(
     run = SmallArrays()
     size = 0
     for key, name, array in zip(keys, names, arrays, strict=True):
-        if type(array) is np.ndarray and name.isascii():
+        if type(array) is np.ndarray:
             dtype, shape, order = array.dtype, array.shape, array.flags.fnc
             if dtype is not last_dtype or shape != last_shape or order is not last_order:
                 # By identity: dtypes that differ only in their metadata are equal.
@@ -119,7 +119,6 @@ def gather(
                 )
                 last_dtype, last_shape, last_order = dtype, shape, order
             if head is not None:
-                run.keys.append(key)
                 run.names.append(name)
                 run.heads.append(head)
                 run.arrays.append(array)
@@ -128,11 +127,11 @@ def gather(
                     yield run
                     run, size = SmallArrays(), 0
                 continue
-        if run.keys:
+        if run.names:
             yield run
             run, size = SmallArrays(), 0
         yield prepare(key, name, array, None, allow_pickle=allow_pickle)
-    if run.keys:
+    if run.names:
         yield run
 
 

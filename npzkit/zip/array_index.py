@@ -32,7 +32,7 @@ The index is only a shortcut: reading a member always checks the member's own he
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -112,7 +112,10 @@ class ArrayIndex(NamedTuple):
 
 
 def format_array_index(
-    notes: Sequence[Note], entries: Sequence[bytes], metadata: tuple[int, int] = (0, 0)
+    notes: Sequence[Note],
+    directory: bytes,
+    sizes: Iterable[int],
+    metadata: tuple[int, int] = (0, 0),
 ) -> bytes:
     """Format the hidden member: its local header and the index.
 
@@ -120,8 +123,10 @@ def format_array_index(
     ----------
     notes : sequence of Note
         One per entry of the directory, in its order. Heads over 65,535 bytes are left out.
-    entries : sequence of bytes
-        Of the central directory, which follows the index in the file.
+    directory : bytes
+        The central directory, which follows the index in the file.
+    sizes : iterable of int
+        Bytes of each entry.
     metadata : tuple of int
         Offset from the archive's start and size of the hidden member with large metadata.
     """
@@ -130,11 +135,11 @@ def format_array_index(
     kept = [head for head in numbers if 0 < len(head) <= SENTINEL_16]
     numbers.update(zip(kept, range(1, len(kept) + 1), strict=True))
     table = np.empty(len(notes), _NOTE)
-    table["head"] = [numbers[head] for head in heads]
+    table["head"] = np.fromiter(map(numbers.__getitem__, heads), np.uint32, len(notes))
     table["extra_size"] = extra_sizes
     table["head"] |= np.array(has_seek_index, bool).astype("<u4") << 31
-    sizes = np.fromiter(map(len, entries), np.int64, len(entries))
-    crc = _masked_crc32(b"".join(entries), np.cumsum(sizes) - sizes)
+    entry_sizes = np.fromiter(sizes, np.int64, len(notes))
+    crc = _masked_crc32(directory, np.cumsum(entry_sizes) - entry_sizes)
     parts: list[Any] = [_BEGIN.pack(_VERSION, len(notes), crc, len(kept))]
     for head in kept:
         parts += (_HEAD_SIZE.pack(len(head)), head)

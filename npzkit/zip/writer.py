@@ -216,7 +216,7 @@ class ZipWriter:
         Parameters
         ----------
         members : iterable of (str, bytes, bytes, int, int, bytes)
-            For each: its name, in ASCII; its bytes in two parts, as they are
+            For each: its name; its bytes in two parts, as they are
             written; CRC and size of the uncompressed bytes; its head.
         method : int
             `STORED` or `DEFLATED`.
@@ -227,40 +227,37 @@ class ZipWriter:
         """
         offset = self.sink.position
         parts: list[bytes] = []
-        add, listed = parts.append, self.listed
+        listed, notes = self.listed, self._notes
         pack, pack_entry = records.LOCAL.pack, records.CENTRAL.pack
         local_signature = records.LOCAL_HEADER_SIGNATURE
         central_signature = records.CENTRAL_ENTRY_SIGNATURE
         version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
         made_by = records.CREATE_SYSTEM_UNIX | version
         paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
-        notes = self._notes
+        fixed_size, alignment = records.LOCAL_HEADER_SIZE, ALIGNMENT
         for key, begin, data, crc, size, head in members:
             name = key.encode()
             name_size, compressed_size = len(name), len(begin) + len(data)
-            padding = paddings[(offset + records.LOCAL_HEADER_SIZE + name_size) % ALIGNMENT]
-            add(
-                pack(
-                    local_signature, version, 0, method, 0, date, crc, compressed_size, size,
-                    name_size, len(padding),
-                )
+            flags = 0 if name_size == len(key) else records.FLAG_UTF8
+            padding = paddings[(offset + fixed_size + name_size) % alignment]
+            padding_size = len(padding)
+            local = pack(
+                local_signature, version, flags, method, 0, date, crc, compressed_size, size,
+                name_size, padding_size,
             )  # fmt: skip
-            add(name)
-            add(padding)
-            add(begin)
-            add(data)
-            notes[key] = head, len(padding), False
+            parts += (local, name, padding, begin, data)
+            notes[key] = head, padding_size, False
             if offset < SENTINEL_32:
                 listed[key] = pack_entry(
-                    central_signature, made_by, version, 0, method, 0, date, crc,
+                    central_signature, made_by, version, flags, method, 0, date, crc,
                     compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
                 ) + name  # fmt: skip
             else:
                 header = LocalHeader(
-                    version, 0, method, 0, date, crc, compressed_size, size, name, b""
+                    version, flags, method, 0, date, crc, compressed_size, size, name, b""
                 )
                 self.enter(key, header, offset, notes[key])
-            offset += records.LOCAL_HEADER_SIZE + name_size + len(padding) + compressed_size
+            offset += fixed_size + name_size + padding_size + compressed_size
         self.sink.write(b"".join(parts))
 
     def copy_member(
@@ -323,7 +320,7 @@ class ZipWriter:
             comment = long.comment
         entries = {name: entry for name, entry in self.listed.items() if entry}
         directory = b"".join(entries.values())
-        index = self._format_index(entries, long)
+        index = self._format_index(entries, directory, long)
         before = directory or self._last_bytes()
         offset, size = self.sink.position + len(index), len(directory)
         *records64, end = end_bytes(len(entries), size, offset, comment, before)
@@ -337,7 +334,9 @@ class ZipWriter:
             self.sink.write(member)
         return self._long_comment[1]
 
-    def _format_index(self, entries: dict[str, bytes], long: LongComment | None) -> bytes:
+    def _format_index(
+        self, entries: dict[str, bytes], directory: bytes, long: LongComment | None
+    ) -> bytes:
         """Return the array index; empty if there are few members, or no array."""
         if len(entries) < _INDEXED_COUNT and long is None:
             return b""
@@ -345,7 +344,7 @@ class ZipWriter:
         notes = [get(name, UNKNOWN) for name in entries]
         if long is None and not any(note[0] for note in notes):
             return b""
-        return format_array_index(notes, list(entries.values()), long or (0, 0))
+        return format_array_index(notes, directory, map(len, entries.values()), long or (0, 0))
 
     def _last_bytes(self) -> bytes:
         """Return the last bytes that were written, as far as they can be read back."""

@@ -132,7 +132,9 @@ def lying(data, change):
     raw = source.read_at(directory.directory_offset, directory.size)
     places = [at for at in range(len(raw)) if raw.startswith(b"PK\1\2", at)]
     records = [raw[a:b] for a, b in zip(places, [*places[1:], len(raw)], strict=True)]
-    forged = format_array_index([change(note) for note in index.notes()], records)
+    forged = format_array_index(
+        [change(note) for note in index.notes()], b"".join(records), map(len, records)
+    )
     assert len(forged) == directory.directory_offset - index.offset
     return data[: index.offset] + forged + data[directory.directory_offset :]
 

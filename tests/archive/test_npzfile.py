@@ -135,6 +135,20 @@ def test_load_all(path, arrays):
         assert npz.load_all([]) == {}
 
 
+def test_processors_are_not_counted_for_a_small_array(monkeypatch):
+    """A small array needs no threads: the system is not asked for their number."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"small": np.arange(3), "large": np.zeros(1 << 17, "u1")})
+    with npzkit.open(stream) as npz:
+        with pytest.raises(ValueError, match="threads"):
+            npz.read("small", threads=0)
+        monkeypatch.setattr(os, "sched_getaffinity", None, raising=False)
+        monkeypatch.setattr(os, "cpu_count", None)
+        assert npz["small"].tolist() == [0, 1, 2]
+        with pytest.raises(TypeError):
+            npz["large"]
+
+
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_large_arrays_in_blocks(tmp_path, compression, monkeypatch):
     """An array of many blocks is read whole by several threads, and its damage found."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import io
 import random
+import re
 
 import npzkit
 import numpy as np
 import pytest
 from forge import Member, archive, npy
-from npzkit.errors import KeyExistsError, MemberNotFoundError
-from npzkit.members.keys import missing
+from hypothesis import example, given
+from hypothesis import strategies as st
+from npzkit.errors import KeyExistsError, MemberNotFoundError, UnsafeNameError
+from npzkit.members import keys as rules
+from npzkit.members.keys import check_key, check_keys, missing
 
 X = npy(np.arange(3))
 
@@ -122,3 +126,60 @@ def test_a_key_that_exists_has_an_error_of_its_own(tmp_path):
                 write()
             assert isinstance(caught.value, ValueError)
             assert caught.value.remedy
+
+
+PIECES = st.sampled_from([
+    "a", "C", ":", "/", ".", "..", "\\", ".npy", "\n", "\0", "\x7f", "\x85", " ", "[", "'",
+    "\u2028", "\ud800", "\xe9", "\u5c42", "\U0001f600", "kernel:0",
+])  # fmt: skip
+KEYS = st.lists(PIECES, max_size=6).map("".join) | st.text(
+    st.characters(exclude_categories=()), max_size=8
+)
+
+
+@given(KEYS)
+@example("")
+@example("a\n")
+@example("C:x")
+@example("a/C:")
+@example(".hidden/..b/c.")
+def test_one_pattern_says_what_all_rules_say(key):
+    """The pattern for safe keys matches a key exactly if no rule refuses it."""
+    refused = any(re.match(pattern, key, re.DOTALL) for pattern, _ in rules._UNSAFE)
+    assert (re.fullmatch(rules._SAFE, key) is None) == refused
+
+
+@given(st.lists(KEYS, max_size=5))
+@example(["a", "b\nc"])
+@example(["a", ".."])
+@example(["a", "b" * 20_000])
+def test_many_keys_are_checked_as_each_one(keys):
+    """Keys that are checked together have the names, or the error, of keys checked one by one."""
+    assert outcome(check_keys, keys) == outcome(lambda each: [check_key(key) for key in each], keys)
+
+
+def outcome(check, keys):
+    """Return the names, or the error's message."""
+    try:
+        return check(keys)
+    except UnsafeNameError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "layer_{}",
+        "encoder.layer.{}.gain",
+        "params/Dense_{}/kernel",
+        "['params']['Dense_{}']['kernel']",
+        "model/dense_{}/kernel:0",
+        "s({}).field.x",
+        ".cache/gr\xf6\xdfe {}",
+    ],
+)
+def test_keys_of_frameworks_are_checked_together(form, monkeypatch):
+    """Keys as frameworks write them are checked by one search, not each on its own."""
+    keys = [form.format(number) for number in range(1000)]
+    monkeypatch.setattr(rules, "check_key", None)
+    assert check_keys(keys) == [f"{key}.npy" for key in keys]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import struct
 import warnings
 
@@ -13,6 +14,7 @@ from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, NpzkitError
+from npzkit.reading import shared_read
 from npzkit.reading.member import MemberReader
 
 COUNT = 100
@@ -373,7 +375,7 @@ def test_headers_are_read_either_way_alike(case, method, monkeypatch):
                 return type(error), str(error)
 
     fast = told()
-    monkeypatch.setattr("npzkit.reading.member.find_header", lambda *args: None)
+    monkeypatch.setattr("npzkit.reading.shared_read.HeaderFinder.find", lambda *args: None)
     assert fast == told()
 
 
@@ -385,3 +387,66 @@ def test_headers_of_usual_members_are_read_the_fast_way(save, monkeypatch):
     monkeypatch.setattr("npzkit.reading.member.MemberStream", None)
     with npzkit.open(stream) as npz:
         assert npz.info("x").shape == X.shape
+
+
+@pytest.mark.parametrize("method", [0, 8])
+@pytest.mark.parametrize("case", [*WRONG, *UNUSUAL])
+def test_a_header_that_was_read_before_changes_nothing(case, method):
+    """A member is read, or refused, as in an archive that was opened for it alone."""
+    if case in WRONG:
+        member = Member(**{"name": "x.npy", "data": DATA, **WRONG[case], "method": method})
+    else:
+        member = UNUSUAL[case]
+        member = member if method == 0 else Member(member.name, member.data, method=method)
+    data = archive(Member("a.npy", DATA), member, Member("b.npy", DATA, method=8 - method))
+
+    def told(npz, key):
+        try:
+            array = npz[key]
+            return array if isinstance(array, bytes) else (array.dtype, array.tolist())
+        except (NpzkitError, ValueError) as error:
+            return type(error), str(error)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with npzkit.open(data) as npz:
+            keys = npz.files * 2
+            found = [told(npz, key) for key in keys]
+        for key, one in zip(keys, found, strict=True):
+            with npzkit.open(data) as npz:
+                assert repr(told(npz, key)) == repr(one)
+
+
+def test_a_repeated_header_is_parsed_once(monkeypatch):
+    """Neighbours with the same NPY header take one lookup of its meaning."""
+    parsed = []
+    parse = shared_read.parse_header
+    monkeypatch.setattr(
+        shared_read, "parse_header", lambda data: parsed.append(data) or parse(data)
+    )
+    stream = io.BytesIO()
+    npzkit.save(stream, dict.fromkeys("abcde", X))
+    with npzkit.open(stream) as npz:
+        assert list(npz.load_all()) == list("abcde")
+    assert len(parsed) == 1
+
+
+@pytest.mark.parametrize("save", [npzkit.save, np.savez])
+def test_arrays_of_many_layouts_read_together(save):
+    """Neighbours of any shape, dtype and order are as each read alone, and writable."""
+    shapes = [(), (1,), (3, 4), (2, 1, 3), (1,) * 31, (1,) * 32]
+    dtypes = ["u1", "<i2", ">f8", "S5", "U3", "M8[s]", "c16", "V7", "f2"]
+    arrays = {
+        f"{number}": np.ones(shape, "u1").astype(dtype).copy(order)
+        for number, (shape, dtype, order) in enumerate(itertools.product(shapes, dtypes, "CF"))
+    }
+    stream = io.BytesIO()
+    save(stream, arrays) if save is npzkit.save else save(stream, **arrays)
+    with npzkit.open(stream) as npz:
+        for key, array in npz.load_all().items():
+            alone = npz[key]
+            assert array.dtype == alone.dtype == arrays[key].dtype
+            assert (array.shape, array.strides) == (alone.shape, alone.strides)
+            assert array.flags.writeable
+            assert array.flags.aligned
+            assert array.tobytes("A") == arrays[key].tobytes("A")

@@ -7,6 +7,7 @@ archive does besides. The bytes of a commit are `npzkit.zip.writer`'s.
 from __future__ import annotations
 
 from npzkit.archive.written_archive import WrittenArchive
+from npzkit.zip.dead_bytes import fills_most
 
 __all__ = ["commit", "finish"]
 
@@ -61,7 +62,7 @@ def finish(archive: WrittenArchive, *, durable: bool, auto_repack: bool) -> None
         raise
     state.is_open = False
     try:
-        if auto_repack and archive.contents.has_dead:
+        if auto_repack and _may_be_dead(archive):
             from npzkit.maintenance.repack import repack_dead
 
             repack_dead(archive.sink, durable=durable)
@@ -73,3 +74,11 @@ def finish(archive: WrittenArchive, *, durable: bool, auto_repack: bool) -> None
             # Interrupts too: else the lock is held for as long as somebody keeps their frames.
             state.give_up("the file could not be closed", error, is_in_place=True)
             raise
+
+
+def _may_be_dead(archive: WrittenArchive) -> bool:
+    """Whether more than half of the file may be dead: looking for it takes longer than this."""
+    contents = archive.contents
+    return contents.has_dead and not fills_most(
+        contents.listed.values(), archive.sink.committed_size
+    )

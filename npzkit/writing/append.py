@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.path_sink import PathSink, open_sink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
-from npzkit.files.source import Source, open_source
+from npzkit.files.source import Source, TailSource, open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import Note, read_notes
 from npzkit.zip.directory import Directory, read_directory
@@ -22,6 +22,9 @@ from npzkit.zip.long_comment import LongComment, find_long_comment
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Resumed", "open_archive"]
+
+_TAIL_SIZE = 1 << 17
+"""Bytes at the end of an archive that are read at once: the directories of most fit in."""
 
 
 class Resumed(NamedTuple):
@@ -93,7 +96,8 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
-        source = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
+        written = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
+        source = TailSource(written, _TAIL_SIZE)
         directory, comment, listed, notes = _read(source)
         if listed or directory.directory_offset:
             sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)

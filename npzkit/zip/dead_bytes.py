@@ -5,6 +5,9 @@ Owns how they are counted. Deleted, replaced and unfinished members leave them.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Iterable
+
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
 from npzkit.zip.array_index import find_array_index
@@ -12,13 +15,34 @@ from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.long_comment import find_long_comment
 from npzkit.zip.member_checks import data_offset
-from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
+from npzkit.zip.records import (
+    DESCRIPTOR_MAX_SIZE,
+    FLAG_DESCRIPTOR,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+)
 from npzkit.zip.sozip import find_index, format_index_member
 
-__all__ = ["dead_size", "has_first_member"]
+__all__ = ["dead_size", "fills_most", "has_first_member"]
 
 _SLACK_SIZE = 160
 """Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
+_SIZE_AND_OFFSET = struct.Struct("<20xL18xL").unpack_from
+"""Of an entry: its compressed bytes, and where its local header is (4.3.12)."""
+
+
+def fills_most(listed: Iterable[bytes], size: int) -> bool:
+    """Whether members with these entries surely take half of a file, its first byte included.
+
+    The file is not looked at. If the answer is False, `has_first_member` and
+    `dead_size` know.
+    """
+    used, has_first = 0, False
+    for member_size, offset in map(_SIZE_AND_OFFSET, filter(None, listed)):
+        has_first |= offset == 0
+        if member_size != SENTINEL_32:
+            used += member_size
+    return has_first and 2 * used >= size
 
 
 def has_first_member(directory: Directory) -> bool:

@@ -25,6 +25,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
+from npzkit.zip.dead_bytes import fills_most
 
 
 @pytest.fixture(params=sorted(MAKERS))
@@ -581,6 +582,30 @@ def test_an_append_costs_what_is_added(tmp_path, monkeypatch):
     assert counts["preadv"] + counts["pread"] < 1 << 20
     with npzkit.open(path) as npz:
         assert npz["new"].sum() == 1 << 17
+
+
+def test_an_append_reads_as_little_as_the_first(tmp_path, monkeypatch):
+    """However many appends there were, one more reads the end of the file and no member."""
+    path, counts, real = tmp_path / "a.npz", [], os.preadv
+    npzkit.save(path, {"first": NOISE})
+    for index in range(20):
+        offsets = []
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                os, "preadv", lambda fd, v, at, seen=offsets: (seen.append(at), real(fd, v, at))[1]
+            )
+            with npzkit.NpzWriter(path, "a") as w:
+                w[f"x{index}"] = NOISE
+        counts.append(len(offsets))
+    assert max(counts) == counts[0] < 10
+
+
+@pytest.mark.parametrize(("size", "is_filled"), [(100, True), (99, False), (0xFFFF_FFFF, False)])
+def test_what_surely_fills_a_file(size, is_filled):
+    """Members fill a file if they take half of it; a size in a zip64 field is not counted."""
+    entry = struct.pack("<20xL18xL", size, 0)
+    assert fills_most([b"", entry], 200) == is_filled
+    assert not fills_most([struct.pack("<20xL18xL", size, 50)], 200)
 
 
 # -- writing over what is mapped -----------------------------------------------------

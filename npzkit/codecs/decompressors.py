@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from npzkit.codecs.isal import isal_or_zlib
+from npzkit.codecs.libdeflate import inflate_into
 from npzkit.codecs.methods import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.errors import UnsupportedError, ZipFormatError
 
@@ -393,20 +394,29 @@ def inflate_chunk(data: Any, size: int, *, final: bool) -> bytes | bytearray:
     return out
 
 
-def inflate_whole(data: Any, size: int) -> bytearray | None:
-    """Inflate a stream of exactly `size` bytes in one call, by libdeflate.
+def inflate_whole(data: memoryview, memory: memoryview) -> memoryview | bytearray | None:
+    """Inflate a stream of as many bytes as `memory` has, in one call, by libdeflate.
 
-    1.1 to 1.9 times as fast as isal, for which data and result have to be in memory.
+    1.2 to 4 times as fast as isal, for which data and result have to be in memory.
+
+    Parameters
+    ----------
+    data, memory : memoryview
+        Writable. Bytes that follow the stream in `data` are not noticed.
 
     Returns
     -------
-    bytearray or None
-        None if libdeflate is missing, or the stream is anything else. Bytes that follow the
-        stream in `data` are not noticed.
+    memoryview, bytearray or None
+        `memory`, or memory of its own if libdeflate cannot fill that. None if libdeflate
+        is missing, or the stream is anything else.
     """
     libdeflate = _import_libdeflate()
+    size = len(memory)
     if libdeflate is None or not 0 < size <= _MAX_DEFLATE_RATIO * len(data):
         return None
+    is_whole = inflate_into(data, memory)
+    if is_whole is not None:
+        return memory if is_whole else None
     try:
         out: bytearray = libdeflate.deflate_decompress(data, size)
     except libdeflate.DeflateError:

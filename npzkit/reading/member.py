@@ -75,7 +75,7 @@ _EXTRA_GUESS = 128
 """Bytes allowed for a local extra field whose size is not known yet."""
 
 WHOLE_SIZE = 1 << 26
-"""Compressed bytes of a member that are held at once, to inflate it in one call."""
+"""Compressed bytes that all threads together hold at once, to inflate members in one call."""
 CHUNKED_SIZE = 1 << 20
 """The fewest bytes of a compressed member that is shared among threads: smaller
 ones spend their time in Python, where threads wait for each other."""
@@ -164,6 +164,8 @@ class MemberReader:
         self._pickle_kwargs = dict(pickle_kwargs or {})
         self._accesses: dict[str, RandomAccess] = {}
         self._process = os.getpid()
+        # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
+        self._held: dict[object, int] = {}
 
     def read(self, entry: Entry, options: Options) -> Result:
         """Return a member's array, or its bytes if it is none."""
@@ -328,20 +330,21 @@ class MemberReader:
         """Inflate a member in one call, into the memory that its array keeps.
 
         None if it is not a sound array of plain values: reading it as a stream
-        then says what is wrong. Its compressed bytes are held meanwhile. Only
-        `npzkit.verify` reports bytes that follow the stream.
+        then says what is wrong. None as well while other threads hold too many
+        compressed bytes. Only `npzkit.verify` reports bytes that follow the stream.
         """
         size = entry.compressed_size
         is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
-        if not is_usual or options.out is not None:
+        if not is_usual or options.out is not None or entry.uncompressed_size < CHUNKED_SIZE:
             return None
-        if size > WHOLE_SIZE or entry.uncompressed_size < CHUNKED_SIZE:
-            return None
-        start = data_offset(self.source, entry, verify=options.verify)
-        # NumPy asks for huge pages, which take a third of the time to be made.
-        compressed = np.empty(size, np.uint8)
-        self.source.readinto_at(start, compressed.data)
-        data = inflate_whole(compressed, entry.uncompressed_size)
+        own = object()
+        self._held[own] = size
+        try:
+            if sum(list(self._held.values())) > WHOLE_SIZE:
+                return None
+            data = self._inflate_whole(entry, verify=options.verify)
+        finally:
+            del self._held[own]
         if data is None or (options.verify and crc32(data) != entry.crc32):
             return None
         header = self._headers.parse(data, 0, entry)
@@ -349,6 +352,13 @@ class MemberReader:
             return None
         warn_python2(header)
         return aligned(self._restore(shaped(header, data, header.data_offset), entry))
+
+    def _inflate_whole(self, entry: Entry, *, verify: bool) -> memoryview | bytearray | None:
+        start = data_offset(self.source, entry, verify=verify)
+        # NumPy asks for huge pages, which take a fifth of the time to be made.
+        compressed = np.empty(entry.compressed_size, np.uint8).data
+        self.source.readinto_at(start, compressed)
+        return inflate_whole(compressed, np.empty(entry.uncompressed_size, np.uint8).data)
 
     # -- as a stream --------------------------------------------------------
 

@@ -1,0 +1,72 @@
+"""libdeflate's own functions, which inflate into memory that the caller provides.
+
+Owns the way to them: the extension module of the package deflate contains them, and
+`ctypes` calls them there. The package's own function returns new memory, in pages of
+4 KiB: to get them takes 20 of 130 ms for 48 MiB of weights, and 17 of 26 ms for
+sparse data. Where the functions cannot be called, as on Windows, that function is left.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+
+__all__ = ["inflate_into"]
+
+
+def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
+    """Inflate a raw deflate stream that fills `memory` exactly.
+
+    Releases the GIL.
+
+    Parameters
+    ----------
+    data, memory : memoryview
+        The stream, and where its bytes go; both writable and not empty. Bytes that
+        follow the stream are not noticed. What `memory` contains is undefined if the
+        result is not True.
+
+    Returns
+    -------
+    bool or None
+        False if the stream is damaged or has another size. None if the functions
+        cannot be called here.
+    """
+    inflate = _inflate_function()
+    return None if inflate is None else inflate(data, memory)
+
+
+@functools.cache
+def _inflate_function() -> Callable[[memoryview, memoryview], bool] | None:
+    """Return what `inflate_into` calls; None if this installation lacks it."""
+    try:
+        import ctypes
+
+        path = importlib.import_module("deflate._deflate").__file__
+        library = ctypes.CDLL(str(path))
+        begin = library.libdeflate_alloc_decompressor
+        decompress = library.libdeflate_deflate_decompress
+        end = library.libdeflate_free_decompressor
+    except (ImportError, OSError, AttributeError):
+        return None
+    address, size = ctypes.c_void_p, ctypes.c_size_t
+    begin.argtypes, begin.restype = (), address
+    decompress.argtypes = (address, address, size, address, size, address)
+    decompress.restype = ctypes.c_int
+    end.argtypes, end.restype = (address,), None
+    place = ctypes.c_char.from_buffer
+
+    def inflate(data: memoryview, memory: memoryview) -> bool:
+        source, target = ctypes.byref(place(data)), ctypes.byref(place(memory))
+        decoder = begin()
+        if not decoder:
+            raise MemoryError
+        try:
+            # Without a place for the size, a stream that is shorter than the target fails too.
+            result: int = decompress(decoder, source, len(data), target, len(memory), None)
+        finally:
+            end(decoder)
+        return result == 0
+
+    return inflate

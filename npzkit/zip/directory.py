@@ -20,7 +20,6 @@ from npzkit.errors import (
     LimitExceededError,
     NpzkitError,
     StaleArchiveError,
-    TornArchiveWarning,
     UnsupportedError,
     ZipFormatError,
     warn,
@@ -40,7 +39,14 @@ from npzkit.zip.end_record import (
 from npzkit.zip.entries import Entry, check_names, parse_entries
 from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIZE
-from npzkit.zip.tail import Tail, TailKind, find_commits, read_tail
+from npzkit.zip.tail import (
+    TailKind,
+    another_archive,
+    damaged_commit,
+    find_commits,
+    read_tail,
+    report_torn,
+)
 
 __all__ = ["Directory", "Entry", "read_commit", "read_directory"]
 
@@ -286,34 +292,14 @@ def _read_last_commit(
         raise _no_commit(source, starts, fault)
     tail = read_tail(source, end.end_offset, end.record.comment)
     if tail.kind is TailKind.DAMAGED:
-        raise _damaged(end.end_offset, tail)
+        raise damaged_commit(end.end_offset, tail)
     if tail.kind is TailKind.ARCHIVE:
-        raise AmbiguousArchiveError(
-            "another end of central directory record follows the end of the archive",
-            offset=end.end_offset,
-            found=f"{source.size - end.end_offset} bytes with an end record",
-            expected="the end of the file",
-            remedy="Programs would read different members from it. Cut the file at this offset "
-            "to keep the first archive, or there to keep the second.",
-        )
+        raise another_archive(source, end.end_offset)
     _find_end(source, end.end_offset, starts)
     directory = _read(source, end, starts, strict, limits, silent=silent)
-    torn = source.size - directory.end_offset
-    if not torn or (silent and not strict) or source.is_being_written():
-        return directory
-    if strict:
-        raise ZipFormatError(
-            "the archive has a torn end",
-            offset=directory.end_offset,
-            found=f"{torn} bytes behind its last complete end record",
-            expected="none",
-            remedy="Open it without strict=True to read what was committed.",
-        )
-    warn(
-        f"{torn} bytes follow the end of the archive: an append was not finished, or something "
-        "else was added. The last commit before them is read.",
-        TornArchiveWarning,
-    )
+    is_torn = source.size > directory.end_offset
+    if is_torn and (strict or not silent) and not source.is_being_written():
+        report_torn(source, directory.end_offset, strict=strict)
     return directory
 
 
@@ -324,22 +310,11 @@ def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None)
     for start in starts:
         tail = read_tail(source, start)
         if tail.kind is TailKind.DAMAGED and tail.directory_offset >= 0:
-            return _damaged(start, tail)
+            return damaged_commit(start, tail)
     meaning, remedy = describe(source)
     return ZipFormatError(
         f"not a zip archive: {meaning}",
         found=source.read_at(0, min(source.size, 16)),
         expected="an end of central directory record",
         remedy=remedy,
-    )
-
-
-def _damaged(start: int, tail: Tail) -> ZipFormatError:
-    return ZipFormatError(
-        "the end record or the directory of the last commit is damaged",
-        offset=tail.offset,
-        found=f"records from byte {start} on that no end record fits",
-        expected="an end record that leads to its directory",
-        remedy="npzkit.repair(path, output) saves the newest state; "
-        "npzkit.repair(path) writes its directory again, behind what is there.",
     )

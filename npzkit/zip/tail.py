@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from npzkit.errors import UnsupportedError, ZipFormatError
+from npzkit.errors import (
+    AmbiguousArchiveError,
+    TornArchiveWarning,
+    UnsupportedError,
+    ZipFormatError,
+    warn,
+)
 from npzkit.files.source import Source
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, find_base, resolve_end
 from npzkit.zip.extra_fields import iter_extra
@@ -47,7 +53,10 @@ from npzkit.zip.records import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["Tail", "TailKind", "find_commits", "read_tail"]
+__all__ = [
+    "Tail", "TailKind", "another_archive", "damaged_commit", "find_commits", "read_tail",
+    "report_torn",
+]  # fmt: skip
 
 _SCAN_SIZE = 1 << 22
 """Bytes searched at a time for the last commit."""
@@ -478,4 +487,49 @@ def _is_archive(source: Source, place: int | None, base: int) -> bool:
     return (
         source.read_at(records - size, 4) == CENTRAL_ENTRY_SIGNATURE
         and source.read_at(base, 4) == LOCAL_HEADER_SIGNATURE
+    )
+
+
+# -- what is said of it ------------------------------------------------------------
+
+
+def damaged_commit(start: int, tail: Tail) -> ZipFormatError:
+    """Return the error for a damaged commit that follows `start`."""
+    return ZipFormatError(
+        "the end record or the directory of the last commit is damaged",
+        offset=tail.offset,
+        found=f"records from byte {start} on that no end record fits",
+        expected="an end record that leads to its directory",
+        remedy="npzkit.repair(path, output) saves the newest state; "
+        "npzkit.repair(path) writes its directory again, behind what is there.",
+    )
+
+
+def another_archive(source: Source, end_offset: int) -> AmbiguousArchiveError:
+    """Return the error for an archive that follows the end of another one."""
+    return AmbiguousArchiveError(
+        "another end of central directory record follows the end of the archive",
+        offset=end_offset,
+        found=f"{source.size - end_offset} bytes with an end record",
+        expected="the end of the file",
+        remedy="Programs would read different members from it. Cut the file at this offset "
+        "to keep the first archive, or there to keep the second.",
+    )
+
+
+def report_torn(source: Source, end_offset: int, *, strict: bool) -> None:
+    """Warn about bytes that follow the last commit; in `strict`, raise."""
+    size = source.size - end_offset
+    if strict:
+        raise ZipFormatError(
+            "the archive has a torn end",
+            offset=end_offset,
+            found=f"{size} bytes behind its last complete end record",
+            expected="none",
+            remedy="Open it without strict=True to read what was committed.",
+        )
+    warn(
+        f"{size} bytes follow the end of the archive: an append was not finished, or something "
+        "else was added. The last commit before them is read.",
+        TornArchiveWarning,
     )

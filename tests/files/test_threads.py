@@ -338,3 +338,22 @@ def test_memory_while_deflating(tmp_path):
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
     assert int(found.stdout) < 40 << 10
+
+
+@pytest.mark.parametrize(("count", "expected"), [(10, 1), (100, 1), (9000, 2)])
+def test_few_bytes_are_read_by_one_thread(count, expected, tmp_path, monkeypatch):
+    """A thread is started only for megabytes: for fewer, its start takes longer than the reading."""
+    path = tmp_path / "a.npz"
+    arrays = {f"k{i}": np.full((count, 100), i, "i4") for i in range(3)}
+    npzkit.save(path, arrays)
+    used = []
+    real = npzkit.files.block_reading.run
+    monkeypatch.setattr(
+        npzkit.files.block_reading, "run",
+        lambda tasks, threads: used.append(threads) or real(tasks, threads),
+    )  # fmt: skip
+    with npzkit.open(path) as npz:
+        found = npz.load_all(threads=2)
+    assert all(np.array_equal(found[key], array) for key, array in arrays.items())
+    assert set(used) <= {expected}
+    assert used or count == 10

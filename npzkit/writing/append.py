@@ -98,7 +98,8 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     try:
         written = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
         source = TailSource(written, _TAIL_SIZE)
-        directory, comment, listed, notes = _read(source)
+        directory, resumed = _read(source, sink)
+        listed = resumed.listed
         if listed or directory.directory_offset:
             sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
     except BaseException as error:
@@ -110,7 +111,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         # np.load cannot read an archive whose first member is behind an end record.
         sink.close()
         sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
-    return Resumed(sink, listed, notes, comment, find_long_comment(directory.comment))
+    return resumed._replace(sink=sink)
 
 
 def _resume_file(file: Any) -> Resumed:
@@ -124,18 +125,14 @@ def _resume_file(file: Any) -> Resumed:
     source = open_source(file)
     if not source.size:
         return Resumed(sink, {}, {}, b"")
-    directory, comment, listed, notes = _read(source)
-    size = directory.end_offset if listed or directory.directory_offset else 0
-    return Resumed(
-        FileSink(file, committed_size=size),
-        listed,
-        notes,
-        comment,
-        find_long_comment(directory.comment),
-    )
+    directory, resumed = _read(source, sink)
+    size = directory.end_offset if resumed.listed or directory.directory_offset else 0
+    return resumed._replace(sink=FileSink(file, committed_size=size))
 
 
-def _read(source: Source) -> tuple[Directory, bytes, dict[str, bytes], dict[str, Note]]:
+def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
+    """Return the directory, and what is known of the archive."""
     directory = read_directory(source, limits=Limits())
-    comment = directory.read_comment(source)
-    return directory, comment, read_listed(source, directory), read_notes(source, directory)
+    comment, long = directory.read_comment(source), find_long_comment(directory.comment)
+    listed, notes = read_listed(source, directory), read_notes(source, directory)
+    return directory, Resumed(sink, listed, notes, comment, long)

@@ -266,7 +266,7 @@ class NpzWriter:
         key : str
             Must be new to the archive unless `overwrite` is true; may contain
             ``/``. `npzkit.errors.UnsafeNameError` is raised for unsafe keys.
-        array : array-like, or dict, list or tuple that holds arrays
+        array : array-like, or dict, list, tuple or dataclass that holds arrays
             May be changed once this returns. Nested data is saved under the
             key as by `npzkit.save`, for `npzkit.load_tree`.
         compression, level, chunk_size, seekable : optional
@@ -316,7 +316,7 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        if isinstance(array, (Mapping, list, tuple)):
+        if isinstance(array, (Mapping, list, tuple)) or hasattr(array, "__dataclass_fields__"):
             from npzkit.members.nesting import is_nested
 
             if is_nested({key: array}):

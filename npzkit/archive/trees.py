@@ -183,26 +183,14 @@ def _tree_of(npz: NpzFile, request: _Request, as_tensor: Callable[..., Any] | No
     note = npz.metadata.get(TREE_KEY)
     keys = [key for key in npz.files if is_within(key, prefix)]
     wanted = keys if patterns is None else list(filter(is_wanted, keys))
-    linked: dict[str, Any] = {}
-    if len(wanted) < len(npz.files):
-        pairs = links(note).items()
-        linked = {target: UNREAD for _, target in pairs if target in npz}
-        chosen = set(wanted)
-        needed = {
-            to for key, to in pairs if to in npz and is_within(key, prefix) and is_wanted(key)
-        }
-        linked |= request.read(npz, needed - chosen)
+    linked = _linked(npz, note, request, wanted) if len(wanted) < len(npz.files) else {}
     arrays, parts = _joined(npz, wanted, request)
-    linked |= {key: arrays[key] for key in linked.keys() & arrays.keys()}
     whole = {key: arrays.get(key, UNREAD) for key in keys if key not in parts}
-    is_torch = "torch" in sys.modules
+    if "torch" not in sys.modules:
+        as_tensor = None
     try:
         tree = unflatten(
-            whole,
-            note,
-            prefix,
-            linked={**whole, **linked},
-            as_tensor=as_tensor if is_torch else None,
+            whole, note, prefix, linked={**whole, **linked, **arrays}, as_tensor=as_tensor
         )
     except NpzkitError as error:
         raise error.locate(path=npz._archive.path) from None
@@ -212,6 +200,17 @@ def _tree_of(npz: NpzFile, request: _Request, as_tensor: Callable[..., Any] | No
         sought = prefix if tree is MISSING else ", ".join(patterns or ())
         raise missing(sought, npz.files, npz._archive.path)
     return tree
+
+
+def _linked(npz: NpzFile, note: Any, request: _Request, wanted: list[str]) -> dict[str, Any]:
+    """Return the arrays of tied tensors, read if they are asked for and not in `wanted`."""
+    tied = {key: target for key, target in links(note).items() if target in npz}
+    needed = {
+        target
+        for key, target in tied.items()
+        if is_within(key, request.prefix) and request.is_wanted(key)
+    }
+    return {**dict.fromkeys(tied.values(), UNREAD), **request.read(npz, needed.difference(wanted))}
 
 
 def _joined(npz: NpzFile, keys: list[str], request: _Request) -> tuple[dict[str, Any], set[str]]:

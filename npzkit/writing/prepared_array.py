@@ -86,6 +86,8 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
             error.remedy = (
                 "Save it by npzkit.save(file, {key: value}), which takes nested data."
                 if isinstance(array, Mapping)
+                else "Save its state_dict()."
+                if hasattr(array, "state_dict")
                 else "Convert it to an array of numbers or strings, or pass allow_pickle=True."
             )
         elif converted.dtype.char == "T":

@@ -126,6 +126,7 @@ def test_any_memory_of_a_tensor_is_saved():
         (lambda: torch.eye(2).to_sparse(), "sparse_coo"),
         (lambda: torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8), "qint8"),
         (lambda: torch.empty(2, device="meta"), "no data"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "NestedTensor"),
         (torch.nn.UninitializedParameter, "UninitializedParameter"),
         (lambda: torch.empty(2, dtype=torch.bits8), "bits8"),
     ],
@@ -138,6 +139,12 @@ def test_tensors_without_plain_data_are_refused(tmp_path, make, text):
         npzkit.save(path, {"model": [make()]})
     assert caught.value.key == "model/0"
     assert not path.exists()
+
+
+def test_a_module_is_refused_with_what_to_save():
+    """Only the state of a module can be saved, and the error says so."""
+    with pytest.raises(npzkit.errors.PickleRefusedError, match=r"'m/0'.*Linear.*state_dict\(\)"):
+        npzkit.save(io.BytesIO(), {"m": [torch.nn.Linear(1, 1)]})
 
 
 def tied(dtype=torch.float32):

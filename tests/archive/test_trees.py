@@ -631,7 +631,11 @@ def test_a_dataclass_is_saved_as_a_dict_of_its_fields():
 
     tree = {"state": State(3, {"w": np.eye(2)})}
     expected = {"state": {"step": 3, "params": {"w": np.eye(2)}}}
-    assert is_same(npzkit.load_tree(saved(tree)), expected)
+    stream = saved(tree)
+    assert is_same(npzkit.load_tree(stream), expected)
+    with npzkit.NpzWriter(stream, "a") as w:
+        w["other"] = tree["state"]
+    assert is_same(npzkit.load_tree(stream, "other"), expected["state"])
 
 
 @pytest.mark.parametrize("wrap", [lambda t: {0: t}, lambda t: [t], lambda t: Point(t, 1)])

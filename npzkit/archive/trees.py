@@ -6,24 +6,22 @@ Owns `load_tree`: which arrays are read. How nested data is made of them is
 
 from __future__ import annotations
 
-import fnmatch
-import re
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
 from npzkit.archive.opening import open
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
 from npzkit.limits import Limits
-from npzkit.members.containers import NOTHING, UNREAD, prune
 from npzkit.members.keys import missing
 from npzkit.members.likeness import Fitting
 from npzkit.members.nesting import MISSING, TREE_KEY, is_within, links, unflatten
+from npzkit.members.selection import UNREAD, Selection
 from npzkit.members.tensors import from_array
 
-__all__ = ["TREE_KEY", "load_tree", "metadata_of"]
+__all__ = ["TREE_KEY", "load_tree", "metadata_of", "read_tree"]
 
 
 def load_tree(
@@ -84,7 +82,7 @@ def load_tree(
     Raises
     ------
     MemberNotFoundError
-        There is nothing under `prefix`, or nothing that matches `only`.
+        There is nothing under `prefix`, or nothing that matches a pattern.
     TreeMismatchError
         The archive does not fit the example. The error names all keys that are
         missing, left over, or of another shape or dtype.
@@ -129,62 +127,85 @@ def load_tree(
         raise TypeError(f"prefix must be a key, not {type(prefix).__name__}")
     if like is not None and into is not None:
         raise ValueError("like and into are both examples; pass one of them")
-    patterns = (only,) if isinstance(only, str) else None if only is None else tuple(only)
-    is_wanted = _matcher(patterns)
-    request = _Request((prefix or "").rstrip("/"), patterns, is_wanted, verify, mmap_mode, threads)
-    if not isinstance(file, NpzFile):
-        with open(file, allow_pickle=allow_pickle, limits=limits) as npz:
-            return load_tree(
-                npz, prefix, like=like, into=into, strict=strict, only=patterns,
-                verify=verify, mmap_mode=mmap_mode, threads=threads,
-            )  # fmt: skip
+    key = (prefix or "").rstrip("/")
+    selection = None if only is None else Selection(only)
+
+    def loaded(npz: NpzFile) -> Any:
+        def read(keys: Collection[str]) -> dict[str, Any]:
+            if mmap_mode is not None:
+                return {key: npz.memmap(key, mmap_mode) for key in keys}
+            return npz.load_all(keys, threads, verify=verify)
+
+        return read_tree(npz, read, key, selection, like=like, into=into, strict=strict)
+
+    if isinstance(file, NpzFile):
+        return loaded(file)
+    with open(file, allow_pickle=allow_pickle, limits=limits) as npz:
+        return loaded(npz)
+
+
+Read = Callable[[Collection[str]], dict[str, Any]]
+"""Returns the arrays of an archive by their keys."""
+
+
+def read_tree(
+    npz: NpzFile,
+    read: Read,
+    prefix: str = "",
+    selection: Selection | None = None,
+    *,
+    like: Any = None,
+    into: Any = None,
+    strict: bool = True,
+) -> Any:
+    """Load nested data, for callers that have their own way to read arrays.
+
+    Parameters
+    ----------
+    npz : NpzFile
+    read : callable
+        Returns arrays by their keys. It is called with the keys that are needed.
+    prefix : str, optional
+    selection : Selection, optional
+        What `load_tree` makes of `only`.
+    like, into, strict
+        As in `load_tree`.
+    """
     example = like if into is None else into
-    tree = _tree_of(file, request, from_array if example is not None else None)
+    tree = _tree_of(npz, read, prefix, selection, None if example is None else from_array)
     if example is None:
         return tree
-    fitting = Fitting(tree, request.prefix, is_wanted, in_place=into is not None)
-    fitted = fitting.value(example, request.prefix)
-    _check_fit(fitting, file._archive.path, strict=strict)
+    is_wanted = _is_wanted(selection)
+    fitting = Fitting(tree, prefix, is_wanted, in_place=into is not None)
+    fitted = fitting.value(example, prefix)
+    _check_fit(fitting, npz._archive.path, strict=strict)
     fitting.apply()
     return fitted
 
 
-class _Request(NamedTuple):
-    """What of an archive to load, and how."""
-
-    prefix: str
-    patterns: tuple[str, ...] | None
-    is_wanted: Callable[[str], bool]
-    verify: bool
-    mmap_mode: MmapMode | None
-    threads: int | None
-
-    def read(self, npz: NpzFile, keys: Iterable[str]) -> dict[str, Any]:
-        """Return arrays by their keys: read, or mapped."""
-        if self.mmap_mode is not None:
-            return {key: npz.memmap(key, self.mmap_mode) for key in keys}
-        return npz.load_all(keys, self.threads, verify=self.verify)
+def _is_wanted(selection: Selection | None) -> Callable[[str], bool]:
+    return (lambda key: True) if selection is None else selection.__contains__
 
 
-def _matcher(patterns: tuple[str, ...] | None) -> Callable[[str], bool]:
-    """Return a function that says whether a key matches a pattern, or is under one that does."""
-    if patterns is None:
-        return lambda key: True
-    if not all(isinstance(pattern, str) for pattern in patterns):
-        raise TypeError("only must be a pattern, or patterns, of keys")
-    texts = [fnmatch.translate(end) for p in patterns for end in (p, p.rstrip("/") + "/*")]
-    match = re.compile("|".join(texts) or r"(?!)").match
-    return lambda key: match(key) is not None
-
-
-def _tree_of(npz: NpzFile, request: _Request, as_tensor: Callable[..., Any] | None) -> Any:
+def _tree_of(
+    npz: NpzFile,
+    read: Read,
+    prefix: str,
+    selection: Selection | None,
+    as_tensor: Callable[..., Any] | None,
+) -> Any:
     """Return what was asked for, in the structure in which it was saved."""
-    prefix, patterns, is_wanted, *_ = request
-    note = npz.metadata.get(TREE_KEY)
+    note, path = npz.metadata.get(TREE_KEY), npz._archive.path
     keys = [key for key in npz.files if is_within(key, prefix)]
-    wanted = keys if patterns is None else list(filter(is_wanted, keys))
-    linked = _linked(npz, note, request, wanted) if len(wanted) < len(npz.files) else {}
-    arrays, parts = _joined(npz, wanted, request)
+    wanted = keys if selection is None else selection.keys(keys)
+    tied = links(note) if len(wanted) < len(npz.files) else {}
+    linked = dict.fromkeys((target for target in tied.values() if target in npz), UNREAD)
+    needed = {
+        target for key, target in tied.items()
+        if target in linked and is_within(key, prefix) and _is_wanted(selection)(key)
+    }  # fmt: skip
+    linked |= read(needed.difference(wanted))
+    arrays, parts = _joined(npz, read, wanted)
     whole = {key: arrays.get(key, UNREAD) for key in keys if key not in parts}
     if "torch" not in sys.modules:
         as_tensor = None
@@ -193,38 +214,24 @@ def _tree_of(npz: NpzFile, request: _Request, as_tensor: Callable[..., Any] | No
             whole, note, prefix, linked={**whole, **linked, **arrays}, as_tensor=as_tensor
         )
     except NpzkitError as error:
-        raise error.locate(path=npz._archive.path) from None
-    if patterns is not None and tree is not MISSING:
-        tree = prune(tree, prefix, is_wanted)
-    if tree is MISSING or tree is NOTHING:
-        sought = prefix if tree is MISSING else ", ".join(patterns or ())
-        raise missing(sought, npz.files, npz._archive.path)
-    return tree
+        raise error.locate(path=path) from None
+    if tree is MISSING:
+        raise missing(prefix, npz.files, path)
+    return tree if selection is None else selection.prune(tree, npz.files, path, prefix)
 
 
-def _linked(npz: NpzFile, note: Any, request: _Request, wanted: list[str]) -> dict[str, Any]:
-    """Return the arrays of tied tensors, read if they are asked for and not in `wanted`."""
-    tied = {key: target for key, target in links(note).items() if target in npz}
-    needed = {
-        target
-        for key, target in tied.items()
-        if is_within(key, request.prefix) and request.is_wanted(key)
-    }
-    return {**dict.fromkeys(tied.values(), UNREAD), **request.read(npz, needed.difference(wanted))}
-
-
-def _joined(npz: NpzFile, keys: list[str], request: _Request) -> tuple[dict[str, Any], set[str]]:
+def _joined(npz: NpzFile, read: Read, keys: list[str]) -> tuple[dict[str, Any], set[str]]:
     """Return arrays by their keys, and the keys of those that are parts of others."""
-    arrays = request.read(npz, keys)
+    arrays = read(keys)
     parts: set[str] = set()
     for key in keys:
         taken: list[str] = []
 
-        def read(part: str, taken: list[str] = taken) -> Any:
+        def part_of(part: str, taken: list[str] = taken) -> Any:
             taken.append(part)
             return arrays[part] if part in arrays else npz.read(part)
 
-        array = npz._join(key, read)
+        array = npz._join(key, part_of)
         if len(taken) > 1:
             arrays[key] = array
             parts.update(part for part in taken if part != key)

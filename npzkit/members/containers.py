@@ -1,33 +1,18 @@
 """Containers of nested data: what is inside one, and one like it with other items.
 
 Owns which values are containers (mappings, lists, tuples, namedtuples,
-dataclasses), their types, and what is left if only some leaves are wanted.
-Knows neither archives nor notes.
+dataclasses), and their types. Knows neither archives nor notes.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple
 
-__all__ = [
-    "NOTHING",
-    "UNREAD",
-    "child_key",
-    "children_of",
-    "is_record",
-    "prune",
-    "rebuilt",
-    "update",
-]
-
-UNREAD: Any = object()
-"""The place of an array that was not read."""
-NOTHING: Any = object()
-"""The result of `prune` if nothing is wanted."""
+__all__ = ["child_key", "children_of", "is_record", "rebuilt", "update"]
 
 
 def is_record(value: object) -> bool:
@@ -84,28 +69,3 @@ def update(node: Any, items: dict[Any, Any]) -> Any:
             # Also for a class that is frozen: `rebuilt` has made a copy.
             object.__setattr__(node, name, value)
     return node
-
-
-def prune(node: Any, key: str, is_wanted: Callable[[str], bool]) -> Any:
-    """Return a tree with those leaves only whose keys are wanted, or `NOTHING`.
-
-    A list, tuple or namedtuple that lost an item becomes a dict by index or name.
-
-    Examples
-    --------
-    >>> prune({"a": [1, 2, 3], "b": 4}, "", {"a/1", "b"}.__contains__)
-    {'a': {1: 2}, 'b': 4}
-    """
-    if node is UNREAD:
-        return NOTHING
-    children = children_of(node)
-    if not children:
-        return node if is_wanted(key) else NOTHING
-    kept = {}
-    for name, child in children.items():
-        value = prune(child, child_key(key, name), is_wanted)
-        if value is not NOTHING:
-            kept[name] = value
-    if not kept:
-        return NOTHING
-    return rebuilt(node, kept) if len(kept) == len(children) else kept

@@ -293,16 +293,23 @@ def test_with_an_example_the_rest_keeps_its_values():
     found = npzkit.load_tree(stream, like=like, only="enc/w")
     assert is_same(found, {**like, "enc": {"w": np.ones(2), "n": 0}})
     with pytest.raises(TreeMismatchError) as caught:
-        npzkit.load_tree(stream, like=like, only=["enc/*", "head/*", "dec"])
+        npzkit.load_tree(stream, like=like, only=["enc/*", "*/w"])
     assert (caught.value.missing, caught.value.left_over) == (("head/w",), ("dec/w",))
 
 
 def test_patterns_that_match_nothing_are_an_error():
     """A misspelt pattern does not load nothing in silence."""
     stream = saved({"enc": {"w": np.ones(2)}})
-    for options in ({"only": "encoder/*"}, {"only": []}, {"prefix": "enc", "only": ["v", "dec/w"]}):
+    for options in (
+        {"only": "encoder/*"},
+        {"only": ["enc", "dec"]},
+        {"prefix": "enc", "only": ["v", "dec/w"]},
+        {"only": "w", "like": {"enc": {"w": np.zeros(2)}}},
+    ):
         with pytest.raises(MemberNotFoundError):
             npzkit.load_tree(stream, **options)
+    with pytest.raises(ValueError, match="at least one"):
+        npzkit.load_tree(stream, only=[])
     for only in (3, [3]):
         with pytest.raises(TypeError):
             npzkit.load_tree(stream, only=only)

@@ -27,8 +27,10 @@ class                     raised when                     is also a
 `StaleArchiveError`       the file changed while open     ``ValueError``
 `NotMappableError`        cannot be memory-mapped         ``ValueError``
 `ArchiveLockedError`      another writer has it open      ``BlockingIOError``
+`TreeMismatchError`       it does not fit an example      ``ValueError``
 `TornArchiveWarning`      an append was not finished      ``UserWarning``
 `AmbiguousArchiveWarning` a name occurs more than once    ``UserWarning``
+`TreeMismatchWarning`     ... with ``strict=False``       ``UserWarning``
 ========================= =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
@@ -40,6 +42,8 @@ import os
 import sys
 import warnings
 import zipfile
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 __all__ = [
@@ -61,6 +65,8 @@ __all__ = [
     "PickleRefusedError",
     "StaleArchiveError",
     "TornArchiveWarning",
+    "TreeMismatchError",
+    "TreeMismatchWarning",
     "UnsafeNameError",
     "UnsupportedError",
     "ZipFormatError",
@@ -287,7 +293,57 @@ class ArchiveLockedError(NpzkitError, BlockingIOError):
     """Another writer has the archive open."""
 
 
-def warn(message: str, category: type[Warning]) -> None:
+class TreeMismatchError(NpzkitError, ValueError):
+    """The archive does not have the structure of the example that was given.
+
+    Attributes
+    ----------
+    missing : tuple of str
+        Keys of the example that are not in the archive.
+    left_over : tuple of str
+        Keys of the archive that the example does not have.
+    differing : dict of str to (str, str)
+        By key, what was found and what was expected.
+
+    Examples
+    --------
+    >>> print(TreeMismatchError.of(["a"], ["b"], {"c": ("float32 (2,)", "int64 ()")}))
+    the archive does not fit the example: missing: 'a'; left over: 'b'; differing: 'c' (found \
+float32 (2,), expected int64 ()). Pass strict=False to load what fits.
+    """
+
+    missing: tuple[str, ...] = ()
+    left_over: tuple[str, ...] = ()
+    differing: Mapping[str, tuple[str, str]] = MappingProxyType({})
+
+    @classmethod
+    def of(
+        cls,
+        missing: Iterable[str],
+        left_over: Iterable[str],
+        differing: Mapping[str, tuple[str, str]],
+        path: str | os.PathLike[str] | None = None,
+    ) -> TreeMismatchError:
+        """Return the error for these keys, all of which its message names."""
+        error = cls(path=path, remedy="Pass strict=False to load what fits.")
+        error.missing, error.left_over = tuple(missing), tuple(left_over)
+        error.differing = dict(differing)
+        groups = {
+            "missing": map(_shown, error.missing),
+            "left over": map(_shown, error.left_over),
+            "differing": (
+                f"{_shown(key)} (found {found}, expected {expected})"
+                for key, (found, expected) in error.differing.items()
+            ),
+        }
+        texts = [
+            f"{name}: {', '.join(shown)}" for name, keys in groups.items() if (shown := [*keys])
+        ]
+        error.what = f"the archive does not fit the example: {'; '.join(texts)}"
+        return error
+
+
+def warn(message: str | Warning, category: type[Warning]) -> None:
     """Issue a warning that points to the first caller outside npzkit.
 
     From Python 3.12 on, ``skip_file_prefixes`` of `warnings.warn` does the same.
@@ -295,7 +351,8 @@ def warn(message: str, category: type[Warning]) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         frame, level = frame.f_back, level + 1
-    warnings.warn(printable(message), category, stacklevel=level)
+    text = message if isinstance(message, Warning) else printable(message)
+    warnings.warn(text, category, stacklevel=level)
 
 
 class TornArchiveWarning(UserWarning):
@@ -304,3 +361,15 @@ class TornArchiveWarning(UserWarning):
 
 class AmbiguousArchiveWarning(UserWarning):
     """A member name occurs more than once; the last one is used."""
+
+
+class TreeMismatchWarning(UserWarning):
+    """The archive does not have the structure of the example; what fits was loaded.
+
+    Attributes
+    ----------
+    mismatch : TreeMismatchError
+        What did not fit.
+    """
+
+    mismatch: TreeMismatchError

@@ -19,10 +19,10 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.files.locking import check_timeout
 from npzkit.files.source import name_of
 from npzkit.files.threads import thread_count
-from npzkit.members.keys import check_key
+from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs, format_metadata
 from npzkit.writing.append import open_archive
-from npzkit.writing.array_members import Preparation, splitting_for
+from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, coding_for
 from npzkit.zip.sozip import CHUNK_SIZE
 from npzkit.zip.writer import Coding
@@ -266,7 +266,7 @@ class NpzWriter:
         key : str
             Must be new to the archive unless `overwrite` is true; may contain
             ``/``. `npzkit.errors.UnsafeNameError` is raised for unsafe keys.
-        array : array-like, or dict, list or tuple that holds arrays
+        array : array-like, or dict, list, tuple or dataclass that holds arrays
             May be changed once this returns. Nested data is saved under the
             key as by `npzkit.save`, for `npzkit.load_tree`.
         compression, level, chunk_size, seekable : optional
@@ -291,7 +291,7 @@ class NpzWriter:
             The array needs pickle, and the writer does not allow it.
         UnsupportedError
             The array is masked, or its fields overlap or are out of order, or
-            nested data contains a namedtuple.
+            nested data has a value that cannot be kept.
         LimitExceededError, ValueError, TypeError
             The attributes are too long, contain themselves or cannot be
             expressed in JSON; or compression, level or chunk_size is bad; or
@@ -316,7 +316,7 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        if isinstance(array, (Mapping, list, tuple)):
+        if isinstance(array, (Mapping, list, tuple)) or hasattr(array, "__dataclass_fields__"):
             from npzkit.members.nesting import is_nested
 
             if is_nested({key: array}):
@@ -325,7 +325,19 @@ class NpzWriter:
                 self._add_tree(key, array, coding, overwrite=overwrite)
                 return
         members = self._preparation.one(key, name, array, attrs, coding)
-        self._archive.alone(self._archive.put, members, coding, overwrite)
+        self._archive.alone(self._put, key, members, coding, overwrite)
+
+    def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
+        if overwrite:
+            self._hand_over(key)
+        self._archive.put(members, coding, overwrite)
+
+    def _hand_over(self, key: str) -> None:
+        """Keep an array that goes, if the metadata says that it has other keys too."""
+        if self._archive.metadata.values:
+            from npzkit.archive.renaming import hand_over
+
+            hand_over(self._archive, key.__eq__)
 
     def _add_tree(self, key: str, tree: Any, coding: Coding, *, overwrite: bool) -> None:
         from npzkit.archive.tree_writing import write_tree
@@ -443,7 +455,10 @@ class NpzWriter:
 
     def _remove(self, key: str) -> None:
         contents = self._archive.contents
-        contents.remove(contents.find(key))
+        name = contents.find(key)
+        self._hand_over(name.removesuffix(SUFFIX))
+        if name in contents.listed:
+            contents.remove(name)
 
     def rename(self, old: str, new: str) -> None:
         """Give an array another key, at the same place in the order.

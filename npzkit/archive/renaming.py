@@ -1,19 +1,23 @@
 """How an array gets another key.
 
 Owns the rename of one member. Its name also stands before its data, where
-committed bytes are never changed: the member is copied.
+committed bytes are never changed: the member is copied. An array of tied
+tensors that is about to go is renamed to the next key that has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
-from npzkit.members.keys import SUFFIX
+from npzkit.members.keys import SUFFIX, check_key
+from npzkit.members.nesting import TREE_KEY, links, relinked
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
 from npzkit.zip.entry_records import entry_of
 
-__all__ = ["rename"]
+__all__ = ["hand_over", "rename"]
 
 
 def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
@@ -46,6 +50,37 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
     except NpzkitError as error:
         raise error.locate(path=archive.path, key=old) from error.__cause__
     contents.move(old_name, name)
+    old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
+    if old in _tied(archive):
+        values = archive.metadata.values
+        values[TREE_KEY] = relinked(values[TREE_KEY], old, new)
+
+
+def hand_over(archive: WrittenArchive, is_going: Callable[[str], bool]) -> None:
+    """Keep the arrays of tied tensors that go under one key, and stay under another.
+
+    Parameters
+    ----------
+    archive : WrittenArchive
+    is_going : callable
+        Returns whether what is under a key is about to be removed or replaced.
+    """
+    contents = archive.contents
+    for key, others in list(_tied(archive).items()):
+        heirs = [other for other in others if not is_going(other) and other not in contents]
+        if heirs and is_going(key) and key in contents:
+            rename(archive, key, heirs[0], check_key(heirs[0]))
+
+
+def _tied(archive: WrittenArchive) -> dict[str, list[str]]:
+    """Return the keys of the other tied tensors, by the key that has the array."""
+    note = archive.metadata.values.get(TREE_KEY)
+    if archive.ties is None or archive.ties[0] is not note:
+        tied: dict[str, list[str]] = {}
+        for key, target in links(note).items():
+            tied.setdefault(target, []).append(key)
+        archive.ties = note, tied
+    return archive.ties[1]
 
 
 def _copy(archive: WrittenArchive, old_name: str, name: str) -> None:

@@ -69,11 +69,17 @@ def save(
     ``/``: ``{"layer": {"w": w}}`` is saved as ``layer/w``, and
     ``{"steps": [a, b]}`` as ``steps/0`` and ``steps/1``. `npzkit.load_tree`
     returns the dicts, lists and tuples in their order, with int keys, None,
-    numbers and strings.
+    numbers, strings, bytes and NumPy scalars.
 
-    What is not an array is kept in the metadata under ``npzkit.tree``. A namedtuple
-    raises `UnsupportedError`; save its ``_asdict()`` instead. At the top level,
-    numbers, strings and lists of them are saved as arrays, as by `numpy.savez`.
+    The fields of a namedtuple or of a dataclass become keys too. A namedtuple
+    comes back as an equal one of a new class with the same name and fields,
+    because no class is imported for a file. A dataclass comes back as a dict.
+    Either may be given in place of `arrays` and then comes back as a dict too,
+    or with ``load_tree(file, like=example)`` as what it was.
+
+    What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
+    saved as arrays of uint8. At the top level, numbers, strings and lists of
+    them are saved as arrays, as by `numpy.savez`.
 
     Examples
     --------
@@ -83,15 +89,17 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue())).files
     ['file', 'layer/w']
     """
-    if not isinstance(arrays, Mapping):
+    given: Any = arrays
+    is_record = not isinstance(given, Mapping) and _is_record(given)
+    if not is_record and not isinstance(given, Mapping):
         raise TypeError(
             f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
             "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
         )
-    if isinstance(arrays, dict) and not _is_flat(arrays):
+    if is_record or (isinstance(arrays, dict) and not _is_flat(arrays)):
         from npzkit.members.nesting import flatten, is_nested, with_note
 
-        if is_nested(arrays):
+        if is_record or is_nested(arrays):
             arrays, note = flatten(arrays)
             metadata = with_note(metadata, note)
     save_arrays(
@@ -108,6 +116,13 @@ def save(
         lock_timeout=lock_timeout,
         splitting=splitting_for(masked, strings),
     )
+
+
+def _is_record(arrays: Any) -> bool:
+    """Whether this is a namedtuple or a dataclass."""
+    from npzkit.members.containers import is_record
+
+    return is_record(arrays)
 
 
 def _is_flat(arrays: dict[Any, Any]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from npzkit.archive.renaming import hand_over
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import KeyExistsError
 from npzkit.members.keys import SUFFIX
@@ -53,6 +54,8 @@ def write_tree(
         archive.unsealed.check_sealed(name.removesuffix(SUFFIX), name)
     for member in members:
         contents.check_all_free(member, overwrite=True)
+    hand_over(archive, lambda other: is_within(other, key))
+    noted, old = values.get(TREE_KEY), old & contents.listed.keys()
     left = (name for name in reversed(contents.listed) if name not in old)
     last = next(left, "").removesuffix(SUFFIX).partition("/")[0] or None
     metadata = with_note(values, replace_note(noted, key, note, None if members else last))

@@ -62,6 +62,8 @@ class WrittenArchive:
         self.state = WriterState(resumed.sink, self.unsealed, path)
         self.contents = Contents(self.zip, self.unsealed, path)
         self.metadata = EditedMetadata(resumed.comment, metadata)
+        # The note of a tree, and what `npzkit.archive.renaming` knows of it.
+        self.ties: tuple[Any, dict[str, list[str]]] | None = None
 
     def alone(self, work: Callable[..., T], *args: Any) -> T:
         """Call what changes the archive, while no other thread does.

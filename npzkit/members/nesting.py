@@ -1,9 +1,9 @@
 """Nested data: converting a tree to keys with ``/`` and a note, and back.
 
 Owns the conversion of a tree of dicts, lists and tuples to a flat mapping of
-arrays, and back. The note has what keys cannot express: lists, tuples, None,
-numbers, strings, int keys, and the positions of values that are not arrays. It
-is stored as JSON. Knows nothing about archives.
+arrays, and back. The note has what keys cannot express: lists, tuples, int keys,
+and values that are not arrays. It is stored as JSON. Knows nothing about
+archives.
 
 A note is one of these:
 
@@ -12,8 +12,10 @@ A note is one of these:
 - ``["ints", {name: note}]``: a mapping whose names are ints if they look like
   ints, except for the names in an optional third item, ``[name, ...]``;
 - ``["list", note, ...]`` and ``["tuple", note, ...]``, with a note per item;
-- ``["value", value]``: None, a number or a string;
-- ``["as", kind]``: an array that was a Python number, string, list or tuple.
+- ``["named", type, [field, ...], note, ...]``: a namedtuple, with a note per field;
+- ``["same", key]``: a tensor with the memory of the one that was saved under
+  another key, with a third item as in the entry of a tensor;
+- the entry of a leaf, see `npzkit.members.leaves`.
 
 In the note of a mapping, a name without arrays follows the name that came
 before it, if that one has arrays.
@@ -22,15 +24,18 @@ before it, if that one has arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
 import numpy as np
 
-from npzkit.errors import LimitExceededError, UnsupportedError, ZipFormatError
-from npzkit.limits import is_backed
-from npzkit.members.metadata import format_metadata, is_deeper
+from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, ZipFormatError
+from npzkit.members.containers import child_key
+from npzkit.members.leaves import MISSING, decode, encode, exact_array, holds_more
+from npzkit.members.metadata import MAX_DEPTH, format_metadata, is_deeper
+from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, named
+from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
 __all__ = [
     "MISSING",
@@ -39,6 +44,8 @@ __all__ = [
     "has_note",
     "is_nested",
     "is_within",
+    "links",
+    "relinked",
     "replace_note",
     "unflatten",
     "with_note",
@@ -46,52 +53,42 @@ __all__ = [
 
 TREE_KEY = "npzkit.tree"
 """The key of the note in the metadata."""
-MISSING: Any = object()
-"""The result of `unflatten` for a prefix without arrays."""
 
 _MAX_DEPTH = 200
 """Largest depth of a tree."""
-_PLAIN = (bool, int, float, str)
-"""Types that JSON keeps."""
+_MAX_FIELDS = 1000
+"""Most fields of a namedtuple, and most different namedtuples in a tree."""
 _INT = r"0|-?[1-9][0-9]{0,600}"
 """The text of an int that Python can always parse."""
 
 
 def is_nested(arrays: Mapping[Any, Any]) -> bool:
-    """Return whether a value is not an array: a mapping, None, or a list with one of these."""
+    """Return whether a value is not an array: a mapping, a tensor, None, or a list with one."""
     kinds = {type(array) for array in arrays.values()}
     if int in set(map(type, arrays)):
         return True
     if kinds == {np.ndarray} or not kinds:
         return False
-    if any(issubclass(kind, (Mapping, NoneType)) for kind in kinds):
+    if any(
+        issubclass(kind, (Mapping, NoneType)) or is_dataclass(kind) or is_tensor_type(kind)
+        for kind in kinds
+    ):
         return True
     if not any(issubclass(kind, (list, tuple)) for kind in kinds):
         return False
-    return any(_holds_more(array) for array in arrays.values() if isinstance(array, (list, tuple)))
-
-
-def _holds_more(items: Iterable[Any], depth: int = 0) -> bool:
-    """Return whether a list has other items than numbers and strings, at any depth."""
-    if depth > _MAX_DEPTH:
-        return True
-    return any(
-        _holds_more(item, depth + 1)
-        if isinstance(item, (list, tuple))
-        else not isinstance(item, (*_PLAIN, complex, np.generic, bytes))
-        for item in items
-    )
+    return any(holds_more(array) for array in arrays.values() if isinstance(array, (list, tuple)))
 
 
 # -- to keys ---------------------------------------------------------------
 
 
-def flatten(tree: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
+def flatten(tree: Any) -> tuple[dict[str, Any], Any]:
     """Return the arrays of a tree by their keys, and the note.
 
     Parameters
     ----------
-    tree : mapping of str or int to object
+    tree : mapping of str or int to object, namedtuple or dataclass
+        The fields of a namedtuple or a dataclass are a mapping.
 
     Returns
     -------
@@ -106,18 +103,25 @@ def flatten(tree: Mapping[Any, Any]) -> tuple[dict[str, Any], Any]:
     ValueError
         The tree contains itself, is nested too deeply, or has a duplicate key.
     UnsupportedError
-        The tree has a namedtuple.
+        A value cannot be kept.
+
+    Notes
+    -----
+    An instance of a dataclass is a mapping of its fields. Arrays of tensors on
+    the CPU share their memory. Tensors that are the same memory have one array.
 
     Examples
     --------
-    >>> arrays, note = flatten({"layer": {"w": 1.5}, "rest": [None, (np.int8(1),)]})
+    >>> arrays, note = flatten({"layer": {"w": 1.5}, "rest": [None, (np.eye(1),)]})
     >>> arrays
-    {'rest/1/0': np.int8(1)}
+    {'rest/1/0': array([[1.]])}
     >>> note
     {'layer': {'w': ['value', 1.5]}, 'rest': ['list', ['value', None], ['tuple', None]]}
     """
     arrays: dict[str, Any] = {}
-    return arrays, _Flattening(arrays).mapping(tree, "", ())
+    return arrays, _Flattening(arrays).mapping(
+        tree if isinstance(tree, Mapping) else fields_of(tree), "", ()
+    )
 
 
 class _Flattening:
@@ -125,6 +129,9 @@ class _Flattening:
 
     def __init__(self, arrays: dict[str, Any]) -> None:
         self._arrays = arrays
+        self._types: set[Any] = set()
+        # The tensors are kept alive, so that no other one gets their memory.
+        self._tensors: dict[Any, tuple[str, Any]] = {}
 
     def mapping(self, tree: Mapping[Any, Any], prefix: str, around: tuple[int, ...]) -> Any:
         around = _within(tree, around, prefix)
@@ -154,30 +161,57 @@ class _Flattening:
     def _value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
         if isinstance(value, Mapping):
             return self.mapping(value, key + "/", around)
-        is_top = len(around) == 1
         if isinstance(value, (list, tuple)):
-            return self._items(value, key, around, is_top=is_top)
-        if value is None:
-            return ["value", None]
-        if isinstance(value, _PLAIN) and not isinstance(value, np.generic):
-            if is_top and (array := _exact_array(value)) is not None:
-                return self._array(array, key, ["as", "value"])
-            return ["value", value]
-        return self._array(value, key, None)
+            return self._items(value, key, around)
+        if is_dataclass(type(value)):
+            return self.mapping(fields_of(value), key + "/", _within(value, around, key))
+        try:
+            first = self._first_key(value, key) if is_tensor(value) else key
+            if first != key:
+                return ["same", first, *special_dtype(value)]
+            array, note = encode(value, is_top=len(around) == 1)
+        except NpzkitError as error:
+            raise error.locate(key=key) from None
+        return note if array is MISSING else self._array(array, key, note)
 
-    def _items(self, items: Any, key: str, around: tuple[int, ...], *, is_top: bool) -> Any:
-        if isinstance(items, tuple) and hasattr(items, "_fields"):
-            raise UnsupportedError(
-                "a namedtuple would come back as a tuple",
-                key=key,
-                found=type(items).__name__,
-                remedy="Save value._asdict(), and make the namedtuple from the dict after loading.",
-            )
-        kind = "tuple" if isinstance(items, tuple) else "list"
-        if is_top and (array := _exact_array(items)) is not None:
-            return self._array(array, key, ["as", kind])
+    def _items(self, items: Any, key: str, around: tuple[int, ...]) -> Any:
+        is_top = len(around) == 1
         around = _within(items, around, key)
+        if is_namedtuple(items):
+            fields = fields_of(items)
+            notes = [self._value(value, f"{key}/{name}", around) for name, value in fields.items()]
+            return ["named", *self._type_of(items, key), *notes]
+        kind = "tuple" if isinstance(items, tuple) else "list"
+        if is_top and (array := exact_array(items)) is not None:
+            return self._array(array, key, ["as", kind])
         return [kind, *[self._value(item, f"{key}/{i}", around) for i, item in enumerate(items)]]
+
+    def _type_of(self, items: Any, key: str) -> tuple[str, list[str]]:
+        """Return the name and the fields of a namedtuple's class, from which it can be made."""
+        name, fields = type(items).__name__, items._fields
+        self._types.add((name, fields))
+        if len(fields) > _MAX_FIELDS or len(self._types) > _MAX_FIELDS:
+            raise UnsupportedError(
+                f"namedtuples of more than {_MAX_FIELDS} fields or classes cannot be kept",
+                key=key,
+                found=name,
+                remedy="Save value._asdict().",
+            )
+        try:
+            named(name, fields)
+        except (ValueError, TypeError):
+            raise UnsupportedError(
+                "this namedtuple has names that Python does not allow",
+                key=key,
+                found=name,
+                remedy="Save value._asdict().",
+            ) from None
+        return name, list(fields)
+
+    def _first_key(self, tensor: Any, key: str) -> str:
+        """Return the first key under which the memory of a tensor is saved."""
+        shared = identity(tensor)
+        return key if shared is None else self._tensors.setdefault(shared, (key, tensor))[0]
 
     def _array(self, array: Any, key: str, note: Any) -> Any:
         if key in self._arrays:
@@ -242,29 +276,6 @@ def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...
     return (*around, id(node))
 
 
-def _exact_array(value: Any) -> np.ndarray[Any, Any] | None:
-    """Return the array of a number, a string or a list of them, if it converts back exactly."""
-    if isinstance(value, (list, tuple)) and _holds_more(value):
-        return None
-    try:
-        array = np.asarray(value)
-    except (ValueError, OverflowError):
-        return None
-    if array.dtype == object:
-        return None
-    found = array.tolist()
-    return array if _is_same(tuple(found) if isinstance(value, tuple) else found, value) else None
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    # By repr, -0.0 differs from 0.0, and nan equals itself.
-    return repr(one) == repr(other)
-
-
 # -- notes in the metadata -------------------------------------------------
 
 
@@ -305,11 +316,13 @@ def replace_note(note: Any, key: str, new: Any, last: str | None) -> Any:
 
 
 def _items_of(note: Any) -> dict[str, Any]:
-    """Return the notes of the items by name, for a mapping, list or tuple."""
+    """Return the notes of the items by name, for a mapping, list, tuple or namedtuple."""
     if isinstance(note, Mapping):
         return dict(note)
     if isinstance(note, list) and note and note[0] in ("list", "tuple"):
         return {str(index): inner for index, inner in enumerate(note[1:])}
+    if _is_named(note):
+        return dict(zip(note[2], note[3:], strict=True))
     return dict(note[1]) if _has_ints(note) else {}
 
 
@@ -325,6 +338,78 @@ def _has_ints(note: Any) -> bool:
         and note[0] == "ints"
         and isinstance(note[1], Mapping)
     )
+
+
+def _is_named(note: Any) -> bool:
+    return (
+        isinstance(note, list)
+        and len(note) >= 3
+        and note[0] == "named"
+        and isinstance(note[1], str)
+        and isinstance(note[2], list)
+        and all(isinstance(field, str) for field in note[2])
+        and len(note) - 3 == len(note[2]) <= _MAX_FIELDS
+    )
+
+
+def _is_link(note: Any) -> bool:
+    return (
+        isinstance(note, list)
+        and 2 <= len(note) <= 3
+        and note[0] == "same"
+        and isinstance(note[1], str)
+    )
+
+
+def links(note: Any) -> dict[str, str]:
+    """Return the keys of tensors that are the memory of another one, and that one's key.
+
+    Examples
+    --------
+    >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
+    {'a/0': 'w'}
+    """
+    return dict(_links(note, ""))
+
+
+def _links(note: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    stack = [(prefix, note)]
+    while stack:
+        key, note = stack.pop()
+        if _is_link(note):
+            yield key, note[1]
+        inner = _items_of(note)
+        stack += [
+            (child_key(key, name), inner[name])
+            for name in reversed(inner)
+            if inner[name] is not None
+        ]
+
+
+def relinked(note: Any, old: str, new: str, key: str = "") -> Any:
+    """Return a note for an array that has moved from one key to another.
+
+    Parameters
+    ----------
+    note : object
+    old, new : str
+        If the tensor `new` was linked to `old`, it has the array now.
+    key : str, optional
+        Of `note` itself.
+    """
+    if _is_link(note):
+        if note[1] != old:
+            return note
+        return ["as", "tensor", *note[2:]] if key == new else ["same", new, *note[2:]]
+    items = {
+        name: relinked(inner, old, new, child_key(key, name))
+        for name, inner in _items_of(note).items()
+    }
+    if isinstance(note, Mapping) or _has_ints(note):
+        return _like(note, items)
+    if _is_named(note) or (items and note[0] in ("list", "tuple")):
+        return [*note[: 3 if _is_named(note) else 1], *items.values()]
+    return note
 
 
 def _without(note: Any, parts: Sequence[str]) -> Any:
@@ -359,7 +444,14 @@ def _child(note: Any, parts: Sequence[str]) -> Any:
 # -- from keys -------------------------------------------------------------
 
 
-def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
+def unflatten(
+    arrays: Mapping[str, Any],
+    note: Any,
+    prefix: str = "",
+    *,
+    linked: Mapping[str, Any] | None = None,
+    as_tensor: Callable[..., Any] | None = None,
+) -> Any:
     """Return the tree of arrays by their keys, with a note from `flatten`.
 
     If the archive was edited since and an array does not match the note, it is
@@ -371,6 +463,10 @@ def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
     note : object
     prefix : str, optional
         The key of a subtree to return. By default the complete tree is returned.
+    linked : mapping of str to object, optional
+        The arrays for tensors that were saved under another key; by default `arrays`.
+    as_tensor : callable, optional
+        As in `npzkit.members.leaves.decode`.
 
     Returns
     -------
@@ -395,13 +491,13 @@ def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
     ends = _ends_of(arrays)
     for key, array in arrays.items():
         _place(tree, key, array, ends)
-    if is_deeper(note, _MAX_DEPTH + 2):
+    if is_deeper(note, MAX_DEPTH):
         raise _damaged("too deep")
     found: Any = tree
     if prefix:
         found, note = _descend(tree, note, prefix.split("/"))
     try:
-        restored = _restore(found, note)
+        restored = _Restoring(arrays if linked is None else linked, as_tensor).value(found, note, 0)
     except RecursionError:
         # The caller's stack was nearly full.
         raise _damaged("too deep") from None
@@ -411,8 +507,8 @@ def unflatten(arrays: Mapping[str, Any], note: Any, prefix: str = "") -> Any:
 
 
 def is_within(key: str, prefix: str) -> bool:
-    """Return whether a key is `prefix`, or is inside it."""
-    return key == prefix or key.startswith(prefix + "/")
+    """Return whether a key is `prefix`, or is inside it; an empty prefix has all keys."""
+    return not prefix or key == prefix or key.startswith(prefix + "/")
 
 
 class _Branch(dict[Any, Any]):
@@ -463,43 +559,94 @@ def _descend(found: Any, note: Any, parts: Sequence[str]) -> tuple[Any, Any]:
     return found, note
 
 
-def _restore(found: Any, note: Any) -> Any:
-    """Return the original value of a node, or `MISSING` if it was removed."""
-    if note is None:
-        return _plain(found)
-    if isinstance(note, Mapping):
-        return _restore_mapping(found, note)
-    if not (isinstance(note, list) and note):
-        raise _damaged(note)
-    kind, *rest = note
-    if kind in ("list", "tuple"):
-        return _restore_items(found, kind, rest)
-    if _has_ints(note):
-        return _with_ints(_restore_mapping(found, rest[0]), found, rest[1:], note)
-    if kind == "value" and len(rest) == 1 and isinstance(rest[0], (*_PLAIN, NoneType)):
-        return rest[0] if found is MISSING else _plain(found)
-    if kind == "as" and rest in (["value"], ["list"], ["tuple"]):
-        return _as_python(found, rest[0])
-    raise _damaged(note)
+class _Restoring:
+    """Make a tree of what keys and a note describe."""
 
+    def __init__(self, linked: Mapping[str, Any], as_tensor: Callable[..., Any] | None) -> None:
+        self._linked = linked
+        self._as_tensor = as_tensor
+        # By the identity of their arrays, which are kept alive.
+        self._tensors: dict[int, Any] = {}
+        self._types: set[Any] = set()
 
-def _restore_mapping(found: Any, notes: Mapping[str, Any]) -> Any:
-    if found is MISSING:
-        found = {}
-    elif not isinstance(found, dict):
-        return found
-    # A name without arrays follows the name that is before it in the note.
-    followers: dict[str | None, list[str]] = {None: []}
-    last = None
-    for name in notes:
-        if name in found:
-            last = name
-        followers.setdefault(last, []).append(name)
-    names = [name for name in followers[None] if name not in found]
-    for name in found:
-        names += [name, *(other for other in followers.get(name, ()) if other not in found)]
-    restored = {name: _restore(found.get(name, MISSING), notes.get(name)) for name in names}
-    return {name: value for name, value in restored.items() if value is not MISSING}
+    def value(self, found: Any, note: Any, depth: int) -> Any:
+        """Return the original value of a node, or `MISSING` if it was removed."""
+        if note is None:
+            return _plain(found)
+        if depth > _MAX_DEPTH + 1:
+            raise _damaged("too deep")
+        if isinstance(note, Mapping):
+            return self._mapping(found, note, depth)
+        if not (isinstance(note, list) and note):
+            raise _damaged(note)
+        if note[0] in ("list", "tuple"):
+            items = self._items(found, note, depth)
+            return tuple(items) if note[0] == "tuple" and isinstance(items, list) else items
+        if _is_named(note):
+            items = self._items(found, note, depth)
+            return self._named(note)._make(items) if isinstance(items, list) else items
+        if _has_ints(note):
+            return _with_ints(self._mapping(found, note[1], depth), found, note[2:], note)
+        if _is_link(note):
+            found = self._linked.get(note[1], MISSING) if found is MISSING else found
+            note = ["as", "tensor", *note[2:]]
+        try:
+            return decode(_plain(found), note, self._as_tensor and self._tensor)
+        except ValueError:
+            raise _damaged(note) from None
+
+    def _tensor(self, array: Any, *special: Any) -> Any:
+        """Return the tensor of an array, the same one each time."""
+        if id(array) not in self._tensors and self._as_tensor is not None:
+            self._tensors[id(array)] = array, self._as_tensor(array, *special)
+        return self._tensors[id(array)][1]
+
+    def _mapping(self, found: Any, notes: Mapping[str, Any], depth: int) -> Any:
+        if found is MISSING:
+            found = {}
+        elif not isinstance(found, dict):
+            return found
+        # A name without arrays follows the name that is before it in the note.
+        followers: dict[str | None, list[str]] = {None: []}
+        last = None
+        for name in notes:
+            if name in found:
+                last = name
+            followers.setdefault(last, []).append(name)
+        names = [name for name in followers[None] if name not in found]
+        for name in found:
+            names += [name, *(other for other in followers.get(name, ()) if other not in found)]
+        restored = {
+            name: self.value(found.get(name, MISSING), notes.get(name), depth + 1) for name in names
+        }
+        return {name: value for name, value in restored.items() if value is not MISSING}
+
+    def _items(self, found: Any, note: Any, depth: int) -> Any:
+        """Return the list of items, or what is there if it is not one any more."""
+        if found is not MISSING and not isinstance(found, _Branch):
+            return found
+        children = {} if found is MISSING else found
+        notes = _items_of(note)
+        items = [
+            self.value(children.get(name, MISSING), inner, depth + 1)
+            for name, inner in notes.items()
+        ]
+        is_whole = all(item is not MISSING for item in items)
+        if not is_whole or children.keys() - notes.keys():
+            # An item was removed or added since.
+            return _plain(found)
+        return items
+
+    def _named(self, note: Any) -> Any:
+        """Return the class of a namedtuple."""
+        kind = note[1], tuple(note[2])
+        self._types.add(kind)
+        if len(self._types) > _MAX_FIELDS:
+            raise _damaged(note)
+        try:
+            return named(*kind)
+        except ValueError:
+            raise _damaged(note) from None
 
 
 def _with_ints(restored: Any, found: Any, strings: list[Any], note: Any) -> Any:
@@ -513,28 +660,6 @@ def _with_ints(restored: Any, found: Any, strings: list[Any], note: Any) -> Any:
         int(name) if name not in kept and re.fullmatch(_INT, name) else name: value
         for name, value in restored.items()
     }
-
-
-def _restore_items(found: Any, kind: str, notes: list[Any]) -> Any:
-    if found is not MISSING and not isinstance(found, _Branch):
-        return found
-    children = {} if found is MISSING else found
-    items = [_restore(children.get(str(i), MISSING), note) for i, note in enumerate(notes)]
-    is_whole = all(item is not MISSING for item in items)
-    if not is_whole or children.keys() - {str(i) for i in range(len(notes))}:
-        # An item was removed or added since.
-        return _plain(found)
-    return tuple(items) if kind == "tuple" else items
-
-
-def _as_python(array: Any, kind: str) -> Any:
-    """Return the Python value that an array was made from."""
-    if not isinstance(array, np.ndarray) or (array.ndim == 0) is not (kind == "value"):
-        return _plain(array)
-    if not is_backed(array.shape, array.nbytes):
-        return array
-    value = array.tolist()
-    return tuple(value) if kind == "tuple" else value
 
 
 def _plain(found: Any) -> Any:

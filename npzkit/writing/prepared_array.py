@@ -23,6 +23,7 @@ from npzkit.format.array import (
 )
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
 from npzkit.members.metadata import format_attrs
+from npzkit.members.tensors import is_tensor, to_array
 
 __all__ = ["Prepared", "as_array", "prepare", "prepare_header"]
 
@@ -34,10 +35,16 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
     ------
     NotAnArrayError
         NumPy, or the object itself, cannot make one.
+    UnsupportedError
+        The tensor cannot be kept in an array.
     """
     try:
+        if is_tensor(value):
+            value = to_array(value)
         return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
-    except (NpzkitError, OSError, MemoryError, OverflowError):
+    except NpzkitError as error:
+        raise error.locate(key=key) from error.__cause__
+    except (OSError, MemoryError, OverflowError):
         raise
     except Exception as error:
         # An object's own `__array__` may raise anything.
@@ -79,6 +86,8 @@ def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, 
             error.remedy = (
                 "Save it by npzkit.save(file, {key: value}), which takes nested data."
                 if isinstance(array, Mapping)
+                else "Save its state_dict()."
+                if hasattr(array, "state_dict")
                 else "Convert it to an array of numbers or strings, or pass allow_pickle=True."
             )
         elif converted.dtype.char == "T":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
+from collections import namedtuple
 from typing import NamedTuple
 
 import npzkit
@@ -41,8 +43,13 @@ def is_same(one, other):
             and one.shape == other.shape
             and one.tobytes() == other.tobytes()
         )
+    if isinstance(one, tuple) and hasattr(one, "_fields"):
+        names = type(one).__name__, one._fields
+        return names == (type(other).__name__, other._fields) and all(map(is_same, one, other))
     if type(one) is not type(other):
         return False
+    if isinstance(one, np.generic):
+        return one.dtype == other.dtype and one.tobytes() == other.tobytes()
     if isinstance(one, dict):
         return (
             list(one) == list(other)
@@ -57,14 +64,25 @@ def is_same(one, other):
 NAMES = st.text("abc01.é", min_size=1, max_size=3).filter(lambda name: name.strip("."))
 ARRAYS = st.sampled_from([np.arange(3), np.eye(2, dtype="f4"), np.zeros((0, 2)), np.array(True)])
 VALUES = st.one_of(
-    ARRAYS, st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)
+    ARRAYS,
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.complex_numbers(),
+    st.text(max_size=3),
+    st.binary(max_size=3),
+    st.sampled_from([np.float32(1.5), np.int8(-1), np.bool_(True), np.datetime64("2020", "s")]),
 )
+Empty = namedtuple("Empty", [])
 NODES = st.recursive(
     VALUES,
     lambda inner: st.one_of(
         st.dictionaries(NAMES | st.integers(-3, 3), inner, max_size=3),
         st.lists(inner, max_size=3),
         st.lists(inner, max_size=3).map(tuple),
+        st.builds(Point, inner, inner),
+        st.just(Empty()),
     ),
     max_leaves=12,
 )
@@ -76,7 +94,8 @@ def without_twins(tree):
         names = {str(name): name for name in tree}
         return {name: without_twins(tree[name]) for name in names.values()}
     if isinstance(tree, (list, tuple)):
-        return type(tree)(map(without_twins, tree))
+        items = list(map(without_twins, tree))
+        return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
     return tree
 
 
@@ -85,7 +104,7 @@ TREES = st.dictionaries(NAMES, NODES, max_size=4).map(without_twins)
 
 @given(TREES)
 def test_any_tree_comes_back(tree):
-    """A nested dict of dicts, lists, tuples, None, numbers, strings and arrays is given back."""
+    """A nested dict of containers, namedtuples, values of Python and NumPy is given back."""
     tree["nested"] = {"array": np.arange(2)}
     assert is_same(npzkit.load_tree(saved(tree)), tree)
 
@@ -100,7 +119,7 @@ def test_any_part_comes_back(tree):
         assert is_same(npzkit.load_tree(stream, key), node)
         items = node.items() if isinstance(node, dict) else ()
         if isinstance(node, (list, tuple)) and key.count("/"):
-            items = enumerate(node)
+            items = node._asdict().items() if hasattr(node, "_fields") else enumerate(node)
         for name, inner in items:
             walk(inner, f"{key}/{name}")
 
@@ -204,8 +223,7 @@ def test_trees_are_added_under_their_keys(tmp_path, mode):
                 w.add(key, {"other": None})
         with pytest.raises(ValueError, match="attrs"):
             w.add("other", tree, attrs={"a": 1})
-        with pytest.raises(UnsupportedError, match="namedtuple"):
-            w.add("point", {"p": Point(1, x)})
+        w.add("point", {"p": Point(1, x)})
         with pytest.raises(PickleRefusedError):
             w.add("objects", {"w": x, "o": {1, 2}})
         w["x"] = x
@@ -214,7 +232,16 @@ def test_trees_are_added_under_their_keys(tmp_path, mode):
     assert {key: found[key] for key in expected}.keys() == expected.keys()
     assert is_same({key: found[key] for key in expected}, expected)
     assert found["t"]["m"].mask.tolist() == [False, True]
-    assert list(found) == [*(["old"] if mode == "a" else []), "model", "run", "config", "t", "x"]
+    assert list(found) == [
+        *(["old"] if mode == "a" else []),
+        "model",
+        "run",
+        "config",
+        "t",
+        "point",
+        "x",
+    ]
+    assert is_same(found["point"], {"p": Point(1, x)})
     with npzkit.open(path) as npz:
         assert npz.info("run/1/w").method == "deflated"
         assert npz.metadata.get("mine") == (1 if mode == "a" else None)
@@ -306,7 +333,7 @@ def test_what_numpy_would_change_is_kept_as_it_is(value):
 
 def test_numbers_at_the_top_are_arrays():
     """Python's numbers beside nested data are in the archive as arrays, NaN among them."""
-    stream = saved({"n": {"w": np.float64(2)}, "x": float("nan"), "y": [1.5, float("nan")]})
+    stream = saved({"n": {"w": np.array(2.0)}, "x": float("nan"), "y": [1.5, float("nan")]})
     assert npzkit.open(stream).files == ["n/w", "x", "y"]
     tree = npzkit.load_tree(stream)
     assert isinstance(tree["n"]["w"], np.ndarray)
@@ -445,8 +472,27 @@ def deep():
         ({"a": {1.5: np.eye(2)}}, TypeError, "a key must be a string or an int, not float, in 'a'"),
         ({"a": {True: np.eye(2)}}, TypeError, "not bool"),
         ({"a": {1: np.eye(2), "1": np.eye(2)}}, ValueError, "two arrays .* 'a/1'"),
-        ({"a": [Point(np.eye(1), 2)]}, UnsupportedError, r"namedtuple.*'a/0'.*_asdict"),
-        ({"p": Point(1, 2), "n": None}, UnsupportedError, "namedtuple.*'p'.*Point"),
+        (
+            {"n": {}, "a": [type("P", (Point,), {"_fields": ("x", "1")})(1, 2)]},
+            UnsupportedError,
+            "'a/0'",
+        ),
+        (
+            {"n": {}, "a": [type("P", (Point,), {"_fields": ("\uff58", "x")})(1, 2)]},
+            UnsupportedError,
+            "'a/0'",
+        ),
+        (
+            {"n": {}, "a": [namedtuple("P", [f"n{i}" for i in range(1001)])(*range(1001))]},
+            UnsupportedError,
+            "1000.*'a/0'.*_asdict",
+        ),
+        (
+            {"n": {}, "a": [namedtuple(f"P{i}", ())() for i in range(1001)]},
+            UnsupportedError,
+            "'a/1000'",
+        ),
+        ({"n": {}, "a": [np.bytes_(b"x\0")]}, UnsupportedError, "zeros.*'a/0'"),
         ({"a": {"b": 1, "c": np.eye(1)}, "a/c": np.eye(2)}, ValueError, "two arrays .* 'a/c'"),
         (circular(), ValueError, "contains itself"),
         (circular_list(), ValueError, "contains itself"),
@@ -468,7 +514,17 @@ def test_what_is_no_tree_is_refused(tmp_path, tree, error, text):
     [
         7, "x", [], ["what", 1], ["value"], ["value", [1]], ["value", {"a": 1}],
         ["ints"], ["ints", 5], {"a": ["ints", {}, 5]}, {"a": ["ints", {"b": 5}]}, ["ints", {}, [], 1],
-        ["as", "code"], {"a": 5}, {"a": ["list", 5]}, {"a": ["as"]}, {"a": {"b": [[]]}},
+        ["as", "code"], ["as", ["value"]], ["as", {}], ["complex"], ["complex", 1], ["complex", "1", 2],
+        ["complex", 1, True], ["named"], ["named", "P"], ["named", 1, []], ["named", "P", "x", 1],
+        ["same"], ["same", 1], ["same", ["x"]], ["same", "x", "y", "z"], ["as", "tensor", "x", "y"],
+        ["named", "P", ["x"]], ["named", "P", ["b"], None, None], ["named", "P", [1], None],
+        *({"a": ["named", "P", ["b", "c"], None, ["named", *names]]} for names in (
+            ["P Q", []], ["P", ["class"], ["value", 1]], ["P", ["_x"], ["value", 1]],
+            ["P", ["b", "b"], ["value", 1], ["value", 1]],
+            ["P", ["\uff42", "b"], ["value", 1], ["value", 1]],
+            ["P", ["__import__('os').abort()"], ["value", 1]], ["", []], ["P", [""], ["value", 1]],
+        )),
+        [[], {}], [{}, 1], {"a": 5}, {"a": ["list", 5]}, {"a": ["as"]}, {"a": {"b": [[]]}},
     ],
 )  # fmt: skip
 def test_a_damaged_note_is_one_error(note):
@@ -520,3 +576,192 @@ def test_slashes_in_names_part_them():
         "n": {"m": {"k": "text"}},
     }
     assert is_same(npzkit.load_tree(saved(tree)), expected)
+
+
+def test_values_of_numpy_and_of_python_come_back():
+    """Complex numbers, bytes and NumPy's scalars keep their type, dtype and value at any place."""
+    values = [
+        1j, complex("nan-infj"), b"", b"a\0", bytes(range(256)), np.float32(0.1), np.str_("ab"), np.str_(""),
+        np.bytes_(b""), np.longdouble(1) / 3, np.array((1, 2.5), "i4,f8")[()], np.timedelta64(5, "ms"),
+    ]  # fmt: skip
+    for tree in ({"n": {}, "x": values}, {"n": {str(i): value for i, value in enumerate(values)}}):
+        assert is_same(npzkit.load_tree(saved(tree)), tree)
+    for value in values:
+        tree = {"n": {}, "x": value}
+        assert is_same(npzkit.load_tree(saved(tree)), tree)
+
+
+def test_scalars_of_extension_dtypes_come_back():
+    """A scalar of bfloat16 is a scalar of bfloat16 again."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    found = npzkit.load_tree(saved({"a": {"x": ml_dtypes.bfloat16(1.5)}}))["a"]["x"]
+    assert (type(found), found) == (ml_dtypes.bfloat16, 1.5)
+
+
+def test_a_namedtuple_is_saved_by_its_fields():
+    """np.load sees the fields' names; equal namedtuples of one class come back, without the class."""
+    tree = {"points": [Point(np.arange(2), 0.5), Point(np.arange(3), Point(1, {}))]}
+    stream = saved(tree)
+    assert npzkit.open(stream).files == ["points/0/x", "points/1/x"]
+    one, other = npzkit.load_tree(stream)["points"]
+    assert is_same([one, other], tree["points"])
+    assert type(one) is type(other) is type(other.y) is not Point
+    assert (type(one).__name__, one._fields, one.y) == ("Point", ("x", "y"), 0.5)
+    assert npzkit.load_tree(stream, "points/1/y") == Point(1, {})
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.add("points/0", {"x": 1, "z": [2]}, overwrite=True)
+    assert npzkit.load_tree(stream, "points/0") == {"x": 1, "z": [2]}
+
+
+def test_a_namedtuple_that_lost_a_field_is_a_dict():
+    """An array removed from a namedtuple leaves a dict of the others."""
+    stream = saved({"p": Point(np.arange(2), np.arange(3)), "n": None})
+    with npzkit.NpzWriter(stream, "a") as w:
+        del w["p/x"]
+    assert is_same(npzkit.load_tree(stream), {"p": {"y": np.arange(3)}, "n": None})
+
+
+def test_a_dataclass_is_saved_as_a_dict_of_its_fields():
+    """An instance of a dataclass comes back as the dict of its fields."""
+
+    @dataclasses.dataclass
+    class State:
+        step: int
+        params: dict
+
+    tree = {"state": State(3, {"w": np.eye(2)})}
+    expected = {"state": {"step": 3, "params": {"w": np.eye(2)}}}
+    stream = saved(tree)
+    assert is_same(npzkit.load_tree(stream), expected)
+    with npzkit.NpzWriter(stream, "a") as w:
+        w["other"] = tree["state"]
+    assert is_same(npzkit.load_tree(stream, "other"), expected["state"])
+
+
+@pytest.mark.parametrize("wrap", [lambda t: {0: t}, lambda t: [t], lambda t: Point(t, 1)])
+def test_trees_as_deep_as_allowed_come_back(wrap):
+    """What can be saved can be loaded, 200 levels deep."""
+    tree = {"w": np.eye(2)}
+    for _ in range(198):
+        tree = wrap(tree)
+    tree = {"a": tree}
+    assert repr(npzkit.load_tree(saved(tree))) == repr(tree)
+
+
+def test_a_hundred_classes_of_namedtuples_are_made_once():
+    """Loading twice gives values of the same class."""
+    tree = {"a": [namedtuple(f"P{i}", "x y")(i, i) for i in range(100)], "n": None}
+    stream = saved(tree)
+    first, second = npzkit.load_tree(stream), npzkit.load_tree(stream)
+    assert list(map(type, first["a"])) == list(map(type, second["a"]))
+
+
+def test_a_file_cannot_claim_thousands_of_classes():
+    """A note with more classes than a tree may have is refused; each would take memory and time."""
+    note = {"a": ["list", *[["named", f"P{i}", []] for i in range(1001)]]}
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": np.eye(2)}, metadata={"npzkit.tree": note})
+    with pytest.raises(ZipFormatError, match="damaged"):
+        npzkit.load_tree(stream)
+
+
+def linked():
+    """Return an archive in which two keys have the array of a third one."""
+    stream = io.BytesIO()
+    links = {"b": {"w": ["same", "a/w"], "l": ["list", ["same", "a/w", "half"], ["value", 1]]}}
+    npzkit.save(stream, {"a/w": np.arange(3), "c": np.eye(2)}, metadata={"npzkit.tree": links})
+    return stream
+
+
+def test_one_array_under_several_keys():
+    """The note may say that an array has other keys; each part of the tree has it."""
+    stream = linked()
+    found = npzkit.load_tree(stream)
+    assert list(found) == ["b", "a", "c"]
+    assert found["a"]["w"] is found["b"]["w"] is found["b"]["l"][0]
+    assert npzkit.load_tree(stream, "b/w").tolist() == [0, 1, 2]
+    assert npzkit.load_tree(stream, "b")["l"][0].tolist() == [0, 1, 2]
+    assert list(npzkit.load_tree(stream, only=["b/l/0", "c"])) == ["b", "c"]
+    example = {"b": {"w": np.zeros(3, int), "l": [np.zeros(3, int), 0]}, "a": ..., "c": ...}
+    found = npzkit.load_tree(stream, like=example)
+    found["b"]["w"][0] = 7
+    assert found["b"]["l"][0].tolist() == [0, 1, 2]
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.add("b/w", np.ones(1), overwrite=True)
+    assert npzkit.load_tree(stream)["b"]["w"].tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["a/w", "a/w.npy"])
+def test_an_array_stays_under_its_other_keys(name):
+    """Removing, replacing and renaming one key of an array changes no other key."""
+
+    def changed(change):
+        stream = linked()
+        with npzkit.NpzWriter(stream, "a") as w:
+            change(w)
+        assert npzkit.verify(stream).ok
+        found = npzkit.load_tree(stream)
+        assert found["b"]["w"] is found["b"]["l"][0]
+        assert found["b"]["w"].tolist() == [0, 1, 2]
+        return found
+
+    assert "a" not in changed(lambda w: w.__delitem__(name))
+    assert changed(lambda w: w.add("a/w", np.ones(1), overwrite=True))["a"]["w"].tolist() == [1]
+    assert changed(lambda w: w.add("a", {"v": [np.ones(1)]}, overwrite=True))["a"].keys() == {"v"}
+    assert changed(lambda w: w.rename(name, "a/x"))["a"].keys() == {"x"}
+
+
+def test_a_link_to_nothing_is_nothing():
+    """If the array of several keys is not there, they are not either."""
+    stream = io.BytesIO()
+    note = {"b": {"w": ["same", "a/w"]}, "c": {"w": ["same", "b/w"]}}
+    npzkit.save(stream, {"x": np.eye(2)}, metadata={"npzkit.tree": note})
+    assert npzkit.load_tree(stream)["b"] == {}
+    with pytest.raises(MemberNotFoundError):
+        npzkit.load_tree(stream, "b/w")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(
+        ["list", "tuple", "ints", "value", "as", "complex", "named", "scalar", "bytes", "same", "tensor", "nested/array/0", "a", "x", "0"]
+    ),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.sampled_from(["a", "b", "x", "0"]), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def mutated(note, data):
+    """Return a note with one part of it replaced, removed or repeated."""
+    if isinstance(note, (list, dict)) and note and data.draw(st.integers(0, 3)):
+        note = note.copy()
+        places = list(note) if isinstance(note, dict) else range(len(note))
+        place = data.draw(st.sampled_from(list(places)))
+        change = data.draw(st.sampled_from(["into", "into", "into", "remove", "repeat"]))
+        if change == "into":
+            note[place] = mutated(note[place], data)
+        elif change == "remove":
+            del note[place]
+        elif isinstance(note, list):
+            note.insert(place, note[place])
+        return note
+    return data.draw(JSON)
+
+
+@given(TREES, st.data())
+def test_a_mutated_note_is_read_or_refused(tree, data):
+    """Any other note gives a tree, or the one error for a damaged structure."""
+    tree["nested"] = {"array": [np.arange(2), None], 0: Point(np.arange(3), 1)}
+    stream = saved(tree)
+    with npzkit.open(stream) as npz:
+        note = json.loads(json.dumps(npz.metadata["npzkit.tree"]))
+        arrays = npz.load_all()
+    stream = io.BytesIO()
+    npzkit.save(stream, arrays, metadata={"npzkit.tree": mutated(note, data)})
+    for prefix in (None, "nested", "nested/0"):
+        try:
+            npzkit.load_tree(stream, prefix)
+        except ZipFormatError as error:
+            assert "the structure of the nested data is damaged" in str(error)  # noqa: PT017
+        except MemberNotFoundError:
+            assert prefix is not None

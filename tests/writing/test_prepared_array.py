@@ -74,22 +74,30 @@ def test_what_is_no_array(kind, tmp_path):
     check_no_array(*NO_ARRAYS[kind], tmp_path)
 
 
-def test_tensors_that_are_no_arrays(tmp_path):
-    """PyTorch's tensors that need a gradient, or hold bfloat16, are refused; the remedies work."""
+def test_tensors_that_are_arrays(tmp_path):
+    """PyTorch's tensors are saved as arrays by every way to write, also with gradients, and bfloat16."""
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     gradient = torch.ones(2, requires_grad=True)
     bfloat16 = torch.full((2,), 1.5, dtype=torch.bfloat16)
-    check_no_array(gradient, NO_ARRAYS["gradient"][1], tmp_path)
-    check_no_array(bfloat16, NO_ARRAYS["bfloat16"][1], tmp_path)
-    arrays = {
-        "gradient": gradient.detach().cpu().numpy(),
-        "float": bfloat16.detach().cpu().float().numpy(),
-        "bits": bfloat16.detach().cpu().view(torch.int16).numpy().view(ml_dtypes.bfloat16),
-    }
-    npzkit.save(tmp_path / "a.npz", arrays)
-    with npzkit.open(tmp_path / "a.npz") as npz:
-        assert [npz[key].tolist() for key in arrays] == [[1, 1], [1.5, 1.5], [1.5, 1.5]]
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        w.add("unit", gradient, attrs={"unit": "m"})
+        w["bfloat16"] = bfloat16
+        with w.create("filled", (2,), "f4") as filled:
+            filled[:] = gradient
+        with w.create("grown", (None,), "f4", compression="deflated") as grown:
+            grown.append(gradient)
+        with pytest.raises(UnsupportedError, match=r"sparse_coo.*to_dense") as caught:
+            w["sparse"] = gradient.to_sparse()
+        assert caught.value.key == "sparse"
+    with npzkit.open(path) as npz:
+        assert npz.info("unit").attrs["unit"] == "m"
+        assert npz.info("bfloat16").dtype == ml_dtypes.bfloat16
+        assert [array.tolist() for array in npz.values()] == [[1, 1], [1.5, 1.5], [1, 1], [1, 1]]
+        assert "npzkit.tree" not in npz.metadata
+    npzkit.savez(path, gradient)
+    assert np.load(path)["arr_0"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize("error", [OSError("disk"), MemoryError()], ids=repr)

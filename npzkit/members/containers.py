@@ -1,0 +1,71 @@
+"""Containers of nested data: what is inside one, and one like it with other items.
+
+Owns which values are containers (mappings, lists, tuples, namedtuples,
+dataclasses), and their types. Knows neither archives nor notes.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from npzkit.members.records import fields_of, is_dataclass, is_namedtuple
+
+__all__ = ["child_key", "children_of", "is_record", "rebuilt", "update"]
+
+
+def is_record(value: object) -> bool:
+    """Return whether a value has named fields, which its class fixes."""
+    return is_namedtuple(value) or is_dataclass(type(value))
+
+
+def children_of(node: Any) -> dict[Any, Any] | None:
+    """Return the items of a container by name or index, or None for a leaf.
+
+    Examples
+    --------
+    >>> children_of(["a", "b"])
+    {0: 'a', 1: 'b'}
+    """
+    if isinstance(node, Mapping):
+        return dict(node)
+    if is_record(node):
+        return fields_of(node)
+    if isinstance(node, (list, tuple)):
+        return dict(enumerate(node))
+    return None
+
+
+def child_key(key: str, name: object) -> str:
+    """Return the key of an item of the container at `key`."""
+    return f"{key}/{name}" if key else str(name)
+
+
+def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
+    """Return a container of the same type with other items."""
+    if type(node) is dict:
+        return items
+    if isinstance(node, (dict, list)) or is_dataclass(type(node)):
+        new = copy.copy(node)
+        if not is_dataclass(type(node)):
+            new.clear()
+        return update(new, items)
+    if isinstance(node, Mapping):
+        return type(node)(items)  # type: ignore[call-arg]
+    if is_namedtuple(node):
+        return type(node)._make(items.values())
+    return type(node)(items.values())
+
+
+def update(node: Any, items: dict[Any, Any]) -> Any:
+    """Put items into a container, and return it, or a new one if it cannot be changed."""
+    if isinstance(node, MutableMapping):
+        node.update(items)
+    elif isinstance(node, list):
+        node[:] = items.values()
+    elif is_dataclass(type(node)):
+        for name, value in items.items():
+            # Also for a class that is frozen: `rebuilt` has made a copy.
+            object.__setattr__(node, name, value)
+    return node

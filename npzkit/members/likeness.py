@@ -1,0 +1,238 @@
+"""Loaded data in the structure of an example, with the example's own types.
+
+Owns what fits the example: which keys are missing or left over, and which
+leaves have another shape or dtype. Nothing of the example is changed before
+that is known. Reads no archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.errors import NpzkitError
+from npzkit.members.containers import child_key, children_of, is_record, rebuilt, update
+from npzkit.members.jax_arrays import array_like
+from npzkit.members.records import is_dataclass
+from npzkit.members.tensors import fill, form_of, identity, is_tensor, tensor_like, to_array
+
+__all__ = ["Fitting"]
+
+_PYTHON = (bool, int, float, complex, str, bytes)
+
+
+class _Differs(Exception):  # noqa: N818 - it never leaves this module
+    """A leaf of another kind, shape or dtype."""
+
+
+class _Made(NamedTuple):
+    """A tensor, or an array, that one of several keys of the example has received."""
+
+    saved: Any
+    array: Any
+    tensor: Any
+
+
+class Fitting:
+    """Fits loaded data into the structure of an example.
+
+    Parameters
+    ----------
+    tree : object
+        The loaded data.
+    key : str
+        Its key in the archive; empty for all.
+    is_wanted : callable
+        Returns whether a key was asked for. All others keep the example's value.
+    in_place : bool
+        Fill the example's arrays and containers instead of making new ones.
+
+    Attributes
+    ----------
+    missing : list of str
+        Keys of the example that are not in the data.
+    differing : dict of str to (str, str)
+        What was found, and what was expected, by key.
+    """
+
+    def __init__(
+        self, tree: Any, key: str, is_wanted: Callable[[str], bool], *, in_place: bool
+    ) -> None:
+        self._is_wanted = is_wanted
+        self._in_place = in_place
+        self._nodes: dict[str, Any] = {}
+        # In the order of the data.
+        self._leaves: dict[str, Any] = {}
+        self._index(tree, key)
+        self._made: dict[Any, _Made] = {}
+        self._filled: set[int] = set()
+        self._given: set[int] = set()
+        self._changes: list[Callable[[], Any]] = []
+        self.missing: list[str] = []
+        self.differing: dict[str, tuple[str, str]] = {}
+
+    def _index(self, node: Any, key: str) -> None:
+        self._nodes[key] = node
+        children = children_of(node)
+        if children is None:
+            self._leaves[key] = node
+        for name, child in (children or {}).items():
+            self._index(child, child_key(key, name))
+
+    @property
+    def left_over(self) -> list[str]:
+        """Keys of the data that the example does not have."""
+        return list(self._leaves)
+
+    def value(self, like: Any, key: str) -> Any:
+        """Return the data for one node of the example."""
+        children = children_of(like)
+        if like is None or like is ... or (children == {} and not is_record(like)):
+            return self._as_saved(like, key)
+        if children is None:
+            return self._leaf(like, key)
+        there = self._nodes.get(key)
+        if isinstance(there, np.ndarray) and there.ndim and type(like) in (list, tuple):
+            # A flat mapping, whose lists were saved as arrays.
+            return type(like)(self._leaves.pop(key, there).tolist())
+        items = {name: self.value(child, child_key(key, name)) for name, child in children.items()}
+        return self._container(like, items)
+
+    def apply(self) -> None:
+        """Fill what is filled in place."""
+        for change in self._changes:
+            change()
+
+    def _as_saved(self, like: Any, key: str) -> Any:
+        """Return what was saved, because the example does not say what it is."""
+        if key not in self._nodes:
+            if children_of(like) is None and self._is_wanted(key):
+                self.missing.append(key)
+            return like
+        found = self._nodes[key]
+        self._take(found, key)
+        items, children = children_of(found), children_of(like)
+        if items is None or children is None or isinstance(found, dict) != isinstance(like, dict):
+            return found
+        return self._container(like, items)
+
+    def _take(self, node: Any, key: str) -> None:
+        children = children_of(node)
+        if children is None:
+            self._leaves.pop(key, None)
+        for name, child in (children or {}).items():
+            self._take(child, child_key(key, name))
+
+    def _container(self, like: Any, items: dict[Any, Any]) -> Any:
+        is_mutable = isinstance(like, (MutableMapping, list)) or (
+            is_dataclass(type(like)) and not type(like).__dataclass_params__.frozen
+        )
+        if not (self._in_place and is_mutable) or id(like) in self._filled:
+            # One dict or list cannot be filled twice, as schedulers share some.
+            return rebuilt(like, items)
+        self._filled.add(id(like))
+        self._changes.append(lambda: update(like, items))
+        return like
+
+    def _leaf(self, like: Any, key: str) -> Any:
+        if not self._is_wanted(key):
+            return like
+        if key not in self._leaves:
+            self.missing.append(key)
+            return like
+        saved = self._leaves.pop(key)
+        try:
+            return self._fit(like, saved, key)
+        except _Differs:
+            self.differing[key] = _described(saved), _described(like)
+            return like
+        except NpzkitError as error:
+            raise error.locate(key=key) from error.__cause__
+
+    def _fit(self, like: Any, saved: Any, key: str) -> Any:
+        """Return a saved leaf as the example has it, or raise _Differs."""
+        array = _array_of(saved)
+        if isinstance(like, np.generic):
+            return _checked(array, (), like.dtype)[()]
+        if isinstance(like, _PYTHON):
+            if array is None:
+                return saved
+            if array.ndim or array.dtype.kind not in "biufcSU":
+                raise _Differs
+            return array.item()
+        if is_tensor(like):
+            return self._tensor(like, _checked(array, *form_of(like)), saved)
+        if hasattr(like, "shape") and hasattr(like, "dtype"):
+            return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
+        return saved
+
+    def _array(self, like: Any, array: Any, saved: Any, key: str) -> Any:
+        if not (self._in_place and isinstance(like, np.ndarray)):
+            return array_like(self._unshared(array, saved), like)
+        if not like.flags.writeable:
+            raise ValueError(f"the array {key!r} is read-only and cannot be filled")
+        made = self._made.setdefault(id(like), _Made(saved, array, like))
+        self._check_one(made, array)
+        self._changes.append(lambda: np.copyto(like, array))
+        return like
+
+    def _tensor(self, like: Any, array: Any, saved: Any) -> Any:
+        """Return a tensor, the same one for tensors that are tied in the example."""
+        tie = identity(like)
+        made = self._made.get(tie) if tie is not None else None
+        if made is not None and (saved is made.saved or _is_same(array, made.array)):
+            return made.tensor
+        if self._in_place:
+            self._check_one(made, array)
+            self._changes.append(lambda: fill(like, array))
+            tensor = like
+        else:
+            tensor = tensor_like(self._unshared(array, saved), like)
+        if tie is not None:
+            self._made[tie] = _Made(saved, array, tensor)
+        return tensor
+
+    def _check_one(self, made: _Made | None, array: Any) -> None:
+        """Check that the same memory is not to be filled with two different arrays."""
+        if made is not None and not _is_same(array, made.array):
+            raise _Differs
+
+    def _unshared(self, array: Any, saved: Any) -> Any:
+        """Return an array that no other leaf has: a copy from the second time on."""
+        if id(saved) in self._given:
+            return array.copy()
+        self._given.add(id(saved))
+        return array
+
+
+def _array_of(saved: Any) -> Any:
+    """Return the array of a saved leaf, or None."""
+    if isinstance(saved, np.ndarray):
+        return saved
+    if is_tensor(saved):
+        return to_array(saved)
+    return np.asarray(saved) if isinstance(saved, np.generic) else None
+
+
+def _checked(array: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    if array is None or array.shape != shape or array.dtype != dtype:
+        raise _Differs
+    return array
+
+
+def _is_same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    """Return whether two arrays of one shape and dtype have the same bytes."""
+    raw = f"V{one.dtype.itemsize}"
+    return bool((one.view(raw) == other.view(raw)).all())
+
+
+def _described(leaf: Any) -> str:
+    if is_tensor(leaf):
+        shape, dtype = form_of(leaf)
+    elif hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        shape, dtype = leaf.shape, leaf.dtype
+    else:
+        return type(leaf).__name__
+    return f"{dtype} {tuple(shape)}"

@@ -1,0 +1,228 @@
+"""PyTorch's tensors: as arrays with the same bytes, and back.
+
+Owns which tensors can be kept, and in which array. Never imports torch: whoever
+has a tensor has imported it. A dtype that NumPy lacks is that of ml_dtypes with
+the same name, or an array of another shape or dtype with the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.members.extension_dtypes import extension_name
+
+__all__ = [
+    "Form",
+    "fill",
+    "form_of",
+    "from_array",
+    "identity",
+    "is_tensor",
+    "is_tensor_type",
+    "special_dtype",
+    "tensor_like",
+    "to_array",
+]
+
+_SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
+"""Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
+
+
+class Form(NamedTuple):
+    """The array that a tensor is saved as.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def is_tensor(value: object) -> bool:
+    """Return whether a value is a tensor of PyTorch."""
+    return is_tensor_type(type(value))
+
+
+def is_tensor_type(kind: type[Any]) -> bool:
+    """Return whether a class is one of PyTorch's tensors."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(kind, getattr(torch, "Tensor", ()))
+
+
+def form_of(tensor: Any) -> Form:
+    """Return the shape and dtype of the array that a tensor is saved as.
+
+    Raises
+    ------
+    UnsupportedError
+        The tensor is sparse, quantized or of another kind without plain data.
+    """
+    torch = sys.modules["torch"]
+    if _is_special(type(tensor), torch):
+        # Such a tensor may not even have a shape.
+        raise _refused(type(tensor).__name__)
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise _refused("nested" if tensor.is_nested else f"{tensor.layout}, {tensor.dtype}")
+    name = _dtype_name(tensor)
+    shape = tuple(tensor.shape)
+    return Form((*shape, 2) if name == "complex32" else shape, _numpy_dtype(name))
+
+
+def _is_special(kind: type[Any], torch: Any) -> bool:
+    """Return whether the data of a tensor is elsewhere: on other processes, or not made yet."""
+    lazy = torch.nn.parameter.UninitializedTensorMixin
+    return issubclass(kind, lazy) or hasattr(kind, "__tensor_flatten__")
+
+
+def _dtype_name(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def special_dtype(tensor: Any) -> tuple[str, ...]:
+    """Return the name of the tensor's dtype if its array has another one, or nothing.
+
+    Parameters
+    ----------
+    tensor : torch.Tensor
+        Of any kind that `form_of` accepts.
+    """
+    name = _dtype_name(tensor)
+    return (name,) if name in _SPECIAL else ()
+
+
+@functools.cache
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    name = _SPECIAL.get(name, name)
+    try:
+        return np.dtype(name)
+    except TypeError:
+        pass
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise UnsupportedError(
+            f"tensors of {name} need the package ml_dtypes",
+            remedy="Install it: python -m pip install ml_dtypes",
+        ) from None
+    if not hasattr(ml_dtypes, name):
+        raise _refused(name)
+    named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return named
+
+
+def _refused(found: str) -> UnsupportedError:
+    return UnsupportedError(
+        "this kind of tensor cannot be saved",
+        found=found,
+        expected="a dense tensor with its data in memory",
+        remedy="Save tensor.to_dense(), the tensor's parts, or its full_tensor().",
+    )
+
+
+def identity(tensor: Any) -> Any:
+    """Return what two tensors have in common if they are the same memory, or None if empty.
+
+    Raises
+    ------
+    UnsupportedError
+        As `form_of`.
+    """
+    form_of(tensor)
+    if not tensor.numel() or tensor.device.type == "meta":
+        return None
+    return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+def to_array(tensor: Any) -> np.ndarray[Any, Any]:
+    """Return the array of a tensor. It shares memory if the tensor is on the CPU.
+
+    Raises
+    ------
+    UnsupportedError
+        The tensor has no plain data, or PyTorch cannot convert it.
+    """
+    torch = sys.modules["torch"]
+    form = form_of(tensor)
+    try:
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
+        if _dtype_name(plain) == "complex32":
+            plain = torch.view_as_real(plain)
+        elif _dtype_name(plain) in _SPECIAL or extension_name(form.dtype) is not None:
+            plain = plain.view(getattr(torch, f"uint{8 * form.dtype.itemsize}"))
+        array: np.ndarray[Any, Any] = plain.numpy().view(form.dtype)
+    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+        raise UnsupportedError(
+            "PyTorch cannot make an array of this tensor",
+            found=NpzkitError.shown(str(error)),
+            remedy="Save a dense copy of it on the CPU.",
+        ) from error
+    return array
+
+
+def from_array(array: Any, special: object = None) -> Any:
+    """Return a tensor on the CPU with the memory of an array, or a copy if it is read-only.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+    special : str, optional
+        From `special_dtype` of the tensor. Ignored if the array has not its form.
+
+    Returns
+    -------
+    torch.Tensor or numpy.ndarray
+        The array itself if PyTorch has no such dtype.
+    """
+    torch: Any = sys.modules["torch"]
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable:
+        array = array.copy()
+    extension = extension_name(array.dtype)
+    if extension is not None:
+        dtype = getattr(torch, extension, None)
+        bits = f"uint{8 * array.dtype.itemsize}"
+        return array if dtype is None else torch.from_numpy(array.view(bits)).view(dtype)
+    if array.dtype.kind not in "biufc" or array.dtype.char in "gG":
+        return array
+    tensor = torch.from_numpy(array)
+    if special == "complex32" and array.dtype == np.float16 and array.shape[-1:] == (2,):
+        return torch.view_as_complex(tensor) if array.size else tensor[..., 0].to(torch.complex32)
+    if special == "float4_e2m1fn_x2" and array.dtype == np.uint8:
+        return tensor.view(torch.float4_e2m1fn_x2)
+    return tensor
+
+
+def tensor_like(array: Any, like: Any) -> Any:
+    """Return a tensor with the data of an array, and the device and gradient flag of another.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+        Of the `Form` of `like`.
+    like : torch.Tensor
+        Its data is not used. If it is on the device "meta", which has no
+        memory, the new tensor is on the CPU.
+    """
+    torch: Any = sys.modules["torch"]
+    tensor = from_array(array, *special_dtype(like))
+    if like.device.type != "meta":
+        tensor = tensor.to(like.device)
+    if isinstance(like, torch.nn.Parameter):
+        return torch.nn.Parameter(tensor, requires_grad=like.requires_grad)
+    return tensor.requires_grad_(like.requires_grad)
+
+
+def fill(tensor: Any, array: Any) -> None:
+    """Copy an array of the `Form` of a tensor into it."""
+    torch: Any = sys.modules["torch"]
+    with torch.no_grad():
+        tensor.copy_(from_array(array, *special_dtype(tensor)))

@@ -1,0 +1,392 @@
+"""Nested data loaded in part, and in the structure of an example."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections import OrderedDict, UserDict, defaultdict
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import npzkit
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.errors import MemberNotFoundError, TreeMismatchError, TreeMismatchWarning
+
+
+class Moments(NamedTuple):
+    mu: Any
+    nu: Any
+
+
+@dataclasses.dataclass
+class State:
+    step: int
+    params: Any
+    moments: Moments
+    history: list = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    rate: float
+    w: Any
+
+
+def saved(tree, **options):
+    stream = io.BytesIO()
+    npzkit.save(stream, tree, **options)
+    return stream
+
+
+def tree_of(fill):
+    """Return a tree with all kinds of containers; numbers and arrays depend on `fill`."""
+    w = np.full((2, 3), fill, "f4")
+    return {
+        "model": OrderedDict(layers=[{"w": w.copy(), "b": np.full(3, fill)}, (w.copy(), fill)]),
+        "state": State(fill, {"a/b": w.copy(), "a/c": fill / 2}, Moments(w.copy(), {0: w.copy()})),
+        "frozen": Frozen(fill / 4, w.copy()),
+        "scalar": np.float32(fill),
+        "proxy": MappingProxyType({"x": fill, "y": str(fill), "z": b"%d" % fill, "c": fill + 1j}),
+        "user": UserDict({"w": w.copy()}),
+        "default": defaultdict(list, {"w": w.copy()}),
+    }
+
+
+def is_same(one, other):
+    """Whether two trees have the same types and values."""
+    if type(one) is not type(other):
+        return False
+    if dataclasses.is_dataclass(one):
+        names = [field.name for field in dataclasses.fields(one)]
+        return all(is_same(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, (dict, UserDict, MappingProxyType)):
+        return list(one) == list(other) and all(is_same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, (np.ndarray, np.generic)):
+        return one.dtype == other.dtype and np.array_equal(one, other)
+    return one == other
+
+
+def test_an_example_gives_its_own_types():
+    """Mappings, lists, tuples, namedtuples and dataclasses come back as the example has them."""
+    stream = saved(tree_of(3))
+    example = tree_of(0)
+    found = npzkit.load_tree(stream, like=example)
+    assert is_same(found, tree_of(3))
+    assert is_same(example, tree_of(0))
+    assert found["default"].default_factory is list
+    part = npzkit.load_tree(stream, "state/moments", like=example["state"].moments)
+    assert is_same(part, tree_of(3)["state"].moments)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda n: tree_of(n)["state"], lambda n: Moments(np.full(2, n), n)]
+)
+def test_a_dataclass_or_a_namedtuple_may_be_the_whole_tree(make):
+    """Its fields are the keys; an example gives it back."""
+    stream = saved(make(3))
+    assert is_same(npzkit.load_tree(stream, like=make(0)), make(3))
+    plain = npzkit.load_tree(stream)
+    assert [type(plain), *plain] in (
+        [dict, "step", "params", "moments", "history"],
+        [dict, "mu", "nu"],
+    )
+
+
+def test_an_example_is_filled_in_place():
+    """The example's own arrays, dicts, lists and dataclasses get the values."""
+    example = tree_of(0)
+    layers, state, w = example["model"]["layers"], example["state"], example["frozen"].w
+    default = example["default"]["w"]
+    assert npzkit.load_tree(saved(tree_of(3)), into=example) is example
+    assert is_same(example, tree_of(3))
+    assert example["model"]["layers"] is layers
+    assert example["state"] is state
+    assert example["frozen"].w is w
+    assert example["default"]["w"] is default
+
+
+def test_the_data_need_not_have_been_saved_as_a_tree():
+    """Keys with slashes are enough: an archive of NumPy fills a list, a tuple and a namedtuple."""
+    stream = io.BytesIO()
+    np.savez(stream, **{"a/0": np.ones(2), "a/1": np.array(5), "m/mu": np.eye(2), "m/nu": np.array("x"),
+                        "n": [1, 2, 3], "f": 0.5})  # fmt: skip
+    like = {"a": (np.zeros(2), 0), "m": Moments(np.zeros((2, 2)), ""), "n": [0], "f": 0.0}
+    found = npzkit.load_tree(stream, like=like)
+    assert is_same(found["a"], (np.ones(2), 5))
+    assert is_same(found["m"], Moments(np.eye(2), "x"))
+    assert (found["n"], found["f"]) == ([1, 2, 3], 0.5)
+
+
+def test_what_does_not_fit_is_named_at_once(tmp_path):
+    """One error names all keys that are missing, left over, or of another shape, dtype or kind."""
+    path = tmp_path / "a.npz"
+    w = np.zeros((2, 3), "f4")
+    npzkit.save(
+        path, {"a": {"w": w, "v": w, "n": 1, "s": w}, "list": [w, {"x": 1.5}], "t": {"u": 2}}
+    )
+    like = {
+        "a": {"w": np.zeros((3, 2), "f4"), "v": np.zeros((2, 3)), "n": w, "s": "text", "new": w},
+        "list": [w],
+        "t": 5,
+        "gone": {"b": [1, w]},
+    }  # fmt: skip
+    for options in ({"like": like}, {"into": like}):
+        with pytest.raises(TreeMismatchError) as caught:
+            npzkit.load_tree(path, **options)
+    error = caught.value
+    assert isinstance(error, ValueError)
+    assert error.missing == ("a/new", "t", "gone/b/0", "gone/b/1")
+    assert error.left_over == ("list/1/x", "t/u")
+    assert error.differing == {
+        "a/w": ("float32 (2, 3)", "float32 (3, 2)"),
+        "a/v": ("float32 (2, 3)", "float64 (2, 3)"),
+        "a/n": ("int", "float32 (2, 3)"),
+        "a/s": ("float32 (2, 3)", "str"),
+    }
+    assert error.path == str(path)
+    for key in (*error.missing, *error.left_over, *error.differing):
+        assert repr(key) in str(error)
+    assert "strict=False" in str(error)
+
+
+def test_what_fits_is_loaded_if_not_strict():
+    """A warning has what did not fit; those keys keep the example's values."""
+    stream = saved({"a": {"w": np.ones(2), "v": np.ones(3), "n": 1}, "rest": 5})
+    like = {"a": {"w": np.zeros(2), "v": np.zeros(2), "n": 0, "new": "kept"}}
+    with pytest.warns(TreeMismatchWarning, match=r"missing: 'a/new'; left over: 'rest'") as caught:
+        found = npzkit.load_tree(stream, like=like, strict=False)
+    expected = {"a": {"w": np.ones(2), "v": np.zeros(2), "n": 1, "new": "kept"}}
+    assert is_same(found, expected)
+    assert list(caught[0].message.mismatch.differing) == ["a/v"]
+    with pytest.warns(TreeMismatchWarning):
+        npzkit.load_tree(stream, into=like, strict=False)
+    assert is_same(like, expected)
+
+
+def test_nothing_is_filled_if_something_does_not_fit():
+    """After an error the example has its old values, arrays and numbers."""
+    stream = saved({"a": np.ones(2), "n": [1], "b": np.ones(3)})
+    example = {"a": np.zeros(2), "n": [0], "b": np.zeros(2)}
+    with pytest.raises(TreeMismatchError):
+        npzkit.load_tree(stream, into=example)
+    assert is_same(example, {"a": np.zeros(2), "n": [0], "b": np.zeros(2)})
+    example["b"] = np.zeros(3)
+    example["b"].flags.writeable = False
+    with pytest.raises(ValueError, match="'b' is read-only"):
+        npzkit.load_tree(stream, into=example)
+    assert example["a"].tolist() == [0, 0]
+    with pytest.raises(ValueError, match="like and into"):
+        npzkit.load_tree(stream, into=example, like=example)
+
+
+def test_what_the_example_has_twice_is_not_filled_twice():
+    """One list or array at two places of the example never gets the values of both."""
+    shared = [0.0]
+    example = {"a": {"last": shared}, "b": [{"last": shared}], "w": np.zeros(2)}
+    npzkit.load_tree(
+        saved({"a": {"last": [1.0]}, "b": [{"last": [2.0]}], "w": np.ones(2)}), into=example
+    )
+    assert is_same(example, {"a": {"last": [1.0]}, "b": [{"last": [2.0]}], "w": np.ones(2)})
+    twice = {"a": example["w"], "b": example["w"]}
+    with pytest.raises(TreeMismatchError, match="differing: 'b'"):
+        npzkit.load_tree(saved({"a": np.ones(2), "b": np.zeros(2)}), into=twice)
+    npzkit.load_tree(saved({"a": np.zeros(2), "b": np.zeros(2)}), into=twice)
+    assert example["w"].tolist() == [0, 0]
+
+
+def test_an_example_may_leave_open_what_was_saved():
+    """None, an ellipsis and empty dicts and lists take whatever is there, in their own type."""
+    tree = {
+        "state": {0: {"m": np.ones(2)}},
+        "best": 0.5,
+        "losses": [1.0, (2,)],
+        "rest": [{"a": None}],
+    }
+    stream = saved(tree)
+    found = npzkit.load_tree(stream, like={"state": {}, "best": None, "losses": [], "rest": ...})
+    assert is_same(found, tree)
+    found = npzkit.load_tree(stream, like={**tree, "state": OrderedDict()})
+    assert is_same(found["state"], OrderedDict(tree["state"]))
+    example = {"state": {}, "best": None, "losses": [], "rest": ()}
+    losses = example["losses"]
+    npzkit.load_tree(stream, into=example)
+    assert is_same(example, {**tree, "rest": ({"a": None},)})
+    assert example["losses"] is losses
+    with pytest.raises(TreeMismatchError) as caught:
+        npzkit.load_tree(stream, like={**tree, "a": None, "b": ..., "c": {}, "d": []})
+    assert caught.value.missing == ("a", "b")
+
+
+def test_an_empty_namedtuple_of_the_example_is_its_own():
+    """A class without fields leaves nothing open."""
+
+    class Nothing(NamedTuple):
+        pass
+
+    stream = saved({"a": [Nothing(), np.ones(1)]})
+    assert type(npzkit.load_tree(stream, like={"a": [Nothing(), np.zeros(1)]})["a"][0]) is Nothing
+    with pytest.raises(TreeMismatchError):
+        npzkit.load_tree(saved({"a": [{"x": 1}, np.ones(1)]}), like={"a": [Nothing(), np.zeros(1)]})
+
+
+def test_what_array_likes_describe_is_loaded_as_an_array():
+    """An object with a shape and a dtype is an example of an array."""
+
+    class Described:
+        shape, dtype = (2,), np.dtype("f8")
+
+    found = npzkit.load_tree(saved({"a": {"w": np.ones(2)}}), like={"a": {"w": Described()}})
+    assert is_same(found, {"a": {"w": np.ones(2)}})
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        ("enc/*", {"enc": {"l": [{"w": 1, "n": "x"}, (2, None)]}}),
+        ("enc", {"enc": {"l": [{"w": 1, "n": "x"}, (2, None)]}}),
+        ("enc/l/1", {"enc": {"l": {1: (2, None)}}}),
+        ("*/w", {"enc": {"l": {0: {"w": 1}}}, "dec": {"w": 3}}),
+        (["dec/*", "enc/l/0/n"], {"enc": {"l": {0: {"n": "x"}}}, "dec": {"w": 3, "p": Moments(4, 5)}}),
+        (("dec/p/mu",), {"dec": {"p": {"mu": 4}}}),
+        ("*", {"enc": {"l": [{"w": 1, "n": "x"}, (2, None)]}, "dec": {"w": 3, "p": Moments(4, 5)}, 7: {}}),
+        ("7", {7: {}}),
+    ],
+)  # fmt: skip
+def test_only_what_is_named_is_loaded(only, expected):
+    """Patterns choose keys and what is under them; a list that lost items is a dict by index."""
+    arrays = iter(map(np.array, range(1, 9)))
+    tree = {
+        "enc": {"l": [{"w": next(arrays), "n": "x"}, (next(arrays), None)]},
+        "dec": {"w": next(arrays), "p": Moments(next(arrays), next(arrays))},
+        7: {},
+    }
+    assert npzkit.load_tree(saved(tree), only=only) == expected
+
+
+def test_no_byte_of_other_arrays_is_read():
+    """A damaged array outside the patterns does not matter."""
+    x = np.arange(1000)
+    stream = saved(
+        {"enc": {"w": x, "m": np.ma.array([1], mask=[True])}, "dec": [x + 1]}, masked="split"
+    )
+    data = bytearray(stream.getvalue())
+    with npzkit.open(stream) as npz:
+        data[npz.info("dec/0").data_offset] ^= 1
+    found = npzkit.load_tree(bytes(data), only="enc/*")
+    assert found["enc"]["w"].tolist() == x.tolist()
+    assert found["enc"]["m"].mask.tolist() == [True]
+    assert list(found) == ["enc"]
+    assert npzkit.load_tree(bytes(data), only=["dec*"], verify=False)["dec"][0].shape == (1000,)
+    with pytest.raises(npzkit.errors.ChecksumError):
+        npzkit.load_tree(bytes(data), only=["dec*"])
+
+
+def test_with_an_example_the_rest_keeps_its_values():
+    """Keys that `only` does not name are neither missing nor left over."""
+    stream = saved({"enc": {"w": np.ones(2), "n": 1}, "dec": {"w": np.ones(3)}})
+    like = {"enc": {"w": np.zeros(2), "n": 0}, "head": {"w": np.zeros(4), "e": {}}}
+    found = npzkit.load_tree(stream, like=like, only="enc/w")
+    assert is_same(found, {**like, "enc": {"w": np.ones(2), "n": 0}})
+    with pytest.raises(TreeMismatchError) as caught:
+        npzkit.load_tree(stream, like=like, only=["enc/*", "*/w"])
+    assert (caught.value.missing, caught.value.left_over) == (("head/w",), ("dec/w",))
+
+
+def test_patterns_that_match_nothing_are_an_error():
+    """A misspelt pattern does not load nothing in silence."""
+    stream = saved({"enc": {"w": np.ones(2)}})
+    for options in (
+        {"only": "encoder/*"},
+        {"only": ["enc", "dec"]},
+        {"prefix": "enc", "only": ["v", "dec/w"]},
+        {"only": "w", "like": {"enc": {"w": np.zeros(2)}}},
+    ):
+        with pytest.raises(MemberNotFoundError):
+            npzkit.load_tree(stream, **options)
+    with pytest.raises(ValueError, match="at least one"):
+        npzkit.load_tree(stream, only=[])
+    for only in (3, [3]):
+        with pytest.raises(TypeError):
+            npzkit.load_tree(stream, only=only)
+
+
+def test_a_tree_is_mapped(tmp_path):
+    """With mmap_mode the arrays are maps, and values are what they were."""
+    path = tmp_path / "a.npz"
+    npzkit.save(
+        path, {"a": {"w": np.arange(100), "n": 3, "b": b"xy", "s": np.float32(2)}, "top": 5}
+    )
+    found = npzkit.load_tree(path, mmap_mode="r")
+    assert isinstance(found["a"]["w"], np.memmap)
+    assert not found["a"]["w"].flags.writeable
+    assert found["a"]["w"].tolist() == list(range(100))
+    assert is_same([found["a"]["n"], found["a"]["b"], found["top"]], [3, b"xy", 5])
+    assert is_same(found["a"]["s"], np.float32(2))
+    found = npzkit.load_tree(
+        path, "a", like={"w": np.zeros(100, int), "n": 0, "b": b"", "s": None}, mmap_mode="c"
+    )
+    found["w"][0] = 5
+    assert npzkit.load_tree(path, "a/w")[0] == 0
+
+
+LEAVES = st.one_of(
+    st.integers(), st.none(), st.text(max_size=2), st.binary(max_size=2), st.complex_numbers(allow_nan=False),
+    st.sampled_from([np.arange(3), np.zeros((0, 2), "f4"), np.float32(1.5), np.array(True)]),
+)  # fmt: skip
+TREES = st.dictionaries(
+    st.sampled_from("abc") | st.integers(0, 3),
+    st.recursive(
+        LEAVES,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=3).map(tuple)
+            | st.dictionaries(st.sampled_from("xy") | st.integers(0, 2), inner, max_size=3)
+            | st.builds(Moments, inner, inner)
+        ),
+        max_leaves=5,
+    ),
+    max_size=3,
+)
+
+
+@given(TREES)
+def test_a_tree_fits_itself(tree):
+    """Any tree is loaded in its own structure, new or in place, and in part by each of its keys."""
+    tree = {"tree": tree, "nested": {"x": np.ones(2)}}
+    stream = saved(tree)
+    assert is_same(npzkit.load_tree(stream, like=tree), tree)
+    assert is_same(npzkit.load_tree(stream, into=tree), tree)
+    plain = npzkit.load_tree(stream)
+    for name in tree["tree"]:
+        part = npzkit.load_tree(stream, only=[f"tree/{name}", "nested"])
+        assert is_same(part["tree"][name], plain["tree"][name])
+
+
+def test_jax_arrays_come_back_where_the_example_has_them():
+    """Arrays of JAX, also of bfloat16, are saved as arrays; an example gives device and sharding."""
+    jax = pytest.importorskip("jax", reason="JAX is not installed")
+    key = jax.random.PRNGKey(0)
+    tree = {
+        "w": jax.numpy.ones((2, 3), "bfloat16"),
+        "m": Moments(jax.numpy.arange(3), 0.5),
+        "key": key,
+    }
+    stream = saved({"state": tree})
+    assert npzkit.load_tree(stream)["state"]["m"].mu.tolist() == [0, 1, 2]
+    like = jax.tree.map(lambda leaf: leaf * 0, tree)
+    for options in ({"like": like}, {"into": like}):
+        found = npzkit.load_tree(stream, "state", **options)
+        assert jax.tree.structure(found) == jax.tree.structure(tree)
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
+            assert type(one) is type(other)
+            assert (one == other).all() if hasattr(one, "all") else one == other
+        assert found["w"].sharding == tree["w"].sharding
+        assert found["w"].dtype == tree["w"].dtype
+    like = jax.eval_shape(lambda: {"w": tree["w"]})
+    found = npzkit.load_tree(stream, "state", like={**like, "m": None, "key": None})
+    assert isinstance(found["w"], jax.Array)

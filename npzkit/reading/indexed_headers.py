@@ -37,6 +37,9 @@ _COLUMNS = (
 )  # fmt: skip
 
 
+_MOST = 1 << 62
+
+
 class IndexedHeaders:
     """The headers of an archive's arrays, as far as its index can be believed.
 
@@ -69,7 +72,7 @@ class IndexedHeaders:
         """Return the number of each member's header, 0 if it does not fit the member."""
         fields = self._fields
         sizes = [-1 if one is None else one.data_offset + one.nbytes for one in self._headers]
-        fits = np.array([min(size, 1 << 62) for size in sizes], np.int64)[self._index.numbers]
+        fits = np.array([min(size, _MOST) for size in sizes], np.int64)[self._index.numbers]
         is_known = (fits == fields["uncompressed_size"]) & (fields["disk_start"] == 0)
         is_known &= fields["flags"] & ~FLAG_UTF8 == 0
         is_known &= np.isin(fields["method"], _METHODS)
@@ -210,7 +213,8 @@ def _columns_of(entries: Mapping[str, Entry]) -> dict[str, Ints]:
     if isinstance(entries, Columns):
         return {name: getattr(entries, name) for name in _COLUMNS}
     rows: Iterator[tuple[int, ...]] = (
-        (*entry[2:5], *entry[5:9], len(entry.raw_name), len(entry.extra))
+        # Zip64 values may be any, of which those that no file has fit no column.
+        (*(min(value, _MOST) for value in entry[2:9]), len(entry.raw_name), len(entry.extra))
         for entry in entries.values()
     )
     table: Any = np.array(list(rows), np.int64).reshape(-1, len(_COLUMNS)).T

@@ -296,14 +296,14 @@ def prune(
 
     Example: npzkit ckpt prune run --latest 3 --lowest loss 2 --dry-run
     """
+    if not (latest_count or period or lowest or highest):
+        raise click.UsageError("pass what to keep: --latest, --every, --lowest or --highest.")
     from npzkit.checkpoint import best, every, latest
 
     policies: list[Policy] = [best(metric, count) for metric, count in lowest]
     policies += [best(metric, count, mode="max") for metric, count in highest]
     policies += [latest(latest_count)] if latest_count else []
     policies += [every(period)] if period else []
-    if not policies:
-        raise click.UsageError("pass what to keep: --latest, --every, --lowest or --highest.")
     with npzkit.checkpoint.CheckpointStore(folder, keep=reduce(or_, policies)) as store:
         removed = store.prune(dry_run=dry_run)
         kept = [step for step in store.steps if step not in removed]

@@ -192,6 +192,11 @@ _all: weakref.WeakSet[Background] = weakref.WeakSet()
 
 def _forget_in_child() -> None:
     """In a forked child: the parent saves, and is the one to hear of failures."""
+    for saving in _unheard:
+        # Its thread is not there, so that waiting would never end.
+        saving._ended = threading.Event()
+        saving._error = RuntimeError(f"step {saving.step} is saved by the parent process")
+        saving._ended.set()
     _unheard.clear()
     for background in list(_all):
         background.turn = threading.RLock()

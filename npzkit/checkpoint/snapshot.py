@@ -8,20 +8,20 @@ data, and read-only views of bytes or of a read-only map.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from npzkit.files.block_reading import BLOCK_SIZE
 from npzkit.files.threads import run, thread_count
 from npzkit.writing.prepared_array import as_array
 
 __all__ = ["Snapshot", "is_changeable"]
 
-_SMALL_SIZE = 1 << 16
-"""Arrays up to this size are copied at once: that takes less time than to hand them on."""
+_TASK_SIZE = 1 << 22
+"""Bytes that a thread copies at a time."""
+_ALIGNMENT = 64
 
 
 def is_changeable(array: Any) -> bool:
@@ -62,10 +62,20 @@ class Snapshot:
     def take(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays that nobody else can write to."""
         taken = dict(self._arrays)
-        tasks: list[Callable[[], object]] = []
+        plain = [key for key in self._changeable if _is_plain(taken[key])]
         for key in self._changeable:
-            taken[key] = _begin_copy(self._arrays[key], tasks)
-        run(tasks, thread_count(None))
+            if not _is_plain(taken[key]):
+                taken[key] = taken[key].copy(order="K")
+        # The system gives out one large piece of memory in fewer steps than many small ones.
+        room = np.empty(sum(_room_for(taken[key]) for key in plain), np.uint8)
+        pairs, offset = [], 0
+        for key in plain:
+            array = taken[key]
+            order: Any = "F" if array.flags.fnc else "C"
+            taken[key] = np.ndarray(array.shape, array.dtype, room, offset, None, order)
+            pairs.append((_without_fields(taken[key]), _without_fields(array)))
+            offset += _room_for(array)
+        run(_copies(pairs), thread_count(None))
         return taken
 
 
@@ -74,23 +84,53 @@ def _may_be_shared(value: Any) -> bool:
     return not isinstance(value, (bool, int, float, complex, str, bytes, list, tuple, np.generic))
 
 
-def _begin_copy(
-    array: np.ndarray[Any, Any], tasks: list[Callable[[], object]]
-) -> np.ndarray[Any, Any]:
-    """Return a copy of an array, and add what is left to do for it to `tasks`."""
-    if array.nbytes <= _SMALL_SIZE or type(array) is not np.ndarray:
-        return array.copy(order="K")
-    copy = np.empty_like(array)
-    try:
-        source, target = (one.ravel(order="K").view(np.uint8) for one in (array, copy))
-    except TypeError:
-        # Objects, and strings of any length: their bytes are elsewhere.
-        return array.copy(order="K")
-    if not (np.shares_memory(source, array) and np.shares_memory(target, copy)):
-        # The array is not contiguous, and no bytes of it lie together.
-        tasks.append(partial(np.copyto, copy, array))
-        return copy
-    for start in range(0, len(source), BLOCK_SIZE):
-        block = slice(start, start + BLOCK_SIZE)
-        tasks.append(partial(np.copyto, target[block], source[block]))
-    return copy
+def _is_plain(array: np.ndarray[Any, Any]) -> bool:
+    """Return whether all of an array is in its memory: no objects, no strings of any length."""
+    dtype = array.dtype
+    return type(array) is np.ndarray and not dtype.hasobject and dtype.kind != "T"
+
+
+def _without_fields(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return a view that is copied with the bytes between its fields, which are saved too."""
+    if array.dtype.kind != "V" or not array.nbytes:
+        return array
+    return array.view(np.dtype((np.void, array.itemsize)))
+
+
+def _room_for(array: np.ndarray[Any, Any]) -> int:
+    return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _copies(
+    pairs: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]],
+) -> list[Callable[[], None]]:
+    """Return tasks that copy each second array to the first, of a few megabytes each."""
+    tasks, size = [], 0
+    group: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    for target, source in pairs:
+        for piece in _pieces(target, source):
+            group.append(piece)
+            size += piece[0].nbytes
+            if size >= _TASK_SIZE:
+                tasks.append(partial(_copy, group))
+                group, size = [], 0
+    return [*tasks, partial(_copy, group)]
+
+
+def _pieces(
+    target: np.ndarray[Any, Any], source: np.ndarray[Any, Any]
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Yield parts of two arrays of one shape; one that is not contiguous is a part itself."""
+    if source.nbytes <= _TASK_SIZE or not source.flags.forc:
+        yield target, source
+        return
+    # The transpose of an array in Fortran's order is contiguous.
+    flat = [(one.T if one.flags.fnc else one).reshape(-1) for one in (target, source)]
+    step = max(_TASK_SIZE // source.itemsize, 1)
+    for start in range(0, source.size, step):
+        yield flat[0][start : start + step], flat[1][start : start + step]
+
+
+def _copy(group: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]) -> None:
+    for target, source in group:
+        np.copyto(target, source)

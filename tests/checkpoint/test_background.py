@@ -139,6 +139,30 @@ def test_only_what_may_change_is_copied():
     assert not np.shares_memory(taken["b"], changing)
 
 
+def test_the_bytes_are_those_of_a_save_in_the_foreground(make, tmp_path, monkeypatch):
+    """Arrays of each layout, cut into pieces or not, are copied byte for byte."""
+    import ml_dtypes
+
+    padded = np.frombuffer(bytearray(range(240)) * 500, np.dtype("i1,f8", align=True))
+    rng = np.random.default_rng(0)
+    tree = {
+        "padded": padded, "fortran": np.asfortranarray(rng.random((90, 70))),
+        "backwards": np.arange(9000)[::-1], "permuted": rng.random((9, 8, 7)).transpose(1, 2, 0),
+        "bfloat16": np.ones(999, ml_dtypes.bfloat16), "scalar": np.array(3.5),
+        "empty": np.zeros((0, 3)), "nothing": np.zeros(3, "V0"), "text": np.array(["a", "bcd"]),
+        "when": np.arange("2020-01", "2021-01", dtype="M8[D]"), "big": np.arange(9, dtype=">i4"),
+        "matrix": np.ones((2, 2)).view(np.matrix) if hasattr(np, "matrix") else np.ones(1),
+    }  # fmt: skip
+    monkeypatch.setattr("npzkit.checkpoint.snapshot._TASK_SIZE", 1000)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(np, "empty", np.ones)
+        make().save(1, tree).wait()
+    with CheckpointStore(tmp_path / "foreground") as store:
+        path = store.save(1, tree).path
+    with open(path, "rb") as file:
+        assert file.read() == (tmp_path / "step_00000001.npz").read_bytes()
+
+
 def test_trees_above_max_memory_are_saved_at_once(make, gate):
     """If copies would take more than max_memory, `save` returns when the step is saved."""
     store = make(max_memory=1000)
@@ -365,7 +389,7 @@ def test_a_forked_child_can_read(make, gate):
     store.save(1, {"w": np.ones(3)}).wait()
     gate.opened.clear()
     gate.entered.clear()
-    store.save(2, {"w": np.ones(3)})
+    saving = store.save(2, {"w": np.ones(3)})
     assert gate.entered.wait(60)
 
     def work(pipe):
@@ -374,6 +398,8 @@ def test_a_forked_child_can_read(make, gate):
             store.save(3, {})
         except ArchiveLockedError:
             found.append("locked")
+        with pytest.raises(RuntimeError, match="parent process"):
+            saving.wait()
         store.close()
         os.write(pipe, repr(found).encode())
 

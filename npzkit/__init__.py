@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from npzkit import errors, format
+    from npzkit import checkpoint, errors, format
     from npzkit.analysis.benchmark import BenchmarkReport, benchmark
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import Statistics, statistics
@@ -57,6 +57,7 @@ __all__ = [
     "TornArchiveWarning",
     "VerifyReport",
     "benchmark",
+    "checkpoint",
     "convert",
     "diff",
     "errors",
@@ -113,7 +114,7 @@ _HOMES = {
     "verify": "npzkit.maintenance.verify",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
-_MODULES = {"errors", "format"}
+_MODULES = {"checkpoint", "errors", "format"}
 """Public modules, likewise."""
 
 

@@ -12,7 +12,7 @@ import pickle
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.saving import save_arrays
+from npzkit.archive.saving import prepare_arrays, write_members
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError
 from npzkit.files.source import UNNAMED, name_of
 from npzkit.format.array import read_array
@@ -196,4 +196,4 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
-    save_arrays(file, kwds, compression=compression, allow_pickle=allow_pickle)
+    write_members(file, *prepare_arrays(kwds, compression, allow_pickle=allow_pickle))

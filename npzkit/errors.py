@@ -5,33 +5,36 @@ shown. Imports nothing from npzkit and never opens a file. A layer raises with
 what it knows (an offset, what was found). The layers above add what they know
 (the key, the path) with `NpzkitError.locate`, so that no path is passed down.
 
-========================= =============================== =======================
-class                     raised when                     is also a
-========================= =============================== =======================
-`NpzkitError`             any of the errors below         ``Exception``
-`FormatError`             bytes do not follow the format  ``ValueError``
-`NpyFormatError`          ... in an NPY header or array   ``ValueError``
-`ZipFormatError`          ... in the zip container        ``zipfile.BadZipFile``
-`ChecksumError`           a CRC-32 differs                ``zipfile.BadZipFile``
-`AmbiguousArchiveError`   programs would disagree on it   ``ValueError``
-`UnsupportedError`        valid, but not supported        ``NotImplementedError``
-`LimitExceededError`      larger than `npzkit.Limits`     ``ValueError``
-`PickleRefusedError`      pickle needed, not allowed      ``ValueError``
-`UnsafeNameError`         a key is not safe to write      ``ValueError``
-`KeyExistsError`          a key already exists            ``ValueError``
-`NotAnArrayError`         NumPy cannot make it an array   ``TypeError``
-`ConversionError`         the format cannot store it      ``ValueError``
-`NoDataError`             nothing is left to read         ``EOFError``
-`MemberNotFoundError`     no member has this key          ``KeyError``
-`ClosedArchiveError`      used after ``close()``          ``ValueError``
-`StaleArchiveError`       the file changed while open     ``ValueError``
-`NotMappableError`        cannot be memory-mapped         ``ValueError``
-`ArchiveLockedError`      another writer has it open      ``BlockingIOError``
-`TreeMismatchError`       it does not fit an example      ``ValueError``
-`TornArchiveWarning`      an append was not finished      ``UserWarning``
-`AmbiguousArchiveWarning` a name occurs more than once    ``UserWarning``
-`TreeMismatchWarning`     ... with ``strict=False``       ``UserWarning``
-========================= =============================== =======================
+========================== =============================== =======================
+class                      raised when                     is also a
+========================== =============================== =======================
+`NpzkitError`              any of the errors below         ``Exception``
+`FormatError`              bytes do not follow the format  ``ValueError``
+`NpyFormatError`           ... in an NPY header or array   ``ValueError``
+`ZipFormatError`           ... in the zip container        ``zipfile.BadZipFile``
+`ChecksumError`            a CRC-32 differs                ``zipfile.BadZipFile``
+`AmbiguousArchiveError`    programs would disagree on it   ``ValueError``
+`UnsupportedError`         valid, but not supported        ``NotImplementedError``
+`LimitExceededError`       larger than `npzkit.Limits`     ``ValueError``
+`PickleRefusedError`       pickle needed, not allowed      ``ValueError``
+`UnsafeNameError`          a key is not safe to write      ``ValueError``
+`KeyExistsError`           a key already exists            ``ValueError``
+`NotAnArrayError`          NumPy cannot make it an array   ``TypeError``
+`ConversionError`          the format cannot store it      ``ValueError``
+`NoDataError`              nothing is left to read         ``EOFError``
+`MemberNotFoundError`      no member has this key          ``KeyError``
+`ClosedArchiveError`       used after ``close()``          ``ValueError``
+`StaleArchiveError`        the file changed while open     ``ValueError``
+`NotMappableError`         cannot be memory-mapped         ``ValueError``
+`ArchiveLockedError`       another writer has it open      ``BlockingIOError``
+`NoCheckpointError`        no such step in a store         ``KeyError``
+`DamagedCheckpointError`   a step cannot be trusted        ``ValueError``
+`TreeMismatchError`        it does not fit an example      ``ValueError``
+`TornArchiveWarning`       an append was not finished      ``UserWarning``
+`AmbiguousArchiveWarning`  a name occurs more than once    ``UserWarning``
+`DamagedCheckpointWarning` a damaged step was passed over  ``UserWarning``
+`TreeMismatchWarning`      ... with ``strict=False``       ``UserWarning``
+========================== =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
 """
@@ -53,10 +56,13 @@ __all__ = [
     "ChecksumError",
     "ClosedArchiveError",
     "ConversionError",
+    "DamagedCheckpointError",
+    "DamagedCheckpointWarning",
     "FormatError",
     "KeyExistsError",
     "LimitExceededError",
     "MemberNotFoundError",
+    "NoCheckpointError",
     "NoDataError",
     "NotAnArrayError",
     "NotMappableError",
@@ -355,6 +361,14 @@ def warn(message: str | Warning, category: type[Warning]) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
+class NoCheckpointError(NpzkitError, KeyError):
+    """The store has no such step, or no step at all."""
+
+
+class DamagedCheckpointError(NpzkitError, ValueError):
+    """A step is damaged, or no step of the store is sound."""
+
+
 class TornArchiveWarning(UserWarning):
     """Bytes follow the end of the archive: an append was not finished."""
 
@@ -373,3 +387,7 @@ class TreeMismatchWarning(UserWarning):
     """
 
     mismatch: TreeMismatchError
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """A damaged step was passed over; an older one is used."""

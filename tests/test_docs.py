@@ -38,7 +38,7 @@ def test_modules_say_what_they_own(name):
 
 
 def public_objects():
-    for module in (npzkit, npzkit.format, npzkit.errors):
+    for module in (npzkit, npzkit.format, npzkit.errors, npzkit.checkpoint):
         for name in module.__all__:
             thing = getattr(module, name)
             if inspect.isclass(thing) or inspect.isfunction(thing):

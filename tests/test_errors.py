@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import re
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from forge import Member, archive, header, npy
 from npzkit import errors
+from npzkit.checkpoint import CheckpointStore
 
 CLASSES = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
 ERRORS = [cls for cls in CLASSES.values() if issubclass(cls, errors.NpzkitError)]
@@ -29,7 +31,8 @@ BASES = {
     "MemberNotFoundError": KeyError, "ClosedArchiveError": ValueError, "StaleArchiveError": ValueError,
     "NotMappableError": ValueError, "ArchiveLockedError": BlockingIOError,
     "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
-    "ConversionError": ValueError,
+    "ConversionError": ValueError, "NoCheckpointError": KeyError,
+    "DamagedCheckpointError": ValueError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -117,6 +120,15 @@ def remove_missing(path):
 def convert_times(path):
     npzkit.save(path, {"w": np.array([1], "M8[s]")})
     npzkit.convert(path, path.with_suffix(".safetensors"))
+
+
+def load_damaged_step(path):
+    with CheckpointStore(path) as store:
+        store.save(1, {"w": np.eye(2)})
+        with open(store.path(1), "r+b") as file:
+            file.truncate(200)
+        with warnings.catch_warnings(action="ignore"):
+            store.load()
 
 
 class Case(NamedTuple):
@@ -236,6 +248,12 @@ CASES = {
     "sealed array": Case(errors.ClosedArchiveError, write_sealed, "key remedy"),
     "changed": Case(errors.StaleArchiveError, unpickle_changed, "path found expected remedy"),
     "not to be mapped": Case(errors.NotMappableError, map_deflated, "path key remedy"),
+    "no step": Case(
+        errors.NoCheckpointError, lambda path: CheckpointStore(path).load(), "path remedy"
+    ),
+    "a damaged step": Case(
+        errors.DamagedCheckpointError, load_damaged_step, "path found expected remedy"
+    ),
     "locked": Case(errors.ArchiveLockedError, write_beside_another, "path found expected remedy"),
 }  # fmt: skip
 
@@ -292,7 +310,11 @@ def test_no_class_is_missing_from_the_tests_and_the_table():
     # What is only raised as one of its kinds.
     kinds = {errors.NpzkitError, errors.FormatError}
     assert raised | kinds == set(ERRORS)
-    assert set(WARNINGS) == {errors.TornArchiveWarning, errors.AmbiguousArchiveWarning}
+    assert set(WARNINGS) == {
+        errors.TornArchiveWarning,
+        errors.AmbiguousArchiveWarning,
+        errors.DamagedCheckpointWarning,
+    }
     names = {cls.__name__ for cls in [*ERRORS, *WARNINGS]}
     assert set(TABLE) == names <= set(errors.__all__)
     assert all(getattr(npzkit, name) is CLASSES[name] for name in names if hasattr(npzkit, name))
@@ -338,6 +360,7 @@ def test_those_of_bad_values_are_value_errors():
         "MemberNotFoundError",
         "ArchiveLockedError",
         "NoDataError",
+        "NoCheckpointError",
     }
 
 

@@ -24,6 +24,7 @@ ROOMS = [
     {"archive"},
     {"drop_ins"},
     {"analysis", "conversion"},
+    {"checkpoint"},
     {""},
     {"cli"},
     {"__main__"},

@@ -15,11 +15,12 @@ from npzkit.codecs.methods import method_number
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
 from npzkit.zip.sozip import CHUNK_SIZE
+from npzkit.zip.writer import Coding
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
 
-__all__ = ["save", "save_arrays"]
+__all__ = ["prepare_arrays", "save", "write_members"]
 
 
 def save(
@@ -102,20 +103,14 @@ def save(
         if is_record or is_nested(arrays):
             arrays, note = flatten(arrays)
             metadata = with_note(metadata, note)
-    save_arrays(
-        file,
-        arrays,
-        compression=compression,
-        level=level,
-        metadata=metadata,
-        allow_pickle=allow_pickle,
-        durable=durable,
-        chunk_size=chunk_size,
-        seekable=seekable,
-        threads=threads,
+    members, coding = prepare_arrays(
+        arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
+        seekable=seekable, splitting=splitting_for(masked, strings),
+    )  # fmt: skip
+    write_members(
+        file, members, coding, metadata=metadata, durable=durable, threads=threads,
         lock_timeout=lock_timeout,
-        splitting=splitting_for(masked, strings),
-    )
+    )  # fmt: skip
 
 
 def _is_record(arrays: Any) -> bool:
@@ -130,19 +125,20 @@ def _is_flat(arrays: dict[Any, Any]) -> bool:
     return set(map(type, arrays)) <= {str} and set(map(type, arrays.values())) <= {np.ndarray}
 
 
-def save_arrays(
-    file: Any,
+def prepare_arrays(
     arrays: Mapping[str, Any],
-    *,
     compression: Compression = "stored",
     level: int | None = None,
+    *,
     allow_pickle: bool = False,
     chunk_size: int = CHUNK_SIZE,
     seekable: bool = True,
     splitting: Splitting | None = None,
-    **options: Any,
-) -> None:
-    """Write a flat mapping, whose values are saved as arrays whatever they are."""
+) -> tuple[Iterable[Member], Coding]:
+    """Return the members of a flat mapping, and how they are compressed.
+
+    Its values are saved as arrays, whatever they are.
+    """
     level_for(method_number(compression), level)
     coding = check_coding(compression, level, chunk_size, seekable)
     members: Iterable[Member]
@@ -150,5 +146,10 @@ def save_arrays(
     if isinstance(arrays, dict):
         # No file is touched if one of them cannot be saved.
         members = list(members)
+    return members, coding
+
+
+def write_members(file: Any, members: Iterable[Member], coding: Coding, **options: Any) -> None:
+    """Write prepared members as one archive; `options` are those of `NpzWriter`."""
     with NpzWriter(file, **options) as writer:
         writer._archive.alone(writer._archive.write, members, coding, False)

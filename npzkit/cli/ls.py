@@ -33,7 +33,7 @@ from npzkit.cli.output import (
     report_error,
 )
 
-__all__ = ["ls"]
+__all__ = ["ls", "print_members"]
 
 _METADATA_LENGTH = 500
 """Characters of metadata shown by ls without -l."""
@@ -183,11 +183,7 @@ _LONG_COLUMNS = [
 def _print_members(
     npz: npzkit.NpzFile, members: Sequence[Member], file_size: int, is_long: bool
 ) -> None:
-    if members:
-        columns = _LONG_COLUMNS if is_long else _COLUMNS
-        headings = [(column.heading, column.side) for column in columns]
-        print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
-    print_text(_totals(members, len(npz), file_size))
+    print_members(members, len(npz), file_size, is_long=is_long)
     from npzkit.archive.trees import metadata_of
 
     metadata, is_tree = metadata_of(npz)
@@ -198,6 +194,17 @@ def _print_members(
         if not is_long and len(text) > _METADATA_LENGTH:
             text = text[: _METADATA_LENGTH - 3] + "..."
         print_text(f"metadata: {text}")
+
+
+def print_members(
+    members: Sequence[Member], all_count: int, file_size: int, *, is_long: bool
+) -> None:
+    """Print a table of members, and a line with their number and sizes."""
+    if members:
+        columns = _LONG_COLUMNS if is_long else _COLUMNS
+        headings = [(column.heading, column.side) for column in columns]
+        print_table(headings, _rows(members, columns, "unreadable" if is_long else "?"))
+    print_text(_totals(members, all_count, file_size))
 
 
 def _rows(

@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from npzkit.cli.wording import at_prompt, message_of
-from npzkit.errors import MemberNotFoundError, NpzkitError, printable
+from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
 from npzkit.files.progress import Meter
 from npzkit.members.amounts import format_count, format_size
 
@@ -298,6 +298,8 @@ def error_text(error: Exception) -> tuple[str, int]:
         text, code = message_of(error), 2
         if error.key is not None and os.path.isfile(error.key):
             text += f" {error.key!r} is a file, but was used as a key here."
+    elif isinstance(error, NoCheckpointError):
+        text, code = message_of(error), 2
     elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
         text = _os_text(error)
     else:

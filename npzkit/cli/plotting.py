@@ -20,7 +20,7 @@ from npzkit.cli.output import printable
 from npzkit.conversion.output_paths import replacing
 from npzkit.reading.blocks import BLOCK_SIZE
 
-__all__ = ["draw", "kind_of_picture"]
+__all__ = ["draw", "kind_of_picture", "new_figure"]
 
 _LINE_COUNT = 100_000
 _IMAGE_SIDE = 2000
@@ -63,17 +63,7 @@ def draw(
     advance : callable
         Called with the bytes of each read.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise click.ClickException(
-            "--plot needs matplotlib; install it: python -m pip install 'npzkit[plot]'"
-        ) from error
-    figure = Figure(layout="constrained")
-    suffix = os.path.splitext(path)[1][1:].lower()
-    if suffix not in figure.canvas.get_supported_filetypes():
-        known = f".{suffix} is not" if suffix else "it has no suffix of"
-        raise click.UsageError(f"--plot {path!r}: {known} a picture format, such as .png or .svg.")
+    figure, suffix = new_figure(path)
     axes: Any = figure.subplots()
     kind, step = kind_of_picture(part), _step(part)
     if kind == "histogram" and histogram is not None:
@@ -93,6 +83,22 @@ def draw(
     axes.set_title(caption[:120], parse_math=False, fontsize="medium")
     with replacing(path) as temporary:
         figure.savefig(temporary, format=suffix, dpi=150)
+
+
+def new_figure(path: str) -> tuple[Any, str]:
+    """Return a figure for a picture at a path, and the format that its suffix means."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise click.ClickException(
+            "--plot needs matplotlib; install it: python -m pip install 'npzkit[plot]'"
+        ) from error
+    figure = Figure(layout="constrained")
+    suffix = os.path.splitext(path)[1][1:].lower()
+    if suffix not in figure.canvas.get_supported_filetypes():
+        known = f".{suffix} is not" if suffix else "it has no suffix of"
+        raise click.UsageError(f"--plot {path!r}: {known} a picture format, such as .png or .svg.")
+    return figure, suffix
 
 
 def _step(part: Part) -> int:

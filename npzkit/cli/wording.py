@@ -42,6 +42,8 @@ _WORDS = (
     (r"a pair \(key, path\)", "KEY=PATH"),
     (r"skip=True", "--skip"),
     (r"header=False", "--no-header"),
+    (r" To begin a new run, catch NoCheckpointError\.", ""),
+    (r"store\.steps lists them", "npzkit ckpt ls FOLDER lists them"),
     (r"format=\"npy\"", "--format npy"),
     (r"zarr_format=(\d)", r"--zarr-format \1"),
 )  # fmt: skip

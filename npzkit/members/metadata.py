@@ -8,7 +8,7 @@ converted to Python numbers. `json` is imported on first use.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import Any
 
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
@@ -29,6 +29,9 @@ __all__ = [
 
 _OWN = "npzkit."
 """The prefix of attribute names that npzkit reserves for itself."""
+
+_LEAVES = {str, int, float, bool, NoneType}
+"""Types of values that need no check. The structure of a tree has many of them."""
 
 MAX_DEPTH = 500
 """Nested lists and mappings. JSON can read deeper values than it can write."""
@@ -92,10 +95,12 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
         for name, inner in value.items():
             if not isinstance(name, str):
                 raise TypeError(f"{what} must have strings as keys, not {name!r}")
-            _check_values(inner, what, name, around)
+            if type(inner) not in _LEAVES:
+                _check_values(inner, what, name, around)
     else:
         for inner in value:
-            _check_values(inner, what, key, around)
+            if type(inner) not in _LEAVES:
+                _check_values(inner, what, key, around)
 
 
 def _too_deep(what: str) -> ValueError:

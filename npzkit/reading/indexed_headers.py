@@ -72,7 +72,9 @@ class IndexedHeaders:
         """Return the number of each member's header, 0 if it does not fit the member."""
         fields = self._fields
         sizes = [-1 if one is None else one.data_offset + one.nbytes for one in self._headers]
-        fits = np.array([size if size < _MOST else -1 for size in sizes], np.int64)[self._index.numbers]
+        fits = np.array([size if size < _MOST else -1 for size in sizes], np.int64)[
+            self._index.numbers
+        ]
         is_known = (fits == fields["uncompressed_size"]) & (fields["disk_start"] == 0)
         is_known &= fields["flags"] & ~FLAG_UTF8 == 0
         is_known &= np.isin(fields["method"], _METHODS)

@@ -10,6 +10,7 @@ import click
 import npzkit
 import numpy as np
 import pytest
+from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import npzkit_command
 
 CONTEXT = click.Context(npzkit_command)
@@ -27,6 +28,8 @@ def folder(tmp_path, monkeypatch, fixtures):
     npzkit.save("other.npz", {**arrays, "bias": np.ones(200)})
     for key in ("weights", "bias"):
         np.save(f"{key}.npy", arrays[key])
+    with CheckpointStore("run", durable=False) as store:
+        store.save(100, arrays, metrics={"loss": 0.5})
     (tmp_path / "broken.npz").write_bytes((tmp_path / "model.npz").read_bytes()[:-100])
     return tmp_path
 

@@ -1,0 +1,207 @@
+"""Saving in a thread, and that every failure is heard.
+
+Owns `Saving`, the thread, what happens to a failure that nobody waited for, and the
+end of Python. A thread per save is started and waited for by `threading`, so that
+Python waits for it before it ends. Knows neither files nor arrays.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+from traceback import clear_frames
+
+__all__ = ["Background", "Saving"]
+
+
+class Saving:
+    """One call of `CheckpointStore.save`, which may still be under way.
+
+    Attributes
+    ----------
+    step : int
+    path : str
+        The step's file, which exists once the save is done.
+    skipped : bool
+        Whether nothing is saved, because another save was under way.
+    removed : tuple of int
+        The steps that the policy removed after this one was saved.
+    """
+
+    def __init__(self, step: int, path: str, *, skipped: bool = False) -> None:
+        self.step, self.path, self.skipped = step, path, skipped
+        self.removed: tuple[int, ...] = ()
+        self._error: BaseException | None = None
+        self._is_heard = False
+        self._ended = threading.Event()
+        if skipped:
+            self._ended.set()
+
+    def done(self) -> bool:
+        """Return whether the save has ended, successfully or not."""
+        return self._ended.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the step is saved.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds to wait at most.
+
+        Raises
+        ------
+        TimeoutError
+            The save is still under way.
+        NpzkitError, OSError
+            The save failed; it is the error that the save would have raised.
+        """
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"step {self.step} was not saved within {timeout} seconds")
+        if self._error is not None:
+            self._is_heard = True
+            _unheard.discard(self)
+            raise self._error
+
+    def _finish(self, removed: tuple[int, ...]) -> None:
+        """Note what was removed after the step was saved."""
+        self.removed = removed
+        self._ended.set()
+
+    def _run(self, work: Callable[[], tuple[int, ...]]) -> None:
+        try:
+            removed = work()
+        except BaseException as error:
+            # Its traceback keeps these frames, which hold the copies of the arrays.
+            clear_frames(error.__traceback__)
+            del work
+            self._error = error
+            self._ended.set()
+        else:
+            _unheard.discard(self)
+            self._finish(removed)
+
+    def __repr__(self) -> str:
+        state = "under way"
+        if self.skipped:
+            state = "skipped"
+        elif self._error is not None:
+            state = f"failed: {self._error}"
+        elif self.done():
+            state = "saved"
+        return f"<Saving of step {self.step}: {state}>"
+
+
+_unheard: set[Saving] = set()
+"""Saves that are under way, and those whose failure nobody has heard of."""
+
+
+_ending = threading.Event()
+"""Set when Python has begun to end: nobody waits for threads from then on."""
+
+
+@atexit.register
+def _end() -> None:
+    """Report failures when Python ends.
+
+    It has waited for the threads by then, except for those that other functions
+    started which are called at exit.
+    """
+    _ending.set()
+    for saving in sorted(_unheard, key=lambda one: one.step):
+        saving._ended.wait()
+        if saving._error is not None:
+            error = saving._error
+            warnings.warn(
+                f"step {saving.step} was not saved to {saving.path}: "
+                f"{type(error).__name__}: {error}",
+                RuntimeWarning, stacklevel=1,
+            )  # fmt: skip
+    _unheard.clear()
+
+
+class Background:
+    """The saves of one store, of which one is under way at a time.
+
+    Attributes
+    ----------
+    turn : threading.RLock
+        Held by each call that changes the store.
+    """
+
+    def __init__(self) -> None:
+        self.turn = threading.RLock()
+        self._last: Saving | None = None
+        _all.add(self)
+
+    @property
+    def under_way(self) -> Saving | None:
+        """The save that has not ended yet."""
+        last = self._last
+        return last if last is not None and not last.done() else None
+
+    def start(self, saving: Saving, work: Callable[[], tuple[int, ...]]) -> None:
+        """Run `work` in a thread."""
+        self._last = saving
+        _unheard.add(saving)
+        thread = threading.Thread(
+            target=saving._run, args=(work,), name=f"npzkit-save-{saving.step}", daemon=False
+        )
+        try:
+            if not _ending.is_set():
+                thread.start()
+                return
+        except RuntimeError:
+            # The system has no room for a thread, or Python starts none at its end.
+            pass
+        del thread
+        saving._run(work)
+        saving.wait()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the save under way, and raise a failure that was not heard before.
+
+        Raises
+        ------
+        TimeoutError
+            The save is still under way.
+        """
+        last = self._last
+        if last is None:
+            return
+        if not last._ended.wait(timeout):
+            raise TimeoutError(f"step {last.step} was not saved within {timeout} seconds")
+        self.raise_failure()
+
+    def raise_failure(self) -> None:
+        """Raise the failure of a save that has ended, unless it was heard before."""
+        last = self._last
+        if last is None or not last.done():
+            return
+        self._last = None
+        if last._error is not None and not last._is_heard:
+            last.wait()
+
+
+_all: weakref.WeakSet[Background] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """In a forked child: the parent saves, and is the one to hear of failures."""
+    for saving in _unheard:
+        # Its thread is not there, so that waiting would never end.
+        saving._ended = threading.Event()
+        saving._error = RuntimeError(f"step {saving.step} is saved by the parent process")
+        saving._ended.set()
+    _unheard.clear()
+    for background in list(_all):
+        background.turn = threading.RLock()
+        background._last = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

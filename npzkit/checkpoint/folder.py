@@ -1,0 +1,262 @@
+"""The files of a checkpoint store: one per step, in a folder.
+
+Owns the names of the files, the lock that keeps a second writer away, and leftovers
+of writers that were killed. `Storage` is what the store needs of a place; the rest of
+the room knows no files. A step is listed once its file is complete, because a writer
+renames it into place. No other file says which steps there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opening import open as open_archive
+from npzkit.archive.saving import write_members
+from npzkit.errors import ArchiveLockedError
+from npzkit.files import disk
+from npzkit.files.locking import FileLock, is_locked, lock_path
+from npzkit.writing.array_members import Member
+from npzkit.zip.writer import Coding
+
+__all__ = ["Folder", "Identity", "Storage"]
+
+Identity = tuple[int, ...]
+"""What changes when a step is saved again: it is compared, and means nothing else."""
+
+_STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
+_LEFTOVER_NAME = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_LOCK_NAME = ".npzkit-checkpoints.lock"
+_ABANDONED_SECONDS = 3600
+"""Age of a leftover that is removed where the file system has no locks."""
+_LOCK_ATTEMPTS = 10
+
+
+class Storage(Protocol):
+    """Where the files of a store are: what the store does with them, and no more."""
+
+    path: str
+    """The path or URL of the place."""
+
+    def path_of(self, step: int) -> str:
+        """Return the path or URL of a step."""
+
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps that are complete, ascending."""
+
+    def identity(self, step: int) -> Identity:
+        """Return what changes when a step is saved again; FileNotFoundError if it is gone."""
+
+    def size(self, step: int) -> int:
+        """Return the bytes of a step."""
+
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
+    ) -> None:
+        """Write a step, which replaces an older one of this number when it is complete."""
+
+    def open(self, step: int, **options: Any) -> NpzFile:
+        """Open a step; FileNotFoundError if it does not exist."""
+
+    def remove(self, step: int) -> None:
+        """Remove a step if it exists."""
+
+    def settle(self, step: int) -> None:
+        """Wait until a step is on disk, and its name, unless each commit does so."""
+
+    def settle_names(self) -> None:
+        """Wait until removals are on disk, if commits wait for the disk."""
+
+    def drop_cache(self, step: int) -> None:
+        """Have the next read of a step come from the disk, as far as the system allows."""
+
+    def begin_writing(self) -> None:
+        """Keep other writers away until `close`; called before each change."""
+
+    def close(self) -> None:
+        """Let other writers in."""
+
+
+class Folder:
+    """A folder with one file per step, for one writer at a time and any readers.
+
+    Parameters
+    ----------
+    path : path
+    durable : bool
+        Wait for the disk at each commit.
+
+    Raises
+    ------
+    ValueError
+        The path is a URL, which would become the name of a local folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, durable: bool) -> None:
+        given = os.fsdecode(os.fspath(path))
+        if _URL.match(given):
+            raise ValueError(f"folder must be the path of a folder, not the URL {given!r}")
+        # A program may change its working directory while a store is open.
+        self.path = os.path.abspath(given)
+        self._durable = durable
+        self._lock: FileLock | None = None
+
+    def path_of(self, step: int) -> str:
+        """Return the path of a step's file."""
+        return os.path.join(self.path, f"step_{step:08d}.npz")
+
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps whose files are complete, ascending."""
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return ()
+        found = [int(match[1]) for match in map(_STEP_NAME.fullmatch, names) if match]
+        # A name with more zeros than necessary is not one of ours.
+        if len(set(found)) < len(found) or any(step < 10**8 for step in found):
+            present = set(names)
+            found = [step for step in set(found) if f"step_{step:08d}.npz" in present]
+        return tuple(sorted(found))
+
+    def identity(self, step: int) -> Identity:
+        """Return what changes when a step's file does."""
+        found = os.stat(self.path_of(step))
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def size(self, step: int) -> int:
+        """Return the bytes of a step's file."""
+        return os.stat(self.path_of(step)).st_size
+
+    def open(self, step: int, **options: Any) -> NpzFile:
+        """Open a step's file; FileNotFoundError if it does not exist."""
+        return open_archive(self.path_of(step), **options)
+
+    # -- changes ------------------------------------------------------------
+
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
+    ) -> None:
+        """Write a step's file, which replaces an older one when it is complete."""
+        write_members(self.path_of(step), members, coding, metadata=metadata, durable=self._durable)
+
+    def remove(self, step: int) -> None:
+        """Remove a step's file if it exists."""
+        disk.unlink(self.path_of(step))
+
+    def settle(self, step: int) -> None:
+        """Wait until a step's file and its name are on disk, if that was not done before."""
+        if self._durable:
+            return
+        file = disk.File(self.path_of(step))
+        try:
+            file.sync()
+        finally:
+            file.close()
+        disk.sync_directory(self.path)
+
+    def settle_names(self) -> None:
+        """Wait until removals are on disk, if commits wait for the disk."""
+        if self._durable:
+            disk.sync_directory(self.path)
+
+    def drop_cache(self, step: int) -> None:
+        """Have the next read of a step come from the disk, as far as the system allows."""
+        if not hasattr(os, "posix_fadvise"):
+            return
+        self.settle(step)
+        with open(self.path_of(step), "rb") as file, contextlib.suppress(OSError):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    # -- one writer at a time -----------------------------------------------
+
+    def begin_writing(self) -> None:
+        """Make the folder if necessary, take its lock, and remove leftovers of killed writers.
+
+        Raises
+        ------
+        ArchiveLockedError
+            Another store writes to the folder.
+        FileNotFoundError
+            The folder was removed since.
+        """
+        if self._lock is not None:
+            if self._has_lock(self._lock):
+                return
+            if not os.path.isdir(self.path):
+                # It may have been on a disk that is gone: no new one is made in its place.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+            self.close()
+        else:
+            os.makedirs(self.path, exist_ok=True)
+        self._lock = self._take_lock()
+        self._remove_leftovers()
+
+    def _has_lock(self, lock: FileLock) -> bool:
+        """Return whether a lock is open, and on the file that is in the folder now."""
+        try:
+            return os.path.samestat(os.fstat(lock.fileno()), os.stat(self._lock_path))
+        except (OSError, ValueError):
+            # A forked child has closed the lock of its parent.
+            return False
+
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.path, _LOCK_NAME)
+
+    def _take_lock(self) -> FileLock:
+        for _ in range(_LOCK_ATTEMPTS):
+            with contextlib.suppress(FileExistsError):
+                disk.File(self._lock_path, is_new=True).close()
+            try:
+                return lock_path(self._lock_path, 0.0)
+            except FileNotFoundError:
+                # Someone removed it.
+                continue
+            except ArchiveLockedError as error:
+                raise ArchiveLockedError(
+                    "another checkpoint store writes to this folder", path=self.path,
+                    remedy="Wait until it is closed, or save to another folder. Reading needs "
+                    "no lock.",
+                ) from error  # fmt: skip
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._lock_path)
+
+    def _remove_leftovers(self) -> None:
+        """Remove temporary files that no writer has open."""
+        with os.scandir(self.path) as entries:
+            left = [entry.path for entry in entries if _LEFTOVER_NAME.fullmatch(entry.name)]
+        if not left:
+            return
+        locks_work = self._locks_work()
+        for path in left:
+            with contextlib.suppress(OSError, ArchiveLockedError):
+                if locks_work:
+                    # A writer holds a lock on its temporary file.
+                    lock_path(path, 0.0).close()
+                elif not self._is_abandoned(path):
+                    continue
+                disk.unlink(path)
+
+    def _locks_work(self) -> bool:
+        """Return whether a second lock is refused, which some network shares do not do."""
+        if not disk.RENAMES_OPEN_FILES:
+            # Windows, where no file that is open can be removed.
+            return True
+        with open(self._lock_path, "rb") as second:
+            return is_locked(second.fileno())
+
+    def _is_abandoned(self, path: str) -> bool:
+        """Return whether a file is old, by the clock of the file system alone."""
+        os.utime(self._lock_path)
+        return os.stat(self._lock_path).st_mtime - os.stat(path).st_mtime > _ABANDONED_SECONDS
+
+    def close(self) -> None:
+        """Let other writers in."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()

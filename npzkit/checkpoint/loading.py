@@ -1,0 +1,200 @@
+"""Reading a step back: the one asked for, or the newest that is sound.
+
+Owns `Checkpoint`, which errors count as damage while a step is read, and that a
+damaged step is never passed over in silence. How a tree is made of arrays is
+`npzkit.members.nesting`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.checkpoint.catalog import Catalog, is_damage, is_gone, record_of
+from npzkit.checkpoint.folder import Storage
+from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.selection import UNREAD, Selection
+from npzkit.errors import (
+    ChecksumError,
+    DamagedCheckpointError,
+    DamagedCheckpointWarning,
+    NoCheckpointError,
+    NpzkitError,
+    warn,
+)
+from npzkit.members.nesting import unflatten
+
+__all__ = ["Checkpoint", "Loader", "Request"]
+
+_ATTEMPTS = 5
+"""How often a step is read that is saved again meanwhile."""
+_NAMED_COUNT = 5
+"""Steps that a message names."""
+
+
+class Checkpoint(NamedTuple):
+    """A step that was loaded.
+
+    Attributes
+    ----------
+    step : int
+    tree : dict
+        What was saved, with its dicts, lists and tuples.
+    metrics : dict of str to number
+    metadata : dict
+    """
+
+    step: int
+    tree: Any
+    metrics: dict[str, Any]
+    metadata: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(step={self.step}, metrics={self.metrics})"
+
+
+class Request(NamedTuple):
+    """What of a step to read, and how."""
+
+    only: Selection | None
+    verify: bool
+    mmap_mode: Any
+
+
+class Loader:
+    """Reads the steps of one place."""
+
+    def __init__(self, storage: Storage, catalog: Catalog, readers: Readers) -> None:
+        self._storage, self._catalog, self._readers = storage, catalog, readers
+
+    def newest(self, request: Request) -> Checkpoint:
+        """Read the newest step that is sound.
+
+        Raises
+        ------
+        NoCheckpointError
+            There is no step.
+        DamagedCheckpointError
+            There are steps, but none is sound.
+
+        Warns
+        -----
+        DamagedCheckpointWarning
+            For each step that is damaged and newer.
+        """
+        damaged: dict[int, NpzkitError] = {}
+        gone: set[int] = set()
+        while steps := [s for s in self._storage.steps() if s not in damaged and s not in gone]:
+            step = steps[-1]
+            try:
+                return self.step(step, request)
+            except NoCheckpointError:
+                gone.add(step)
+            except DamagedCheckpointError as error:
+                damaged[step] = error
+                warn(f"{error.what}; it was passed over", DamagedCheckpointWarning)
+        if damaged:
+            raise self._none_sound(damaged) from damaged[max(damaged)]
+        raise NoCheckpointError(
+            "there is no checkpoint", path=self._storage.path,
+            remedy="Check the folder. To begin a new run, catch NoCheckpointError.",
+        )  # fmt: skip
+
+    def _none_sound(self, damaged: dict[int, NpzkitError]) -> DamagedCheckpointError:
+        named = ", ".join(map(str, sorted(damaged, reverse=True)[:_NAMED_COUNT]))
+        if len(damaged) > _NAMED_COUNT:
+            named += ", ..."
+        return DamagedCheckpointError(
+            f"no checkpoint is sound: all {len(damaged)} are damaged", path=self._storage.path,
+            found=f"the steps {named}", expected="one sound step",
+            remedy="npzkit.repair(path, output=...) saves the sound arrays of a step.",
+        )  # fmt: skip
+
+    def step(self, step: int, request: Request) -> Checkpoint:
+        """Read one step.
+
+        Raises
+        ------
+        NoCheckpointError
+            There is no such step.
+        DamagedCheckpointError
+            It is damaged.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._readers.reading(step):
+                    return self._read(step, request)
+            except (NpzkitError, OSError) as error:
+                if is_damage(error):
+                    self._note_damage(step)
+                    raise self.damaged(step, error) from error
+                if not is_gone(error):
+                    raise
+                # It may have been saved again, and then is in another file now.
+                if step not in self._storage.steps():
+                    raise self.missing(step) from error
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        raise AssertionError
+
+    def _read(self, step: int, request: Request) -> Checkpoint:
+        with self._storage.open(step) as npz:
+            record = record_of(npz, step)
+            keys = list(npz.files) if request.only is None else request.only.keys(npz.files)
+            if request.mmap_mode is None:
+                arrays = npz.load_all(keys, verify=request.verify)
+            else:
+                arrays = self._map(npz, step, keys, request)
+            if request.only is not None:
+                # The structure is that of all arrays.
+                arrays = {key: arrays.get(key, UNREAD) for key in npz.files}
+            tree = unflatten(arrays, record.structure)
+            if request.only is not None:
+                tree = request.only.prune(tree, npz.files, npz._archive.path)
+        if request.verify and request.only is None:
+            self._catalog.note(step, is_sound=True)
+        return Checkpoint(step, tree, record.metrics, record.metadata)
+
+    def _map(
+        self, npz: NpzFile, step: int, keys: list[str], request: Request
+    ) -> dict[str, Any]:  # fmt: skip
+        """Map arrays into memory; a map counts as a reader."""
+        if request.verify:
+            for row in npz.verify(keys).rows:
+                if row.severity == "error":
+                    raise ChecksumError(row.what, key=row.key, offset=row.where)
+        arrays = {}
+        for key in keys:
+            arrays[key] = array = npz.memmap(key, request.mmap_mode)
+            self._readers.hold(step, array._mmap, _is_open)  # type: ignore[attr-defined]
+        return arrays
+
+    def _note_damage(self, step: int) -> None:
+        try:
+            self._catalog.note(step, is_sound=False)
+        except OSError as error:
+            if not is_gone(error):
+                raise
+
+    def missing(self, step: int) -> NoCheckpointError:
+        """Return the error for a step that does not exist."""
+        steps = self._storage.steps()
+        found = "no step" if not steps else f"{len(steps)} steps, the newest is {steps[-1]}"
+        return NoCheckpointError(
+            f"there is no step {step}", path=self._storage.path, found=found,
+            remedy="store.steps lists them.",
+        )  # fmt: skip
+
+    def damaged(self, step: int, error: NpzkitError | OSError) -> DamagedCheckpointError:
+        """Return the error for a step that is damaged, with the reason."""
+        found = error if isinstance(error, NpzkitError) else NpzkitError(str(error))
+        key = "" if found.key is None else f", key {found.key!r}"
+        return DamagedCheckpointError(
+            f"step {step} is damaged{key}: {found.what}", path=self._storage.path_of(step),
+            key=found.key, offset=found.offset, found=found.found, expected=found.expected,
+            remedy="store.load() takes the newest step that is sound.",
+        )  # fmt: skip
+
+
+def _is_open(pages: Any) -> bool:
+    return not pages.closed

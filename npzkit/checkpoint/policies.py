@@ -1,0 +1,156 @@
+"""Which steps to keep: the newest, every n-th, the best ones.
+
+Owns the policies and how they are joined. Each returns the steps to keep. When they
+are asked, and what is never removed, is `npzkit.checkpoint.retention`'s.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+__all__ = ["MetricsOf", "Mode", "Policy", "best", "best_of", "every", "latest"]
+
+Mode = Literal["min", "max"]
+MetricsOf = Callable[[int], Mapping[str, Any]]
+
+
+class Policy(abc.ABC):
+    """A rule that says which steps to keep. Join several with ``|``."""
+
+    @abc.abstractmethod
+    def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
+        """Return the steps to keep.
+
+        Parameters
+        ----------
+        steps : sequence of int
+            Ascending.
+        metrics_of : callable
+            Returns the metrics of a step. It opens the step's file.
+        """
+
+    def __or__(self, other: Policy) -> Policy:
+        if not isinstance(other, Policy):
+            return NotImplemented
+        return _Joined(self, other)
+
+
+class _Joined(Policy):
+    """Steps that one of two policies keeps."""
+
+    def __init__(self, one: Policy, other: Policy) -> None:
+        self._one, self._other = one, other
+
+    def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
+        return self._one.kept(steps, metrics_of) | self._other.kept(steps, metrics_of)
+
+    def __repr__(self) -> str:
+        return f"{self._one!r} | {self._other!r}"
+
+
+class latest(Policy):  # noqa: N801 - it is used like a function
+    """Keep the `n` newest steps: those with the highest numbers.
+
+    Examples
+    --------
+    >>> latest(2).kept([10, 20, 30], lambda step: {})
+    {20, 30}
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = _check_count("n", n)
+
+    def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
+        """Return the `n` newest of `steps`; `metrics_of` is not called."""
+        return set(steps[-self.n :])
+
+    def __repr__(self) -> str:
+        return f"latest({self.n})"
+
+
+class every(Policy):  # noqa: N801 - as `latest`
+    """Keep the steps that are multiples of `n`.
+
+    Examples
+    --------
+    >>> (every(1000) | latest(1)).kept([900, 1000, 1100], lambda step: {}) == {1000, 1100}
+    True
+    """
+
+    def __init__(self, n: int) -> None:
+        self.n = _check_count("n", n)
+
+    def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
+        """Return the multiples of `n` in `steps`; `metrics_of` is not called."""
+        return {step for step in steps if step % self.n == 0}
+
+    def __repr__(self) -> str:
+        return f"every({self.n})"
+
+
+class best(Policy):  # noqa: N801 - as `latest`
+    """Keep the `n` steps with the best value of a metric.
+
+    Steps without the metric, or with NaN, are not candidates. Of equal values the
+    newer step is better.
+
+    Parameters
+    ----------
+    metric : str
+    n : int, default 1
+    mode : {"min", "max"}, default "min"
+        Whether a lower or a higher value is better.
+
+    Examples
+    --------
+    >>> losses = {10: 0.5, 20: 0.2, 30: 0.3}
+    >>> best("loss", 1).kept([10, 20, 30], lambda step: {"loss": losses[step]})
+    {20}
+    """
+
+    def __init__(self, metric: str, n: int = 1, mode: Mode = "min") -> None:
+        if not isinstance(metric, str):
+            raise TypeError(f"metric must be the name of a metric, not {metric!r}")
+        self.metric, self.n, self.mode = metric, _check_count("n", n), _check_mode(mode)
+
+    def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
+        """Return the best of `steps` by what `metrics_of` returns."""
+        return set(_ranked(self.metric, steps, metrics_of, self.mode)[: self.n])
+
+    def __repr__(self) -> str:
+        return f"best({self.metric!r}, {self.n}, mode={self.mode!r})"
+
+
+def best_of(
+    metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode
+) -> int | None:  # fmt: skip
+    """Return the step with the best value of a metric, or None if no step has it."""
+    ranked = _ranked(metric, steps, metrics_of, _check_mode(mode))
+    return ranked[0] if ranked else None
+
+
+def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode) -> list[int]:
+    """Return the steps that have a metric, the best one first."""
+    values = {step: metrics_of(step).get(metric) for step in steps}
+    known = {step: v for step, v in values.items() if v is not None and not math.isnan(v)}
+    sign = 1 if mode == "min" else -1
+    return sorted(known, key=lambda step: (sign * known[step], -step))
+
+
+def _check_mode(mode: Any) -> Mode:
+    if mode not in get_args(Mode):
+        raise ValueError(f"mode must be 'min' or 'max', not {mode!r}")
+    found: Mode = mode
+    return found
+
+
+def _check_count(name: str, count: Any) -> int:
+    if isinstance(count, bool) or not hasattr(count, "__index__"):
+        raise TypeError(f"{name} must be a positive integer, not {count!r}")
+    if operator.index(count) < 1:
+        raise ValueError(f"{name} must be a positive integer, not {count!r}")
+    return operator.index(count)

@@ -1,0 +1,178 @@
+"""What a step's file holds beside its arrays: step, metrics, the user's metadata, structure.
+
+Owns the metadata of a checkpoint, their checksum, and the checks of what users pass.
+No CRC of the zip format covers metadata, so they contain a CRC-32 of their own: that
+of their JSON without it. Reads and writes no file.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Mapping
+from types import NoneType
+from typing import Any, NamedTuple
+
+from npzkit.codecs.checksum import crc32
+from npzkit.errors import ZipFormatError
+from npzkit.members.metadata import format_metadata
+from npzkit.members.nesting import TREE_KEY
+
+__all__ = [
+    "Record",
+    "check_metadata",
+    "check_metrics",
+    "check_step",
+    "format_record",
+    "parse_record",
+]
+
+_OWN_KEY = "npzkit.checkpoint"
+"""The key of the format's version and of the checksum."""
+_VERSION = 1
+_LARGEST_STEP = 10**18 - 1
+
+
+class Record(NamedTuple):
+    """What a checkpoint's metadata say.
+
+    Attributes
+    ----------
+    step : int
+    metrics : dict of str to number
+    metadata : dict
+        The user's.
+    structure : object
+        What the keys of the arrays do not say of the tree.
+    """
+
+    step: int
+    metrics: dict[str, Any]
+    metadata: dict[str, Any]
+    structure: Any
+
+
+def check_step(step: Any) -> int:
+    """Return a step as an int.
+
+    Raises
+    ------
+    TypeError, ValueError
+        It is not an integer, is negative, or has more than 18 digits.
+    """
+    if isinstance(step, bool) or not hasattr(step, "__index__"):
+        raise TypeError(f"step must be an integer, not {type(step).__name__}")
+    step = operator.index(step)
+    if not 0 <= step <= _LARGEST_STEP:
+        raise ValueError(f"step must be from 0 to {_LARGEST_STEP}, not {step}")
+    return int(step)
+
+
+def check_metrics(metrics: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return metrics as Python numbers by name.
+
+    Raises
+    ------
+    TypeError
+        The metrics are not a mapping of strings to numbers.
+    """
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must be a mapping of names to numbers, not {metrics!r}")
+    return {_metric_name(name): _number(name, value) for name, value in metrics.items()}
+
+
+def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a user's metadata as JSON has them: a copy that no later change reaches.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `npzkit.members.metadata.format_metadata`.
+    """
+    text = format_metadata({} if metadata is None else {"metadata": metadata})
+    if not isinstance(metadata, (Mapping, NoneType)):
+        raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    found: dict[str, Any] = json.loads(text)["metadata"] if text else {}
+    return found
+
+
+def _metric_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a metric must be a string, not {name!r}")
+    return str(name)
+
+
+def _number(name: str, value: Any) -> int | float | bool:
+    """Return a number of Python, NumPy or a tensor of one value as Python's."""
+    try:
+        found = value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):
+        # An array of several values.
+        found = None
+    if not isinstance(found, (int, float)):
+        raise TypeError(f"the metric {name!r} must be a number, not {type(value).__name__}")
+    return found
+
+
+def format_record(record: Record) -> dict[str, Any]:
+    """Return the metadata that a step's archive is saved with, with their checksum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `npzkit.members.metadata.format_metadata`.
+    """
+    metadata: dict[str, Any] = {
+        "step": record.step,
+        "metrics": record.metrics,
+        "metadata": record.metadata,
+    }
+    if record.structure is not None:
+        metadata[TREE_KEY] = record.structure
+    checked = {"version": _VERSION, "crc32": crc32(format_metadata(metadata))}
+    return {**metadata, _OWN_KEY: checked}
+
+
+def parse_record(metadata: Mapping[str, Any], step: int) -> Record:
+    """Return what an archive's metadata say, and check them.
+
+    Parameters
+    ----------
+    metadata : mapping
+    step : int
+        The step that the file's name says.
+
+    Raises
+    ------
+    ZipFormatError
+        They are damaged, those of another step, or not those of a checkpoint.
+    """
+    rest = dict(metadata)
+    own = rest.pop(_OWN_KEY, None)
+    if not isinstance(own, dict):
+        raise ZipFormatError(
+            "the metadata of the checkpoint are damaged or missing",
+            remedy="If npzkit did not save this file, give it another name.",
+        )
+    if own.get("version") != _VERSION:
+        raise ZipFormatError(
+            "the format of the checkpoint is not supported",
+            found=own.get("version"),
+            expected=_VERSION,
+            remedy="A newer npzkit may have written it: install that one.",
+        )
+    crc = crc32(format_metadata(rest))
+    if own.get("crc32") != crc:
+        raise ZipFormatError(
+            "the metadata of the checkpoint are damaged: their CRC-32 differs",
+            found=crc,
+            expected=own.get("crc32"),
+        )
+    if rest["step"] != step:
+        raise ZipFormatError(
+            "the file is named for another step", found=rest["step"], expected=step,
+            remedy="Rename the file.",
+        )  # fmt: skip
+    return Record(step, rest["metrics"], rest["metadata"], rest.get(TREE_KEY))

@@ -1,0 +1,577 @@
+"""A folder of checkpoints: what users can do with one.
+
+Owns `CheckpointStore`: what its calls take, check and promise, and their order. Files
+are `npzkit.checkpoint.folder`'s, reading `npzkit.checkpoint.loading`'s, threads
+`npzkit.checkpoint.background`'s, and what may be removed `npzkit.checkpoint.retention`'s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Literal, get_args
+
+from npzkit.analysis.diff import DiffReport
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.saving import prepare_arrays
+from npzkit.checkpoint.background import Background, Saving
+from npzkit.checkpoint.catalog import Catalog, StoreReport, is_damage, is_gone
+from npzkit.checkpoint.comparison import compare_steps
+from npzkit.checkpoint.folder import Folder
+from npzkit.checkpoint.loading import Checkpoint, Loader, Request
+from npzkit.checkpoint.policies import Mode, Policy, best_of
+from npzkit.checkpoint.readers import readers_of
+from npzkit.checkpoint.record import (
+    Record,
+    check_metadata,
+    check_metrics,
+    check_step,
+    format_record,
+)
+from npzkit.checkpoint.retention import Retention
+from npzkit.checkpoint.selection import Selection
+from npzkit.checkpoint.snapshot import Snapshot
+from npzkit.errors import (
+    ArchiveLockedError,
+    ClosedArchiveError,
+    NoCheckpointError,
+    NpzkitError,
+)
+from npzkit.maintenance.verify import VerifyReport
+from npzkit.members.nesting import flatten
+from npzkit.writing.coding import Compression
+
+__all__ = ["CheckpointStore", "WhenBusy"]
+
+WhenBusy = Literal["wait", "skip", "raise"]
+
+
+class CheckpointStore:
+    """Checkpoints of a training run: one file per step, in one folder.
+
+    Each step is a file ``step_00000100.npz`` that `numpy.load` opens. A step is
+    there when its file is complete, and no program that is killed can leave a
+    part of one under that name. `load` compares every checksum.
+
+    One store at a time writes to a folder, from its first `save` to `close`. Any
+    number of stores, in any process, read it meanwhile.
+
+    Parameters
+    ----------
+    folder : path
+        Made by the first `save` if it does not exist.
+    keep : Policy, optional
+        Which steps to keep after each save: `latest`, `every` and `best`, joined
+        by ``|``. By default nothing is removed.
+    background : bool, default False
+        Whether `save` returns as soon as it has a copy of what may change, and
+        writes in a thread.
+    when_busy : {"wait", "skip", "raise"}, default "wait"
+        What `save` does while another save is under way: wait for it, do nothing
+        and return a `Saving` that says so, or raise ArchiveLockedError.
+    compression : {"stored", "deflated"}, default "stored"
+        As in `npzkit.save`.
+    durable : bool, default True
+        Wait for the disk, so that a step that was saved survives a power failure.
+    max_memory : int, optional
+        Most bytes to copy for a save in the background. A larger tree is written
+        before `save` returns. By default, copies may have any size.
+
+    Attributes
+    ----------
+    folder : str
+        The absolute path.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not as described.
+
+    Notes
+    -----
+    Nothing of a tree is pickled. In a forked child, a store can read; the saves
+    under way are its parent's.
+
+    The background does not copy an array that cannot change: one that is read-only
+    together with all that it is a view of. Do not write to such an array's memory
+    through a view that was made while it was writable.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from npzkit.checkpoint import CheckpointStore, best, latest
+    >>> with CheckpointStore(tempfile.mkdtemp(), keep=latest(2) | best("loss")) as store:
+    ...     for step, loss in enumerate([0.9, 0.1, 0.4, 0.3, 0.2]):
+    ...         saving = store.save(step, {"w": np.full(3, step)}, metrics={"loss": loss})
+    ...     store.steps, store.best("loss")
+    ...     store.load().tree
+    ((1, 3, 4), 1)
+    {'w': array([4, 4, 4])}
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: Policy | None = None,
+        background: bool = False,
+        when_busy: WhenBusy = "wait",
+        compression: Compression = "stored",
+        durable: bool = True,
+        *,
+        max_memory: int | None = None,
+    ) -> None:
+        if keep is not None and not isinstance(keep, Policy):
+            raise TypeError(f"keep must be a policy, such as latest(3), not {keep!r}")
+        if when_busy not in get_args(WhenBusy):
+            raise ValueError(f"when_busy must be 'wait', 'skip' or 'raise', not {when_busy!r}")
+        if max_memory is not None and (isinstance(max_memory, bool) or not max_memory >= 0):
+            raise ValueError(f"max_memory must be a number of bytes, not {max_memory!r}")
+        prepare_arrays({}, compression)
+        self._is_background, self._when_busy = bool(background), when_busy
+        self._compression, self._max_memory = compression, max_memory
+        self._storage = Folder(folder, durable=durable)
+        self._readers = readers_of(self._storage.path)
+        self._catalog = Catalog(self._storage)
+        self._loader = Loader(self._storage, self._catalog, self._readers)
+        self._retention = Retention(self._storage, self._catalog, self._readers, keep)
+        self._background = Background()
+        self._is_open = True
+
+    @property
+    def folder(self) -> str:
+        return self._storage.path
+
+    # -- what there is ------------------------------------------------------
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that are saved, ascending. Only file names are read."""
+        return self._storage.steps()
+
+    @property
+    def latest(self) -> int | None:
+        """The highest step, or None if there is none. It is not checked."""
+        return max(self.steps, default=None)
+
+    def best(self, metric: str, mode: Mode = "min") -> int | None:
+        """Return the step with the best value of a metric.
+
+        Parameters
+        ----------
+        metric : str
+        mode : {"min", "max"}, default "min"
+            Whether a lower or a higher value is better.
+
+        Returns
+        -------
+        int or None
+            Of equal values, the newer step. None if no step has the metric.
+            Damaged steps and NaN are not candidates.
+        """
+        return best_of(metric, self.steps, self._catalog.metrics, mode)
+
+    def metrics(self, step: int) -> dict[str, Any]:
+        """Return the metrics of a step. No array is read.
+
+        Raises
+        ------
+        NoCheckpointError, DamagedCheckpointError
+            There is no such step, or its metadata are damaged.
+        """
+        step = check_step(step)
+        return dict(self._checked(step, lambda: self._catalog.record(step).metrics))
+
+    def metadata(self, step: int) -> dict[str, Any]:
+        """Return the metadata that a step was saved with. No array is read.
+
+        Raises
+        ------
+        NoCheckpointError, DamagedCheckpointError
+            As `metrics`.
+        """
+        step = check_step(step)
+        return dict(self._checked(step, lambda: self._catalog.record(step).metadata))
+
+    def path(self, step: int) -> str:
+        """Return the path of a step's file, whether it exists or not."""
+        return self._storage.path_of(check_step(step))
+
+    def __contains__(self, step: object) -> bool:
+        return step in self.steps
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.steps)
+
+    def __getitem__(self, step: int) -> NpzFile:
+        """Open a step as a lazy archive, to be closed. It is not removed while it is open."""
+        step = check_step(step)
+        with self._readers.reading(step):
+            npz: NpzFile = self._checked(step, lambda: self._storage.open(step))
+            self._readers.hold(step, npz, _is_open)
+        return npz
+
+    def _checked(self, step: int, read: Callable[[], Any]) -> Any:
+        """Read something of a step; errors say which step is missing or damaged."""
+        try:
+            return read()
+        except (NpzkitError, OSError) as error:
+            if is_gone(error):
+                raise self._loader.missing(step) from error
+            if is_damage(error):
+                raise self._loader.damaged(step, error) from error
+            raise
+
+    def __repr__(self) -> str:
+        steps = self.steps
+        newest = f", the newest is {steps[-1]}" if steps else ""
+        return f"<CheckpointStore {self.folder!r}: {len(steps)} steps{newest}>"
+
+    # -- saving -------------------------------------------------------------
+
+    def save(
+        self,
+        step: int,
+        tree: Mapping[Any, Any],
+        metrics: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        verify: Literal["after"] | None = None,
+    ) -> Saving:
+        """Save a tree as a step, then remove the steps that the policy does not keep.
+
+        A step that already exists is replaced when the new file is complete.
+
+        Parameters
+        ----------
+        step : int
+            From 0 on. Steps are ordered by their number.
+        tree : mapping of str or int to object
+            Nested dicts, lists and tuples of arrays, numbers, strings and None.
+        metrics : mapping of str to number, optional
+            What `best` compares, such as a loss.
+        metadata : mapping of str to object, optional
+            Anything that JSON can represent.
+        verify : {None, "after"}, default None
+            "after" reads the step back from the disk, and compares it with the
+            checksums of what was in memory. No step is removed before that.
+
+        Returns
+        -------
+        Saving
+            With ``background=True`` the save may still be under way, and its
+            failure is raised by `Saving.wait`, by the next call of a method of the
+            store, or by `close`. Without, it is done.
+
+        Raises
+        ------
+        TypeError, ValueError, NpzkitError
+            An argument cannot be saved; no file was changed.
+        ArchiveLockedError
+            Another store writes to the folder; or a save is under way, with
+            ``when_busy="raise"``.
+        OSError
+            The file cannot be written. The older file of this step, if there is
+            one, is as it was.
+        DamagedCheckpointError
+            With ``verify="after"``: the disk does not have what was written.
+
+        Warns
+        -----
+        RuntimeWarning
+            An old step cannot be removed.
+        """
+        step = check_step(step)
+        if verify not in (None, "after"):
+            raise ValueError(f"verify must be None or 'after', not {verify!r}")
+        path = self._storage.path_of(step)
+        with self._background.turn:
+            self._begin()
+            if self._is_refused(step):
+                return Saving(step, path, skipped=True)
+            if not isinstance(tree, Mapping):
+                raise TypeError(
+                    f"tree must be a mapping, such as {{'model': ...}}, not {type(tree).__name__}"
+                )
+            arrays, structure = flatten(tree)
+            measured, noted = check_metrics(metrics), check_metadata(metadata)
+            fields = format_record(Record(step, measured, noted, structure))
+            snapshot = self._snapshot(arrays)
+            self._background.wait()
+            self._storage.begin_writing()
+            if snapshot is not None:
+                arrays = snapshot.take()
+            members, coding = prepare_arrays(arrays, self._compression)
+            write = partial(self._storage.commit, step, members, coding, fields)
+            work = partial(self._commit, step, write, is_read_back=verify is not None)
+            saving = Saving(step, path)
+            if snapshot is None:
+                saving._finish(work())
+            else:
+                self._background.start(saving, work)
+            return saving
+
+    def _is_refused(self, step: int) -> bool:
+        """Return whether a save is to be skipped; raise ArchiveLockedError if it is to fail."""
+        under_way = self._background.under_way
+        if under_way is None or self._when_busy == "wait":
+            return False
+        if self._when_busy == "raise":
+            raise ArchiveLockedError(
+                f"step {step} cannot be saved while step {under_way.step} is being saved",
+                path=self.folder, remedy='Wait for it, or pass when_busy="wait".',
+            )  # fmt: skip
+        return True
+
+    def _snapshot(self, arrays: Mapping[str, Any]) -> Snapshot | None:
+        """Return what to copy for a save in the background; None to save in this thread."""
+        if not self._is_background:
+            return None
+        snapshot = Snapshot(arrays)
+        is_large = self._max_memory is not None and snapshot.size > self._max_memory
+        return None if is_large else snapshot
+
+    def _commit(
+        self, step: int, write: Callable[[], None], *, is_read_back: bool
+    ) -> tuple[int, ...]:
+        """Write a step, and return the steps that the policy removed then."""
+        write()
+        # Its checksums have just been computed: retention reads it for nothing.
+        self._catalog.note(step, is_sound=True)
+        if is_read_back:
+            self._storage.drop_cache(step)
+            for row in self._catalog.verify(step).rows:
+                if row.severity == "error":
+                    error = NpzkitError(row.what, key=row.key, offset=row.where)
+                    raise self._loader.damaged(step, error)
+        return self._retention.apply_after_commit()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the save under way has ended.
+
+        Raises
+        ------
+        TimeoutError
+            It is still under way after `timeout` seconds.
+        NpzkitError, OSError
+            The save failed.
+        """
+        self._background.wait(timeout)
+
+    # -- loading ------------------------------------------------------------
+
+    def load(
+        self,
+        step: int | None = None,
+        *,
+        only: str | Iterable[str] | None = None,
+        verify: bool = True,
+        mmap_mode: Literal["r", "c"] | None = None,
+    ) -> Checkpoint:
+        """Load a step: the one asked for, or the newest that is sound.
+
+        Waits for the save under way.
+
+        Parameters
+        ----------
+        step : int, optional
+            By default the newest step whose data match their checksums. Damaged
+            steps are passed over with a warning.
+        only : str or iterable of str, optional
+            Keys or patterns, such as ``"model/*"``: the parts of the tree to load.
+            No other array is read. ``*`` matches any text, also slashes. A list or
+            tuple that loses items becomes a dict by position.
+        verify : bool, default True
+            Compare the CRC-32 of all that is read. False returns damaged data as
+            they are.
+        mmap_mode : {None, "r", "c"}, optional
+            Map arrays instead of reading them, read-only or with changes that stay
+            in memory. The step must be saved stored. With ``verify=True`` each map
+            is read once.
+
+        Returns
+        -------
+        Checkpoint
+            With `step`, `tree`, `metrics` and `metadata`.
+
+        Raises
+        ------
+        NoCheckpointError
+            There is no such step, or no step at all.
+        DamagedCheckpointError
+            The step is damaged, or there are steps and none is sound.
+        MemberNotFoundError
+            The step has nothing that one of `only` matches.
+        NotMappableError
+            An array is compressed, and `mmap_mode` is given.
+
+        Warns
+        -----
+        DamagedCheckpointWarning
+            For each damaged step that was passed over.
+        """
+        if mmap_mode not in (None, "r", "c"):
+            raise ValueError(f"mmap_mode must be None, 'r' or 'c', not {mmap_mode!r}")
+        wanted = None if only is None else Selection(only)
+        request = Request(wanted, bool(verify), mmap_mode)
+        number = None if step is None else check_step(step)
+        self._begin()
+        self._background.wait()
+        return (
+            self._loader.newest(request) if number is None else self._loader.step(number, request)
+        )
+
+    # -- maintenance --------------------------------------------------------
+
+    def verify(self, step: int | None = None) -> StoreReport:
+        """Check every byte of a step, or of all steps.
+
+        Returns
+        -------
+        StoreReport
+            With `ok`, and in `steps` a `VerifyReport` with `ok` per step.
+
+        Raises
+        ------
+        NoCheckpointError
+            There is no such step.
+        """
+        self._begin()
+        self._background.wait()
+        if step is not None:
+            step = check_step(step)
+            return StoreReport(self.folder, {step: self._verified(step)})
+        reports = {}
+        for number in self.steps:
+            try:
+                reports[number] = self._verified(number)
+            except NoCheckpointError:
+                # Another process removed it.
+                continue
+        return StoreReport(self.folder, reports)
+
+    def _verified(self, step: int) -> VerifyReport:
+        with self._readers.reading(step):
+            return self._catalog.verify(step)
+
+    def diff(self, a: int, b: int) -> DiffReport:
+        """Find out what differs between two steps: arrays by their CRC-32s, and values.
+
+        No array is read.
+
+        Returns
+        -------
+        DiffReport
+            Its `changed`, `added` and `removed` are tuples of keys.
+
+        Raises
+        ------
+        NoCheckpointError, NpzkitError
+            One of the steps does not exist, or is damaged.
+        """
+        self._begin()
+        self._background.wait()
+        a, b = check_step(a), check_step(b)
+        with self[a] as first, self[b] as second:
+            return compare_steps((a, first), (b, second))
+
+    def delete(self, step: int) -> None:
+        """Remove a step, even if the policy keeps it or it is the only sound one.
+
+        Raises
+        ------
+        NoCheckpointError
+            There is no such step.
+        ArchiveLockedError
+            Another store writes to the folder.
+        OSError
+            The file cannot be removed.
+        """
+        step = check_step(step)
+        with self._background.turn:
+            self._begin()
+            self._background.wait()
+            if step not in self.steps:
+                raise self._loader.missing(step)
+            self._storage.begin_writing()
+            self._storage.remove(step)
+            # Otherwise it could come back after a power failure, as the newest one.
+            self._storage.settle_names()
+
+    def prune(self, dry_run: bool = False) -> tuple[int, ...]:
+        """Remove the steps that the policy does not keep, as after each save.
+
+        The newest sound step stays, and so do steps that this process is reading
+        and steps that are known to be damaged.
+
+        Parameters
+        ----------
+        dry_run : bool, default False
+            Remove nothing.
+
+        Returns
+        -------
+        tuple of int
+            The steps that were removed, or would be.
+
+        Raises
+        ------
+        ArchiveLockedError
+            Another store writes to the folder.
+        OSError
+            A file cannot be removed.
+        """
+        with self._background.turn:
+            self._begin()
+            self._background.wait()
+            if dry_run:
+                return self._retention.removable()
+            self._storage.begin_writing()
+            return self._retention.apply()
+
+    # -- the end ------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Check that the store is open, and raise the failure of an earlier save."""
+        if not self._is_open:
+            raise ClosedArchiveError(
+                "the checkpoint store is closed", path=self.folder, remedy="Make a new one."
+            )
+        self._background.raise_failure()
+
+    def close(self) -> None:
+        """Wait for the save under way, and let other stores write to the folder.
+
+        Raises
+        ------
+        NpzkitError, OSError
+            A save failed, and nobody has heard of it.
+        """
+        with self._background.turn:
+            self._is_open = False
+            try:
+                self._background.wait()
+            finally:
+                self._storage.close()
+
+    def __enter__(self) -> CheckpointStore:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.close()
+        except Exception as failure:
+            if error is None:
+                raise
+            # The error that ended the block is the one to be raised.
+            error.add_note(f"Besides, a checkpoint was not saved: {failure}")
+
+
+def _is_open(npz: NpzFile) -> bool:
+    return npz._archive.is_open

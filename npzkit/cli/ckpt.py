@@ -1,0 +1,316 @@
+"""The command group for folders of checkpoints: list, show, check, compare and prune them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import npzkit
+from npzkit.cli.listed_members import members_of, tell_unreadable
+from npzkit.cli.ls import print_members
+from npzkit.cli.opening import as_text, info_dict
+from npzkit.cli.output import (
+    format_count,
+    format_size,
+    in_a_line,
+    json_option,
+    print_fields,
+    print_json,
+    print_table,
+    printable,
+    report_error,
+)
+from npzkit.cli.wording import at_prompt, message_of
+from npzkit.errors import NoCheckpointError
+
+if TYPE_CHECKING:
+    from npzkit.checkpoint import CheckpointStore, Policy
+
+__all__ = ["ckpt"]
+
+_folder_argument = click.argument(
+    "folder", type=click.Path(exists=True, file_okay=False, readable=False)
+)
+_UNITS = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
+"""From how many seconds on a time is shown in a unit, its seconds, and its name."""
+
+
+@click.group(no_args_is_help=False)
+def ckpt() -> None:
+    """List, check and remove the checkpoints of a training run.
+
+    FOLDER is what npzkit.checkpoint.CheckpointStore saves to: a file per step,
+    step_00000100.npz. The other commands, such as npzkit ls, take these files.
+
+    Example: npzkit ckpt ls run
+    """
+
+
+# -- ls -------------------------------------------------------------------------
+
+
+@ckpt.command()
+@_folder_argument
+@click.option(
+    "--plot", "picture", metavar="PATH", type=click.Path(dir_okay=False),
+    help="Draw each metric over the steps to PATH, such as loss.png.",
+)  # fmt: skip
+@json_option
+def ls(folder: str, picture: str | None, as_json: bool) -> None:
+    """List the steps in FOLDER with their sizes, ages and metrics.
+
+    Arrays are not read. A step is shown as damaged if its metadata cannot be
+    read; npzkit ckpt verify finds all damage. Exits with 1 if there is a
+    damaged step.
+
+    Example: npzkit ckpt ls run
+    """
+    with npzkit.checkpoint.CheckpointStore(folder) as store:
+        rows = [row for step in store.steps if (row := _row(store, step)) is not None]
+    if picture is not None:
+        _draw(rows, picture)
+    if as_json:
+        print_json({"folder": folder, "steps": rows})
+    elif rows:
+        print_table(
+            [("step", "right"), ("size", "right"), ("age", "right"), "metrics", "state"],
+            [_cells(row) for row in rows],
+        )
+        total = format_size(sum(row["size"] for row in rows))
+        click.echo(f"{format_count(len(rows), 'step')}, {total}")
+    else:
+        click.echo(f"{printable(folder)} has no checkpoints")
+    click.get_current_context().exit(int(any(row["error"] for row in rows)))
+
+
+def _row(store: CheckpointStore, step: int) -> dict[str, Any] | None:
+    """Return what is known of a step without reading arrays; None if it was removed meanwhile."""
+    path = store.path(step)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    metrics: Mapping[str, Any] = {}
+    error = None
+    try:
+        metrics = store.metrics(step)
+    except NoCheckpointError:
+        return None
+    except npzkit.NpzkitError as failure:
+        error = in_a_line(message_of(failure))
+    return {"step": step, "path": path, "size": found.st_size, "modified": found.st_mtime,
+            "metrics": metrics, "error": error}  # fmt: skip
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    return [
+        str(row["step"]), format_size(row["size"]), _age(row["modified"]),
+        _metrics_text(row["metrics"]), "damaged" if row["error"] else "",
+    ]  # fmt: skip
+
+
+def _metrics_text(metrics: Mapping[str, Any]) -> str:
+    return ", ".join(f"{printable(name)} {value:.6g}" for name, value in metrics.items())
+
+
+def _age(modified: float) -> str:
+    """Return how long ago a time was, roughly; a clock that was set back makes it 0."""
+    seconds = max(time.time() - modified, 0)
+    size, unit = next((size, unit) for least, size, unit in _UNITS if seconds >= least)
+    return f"{seconds / size:.0f} {unit}"
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
+    """Draw a line per metric."""
+    from npzkit.cli.plotting import new_figure
+    from npzkit.conversion.output_paths import replacing
+
+    figure, suffix = new_figure(path)
+    axes: Any = figure.subplots()
+    for name in dict.fromkeys(name for row in rows for name in row["metrics"]):
+        points = [(r["step"], r["metrics"][name]) for r in rows if name in r["metrics"]]
+        # A label that begins with an underscore would be left out.
+        label = printable(name)[:40].replace("$", r"\$")
+        axes.plot(*zip(*points, strict=True), marker=".", label=f" {label}")
+    axes.set_xlabel("step")
+    if axes.get_lines():
+        axes.legend()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=suffix, dpi=150)
+
+
+# -- show -----------------------------------------------------------------------
+
+
+@ckpt.command()
+@_folder_argument
+@click.option("--step", type=click.IntRange(0), help="By default the newest one.")
+@json_option
+def show(folder: str, step: int | None, as_json: bool) -> None:
+    """Show the metrics, metadata and arrays of a step in FOLDER.
+
+    Only headers are read.
+
+    Example: npzkit ckpt show run
+    """
+    with npzkit.checkpoint.CheckpointStore(folder) as store:
+        step = _newest(store) if step is None else step
+        with store[step] as npz:
+            metrics, metadata = store.metrics(step), store.metadata(step)
+            path, members = store.path(step), members_of(npz, list(npz))
+            size = os.path.getsize(path)
+            if as_json:
+                print_json({
+                    "step": step, "path": path, "size": size, "metrics": metrics,
+                    "metadata": metadata,
+                    "arrays": [
+                        info_dict(member.info) if member.info
+                        else {"key": member.key, "error": member.error}
+                        for member in members
+                    ],
+                })  # fmt: skip
+            else:
+                fields = [("step", str(step)), ("file", printable(path))]
+                fields += [("metrics", _metrics_text(metrics))] if metrics else []
+                fields += [("metadata", as_text(metadata))] if metadata else []
+                print_fields(fields)
+                print_members(members, len(npz), size, is_long=False)
+    bad_count = sum(member.info is None for member in members)
+    if bad_count:
+        tell_unreadable(bad_count, members)
+    click.get_current_context().exit(int(bad_count > 0))
+
+
+def _newest(store: CheckpointStore) -> int:
+    newest = store.latest
+    if newest is None:
+        raise NoCheckpointError("there is no checkpoint", path=store.folder)
+    return newest
+
+
+# -- verify ---------------------------------------------------------------------
+
+
+@ckpt.command()
+@_folder_argument
+@click.option("--step", "steps", type=click.IntRange(0), multiple=True,
+              help="Check only this step. May be given several times.")  # fmt: skip
+@json_option
+def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> None:
+    """Check every byte of the steps in FOLDER.
+
+    Exits with 0 if all are sound, 1 if one is damaged, and 2 if there is no step
+    or one cannot be read.
+
+    Example: npzkit ckpt verify run
+    """
+    found: dict[int, Any] = {}
+    with npzkit.checkpoint.CheckpointStore(folder) as store:
+        for step in steps or store.steps or [_newest(store)]:
+            found[step] = store.verify(step).steps[step]
+            if not as_json:
+                click.echo(f"step {step}: {found[step].verdict}")
+                for row in found[step].rows:
+                    if row.severity == "error":
+                        key = "" if row.key is None else f"{printable(row.key)}: "
+                        click.echo(f"  {key}{in_a_line(at_prompt(row.what))}")
+    is_ok = all(report.ok for report in found.values())
+    if as_json:
+        reports = {str(step): report.as_dict() for step, report in found.items()}
+        print_json({"folder": folder, "ok": is_ok, "steps": reports})
+    click.get_current_context().exit(int(not is_ok))
+
+
+# -- diff -----------------------------------------------------------------------
+
+
+@ckpt.command()
+@_folder_argument
+@click.argument("a", type=click.IntRange(0))
+@click.argument("b", type=click.IntRange(0))
+@json_option
+def diff(folder: str, a: int, b: int, as_json: bool) -> None:
+    """Show which arrays and values of FOLDER differ between the steps A and B.
+
+    Arrays are compared by their recorded CRC-32s and not read; npzkit diff
+    compares the values of arrays. Exits with 0 if there is no difference, 1 if there is
+    one, and 2 if a step cannot be opened.
+
+    Example: npzkit ckpt diff run 100 200
+    """
+    context = click.get_current_context()
+    try:
+        with npzkit.checkpoint.CheckpointStore(folder) as store:
+            report = store.diff(a, b)
+    except (npzkit.NpzkitError, OSError) as error:
+        if context.find_root().obj or isinstance(error, BrokenPipeError):
+            raise
+        report_error(error)
+        context.exit(2)
+    changes = {"changed": report.changed, "added": report.added, "removed": report.removed}
+    if as_json:
+        print_json({"a": a, "b": b, "equal": report.equal, **changes,
+                    "problems": [problem._asdict() for problem in report.problems]})  # fmt: skip
+    else:
+        for what, keys in changes.items():
+            for key in keys:
+                click.echo(f"{what}: {printable(key)}")
+        for problem in report.problems:
+            click.echo(f"npzkit: {in_a_line(at_prompt(problem.what))}", err=True)
+        counts = [f"{len(keys):,} {what}" for what, keys in changes.items() if keys]
+        compared = format_count(report.compared, "key")
+        click.echo(f"{compared} compared: {', '.join(counts) or 'no difference'}")
+    context.exit(2 if report.problems else int(not report.equal))
+
+
+# -- prune ----------------------------------------------------------------------
+
+
+@ckpt.command()
+@_folder_argument
+@click.option("--latest", "latest_count", type=click.IntRange(1), metavar="N",
+              help="Keep the N newest steps.")  # fmt: skip
+@click.option("--every", "period", type=click.IntRange(1), metavar="N",
+              help="Keep the steps that are multiples of N.")  # fmt: skip
+@click.option("--lowest", nargs=2, type=(str, click.IntRange(1)), multiple=True,
+              metavar="METRIC N", help="Keep the N steps with the lowest METRIC.")  # fmt: skip
+@click.option("--highest", nargs=2, type=(str, click.IntRange(1)), multiple=True,
+              metavar="METRIC N", help="Keep the N steps with the highest METRIC.")  # fmt: skip
+@click.option("-n", "--dry-run", is_flag=True, help="Only show what would be removed.")
+@json_option
+def prune(
+    folder: str, latest_count: int | None, period: int | None, lowest: tuple[tuple[str, int], ...],
+    highest: tuple[tuple[str, int], ...], dry_run: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Remove the steps in FOLDER that no option keeps.
+
+    The newest sound step always stays, and so do steps that are found damaged.
+    A folder that a training run writes to is locked: let the run remove its own
+    steps.
+
+    Example: npzkit ckpt prune run --latest 3 --lowest loss 2 --dry-run
+    """
+    if not (latest_count or period or lowest or highest):
+        raise click.UsageError("pass what to keep: --latest, --every, --lowest or --highest.")
+    from npzkit.checkpoint import best, every, latest
+
+    policies: list[Policy] = [best(metric, count) for metric, count in lowest]
+    policies += [best(metric, count, mode="max") for metric, count in highest]
+    policies += [latest(latest_count)] if latest_count else []
+    policies += [every(period)] if period else []
+    with npzkit.checkpoint.CheckpointStore(folder, keep=reduce(or_, policies)) as store:
+        removed = store.prune(dry_run=dry_run)
+        kept = [step for step in store.steps if step not in removed]
+    if as_json:
+        print_json({"removed": removed, "kept": kept, "dry_run": dry_run})
+        return
+    verb = "would be removed" if dry_run else "removed"
+    for step in removed:
+        click.echo(f"step {step}: {verb}")
+    click.echo(f"{format_count(len(removed), 'step')} {verb}, {len(kept):,} kept")

@@ -1,0 +1,285 @@
+"""Which steps are kept, and which are never removed."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import math
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from npzkit.checkpoint import CheckpointStore, Policy, best, every, latest
+
+
+def open_store(folder, keep=None, **options):
+    return CheckpointStore(folder, keep=keep, durable=False, **options)
+
+
+def save(store, *steps, loss=1.0):
+    for step in steps:
+        store.save(step, {"w": np.full(50, step)}, metrics={"loss": loss})
+
+
+def damage(path):
+    with open(path, "r+b") as file:
+        file.seek(300)
+        byte = file.read(1)
+        file.seek(300)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: math.nan, 50: None, 60: 0.1}
+
+
+def metrics_of(step):
+    return {} if LOSSES[step] is None else {"loss": LOSSES[step]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept"),
+    [
+        (latest(1), {60}),
+        (latest(100), set(LOSSES)),
+        (every(20), {20, 40, 60}),
+        (every(7), set()),
+        (best("loss"), {60}),
+        (best("loss", 2), {60, 20}),
+        (best("loss", 9), {10, 20, 30, 60}),
+        (best("loss", 1, mode="max"), {10}),
+        (best("other", 3), set()),
+        (latest(1) | every(30) | best("loss", 1, mode="max"), {10, 30, 60}),
+    ],
+)
+def test_what_a_policy_keeps(policy, kept):
+    """The newest, multiples of a number, the best by a metric, and what any of several keeps."""
+    assert policy.kept(sorted(LOSSES), metrics_of) == kept
+    assert eval(repr(policy)).kept(sorted(LOSSES), metrics_of) == kept
+
+
+@given(
+    st.lists(st.integers(0, 300), unique=True).map(sorted),
+    st.integers(1, 10),
+    st.integers(1, 50),
+)
+def test_joined_policies_keep_what_each_keeps(steps, count, period):
+    """`|` is the union, and each policy keeps steps that exist."""
+    one, other = latest(count), every(period)
+    kept = (one | other).kept(steps, metrics_of)
+    assert kept == one.kept(steps, metrics_of) | other.kept(steps, metrics_of)
+    assert kept <= set(steps)
+    assert len(one.kept(steps, metrics_of)) == min(count, len(steps))
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: latest(0), ValueError),
+        (lambda: latest(-1), ValueError),
+        (lambda: latest(True), TypeError),
+        (lambda: every(1.5), TypeError),
+        (lambda: every(0), ValueError),
+        (lambda: best(1), TypeError),
+        (lambda: best("loss", 0), ValueError),
+        (lambda: best("loss", mode="lowest"), ValueError),
+        (lambda: latest(1) | 3, TypeError),
+    ],
+)
+def test_arguments_of_policies_are_checked(make, error):
+    """A policy that would keep nothing, or makes no sense, is refused."""
+    with pytest.raises(error):
+        make()
+
+
+def test_steps_are_removed_after_each_save(tmp_path, caplog):
+    """After a commit the policy decides; what it removed is in the Saving, and is logged."""
+    with open_store(tmp_path, latest(2)) as store, caplog.at_level(logging.INFO):
+        save(store, 1, 2)
+        saving = store.save(3, {})
+        assert saving.removed == (1,)
+        assert store.steps == (2, 3)
+    assert "removed the steps [1]" in caplog.text
+
+
+def test_without_a_policy_nothing_is_removed(tmp_path):
+    """No step goes away by itself."""
+    with open_store(tmp_path) as store:
+        save(store, *range(20))
+        assert store.prune() == ()
+        assert len(store.steps) == 20
+
+
+def test_prune(tmp_path):
+    """Steps of an earlier run are removed by a new policy; a dry run only says which."""
+    with open_store(tmp_path) as store:
+        save(store, *range(5))
+    with open_store(tmp_path, latest(2)) as store:
+        assert store.prune(dry_run=True) == (0, 1, 2)
+        assert len(store.steps) == 5
+        assert store.prune() == (0, 1, 2)
+        assert store.prune() == ()
+        assert store.steps == (3, 4)
+
+
+def test_a_policy_of_ones_own(tmp_path):
+    """A class with `kept` is a policy; the newest sound step stays, whatever it says."""
+
+    class Nothing(Policy):
+        def kept(self, steps, metrics_of):
+            return set()
+
+    with open_store(tmp_path, Nothing()) as store:
+        save(store, 1, 2, 3)
+        assert store.steps == (3,)
+
+
+def test_the_newest_step_stays(tmp_path):
+    """A policy that keeps only the best does not remove the newest step."""
+    with open_store(tmp_path, best("loss")) as store:
+        for step, loss in enumerate([0.5, 0.1, 0.7, 0.9]):
+            save(store, step, loss=loss)
+        assert store.steps == (1, 3)
+
+
+def test_the_newest_sound_step_stays(tmp_path):
+    """If newer steps are damaged, pruning finds that out, and keeps the newest that is sound."""
+    with open_store(tmp_path) as store:
+        save(store, *range(5))
+    for step in (3, 4):
+        damage(tmp_path / f"step_0000000{step}.npz")
+    with open_store(tmp_path, latest(1)) as store:
+        assert store.prune() == (0, 1)
+        # Damaged steps are neither counted nor removed.
+        assert store.steps == (2, 3, 4)
+        with pytest.warns(match="step [34] is damaged"):
+            assert store.load().step == 2
+
+
+def test_nothing_is_removed_if_no_step_is_sound(tmp_path):
+    """Without a sound step there is nothing that could take the place of another."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    for step in (1, 2, 3):
+        damage(tmp_path / f"step_0000000{step}.npz")
+    with open_store(tmp_path, latest(1)) as store:
+        assert store.prune() == ()
+        assert store.steps == (1, 2, 3)
+
+
+def test_damaged_metadata_do_not_stop_retention(tmp_path):
+    """A step whose metrics cannot be read is damaged: it is left, and the others are judged."""
+    with open_store(tmp_path) as store:
+        for step, loss in enumerate([0.1, 0.2, 0.3, 0.4]):
+            save(store, step, loss=loss)
+    path = tmp_path / "step_00000000.npz"
+    path.write_bytes(path.read_bytes().replace(b'"loss":0.1', b'"loss":0.0'))
+    with open_store(tmp_path, best("loss")) as store:
+        assert store.best("loss") == 1
+        assert store.prune() == (2,)
+        assert store.steps == (0, 1, 3)
+
+
+def test_resuming_from_an_older_step_keeps_newer_ones_apart(tmp_path):
+    """A run that continues from an older step overwrites newer ones as it reaches them."""
+    with open_store(tmp_path) as store:
+        save(store, 10, 20, 30)
+    with open_store(tmp_path, latest(2)) as store:
+        assert store.load(10).step == 10
+        save(store, 20, loss=0.5)
+        assert store.steps == (20, 30)
+        assert store.metrics(20) == {"loss": 0.5}
+
+
+def test_a_step_that_is_being_read_stays(tmp_path):
+    """An open archive and mapped arrays keep their step, until they are gone."""
+    with open_store(tmp_path) as writer:
+        save(writer, 1, 2, 3, 4)
+    with open_store(tmp_path, latest(1)) as store:
+        # Stores of the same folder in one process know of each other's readers.
+        other = CheckpointStore(tmp_path)
+        npz = store[1]
+        mapped = other.load(2, mmap_mode="r").tree
+        part = mapped["w"][10:20]
+        assert store.prune() == (3,)
+        del mapped
+        assert store.prune() == ()
+        assert part[0] == 2
+        del part
+        npz.close()
+        assert store.prune() == (1, 2)
+
+
+def test_a_step_that_is_loaded_meanwhile_stays(tmp_path, monkeypatch):
+    """Pruning in another thread does not take a step away while it is being read."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2)
+    with open_store(tmp_path, latest(1)) as store:
+        folder = type(store._storage)
+        real = folder.open
+        found = []
+
+        def slow(self, step, **options):
+            if step == 1 and not found:
+                found.append(None)
+                found[0] = store.prune()
+            return real(self, step, **options)
+
+        monkeypatch.setattr(folder, "open", slow)
+        assert store.load(1).step == 1
+        assert found == [()]
+        assert store.prune() == (1,)
+
+
+def test_a_step_that_cannot_be_removed(tmp_path, monkeypatch):
+    """Training goes on with a warning, and the next save tries again; prune raises."""
+    from npzkit.files import disk
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    with open_store(tmp_path, latest(1)) as store:
+        save(store, 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "unlink", refuse)
+            with pytest.warns(RuntimeWarning, match="could not be removed.*step_00000001"):
+                save(store, 2)
+            with pytest.raises(PermissionError):
+                store.prune()
+        assert store.steps == (1, 2)
+        save(store, 3)
+        assert store.steps == (3,)
+
+
+def test_the_newest_step_is_on_disk_before_another_is_removed(tmp_path, monkeypatch):
+    """With durable=False, too, a power failure leaves a step: the new one is synced first."""
+    from npzkit.files import disk
+
+    order = []
+    real_sync, real_unlink = disk.File.sync, disk.unlink
+    monkeypatch.setattr(
+        disk.File, "sync", lambda self: (order.append(("sync", self.path)), real_sync(self))[1]
+    )
+    monkeypatch.setattr(
+        disk, "unlink", lambda path: (order.append(("unlink", path)), real_unlink(path))[1]
+    )
+    with open_store(tmp_path, latest(1)) as store:
+        save(store, 1)
+        assert order == []
+        save(store, 2)
+        assert order == [("sync", store.path(2)), ("unlink", store.path(1))]
+
+
+def test_metrics_are_read_once(tmp_path, monkeypatch):
+    """A store that keeps the best of many steps does not open all of them at each save."""
+    with open_store(tmp_path, best("loss", 50)) as store:
+        folder = type(store._storage)
+        real = folder.open
+        opened = []
+        monkeypatch.setattr(
+            folder, "open", lambda self, step, **o: (opened.append(step), real(self, step, **o))[1]
+        )
+        save(store, *range(10))
+        assert len(opened) <= 10
+        assert len(os.listdir(tmp_path)) == 11

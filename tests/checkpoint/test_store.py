@@ -1,0 +1,654 @@
+"""A folder of checkpoints: what is saved is loaded, or an error says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections import namedtuple
+
+import npzkit
+import numpy as np
+import pytest
+from faults import FaultyOS
+from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.errors import (
+    ArchiveLockedError,
+    ClosedArchiveError,
+    DamagedCheckpointError,
+    DamagedCheckpointWarning,
+    MemberNotFoundError,
+    NoCheckpointError,
+    NotMappableError,
+    UnsupportedError,
+)
+from npzkit.files import disk
+
+TREE = {
+    "model": {"encoder": {"w": np.arange(12.0).reshape(3, 4)}, "head": {"b": np.ones(2)}},
+    "optimizer": {"state": {0: {"m": np.zeros(2)}, 1: {"m": np.ones(3)}}, "lr": 0.1},
+    "history": [None, 1, (2.5, "x", np.arange(3)), []],
+    "empty": {},
+}
+
+
+@pytest.fixture
+def store(tmp_path):
+    with CheckpointStore(tmp_path / "run", durable=False) as store:
+        yield store
+
+
+def filled(store, count=3):
+    """Save steps 0, 10, 20, ... whose arrays say which step they are of."""
+    for step in range(0, 10 * count, 10):
+        store.save(step, {"w": np.full(100, step)}, metrics={"loss": 100 - step})
+    return store
+
+
+def damage(path, what=b"NUMPY"):
+    """Flip a bit of the data of a step's first array."""
+    with open(path, "r+b") as file:
+        offset = file.read().index(what) + 200
+        file.seek(offset)
+        (byte,) = file.read(1)
+        file.seek(offset)
+        file.write(bytes([byte ^ 1]))
+
+
+def assert_same(one, other):
+    """Both trees have the same types, keys in order and arrays."""
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert list(one) == list(other)
+        for key in one:
+            assert_same(one[key], other[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for pair in zip(one, other, strict=True):
+            assert_same(*pair)
+    elif isinstance(one, np.ndarray):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    else:
+        assert one == other
+
+
+# -- saving and loading ---------------------------------------------------------
+
+
+def test_a_tree_comes_back(store):
+    """Dicts with int keys, lists, tuples, None, numbers and arrays come back as they were."""
+    saving = store.save(7, TREE, metrics={"loss": np.float32(0.5)}, metadata={"lr": [1, 2]})
+    assert (saving.step, saving.done(), saving.skipped, saving.removed) == (7, True, False, ())
+    checkpoint = store.load()
+    assert_same(checkpoint.tree, TREE)
+    assert checkpoint.step == 7
+    assert checkpoint.metrics == {"loss": 0.5}
+    assert type(checkpoint.metrics["loss"]) is float
+    assert checkpoint.metadata == {"lr": [1, 2]}
+    assert repr(checkpoint) == "Checkpoint(step=7, metrics={'loss': 0.5})"
+    assert store.metrics(7) == {"loss": 0.5}
+    assert store.metadata(7) == {"lr": [1, 2]}
+
+
+def test_a_step_is_a_file_that_numpy_opens(store):
+    """The file is named after its step, and np.load reads its arrays."""
+    saving = store.save(123, TREE)
+    assert os.path.basename(saving.path) == "step_00000123.npz"
+    assert saving.path == store.path(123)
+    with np.load(saving.path) as npz:
+        np.testing.assert_array_equal(npz["model/encoder/w"], TREE["model"]["encoder"]["w"])
+
+
+def test_steps_are_listed_by_number(store):
+    """Steps are ascending ints; other files are not steps."""
+    assert store.steps == ()
+    assert store.latest is None
+    for step in (100, 5, 10**9):
+        store.save(step, {})
+    for name in ("step_1.npz", "step_000000007.npz", "step_00000001.npz.tmp", "latest"):
+        with open(os.path.join(store.folder, name), "wb"):
+            pass
+    assert store.steps == (5, 100, 10**9)
+    assert store.latest == 10**9
+    assert list(store) == [5, 100, 10**9]
+    assert 100 in store
+    assert 101 not in store
+    assert "3 steps, the newest is 1000000000" in repr(store)
+
+
+def test_a_step_is_replaced(store):
+    """A step that is saved again holds what was saved last."""
+    store.save(1, {"w": np.zeros(3), "old": np.zeros(1)}, metrics={"loss": 1.0})
+    assert store.metrics(1) == {"loss": 1.0}
+    store.save(1, {"w": np.ones(3)}, metrics={"loss": 2.0})
+    assert_same(store.load(1).tree, {"w": np.ones(3)})
+    assert store.metrics(1) == {"loss": 2.0}
+
+
+def test_a_save_that_fails_changes_nothing(store):
+    """An object that cannot be saved is refused with its key, and the old step stays."""
+    store.save(1, {"w": np.zeros(3)})
+    with pytest.raises(npzkit.NpzkitError, match="'bad'"):
+        store.save(1, {"w": np.ones(3), "bad": np.array([object()])})
+    with pytest.raises(TypeError, match="JSON"):
+        store.save(1, {}, metadata={"x": object()})
+    assert_same(store.load(1).tree, {"w": np.zeros(3)})
+    assert store.steps == (1,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("1", {}), TypeError),
+        ((True, {}), TypeError),
+        ((1.0, {}), TypeError),
+        ((-1, {}), ValueError),
+        ((10**18, {}), ValueError),
+        ((1, {1.5: 0}), TypeError),
+        ((1, {}, {"loss": "low"}), TypeError),
+        ((1, {}, {"loss": np.ones(2)}), TypeError),
+        ((1, {}, {1: 1.0}), TypeError),
+        ((1, {}, 0.5), TypeError),
+        ((1, [1, 2]), TypeError),
+        ((1, {}, None, [1]), TypeError),
+        ((1, {}, None, {"x": {1: 2}}), TypeError),
+    ],
+)
+def test_arguments_are_checked_before_anything_is_written(store, arguments, error):
+    """A step, tree or metric of the wrong kind is refused, and no folder is made."""
+    with pytest.raises(error):
+        store.save(*arguments)
+    assert not os.path.exists(store.folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"keep": 3}, TypeError),
+        ({"when_busy": "never"}, ValueError),
+        ({"compression": "zip"}, ValueError),
+        ({"max_memory": -1}, ValueError),
+    ],
+)
+def test_options_are_checked(tmp_path, options, error):
+    """A store is not made with an option that it does not know."""
+    with pytest.raises(error):
+        CheckpointStore(tmp_path, **options)
+
+
+def test_a_url_is_no_folder():
+    """A URL is refused; no local folder gets its name."""
+    with pytest.raises(ValueError, match="URL"):
+        CheckpointStore("s3://bucket/run")
+
+
+def test_integers_of_numpy_are_steps(store):
+    """A step may be a NumPy integer; it becomes an int."""
+    assert type(store.save(np.int64(3), {}).step) is int
+    assert type(store.load(np.uint8(3)).step) is int
+
+
+def test_large_structures_come_back(store):
+    """Metadata that the zip comment cannot hold come back, and are checked."""
+    tree = {"names": {f"layer{i}": {"name": "x" * 10, "n": i} for i in range(3000)}}
+    store.save(1, tree, metadata={"notes": "y" * 100_000})
+    checkpoint = store.load()
+    assert checkpoint.tree == tree
+    assert len(checkpoint.metadata["notes"]) == 100_000
+    path = store.path(1)
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    data[data.index(b"y" * 1000) + 500] ^= 1
+    with open(path, "wb") as file:
+        file.write(data)
+    with pytest.raises(DamagedCheckpointError):
+        store.load(1)
+
+
+def test_compressed_steps(tmp_path):
+    """Arrays may be deflated; then they cannot be mapped, which is not damage."""
+    with CheckpointStore(tmp_path, compression="deflated", durable=False) as store:
+        store.save(1, {"w": np.zeros(100_000)})
+        assert os.path.getsize(store.path(1)) < 10_000
+        assert_same(store.load().tree, {"w": np.zeros(100_000)})
+        with pytest.raises(NotMappableError):
+            store.load(mmap_mode="r")
+
+
+def test_mapped_arrays(store):
+    """Arrays can be mapped, read-only or with changes that stay in memory."""
+    store.save(1, TREE)
+    tree = store.load(mmap_mode="r").tree
+    assert isinstance(tree["model"]["head"]["b"], np.memmap)
+    assert not tree["model"]["head"]["b"].flags.writeable
+    changed = store.load(mmap_mode="c").tree["model"]["head"]["b"]
+    changed[:] = 7
+    assert store.load().tree["model"]["head"]["b"][0] == 1
+    with pytest.raises(ValueError, match="mmap_mode"):
+        store.load(mmap_mode="r+")
+
+
+def test_mapped_steps_are_checked(store):
+    """A damaged step is passed over before it is mapped, too."""
+    filled(store)
+    damage(store.path(20))
+    with pytest.warns(DamagedCheckpointWarning, match="step 20 is damaged, key 'w'"):
+        assert store.load(mmap_mode="r").step == 10
+    with pytest.raises(DamagedCheckpointError, match="step 20 is damaged"):
+        store.load(20, mmap_mode="r")
+    assert store.load(20, mmap_mode="r", verify=False).step == 20
+
+
+def test_a_namedtuple_is_refused_or_comes_back(store):
+    """What would come back as another type is refused with its key."""
+    pair = namedtuple("pair", "a b")
+    try:
+        store.save(1, {"p": {"q": pair(1, 2)}})
+    except UnsupportedError as error:
+        assert error.key == "p/q"  # noqa: PT017
+    else:
+        assert tuple(store.load().tree["p"]["q"]) == (1, 2)
+
+
+# -- parts of a tree ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        ("model/*", {"model": TREE["model"]}),
+        ("model", {"model": TREE["model"]}),
+        ("model/", {"model": TREE["model"]}),
+        (["*/b", "optimizer/lr"], {"model": {"head": TREE["model"]["head"]}, "optimizer": {"lr": 0.1}}),
+        ("optimizer/state/1", {"optimizer": {"state": {1: {"m": np.ones(3)}}}}),
+        ("history", {"history": TREE["history"]}),
+        ("history/2/1", {"history": {"2": {"1": "x"}}}),
+        ("empty", {"empty": {}}),
+        ("*", TREE),
+    ],
+)  # fmt: skip
+def test_parts_are_loaded_by_patterns(store, only, expected):
+    """A key, the start of a key or a pattern selects arrays and values, in their structure."""
+    store.save(1, TREE)
+    assert_same(store.load(only=only).tree, expected)
+
+
+def test_a_part_reads_no_other_array(store):
+    """Damage in what is not asked for does not matter."""
+    store.save(1, {"a": np.zeros(100), "b": np.ones(100)})
+    damage(store.path(1))
+    assert_same(store.load(only="b").tree, {"b": np.ones(100)})
+    with pytest.raises(DamagedCheckpointError, match="key 'a'"):
+        store.load(1)
+
+
+def test_a_pattern_that_matches_nothing(store):
+    """It is an error, with a suggestion; so is no pattern at all."""
+    store.save(1, TREE)
+    with pytest.raises(MemberNotFoundError, match="modle"):
+        store.load(only=["model", "modle/head/b"])
+    for only, error in (([], ValueError), ([1], TypeError)):
+        with pytest.raises(error):
+            store.load(only=only)
+
+
+# -- damage ---------------------------------------------------------------------
+
+
+def test_the_newest_sound_step_is_loaded(store):
+    """Damaged steps are passed over with a warning that names each of them and the reason."""
+    filled(store)
+    damage(store.path(20))
+    with pytest.warns(DamagedCheckpointWarning, match="step 20 is damaged.*'w'.*CRC-32") as found:
+        checkpoint = store.load()
+    assert checkpoint.step == 10
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    assert store.steps == (0, 10, 20)
+
+
+def test_a_damaged_step_is_an_error(store):
+    """A step that is asked for is not replaced by another one."""
+    filled(store)
+    damage(store.path(20))
+    with pytest.raises(DamagedCheckpointError, match="step 20 is damaged") as found:
+        store.load(20)
+    assert found.value.key == "w"
+    assert found.value.path == store.path(20)
+    assert store.load(20, verify=False).step == 20
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, None])
+def test_what_is_no_checkpoint_is_damaged(store, content):
+    """An empty file, a piece of one, and the archive of another program are damaged steps."""
+    filled(store, 2)
+    if content is None:
+        np.savez(store.path(20), w=np.ones(3))
+    else:
+        with open(store.path(20), "wb") as file:
+            file.write(content)
+    with pytest.warns(DamagedCheckpointWarning, match="step 20"):
+        assert store.load().step == 10
+    with pytest.raises(DamagedCheckpointError):
+        store.metrics(20)
+    assert store.best("loss") == 10
+    assert store.verify().damaged == (20,)
+
+
+def test_a_renamed_step_is_damaged(store):
+    """A file that is named for another step is not taken for that step."""
+    filled(store, 2)
+    shutil.copy(store.path(0), store.path(20))
+    with pytest.warns(
+        DamagedCheckpointWarning, match="another step: found 0, expected 20|another step"
+    ):
+        assert store.load().step == 10
+
+
+def test_no_sound_step_is_an_error(store):
+    """If all steps are damaged, nothing is loaded, and the error is another one than for no step."""
+    filled(store)
+    for step in store.steps:
+        damage(store.path(step))
+    with (
+        pytest.warns(DamagedCheckpointWarning),
+        pytest.raises(DamagedCheckpointError, match="all 3 are damaged"),
+    ):
+        store.load()
+
+
+def test_no_step_is_an_error(store, tmp_path):
+    """An empty folder, or none, never begins a run in silence."""
+    with pytest.raises(NoCheckpointError, match="no checkpoint"):
+        store.load()
+    with pytest.raises(KeyError):
+        store.load(3)
+    for call in (store.metrics, store.metadata, store.verify, store.delete, store.__getitem__):
+        with pytest.raises(NoCheckpointError, match="3"):
+            call(3)
+    assert store.best("loss") is None
+    assert store.verify().ok
+    assert not os.path.exists(store.folder)
+
+
+@pytest.mark.parametrize("position", [0.0, 0.2, 0.5, 0.8, 0.97])
+def test_every_flipped_bit_of_the_metadata_is_found(store, position):
+    """Structure, metrics and metadata have a checksum: no changed number comes back."""
+    store.save(1, {"a": {"lr": 0.125, "n": 17}}, metrics={"loss": 0.25}, metadata={"k": "v"})
+    path = store.path(1)
+    with open(path, "rb") as file:
+        data = file.read()
+    start = data.rindex(b'{"step"')
+    # A few neighbours each; all of them together are the whole text.
+    first = start + int((len(data) - start) * position)
+    for offset in range(first, min(first + 12, len(data))):
+        for bit in (0, 3):
+            changed = bytearray(data)
+            changed[offset] ^= 1 << bit
+            with open(path, "wb") as file:
+                file.write(changed)
+            with pytest.raises(DamagedCheckpointError):
+                store.load(1)
+
+
+def test_verify_reports_every_step(store):
+    """The report has an `ok` for the store and for each step, as JSON and as text too."""
+    filled(store)
+    assert store.verify().ok
+    damage(store.path(10))
+    report = store.verify()
+    assert not report.ok
+    assert {step: found.ok for step, found in report.steps.items()} == {
+        0: True,
+        10: False,
+        20: True,
+    }
+    assert report.damaged == (10,)
+    assert '"10"' in report.to_json()
+    assert "step 10: NOT sound" in str(report)
+    assert store.verify(20).ok
+    assert not store.verify(10).ok
+
+
+class FlippingOS(FaultyOS):
+    """`os`, which writes one bit of large data wrongly, and does not say so."""
+
+    def _call(self, name, real, *args, **options):
+        if name == "pwrite" and len(args[1]) > 1000:
+            data = bytearray(args[1])
+            data[len(data) // 2] ^= 1
+            args = (args[0], data, *args[2:])
+        return real(*args, **options)
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_reached_the_disk_is_read_back(tmp_path, monkeypatch, background):
+    """A bit that flips on its way to the disk is found by verify="after", and no step is removed."""
+    with CheckpointStore(tmp_path, keep=latest(1), background=background) as store:
+        store.save(1, {"w": np.zeros(1000)}, verify="after").wait()
+        assert store.verify(1).ok
+        with monkeypatch.context() as patched:
+            patched.setattr(disk, "os", FlippingOS())
+            with pytest.raises(DamagedCheckpointError, match="step 2 is damaged, key 'w'"):
+                store.save(2, {"w": np.zeros(1000)}, verify="after").wait()
+        with pytest.warns(DamagedCheckpointWarning):
+            assert store.load().step == 1
+        with pytest.raises(ValueError, match="verify"):
+            store.save(3, {}, verify="before")
+
+
+def test_reading_back_without_posix_fadvise(store, monkeypatch):
+    """A system that cannot drop its cache reads back what it has."""
+    monkeypatch.delattr(os, "posix_fadvise", raising=False)
+    store.save(1, {"w": np.zeros(10)}, verify="after")
+    assert store.steps == (1,)
+
+
+# -- one step as an archive, and two ----------------------------------------------
+
+
+def test_a_step_is_a_lazy_archive(store):
+    """store[step] is an NpzFile."""
+    store.save(1, TREE)
+    with store[1] as npz:
+        assert npz.lazy("model/encoder/w")[1, 2] == 6
+    with pytest.raises(KeyError):
+        store[2]
+
+
+def test_diff_names_changed_arrays(store):
+    """Two steps are compared by their CRC-32s, without their arrays."""
+    store.save(1, {"same": np.ones(3), "changed": np.ones(3), "old": np.ones(1)})
+    store.save(2, {"same": np.ones(3), "changed": np.zeros(3), "new": np.ones(1)})
+    report = store.diff(1, 2)
+    assert (report.changed, report.added, report.removed) == (("changed",), ("new",), ("old",))
+    with pytest.raises(NoCheckpointError):
+        store.diff(1, 3)
+
+
+def test_diff_compares_values_too(store):
+    """Numbers, strings and None beside the arrays are compared, without reading an array."""
+    tree = {"opt": {"lr": 0.1, "n": [1, None], "nan": float("nan")}, "w": {"w": np.ones(3)}}
+    store.save(1, tree)
+    store.save(
+        2, {"opt": {"lr": 0.2, "n": [1, "x"], "nan": float("nan"), "new": True}, "w": tree["w"]}
+    )
+    report = store.diff(1, 2)
+    assert (report.changed, report.added, report.removed) == (
+        ("opt/lr", "opt/n/1"),
+        ("opt/new",),
+        (),
+    )
+    assert (report.rows[0].a, report.rows[0].b) == (0.1, 0.2)
+    assert "opt/lr: values differ: 0.1 and 0.2" in str(report)
+    assert store.diff(2, 2).equal
+
+
+def test_delete_removes_a_step(store):
+    """A step that is deleted is gone, even the last one."""
+    filled(store, 2)
+    store.delete(0)
+    assert store.steps == (10,)
+    store.delete(10)
+    assert store.steps == ()
+
+
+def test_metrics_of_the_best(store):
+    """Of equal values the newer step is best; NaN and missing values are no candidates."""
+    for step, metrics in enumerate(
+        [{"f1": 0.5}, {"f1": 0.9}, {"f1": 0.9}, {"f1": float("nan")}, {}]
+    ):
+        store.save(step, {}, metrics=metrics)
+    assert store.best("f1") == 0
+    assert store.best("f1", mode="max") == 2
+    assert store.best("other") is None
+    with pytest.raises(ValueError, match="mode"):
+        store.best("f1", mode="lowest")
+
+
+# -- several stores -------------------------------------------------------------
+
+
+def test_a_second_writer_is_refused(store):
+    """While a store has written to a folder and is open, another one only reads it."""
+    filled(store)
+    with CheckpointStore(store.folder) as other:
+        assert other.load().step == 20
+        for write in (lambda: other.save(1, {}), lambda: other.delete(0), other.prune):
+            with pytest.raises(ArchiveLockedError, match="another checkpoint store"):
+                write()
+        assert other.prune(dry_run=True) == ()
+        store.close()
+        other.save(30, {})
+    assert store.steps == (0, 10, 20, 30)
+
+
+def test_a_closed_store(store):
+    """A store that was closed says so; closing it again does nothing."""
+    filled(store)
+    store.close()
+    store.close()
+    for call in (store.load, store.verify, store.prune, lambda: store.save(1, {})):
+        with pytest.raises(ClosedArchiveError):
+            call()
+    assert store.steps == (0, 10, 20)
+
+
+def test_a_removed_folder_is_not_made_again(store):
+    """If the folder goes away while a store writes, the next save fails instead of hiding it."""
+    filled(store)
+    shutil.rmtree(store.folder)
+    with pytest.raises(FileNotFoundError):
+        store.save(30, {})
+    assert not os.path.exists(store.folder)
+    # Once it is there again, the store continues.
+    os.mkdir(store.folder)
+    store.save(30, {})
+    assert store.steps == (30,)
+
+
+def test_the_working_directory_does_not_matter(tmp_path, monkeypatch):
+    """A relative folder is the one it was when the store was made."""
+    monkeypatch.chdir(tmp_path)
+    with CheckpointStore("run", durable=False) as store:
+        store.save(1, {})
+        os.mkdir("elsewhere")
+        monkeypatch.chdir("elsewhere")
+        store.save(2, {})
+        assert store.steps == (1, 2)
+
+
+def test_leftovers_of_killed_writers_are_removed(store):
+    """The first save of a store removes temporary files that no writer has open, and no others."""
+    os.mkdir(store.folder)
+    left = os.path.join(store.folder, f".npzkit-{'0' * 16}.tmp")
+    for path in (left, os.path.join(store.folder, ".npzkit-mine.tmp")):
+        with open(path, "wb") as file:
+            file.write(b"half")
+    with npzkit.NpzWriter(os.path.join(store.folder, "other.npz")) as writer:
+        writer["w"] = np.ones(3)
+        store.save(1, {})
+    assert sorted(os.listdir(store.folder)) == [
+        ".npzkit-checkpoints.lock", ".npzkit-mine.tmp", "other.npz", "step_00000001.npz",
+    ]  # fmt: skip
+
+
+def test_without_locks_only_old_leftovers_are_removed(store, monkeypatch):
+    """On a share without locks a temporary file may be in use: it must be an hour old."""
+    from npzkit.files import locking
+
+    monkeypatch.setattr(locking, "_change_lock", lambda *args, **options: None)
+    monkeypatch.setattr("npzkit.checkpoint.folder.is_locked", lambda descriptor: False)
+    os.mkdir(store.folder)
+    paths = [os.path.join(store.folder, f".npzkit-{digit * 16}.tmp") for digit in "01"]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.write(b"half")
+    hours_ago = os.stat(paths[0]).st_mtime - 7200
+    os.utime(paths[0], (hours_ago, hours_ago))
+    store.save(1, {})
+    assert [os.path.exists(path) for path in paths] == [False, True]
+
+
+def test_leftovers_on_windows(store, monkeypatch):
+    """Where no open file can be removed, what can be removed is a leftover."""
+    monkeypatch.setattr(disk, "RENAMES_OPEN_FILES", False)
+    monkeypatch.setattr("npzkit.checkpoint.folder.is_locked", lambda descriptor: False)
+    os.mkdir(store.folder)
+    left = os.path.join(store.folder, f".npzkit-{'0' * 16}.tmp")
+    with open(left, "wb") as file:
+        file.write(b"half")
+    store.save(1, {})
+    assert not os.path.exists(left)
+    assert store.steps == (1,)
+
+
+def test_loading_while_another_process_removes_steps(store, monkeypatch):
+    """A step that goes away between listing and opening is not damage: an older one is loaded."""
+    filled(store)
+    folder = type(store._storage)
+    real = folder.open
+
+    def gone(self, step, **options):
+        if step == 20 and os.path.exists(self.path_of(20)):
+            os.unlink(self.path_of(20))
+        return real(self, step, **options)
+
+    monkeypatch.setattr(folder, "open", gone)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert store.load().step == 10
+    with pytest.raises(NoCheckpointError):
+        store.load(20)
+
+
+def test_a_disk_that_cannot_be_read_is_damage(store, monkeypatch):
+    """An input/output error of the newest step is passed over like other damage."""
+    import errno
+
+    filled(store)
+    folder = type(store._storage)
+    real = folder.open
+
+    def broken(self, step, **options):
+        if step == 20:
+            raise OSError(errno.EIO, "Input/output error", self.path_of(20))
+        return real(self, step, **options)
+
+    monkeypatch.setattr(folder, "open", broken)
+    with pytest.warns(DamagedCheckpointWarning, match="Input/output error"):
+        assert store.load().step == 10
+    assert store.verify().damaged == (20,)
+
+
+def test_the_package_is_imported_on_first_use():
+    """npzkit.checkpoint needs no import of its own, and `import npzkit` does not pay for it."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, npzkit; print('npzkit.checkpoint' in sys.modules, npzkit.checkpoint.latest(2))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (found.stdout, found.stderr) == ("False latest(2)\n", "")

@@ -1,0 +1,175 @@
+"""npzkit ckpt: a folder of checkpoints at a prompt."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.checkpoint import CheckpointStore
+from npzkit.cli.ckpt import ckpt
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A folder `run` with the steps 100, 200 and 300, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    with CheckpointStore("run", durable=False) as store:
+        for step, loss in [(100, 0.5), (200, 0.25), (300, 0.75)]:
+            tree = {"model": {"w": np.full(9, step), "b": np.zeros(3)}, "lr": 0.1}
+            store.save(step, tree, metrics={"loss": loss}, metadata={"note": f"at {step}"})
+    return tmp_path / "run"
+
+
+def damage(path, *, metadata=False):
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b'"loss"') + 2 if metadata else data.index(b"NUMPY") + 130] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("name", list(ckpt.commands))
+def test_every_example_runs(name, run, cli):
+    """What stands behind "Example:" in the help of each command works; the help is narrow."""
+    (example,) = re.findall(r"^\s*Example: (.+)$", ckpt.commands[name].help, re.MULTILINE)
+    program, *arguments = shlex.split(example)
+    assert (program, arguments[:2]) == ("npzkit", ["ckpt", name])
+    found = cli(*arguments)
+    assert found.code in (0, 1)
+    assert (bool(found.out), found.err) == (True, "")
+    shown = cli("ckpt", name, "--help").out
+    assert f"Example: npzkit ckpt {name}" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_ls(run, cli):
+    """Each step is shown with its size, age and metrics; --json has them as numbers."""
+    found = cli("ckpt", "ls", "run")
+    assert (found.code, found.err) == (0, "")
+    lines = found.out.splitlines()
+    assert lines[0].split() == ["step", "size", "age", "metrics", "state"]
+    assert re.fullmatch(r" +200 +[\d.]+ KiB +\d+ s +loss 0.25", lines[2])
+    assert lines[-1].startswith("3 steps, ")
+    rows = cli("ckpt", "ls", "run", "--json").json()["steps"]
+    assert [row["step"] for row in rows] == [100, 200, 300]
+    assert rows[1]["metrics"] == {"loss": 0.25}
+    assert rows[1]["size"] == os.path.getsize(run / "step_00000200.npz")
+
+
+def test_ls_marks_damaged_metadata(run, cli):
+    """A step whose metadata cannot be trusted is listed as damaged, and the exit code is 1."""
+    damage(run / "step_00000200.npz", metadata=True)
+    found = cli("ckpt", "ls", "run")
+    assert found.code == 1
+    assert found.out.splitlines()[2].endswith("damaged")
+    rows = cli("ckpt", "ls", "run", "--json").json()["steps"]
+    assert "damaged" in rows[1]["error"]
+
+
+def test_ls_draws_metrics(run, cli):
+    """--plot draws each metric over the steps."""
+    pytest.importorskip("matplotlib")
+    assert cli("ckpt", "ls", "run", "--plot", "loss.svg").code == 0
+    assert "<svg" in (run.parent / "loss.svg").read_text(encoding="utf-8")
+    found = cli("ckpt", "ls", "run", "--plot", "loss.txt")
+    assert found.code == 2
+    assert "not a picture format" in found.err
+
+
+def test_an_empty_folder(tmp_path, cli):
+    """A folder without steps is listed as such; what needs a step exits with 2."""
+    found = cli("ckpt", "ls", tmp_path)
+    assert (found.code, found.err) == (0, "")
+    assert "no checkpoints" in found.out
+    for name in ("show", "verify"):
+        found = cli("ckpt", name, tmp_path)
+        assert found.code == 2
+        assert "there is no checkpoint" in found.err
+    assert cli("ckpt", "ls", tmp_path / "none").code == 2
+    assert os.listdir(tmp_path) == []
+
+
+def test_show(run, cli):
+    """A step's metrics, metadata and arrays are shown; the newest step by default."""
+    found = cli("ckpt", "show", "run", "--step", "200")
+    assert (found.code, found.err) == (0, "")
+    for text in ("loss 0.25", '"at 200"', "model/w", "3 members"):
+        assert text in found.out
+    document = cli("ckpt", "show", "run", "--json").json()
+    assert (document["step"], document["metrics"]) == (300, {"loss": 0.75})
+    assert [array["key"] for array in document["arrays"]] == ["model/w", "model/b", "lr"]
+    missing = cli("ckpt", "show", "run", "--step", "7")
+    assert missing.code == 2
+    assert "npzkit ckpt ls FOLDER lists them" in missing.err
+
+
+def test_verify(run, cli):
+    """Every byte is checked: 0 if all steps are sound, 1 if one is damaged."""
+    found = cli("ckpt", "verify", "run")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.count(": sound") == 3
+    damage(run / "step_00000200.npz")
+    found = cli("ckpt", "verify", "run")
+    assert found.code == 1
+    assert "step 200: NOT sound" in found.out
+    assert "model/w: the data is damaged" in found.out
+    document = cli("ckpt", "verify", "run", "--json").json()
+    assert not document["ok"]
+    assert [report["ok"] for report in document["steps"].values()] == [True, False, True]
+    assert cli("ckpt", "verify", "run", "--step", "100", "--step", "300").code == 0
+    assert cli("ckpt", "verify", "run", "--step", "7").code == 2
+
+
+def test_diff(run, cli):
+    """Arrays that differ are named by recorded CRC-32s; the exit codes are diff's."""
+    found = cli("ckpt", "diff", "run", "100", "300")
+    assert (found.code, found.err) == (1, "")
+    assert found.out.splitlines() == ["changed: model/w", "3 keys compared: 1 changed"]
+    assert cli("ckpt", "diff", "run", "100", "300", "--json").json()["changed"] == ["model/w"]
+    assert cli("ckpt", "diff", "run", "100", "100").code == 0
+    found = cli("ckpt", "diff", "run", "100", "7")
+    assert found.code == 2
+    assert "there is no step 7" in found.err
+
+
+def test_prune(run, cli):
+    """Steps that no option keeps are removed, or named by a dry run."""
+    found = cli("ckpt", "prune", "run", "--latest", "1", "--lowest", "loss", "1", "-n")
+    assert (found.code, found.err) == (0, "")
+    assert found.out.splitlines() == [
+        "step 100: would be removed", "1 step would be removed, 2 kept",
+    ]  # fmt: skip
+    assert len(list(run.glob("*.npz"))) == 3
+    found = cli("ckpt", "prune", "run", "--highest", "loss", "1", "--json")
+    assert found.json() == {"removed": [100, 200], "kept": [300], "dry_run": False}
+    assert [path.name for path in run.glob("*.npz")] == ["step_00000300.npz"]
+    assert cli("ckpt", "prune", "run", "--every", "100").out.startswith("0 steps removed, 1 kept")
+
+
+def test_prune_needs_to_know_what_to_keep(run, cli):
+    """Without an option nothing is removed."""
+    found = cli("ckpt", "prune", "run")
+    assert found.code == 2
+    assert "pass what to keep" in found.err
+    assert len(list(run.glob("*.npz"))) == 3
+
+
+def test_prune_while_a_run_writes(run, cli):
+    """A folder that a store writes to is locked."""
+    with CheckpointStore(run, durable=False) as store:
+        store.save(400, {})
+        found = cli("ckpt", "prune", "run", "--latest", "1")
+    assert found.code == 1
+    assert "another checkpoint store writes to this folder" in found.err
+    assert npzkit.checkpoint.CheckpointStore(run).steps == (100, 200, 300, 400)
+
+
+def test_without_a_subcommand(cli):
+    """npzkit ckpt alone is wrong usage, said in a line; its help lists the commands."""
+    found = cli("ckpt")
+    assert (found.code, found.out) == (2, "")
+    assert found.err == "npzkit: Missing command. Try: npzkit ckpt --help\n"
+    for name in ckpt.commands:
+        assert f"\n  {name} " in cli("ckpt", "--help").out

@@ -32,7 +32,7 @@ BASES = {
     "NotMappableError": ValueError, "ArchiveLockedError": BlockingIOError,
     "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
     "ConversionError": ValueError, "NoCheckpointError": KeyError,
-    "DamagedCheckpointError": ValueError,
+    "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -61,6 +61,11 @@ def read_metadata(path, data):
     path.write_bytes(data)
     with npzkit.open(path) as npz:
         return npz.metadata
+
+
+def load_by_another_example(path):
+    npzkit.save(path, {"a": {"x": np.zeros(2)}})
+    npzkit.load_tree(path, like={"a": {"y": np.zeros(2)}})
 
 
 def read_closed(path):
@@ -254,6 +259,7 @@ CASES = {
     "a damaged step": Case(
         errors.DamagedCheckpointError, load_damaged_step, "path found expected remedy"
     ),
+    "another tree": Case(errors.TreeMismatchError, load_by_another_example, "path remedy"),
     "locked": Case(errors.ArchiveLockedError, write_beside_another, "path found expected remedy"),
 }  # fmt: skip
 
@@ -314,6 +320,7 @@ def test_no_class_is_missing_from_the_tests_and_the_table():
         errors.TornArchiveWarning,
         errors.AmbiguousArchiveWarning,
         errors.DamagedCheckpointWarning,
+        errors.TreeMismatchWarning,
     }
     names = {cls.__name__ for cls in [*ERRORS, *WARNINGS]}
     assert set(TABLE) == names <= set(errors.__all__)

@@ -72,9 +72,12 @@ class _Threads:
         return len(self._started)
 
     def start(self, count: int) -> None:
-        """Start more threads."""
-        # One call, so that the threads that were started are known after an interrupt.
-        self._started.extend(map(_thread.start_new_thread, repeat(self._work, count), repeat(())))
+        """Start more threads, or fewer if the system has no room, or Python is about to end."""
+        with contextlib.suppress(RuntimeError):
+            # One call, so that the threads that were started are known after an interrupt.
+            self._started.extend(
+                map(_thread.start_new_thread, repeat(self._work, count), repeat(()))
+            )
 
     def wait(self) -> None:
         """Wait until all started threads have ended."""
@@ -165,6 +168,10 @@ class Pipeline:
         self._pending.append((partial(self._outcome, outcome), then))
         if len(self._workers) < self._threads:
             self._workers.start(1)
+            if not len(self._workers):
+                # None can be started: the task is done here.
+                self._jobs.put(None)
+                _do(self._jobs)
         while len(self._pending) > _PENDING_TASKS * self._threads:
             self._hand_on()
 

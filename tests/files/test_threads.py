@@ -357,3 +357,20 @@ def test_few_bytes_are_read_by_one_thread(count, expected, tmp_path, monkeypatch
     assert all(np.array_equal(found[key], array) for key, array in arrays.items())
     assert set(used) <= {expected}
     assert used or count == 10
+
+
+def test_where_no_thread_can_be_started(tmp_path, monkeypatch):
+    """What threads would do is done by the caller: Python 3.12 starts none when it is about to end."""
+
+    def refuse(*args):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    path = tmp_path / "a.npz"
+    arrays = {"x": np.arange(3_000_000), "y": np.arange(2_000_000) % 7}
+    monkeypatch.setattr(npzkit.files.threads._thread, "start_new_thread", refuse)
+    for compression in ("stored", "deflated"):
+        npzkit.save(path, arrays, compression=compression, threads=2)
+        with npzkit.open(path) as npz:
+            found = npz.load_all(threads=2)
+            assert npz.verify(threads=2).ok
+        assert all(np.array_equal(found[key], array) for key, array in arrays.items())

@@ -1,62 +1,26 @@
-"""Parts of a tree, by patterns of keys.
+"""Parts of a step's tree, by patterns of keys.
 
-Owns what a pattern means: a key, everything below a key, or a shell pattern, whose
-``*`` matches slashes too.
+Owns what is left of a tree if only some of it is wanted. What a pattern means is
+`npzkit.members.selection`'s.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import translate
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npzkit.members import selection
 from npzkit.members.keys import missing
-from npzkit.members.nesting import MISSING, is_within
+from npzkit.members.nesting import MISSING
+from npzkit.members.selection import UNREAD
 
 __all__ = ["UNREAD", "Selection"]
 
-UNREAD: Any = object()
-"""What stands in a tree for an array that is not wanted, until the tree is pruned."""
 
+class Selection(selection.Selection):
+    """What of a step's tree is wanted."""
 
-class Selection:
-    """What of a tree is wanted.
-
-    Parameters
-    ----------
-    patterns : str or iterable of str
-
-    Raises
-    ------
-    TypeError, ValueError
-        A pattern is not a string, or there is none.
-    """
-
-    def __init__(self, patterns: str | Iterable[str]) -> None:
-        self._patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-        if not self._patterns:
-            raise ValueError("only must have at least one pattern")
-        for pattern in self._patterns:
-            if not isinstance(pattern, str):
-                raise TypeError(f"only must be patterns of keys, not {pattern!r}")
-        self._expressions = [re.compile(translate(pattern)) for pattern in self._patterns]
-        self._used: set[str] = set()
-
-    def __contains__(self, key: str) -> bool:
-        found = False
-        for pattern, expression in zip(self._patterns, self._expressions, strict=True):
-            if is_within(key, pattern.rstrip("/")) or expression.match(key):
-                self._used.add(pattern)
-                found = True
-        return found
-
-    def keys(self, keys: Sequence[str]) -> list[str]:
-        """Return the keys that are wanted."""
-        self._used.clear()
-        return [key for key in keys if key in self]
-
-    def prune(self, tree: Any, keys: Sequence[str], path: str | None) -> Any:
+    def prune(self, tree: Any, keys: Sequence[str], path: str | None, prefix: str = "") -> Any:
         """Return a tree without what is not wanted: `UNREAD`, numbers, strings, empty parts.
 
         A list or tuple that loses items becomes a dict by position.
@@ -66,7 +30,7 @@ class Selection:
         MemberNotFoundError
             A pattern matches nothing; `keys` and `path` are for its message.
         """
-        pruned = self._pruned(tree, "")
+        pruned = self._pruned(tree, prefix)
         for pattern in self._patterns:
             if pattern not in self._used:
                 raise missing(pattern, keys, path)

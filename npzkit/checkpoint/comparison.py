@@ -6,13 +6,14 @@ not among its arrays. No array is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import record_of
 from npzkit.checkpoint.selection import UNREAD
+from npzkit.members.containers import child_key, children_of
 from npzkit.members.nesting import unflatten
 
 __all__ = ["compare_steps"]
@@ -47,12 +48,8 @@ def _values_of(step: int, npz: NpzFile) -> dict[str, Any]:
 
 
 def _leaves(node: Any, key: str) -> Iterator[tuple[str, Any]]:
-    items: Mapping[Any, Any] = {}
-    if isinstance(node, Mapping):
-        items = node
-    elif isinstance(node, (list, tuple)):
-        items = dict(enumerate(node))
+    items = children_of(node) or {}
     for name, item in items.items():
-        yield from _leaves(item, f"{key}/{name}" if key else str(name))
+        yield from _leaves(item, child_key(key, name))
     if not items and node is not UNREAD and key:
         yield key, node

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npzkit.members import selection
+from npzkit.members.containers import child_key, children_of, rebuilt
 from npzkit.members.keys import missing
 from npzkit.members.nesting import MISSING
 from npzkit.members.selection import UNREAD
@@ -23,7 +24,8 @@ class Selection(selection.Selection):
     def prune(self, tree: Any, keys: Sequence[str], path: str | None, prefix: str = "") -> Any:
         """Return a tree without what is not wanted: `UNREAD`, numbers, strings, empty parts.
 
-        A list or tuple that loses items becomes a dict by position.
+        A list or tuple that loses items becomes a dict by position, a namedtuple
+        one by name.
 
         Raises
         ------
@@ -37,28 +39,17 @@ class Selection(selection.Selection):
         return {} if pruned is MISSING else pruned
 
     def _pruned(self, node: Any, key: str) -> Any:
-        items: Mapping[Any, Any]
-        if isinstance(node, Mapping):
-            items = node
-        elif isinstance(node, (list, tuple)):
-            items = dict(enumerate(node))
-        else:
-            items = {}
+        items = children_of(node)
         if not items:
             # The root has no key.
             is_wanted = node is not UNREAD and (not key or key in self)
             return node if is_wanted else MISSING
-        prefix = f"{key}/" if key else ""
-        pruned = {name: self._pruned(item, f"{prefix}{name}") for name, item in items.items()}
+        pruned = {name: self._pruned(item, child_key(key, name)) for name, item in items.items()}
         kept = {name: item for name, item in pruned.items() if item is not MISSING}
         if not kept:
             return MISSING
         if isinstance(node, Mapping):
             return kept
         if len(kept) == len(items):
-            return node if all(kept[n] is items[n] for n in items) else _like(node, kept)
+            return rebuilt(node, kept)
         return {str(name): item for name, item in kept.items()}
-
-
-def _like(node: Any, items: Mapping[int, Any]) -> Any:
-    return tuple(items.values()) if isinstance(node, tuple) else list(items.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import shutil
 import warnings
@@ -652,3 +653,15 @@ def test_the_package_is_imported_on_first_use():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (found.stdout, found.stderr) == ("False latest(2)\n", "")
+
+
+def test_parts_of_a_namedtuple_have_its_fields_names(tmp_path):
+    """A field is loaded, and compared, by the name under which np.load shows it."""
+    point = collections.namedtuple("Point", "x y")
+    with CheckpointStore(tmp_path / "run") as store:
+        store.save(1, {"p": point(np.arange(2), 3)})
+        store.save(2, {"p": point(np.arange(2), 4)})
+        assert_same(store.load(1, only="p/x").tree, {"p": {"x": np.arange(2)}})
+        found = store.load(1, only="p/*").tree["p"]
+        assert (found._fields, found.y) == (("x", "y"), 3)
+        assert store.diff(1, 2).changed == ("p/y",)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deep import amount
+from deep import DEEP, amount
 from hypothesis import HealthCheck, settings
 from npzkit.codecs import decompressors
 
@@ -18,6 +18,8 @@ settings.register_profile(
     "npzkit",
     deadline=None,
     max_examples=amount(20, 100),
+    # The quick suite tries the same examples everywhere; a deep run looks for new ones.
+    derandomize=not DEEP,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)

@@ -12,7 +12,7 @@ from typing import Any
 from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import record_of
-from npzkit.checkpoint.selection import UNREAD
+from npzkit.members.selection import UNREAD
 from npzkit.members.containers import child_key, children_of
 from npzkit.members.nesting import unflatten
 

@@ -2,18 +2,19 @@
 
 Owns `Checkpoint`, which errors count as damage while a step is read, and that a
 damaged step is never passed over in silence. How a tree is made of arrays is
-`npzkit.members.nesting`'s.
+`npzkit.archive.trees`'s.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.trees import read_tree
 from npzkit.checkpoint.catalog import Catalog, is_damage, is_gone, record_of
 from npzkit.checkpoint.folder import Storage
 from npzkit.checkpoint.readers import Readers
-from npzkit.checkpoint.selection import UNREAD, Selection
 from npzkit.errors import (
     ChecksumError,
     DamagedCheckpointError,
@@ -22,7 +23,7 @@ from npzkit.errors import (
     NpzkitError,
     warn,
 )
-from npzkit.members.nesting import unflatten
+from npzkit.members.selection import Selection
 
 __all__ = ["Checkpoint", "Loader", "Request"]
 
@@ -39,7 +40,8 @@ class Checkpoint(NamedTuple):
     ----------
     step : int
     tree : dict
-        What was saved, with its dicts, lists and tuples.
+        What was saved, with its dicts, lists and tuples; or the example that was
+        passed as `into`.
     metrics : dict of str to number
     metadata : dict
     """
@@ -56,9 +58,12 @@ class Checkpoint(NamedTuple):
 class Request(NamedTuple):
     """What of a step to read, and how."""
 
-    only: Selection | None
-    verify: bool
-    mmap_mode: Any
+    only: Selection | None = None
+    like: Any = None
+    into: Any = None
+    strict: bool = True
+    verify: bool = True
+    mmap_mode: Any = None
 
 
 class Loader:
@@ -140,17 +145,16 @@ class Loader:
     def _read(self, step: int, request: Request) -> Checkpoint:
         with self._storage.open(step) as npz:
             record = record_of(npz, step)
-            keys = list(npz.files) if request.only is None else request.only.keys(npz.files)
-            if request.mmap_mode is None:
-                arrays = npz.load_all(keys, verify=request.verify)
-            else:
-                arrays = self._map(npz, step, keys, request)
-            if request.only is not None:
-                # The structure is that of all arrays.
-                arrays = {key: arrays.get(key, UNREAD) for key in npz.files}
-            tree = unflatten(arrays, record.structure)
-            if request.only is not None:
-                tree = request.only.prune(tree, npz.files, npz._archive.path)
+
+            def read(keys: Collection[str]) -> dict[str, Any]:
+                if request.mmap_mode is None:
+                    return npz.load_all(keys, verify=request.verify)
+                return self._map(npz, step, list(keys), request)
+
+            tree = read_tree(
+                npz, read, selection=request.only,
+                like=request.like, into=request.into, strict=request.strict,
+            )  # fmt: skip
         if request.verify and request.only is None:
             self._catalog.note(step, is_sound=True)
         return Checkpoint(step, tree, record.metrics, record.metadata)

@@ -31,7 +31,6 @@ from npzkit.checkpoint.record import (
     format_record,
 )
 from npzkit.checkpoint.retention import Retention
-from npzkit.checkpoint.selection import Selection
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.errors import (
     ArchiveLockedError,
@@ -41,6 +40,7 @@ from npzkit.errors import (
 )
 from npzkit.maintenance.verify import VerifyReport
 from npzkit.members.nesting import flatten
+from npzkit.members.selection import Selection
 from npzkit.writing.coding import Compression
 
 __all__ = ["CheckpointStore", "WhenBusy"]
@@ -364,10 +364,13 @@ class CheckpointStore:
     def load(
         self,
         step: int | None = None,
-        *,
+        like: Any = None,
         only: str | Iterable[str] | None = None,
         verify: bool = True,
         mmap_mode: Literal["r", "c"] | None = None,
+        *,
+        into: Any = None,
+        strict: bool = True,
     ) -> Checkpoint:
         """Load a step: the one asked for, or the newest that is sound.
 
@@ -378,10 +381,15 @@ class CheckpointStore:
         step : int, optional
             By default the newest step whose data match their checksums. Damaged
             steps are passed over with a warning.
+        like : object, optional
+            An example with the structure and the types to load: classes of
+            namedtuples and dataclasses, tensors with their devices and dtypes. It
+            is not changed; see `npzkit.load_tree`.
         only : str or iterable of str, optional
             Keys or patterns, such as ``"model/*"``: the parts of the tree to load.
             No other array is read. ``*`` matches any text, also slashes. A list or
-            tuple that loses items becomes a dict by position.
+            tuple that loses items becomes a dict by index. With an example, all
+            else keeps the example's value.
         verify : bool, default True
             Compare the CRC-32 of all that is read. False returns damaged data as
             they are.
@@ -389,6 +397,12 @@ class CheckpointStore:
             Map arrays instead of reading them, read-only or with changes that stay
             in memory. The step must be saved stored. With ``verify=True`` each map
             is read once.
+        into : object, optional
+            As `like`, but its arrays, tensors, dicts and lists are filled in place.
+            Nothing is changed if an error is raised.
+        strict : bool, default True
+            Raise an error if the step does not fit the example. If False, a warning
+            names the keys, and what does not fit keeps the example's value.
 
         Returns
         -------
@@ -401,20 +415,30 @@ class CheckpointStore:
             There is no such step, or no step at all.
         DamagedCheckpointError
             The step is damaged, or there are steps and none is sound.
+        TreeMismatchError
+            The step does not fit the example. The error names all keys that are
+            missing, left over, or of another shape or dtype.
         MemberNotFoundError
             The step has nothing that one of `only` matches.
         NotMappableError
             An array is compressed, and `mmap_mode` is given.
+        ValueError
+            `like` and `into` are both given, or an array in `into` is read-only.
 
         Warns
         -----
         DamagedCheckpointWarning
             For each damaged step that was passed over.
+        TreeMismatchWarning
+            With ``strict=False``.
         """
         if mmap_mode not in (None, "r", "c"):
             raise ValueError(f"mmap_mode must be None, 'r' or 'c', not {mmap_mode!r}")
-        wanted = None if only is None else Selection(only)
-        request = Request(wanted, bool(verify), mmap_mode)
+        if like is not None and into is not None:
+            raise ValueError("like and into are both examples; pass one of them")
+        request = Request(
+            None if only is None else Selection(only), like, into, strict, bool(verify), mmap_mode
+        )
         number = None if step is None else check_step(step)
         self._begin()
         self._background.wait()

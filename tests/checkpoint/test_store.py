@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import os
 import shutil
 import warnings
@@ -21,6 +22,8 @@ from npzkit.errors import (
     MemberNotFoundError,
     NoCheckpointError,
     NotMappableError,
+    TreeMismatchError,
+    TreeMismatchWarning,
     UnsupportedError,
 )
 from npzkit.files import disk
@@ -264,7 +267,7 @@ def test_a_namedtuple_is_refused_or_comes_back(store):
         (["*/b", "optimizer/lr"], {"model": {"head": TREE["model"]["head"]}, "optimizer": {"lr": 0.1}}),
         ("optimizer/state/1", {"optimizer": {"state": {1: {"m": np.ones(3)}}}}),
         ("history", {"history": TREE["history"]}),
-        ("history/2/1", {"history": {"2": {"1": "x"}}}),
+        ("history/2/1", {"history": {2: {1: "x"}}}),
         ("empty", {"empty": {}}),
         ("*", TREE),
     ],
@@ -292,6 +295,82 @@ def test_a_pattern_that_matches_nothing(store):
     for only, error in (([], ValueError), ([1], TypeError)):
         with pytest.raises(error):
             store.load(only=only)
+
+
+# -- by an example ----------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Model:
+    w: np.ndarray
+    rate: float
+
+
+def test_an_example_gives_the_types(store):
+    """Dataclasses and dtypes are those of the example, which stays as it is."""
+    store.save(1, {"model": Model(np.arange(3.0), 0.5), "n": [1, 2]})
+    example = {"model": Model(np.zeros(3), 0.0), "n": ...}
+    tree = store.load(like=example).tree
+    assert isinstance(tree["model"], Model)
+    assert_same([tree["model"].w, tree["model"].rate, tree["n"]], [np.arange(3.0), 0.5, [1, 2]])
+    assert example["model"].rate == 0
+    assert store.load(1, example).tree["model"].rate == 0.5
+
+
+def test_an_example_is_filled_in_place(store):
+    """The arrays that a program has get the values of the step."""
+    store.save(1, {"w": np.arange(3.0), "step": 5})
+    w = np.zeros(3)
+    state = {"w": w, "step": 0}
+    assert store.load(into=state).tree is state
+    assert state["step"] == 5
+    assert w.tolist() == [0, 1, 2]
+
+
+def test_a_damaged_step_fills_nothing(store):
+    """The example gets the values of the newest sound step, and none of a damaged one."""
+    store.save(1, {"a": np.ones(100), "b": np.ones(100)})
+    store.save(2, {"a": np.full(100, 2.0), "b": np.full(100, 2.0)})
+    damage(store.path(2), b"b.npy")
+    state = {"a": np.zeros(100), "b": np.zeros(100)}
+    with pytest.raises(DamagedCheckpointError):
+        store.load(2, into=state)
+    assert not state["a"].any()
+    with pytest.warns(DamagedCheckpointWarning):
+        assert store.load(into=state).step == 1
+    assert_same(state, {"a": np.ones(100), "b": np.ones(100)})
+
+
+def test_what_does_not_fit_an_example(store):
+    """All keys are named, no older step is taken instead; with strict=False the rest is loaded."""
+    store.save(1, {"a": np.ones(2), "b": np.ones(2), "old": 1})
+    store.save(2, {"a": np.ones(2), "b": np.ones(3), "left": 1})
+    example = {"a": np.zeros(2), "b": np.zeros(2), "old": 0}
+    with pytest.raises(TreeMismatchError) as found:
+        store.load(like=example)
+    assert (found.value.missing, found.value.left_over) == (("old",), ("left",))
+    assert "'b'" in str(found.value)
+    assert store.path(2) in str(found.value)
+    with pytest.warns(TreeMismatchWarning):
+        tree = store.load(like=example, strict=False).tree
+    assert_same(tree, {"a": np.ones(2), "b": np.zeros(2), "old": 0})
+    with pytest.raises(ValueError, match="one of them"):
+        store.load(like=example, into=example)
+
+
+def test_parts_are_loaded_into_an_example(store):
+    """With only=, all else keeps the example's value, and no other array is read."""
+    store.save(1, {"a": np.ones(100), "b": np.ones(100)})
+    damage(store.path(1))
+    tree = store.load(like={"a": np.zeros(100), "b": np.zeros(100)}, only="b").tree
+    assert_same(tree, {"a": np.zeros(100), "b": np.ones(100)})
+
+
+def test_an_example_may_be_mapped(store):
+    """Arrays that are mapped have the example's structure too."""
+    store.save(1, {"w": [np.arange(3.0)]})
+    tree = store.load(like={"w": [np.zeros(3)]}, mmap_mode="r").tree
+    assert tree["w"][0].tolist() == [0, 1, 2]
 
 
 # -- damage ---------------------------------------------------------------------

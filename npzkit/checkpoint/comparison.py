@@ -12,9 +12,9 @@ from typing import Any
 from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import record_of
-from npzkit.members.selection import UNREAD
 from npzkit.members.containers import child_key, children_of
 from npzkit.members.nesting import unflatten
+from npzkit.members.selection import UNREAD
 
 __all__ = ["compare_steps"]
 

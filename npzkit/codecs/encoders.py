@@ -17,6 +17,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from npzkit.codecs.final_block import can_continue, continuable
+
 __all__ = [
     "CANDIDATES",
     "STORED_BLOCKS",
@@ -56,10 +58,10 @@ class Encoder(NamedTuple):
     Attributes
     ----------
     library : str
-        ``"isal"``, ``"zlib-ng"`` or ``"zlib"``; ``"libdeflate"`` only for
-        complete streams.
+        ``"isal"``, ``"zlib-ng"``, ``"zlib"`` or ``"libdeflate"``.
     level : int
-        The library's level: 0 to 3 for isal, 0 to 9 for the others.
+        The library's level: 0 to 3 for isal, 0 to 12 for libdeflate, 0 to 9 for
+        the others.
     strategy : int
         One of zlib's ``Z_`` constants.
     window_bits : int
@@ -106,14 +108,18 @@ CANDIDATES = (
     Encoder("zlib-ng", 3, window_bits=12),
     # Counts 130 and int64 below 100 160, 0.97 and 0.92; strings 130.
     Encoder("zlib-ng", 5, window_bits=12),
+    # Masks 70, and 50 with a window of 32 KiB.
+    Encoder("zlib-ng", 6, window_bits=10),
+    # Smooth float64 97 (zlib 36): the only level of zlib-ng with matches of 3
+    # bytes. Without them the size is 1.08. With a window of 32 KiB: 38.
+    Encoder("zlib-ng", 9, window_bits=10),
+    # Text 114 (zlib 32), a noisy picture 62. Small int32 without isal 107.
+    Encoder("libdeflate", 3),
     # Small int32 without isal 105; matches over long distances.
     Encoder("zlib-ng", 2),
     Encoder("zlib-ng", 5),
-    # Masks 70, and 50 with a window of 32 KiB.
-    Encoder("zlib-ng", 6, window_bits=10),
-    # Smooth float64 87 (zlib 36): the only level of zlib-ng with matches of 3
-    # bytes. Without them the size is 1.08. With a window of 32 KiB: 38.
-    Encoder("zlib-ng", 9, window_bits=10),
+    # Text and pictures for which level 3 is 1.02 or more: 93 and 59.
+    Encoder("libdeflate", 5),
     # Matches of 3 bytes over long distances: a noisy picture 55, 0.94.
     Encoder("zlib", 1),
     Encoder("zlib-ng", 6),
@@ -154,10 +160,12 @@ def _library(name: str) -> Any:
 
 
 def _available(encoder: Encoder) -> Encoder | None:
-    """Return the encoder or its replacement by zlib; None for isal, which has none."""
+    """Return the encoder, or zlib in place of zlib-ng, or None if there is none in its place."""
+    if encoder.library == "libdeflate" and not can_continue():
+        return None
     if _library(encoder.library) is not None:
         return encoder
-    return None if encoder.library == "isal" else encoder._replace(library="zlib")
+    return encoder._replace(library="zlib") if encoder.library == "zlib-ng" else None
 
 
 @functools.cache
@@ -205,8 +213,8 @@ def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) ->
     b'to be or not'
     """
     if encoder.library == "libdeflate":
-        whole: bytes = _library("libdeflate").deflate_compress(view, encoder.level)
-        return whole
+        whole: bytearray = _library("libdeflate").deflate_compress(view, encoder.level)
+        return bytes(whole if final else continuable(whole, memoryview(view).nbytes) + _MARK)
     compressor = _compressor(encoder)
     compressed: bytes = compressor.compress(view)
     if final:
@@ -307,5 +315,13 @@ def _find_places(view: memoryview) -> list[tuple[bytes, memoryview]]:
 def _sizes(encoder: Encoder, places: Iterable[tuple[bytes, memoryview]]) -> Iterator[int]:
     """Yield the compressed size of each place."""
     for history, data in places:
+        if encoder.library == "libdeflate":
+            # It takes no history: what that adds to the size is subtracted.
+            yield _whole_size(encoder, b"".join((history, data))) - _whole_size(encoder, history)
+            continue
         compressor = _compressor(encoder, history)
         yield len(compressor.compress(data)) + len(compressor.flush())
+
+
+def _whole_size(encoder: Encoder, data: bytes) -> int:
+    return len(deflate_chunk(encoder, data, final=True)) if data else 0

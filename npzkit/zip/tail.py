@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from enum import Enum
@@ -68,6 +69,7 @@ its last, and few commits are damaged."""
 _RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 _LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
 """Bytes at the end of a file in which other programs look for an end record."""
+_CONTROL_CHARACTER = re.compile(rb"[\x00-\x1f\x7f]")
 _BEGINNINGS = (
     LOCAL_HEADER_SIGNATURE,
     CENTRAL_ENTRY_SIGNATURE,
@@ -333,9 +335,9 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
     name, extra = names[LOCAL_HEADER_SIZE:][:name_size], names[LOCAL_HEADER_SIZE + name_size :]
     if flags & FLAG_DESCRIPTOR:
         raise ZipFormatError("the member's size stands behind its data", offset=position)
-    if END_SIGNATURE in name:
-        # Other programs find an end record there, and no key has such characters.
-        raise ZipFormatError("an end record is in the member's name", offset=position)
+    if _CONTROL_CHARACTER.search(name):
+        # No key has such characters, but the records that a wrong size takes for a name.
+        raise ZipFormatError("the member's name contains control characters", offset=position)
     list(iter_extra(extra))
     _, compressed_size = resolve_sizes(extra, size, compressed_size)
     if not compressed_size and (method or name.endswith(b".npy")):

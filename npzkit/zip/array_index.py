@@ -134,13 +134,14 @@ def format_array_index(
     numbers = dict.fromkeys(heads, 0)
     kept = [head for head in numbers if 0 < len(head) <= SENTINEL_16]
     numbers.update(zip(kept, range(1, len(kept) + 1), strict=True))
-    table = np.empty(len(notes), _NOTE)
-    table["head"] = np.fromiter(map(numbers.__getitem__, heads), np.uint32, len(notes))
-    table["extra_size"] = extra_sizes
-    table["head"] |= np.array(has_seek_index, bool).astype("<u4") << 31
-    entry_sizes = np.fromiter(sizes, np.int64, len(notes))
+    count = len(notes)
+    table = np.empty(count, _NOTE)
+    table["head"] = np.fromiter(map(numbers.__getitem__, heads), np.uint32, count)
+    table["head"] |= np.fromiter(has_seek_index, np.uint32, count) << 31
+    table["extra_size"] = np.fromiter(extra_sizes, np.uint16, count)
+    entry_sizes = np.fromiter(sizes, np.int64, count)
     crc = _masked_crc32(directory, np.cumsum(entry_sizes) - entry_sizes)
-    parts: list[Any] = [_BEGIN.pack(_VERSION, len(notes), crc, len(kept))]
+    parts: list[Any] = [_BEGIN.pack(_VERSION, count, crc, len(kept))]
     for head in kept:
         parts += (_HEAD_SIZE.pack(len(head)), head)
     parts.append(table.tobytes())

@@ -9,7 +9,7 @@ of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from npzkit.codecs.checksum import crc32, crc32_combine
@@ -22,8 +22,6 @@ from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import (
     ALIGNMENT,
-    EXTERNAL_ATTRIBUTES,
-    PADDINGS,
     central_bytes,
     central_entry,
     end_bytes,
@@ -32,7 +30,8 @@ from npzkit.zip.layout import (
 )
 from npzkit.zip.long_comment import COMMENT_NAME, LongComment, format_hidden
 from npzkit.zip.member_writer import Coding, MemberWriter, extra_size, head_of
-from npzkit.zip.records import SENTINEL_32, LocalHeader
+from npzkit.zip.records import LocalHeader
+from npzkit.zip.small_members import SmallMembers, format_members
 from npzkit.zip.sozip import SeekIndex, format_index_member
 
 __all__ = ["Coding", "ReservedMember", "ZipWriter"]
@@ -47,9 +46,6 @@ _INDEXED_COUNT = 4
 """The fewest members for an array index: fewer are read quickly one by one."""
 
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
-
-
-Small = tuple[str, bytes, bytes, int, int, bytes]
 
 
 class ZipWriter:
@@ -210,55 +206,13 @@ class ZipWriter:
         self.listed.setdefault(name, b"")
         return ReservedMember(self, name, header, header_offset, local)
 
-    def write_small(self, members: Iterable[Small], method: int) -> None:
-        """Write many small members, in less than a microsecond each.
-
-        Parameters
-        ----------
-        members : iterable of (str, bytes, bytes, int, int, bytes)
-            For each: its name; its bytes in two parts, as they are
-            written; CRC and size of the uncompressed bytes; its head.
-        method : int
-            `STORED` or `DEFLATED`.
-
-        Notes
-        -----
-        The bytes are those of `write_member`; they go to the sink together.
-        """
-        offset = self.sink.position
-        parts: list[bytes] = []
-        listed, notes = self.listed, self._notes
-        pack, pack_entry = records.LOCAL.pack, records.CENTRAL.pack
-        local_signature = records.LOCAL_HEADER_SIGNATURE
-        central_signature = records.CENTRAL_ENTRY_SIGNATURE
-        version, date = records.VERSION_DEFAULT, records.DOS_DATE_1980
-        made_by = records.CREATE_SYSTEM_UNIX | version
-        paddings = PADDINGS if method == STORED else [b""] * ALIGNMENT
-        fixed_size, alignment = records.LOCAL_HEADER_SIZE, ALIGNMENT
-        for key, begin, data, crc, size, head in members:
-            name = key.encode()
-            name_size, compressed_size = len(name), len(begin) + len(data)
-            flags = 0 if name_size == len(key) else records.FLAG_UTF8
-            padding = paddings[(offset + fixed_size + name_size) % alignment]
-            padding_size = len(padding)
-            local = pack(
-                local_signature, version, flags, method, 0, date, crc, compressed_size, size,
-                name_size, padding_size,
-            )  # fmt: skip
-            parts += (local, name, padding, begin, data)
-            notes[key] = head, padding_size, False
-            if offset < SENTINEL_32:
-                listed[key] = pack_entry(
-                    central_signature, made_by, version, flags, method, 0, date, crc,
-                    compressed_size, size, name_size, 0, 0, 0, 0, EXTERNAL_ATTRIBUTES, offset,
-                ) + name  # fmt: skip
-            else:
-                header = LocalHeader(
-                    version, flags, method, 0, date, crc, compressed_size, size, name, b""
-                )
-                self.enter(key, header, offset, notes[key])
-            offset += fixed_size + name_size + padding_size + compressed_size
-        self.sink.write(b"".join(parts))
+    def write_small(self, members: SmallMembers, method: int) -> None:
+        """Write small members, in one write: the bytes are those of `write_member`."""
+        data, entries, extra_sizes = format_members(members, method, self.sink.position)
+        notes = map(_plain_note, members.heads, extra_sizes)
+        self.listed.update(zip(members.names, entries, strict=True))
+        self._notes.update(zip(members.names, notes, strict=True))
+        self.sink.write(data)
 
     def copy_member(
         self,
@@ -354,6 +308,15 @@ class ZipWriter:
         data = bytearray(min(position, records.ZIP64_LOCATOR_SIZE))
         self.sink.readinto_at(position - len(data), memoryview(data))
         return bytes(data)
+
+
+@lru_cache(256)
+def _plain_note(head: bytes, extra_size: int) -> Note:
+    """Return the note of a member without a seek index: one object for all that are alike.
+
+    The garbage collector would look at thousands of them several times.
+    """
+    return head, extra_size, False
 
 
 class ReservedMember:

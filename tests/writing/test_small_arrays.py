@@ -8,6 +8,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.writing import array_members, small_arrays
+from npzkit.zip import small_members
 
 KEYS = ["a", "größe", "层/größe", "x" * 300, "model/dense_1/kernel:0", "['p']['\N{GRINNING FACE}']"]
 ARRAYS = {
@@ -29,6 +30,11 @@ def test_bytes_do_not_depend_on_the_way_of_writing(compression, monkeypatch):
     together = saved(compression)
     with monkeypatch.context() as patch:
         patch.setattr(small_arrays, "_RUN_SIZE", 1000)
+        assert saved(compression) == together
+    with monkeypatch.context() as patch:
+        patch.setattr(small_members, "_COLUMN_COUNT", 1)
+        assert saved(compression) == together
+        patch.setattr(small_arrays, "_RUN_SIZE", 1)
         assert saved(compression) == together
     monkeypatch.setattr(array_members, "_largest_small", lambda coding: 0)
     assert saved(compression) == together

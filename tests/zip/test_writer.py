@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import shutil
+import string
 import struct
 import subprocess
 import zipfile
@@ -21,6 +22,7 @@ from npzkit.files.threads import Pipeline
 from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
 from npzkit.zip.member_checks import data_offset
+from npzkit.zip.small_members import SmallMembers
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import Coding, ZipWriter
 
@@ -307,15 +309,19 @@ class Counting(Sink):
         pass
 
 
-def test_small_members_behind_4_gib():
+@pytest.mark.parametrize("count", [3, 40])
+def test_small_members_behind_4_gib(count):
     """Small arrays whose place needs 64 bits are listed with zip64, as any other."""
     sink = Counting((1 << 32) - 200)
     writer = ZipWriter(sink)
-    writer.write_small([(f"{i}.npy", bytes(60), bytes(40), 0, 100, b"") for i in range(3)], 0)
+    names = [f"{letter}.npy" for letter in string.ascii_letters[:count]]
+    pieces = [bytes(60)] * count, [bytes(40)] * count
+    members = SmallMembers(names, pieces, [100] * count, [0] * count, [b""] * count)
+    writer.write_small(members, 0)
     writer.commit()
     offsets = []
     position = sink.data.index(b"PK\x01\x02")
-    for _ in range(3):
+    for _ in names:
         extra_size = int.from_bytes(sink.data[position + 30 : position + 32], "little")
         offset = int.from_bytes(sink.data[position + 42 : position + 46], "little")
         if offset == 0xFFFFFFFF:
@@ -324,7 +330,7 @@ def test_small_members_behind_4_gib():
         offsets.append(offset)
         position += 46 + 5 + extra_size
     assert offsets[0] < 1 << 32 < offsets[2]
-    for i, offset in enumerate(offsets):
+    for name, offset in zip(names, offsets, strict=True):
         local = sink.data[offset - sink.start :]
         assert local[:4] == b"PK\x03\x04"
-        assert local[30:35] == b"%d.npy" % i
+        assert local[30:35] == name.encode()

@@ -21,7 +21,7 @@ from npzkit.members.nesting import MISSING, TREE_KEY, is_within, links, unflatte
 from npzkit.members.selection import UNREAD, Selection
 from npzkit.members.tensors import from_array
 
-__all__ = ["TREE_KEY", "load_tree", "metadata_of", "read_tree"]
+__all__ = ["TREE_KEY", "load_tree", "read_tree"]
 
 
 def load_tree(
@@ -250,10 +250,3 @@ def _check_fit(fitting: Fitting, path: Any, *, strict: bool) -> None:
     warning = TreeMismatchWarning(str(error))
     warning.mismatch = error
     warn(warning, TreeMismatchWarning)
-
-
-def metadata_of(npz: NpzFile) -> tuple[dict[str, Any], bool]:
-    """Return an archive's metadata without the note of a tree, and whether it has that note."""
-    metadata = dict(npz.metadata)
-    is_tree = metadata.pop(TREE_KEY, None) is not None
-    return metadata, is_tree

@@ -48,10 +48,10 @@ def info(file: str, key: str | None, as_json: bool) -> None:
         if key is None:
             members = members_of(npz, npz.files)
             bad = [member for member in members if member.info is None]
-            from npzkit.archive.trees import metadata_of
+            from npzkit.members.metadata import without_note
 
             found = _archive_facts(npz, members)
-            fields = _archive_fields(found, *metadata_of(npz))
+            fields = _archive_fields(found, *without_note(npz.metadata))
         else:
             found = _member_facts(npz, key)
             fields = _member_fields(found)

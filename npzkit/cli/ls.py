@@ -184,9 +184,9 @@ def _print_members(
     npz: npzkit.NpzFile, members: Sequence[Member], file_size: int, is_long: bool
 ) -> None:
     print_members(members, len(npz), file_size, is_long=is_long)
-    from npzkit.archive.trees import metadata_of
+    from npzkit.members.metadata import without_note
 
-    metadata, is_tree = metadata_of(npz)
+    metadata, is_tree = without_note(npz.metadata)
     if is_tree:
         print_text(f"nested: {NESTED_TEXT}")
     if metadata:

@@ -13,7 +13,6 @@ import numpy as np
 
 from npzkit.archive.checked_pieces import PIECE_SIZE, is_taken_by_parts
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.archive.trees import metadata_of
 from npzkit.codecs.methods import DEFLATED, method_number
 from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Given, Input, Inputs, given_inputs, opened_inputs, read_input
@@ -24,6 +23,7 @@ from npzkit.errors import KeyExistsError, printable
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import write_all
 from npzkit.files.source import UNNAMED
+from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
 from npzkit.writing.coding import Compression, level_for
 
@@ -285,7 +285,7 @@ def _add_metadata(
     """Add the metadata of archives; a name that has another value already stays, with a note."""
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
     for path, npz in inputs.archives:
-        metadata, is_tree = metadata_of(npz)
+        metadata, is_tree = without_note(npz.metadata)
         if is_tree:
             say(f"{printable(path)}: nested data becomes plain keys; save it as a tree again")
         for name, value in metadata.items():

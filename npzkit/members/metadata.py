@@ -17,6 +17,7 @@ from npzkit.zip.long_comment import find_long_comment
 
 __all__ = [
     "MAX_DEPTH",
+    "TREE_KEY",
     "check_attrs",
     "format_attrs",
     "format_metadata",
@@ -25,7 +26,11 @@ __all__ = [
     "parse_attrs",
     "parse_metadata",
     "user_attrs",
+    "without_note",
 ]
+
+TREE_KEY = "npzkit.tree"
+"""The key of the note about nested data, which `npzkit.members.nesting` makes and reads."""
 
 _OWN = "npzkit."
 """The prefix of attribute names that npzkit reserves for itself."""
@@ -133,6 +138,13 @@ def parse_metadata(comment: bytes) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         metadata = {}
     return MappingProxyType(metadata)
+
+
+def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return metadata without the note about nested data, and whether it was there."""
+    others = dict(metadata)
+    is_tree = others.pop(TREE_KEY, None) is not None
+    return others, is_tree
 
 
 def _parse_json(text: str | bytes) -> Any:

@@ -33,7 +33,7 @@ import numpy as np
 from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.members.containers import child_key
 from npzkit.members.leaves import MISSING, decode, encode, exact_array, holds_more
-from npzkit.members.metadata import MAX_DEPTH, format_metadata, is_deeper
+from npzkit.members.metadata import MAX_DEPTH, TREE_KEY, format_metadata, is_deeper
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
@@ -50,9 +50,6 @@ __all__ = [
     "unflatten",
     "with_note",
 ]
-
-TREE_KEY = "npzkit.tree"
-"""The key of the note in the metadata."""
 
 _MAX_DEPTH = 200
 """Largest depth of a tree."""

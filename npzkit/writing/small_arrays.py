@@ -136,7 +136,8 @@ def gather(
 def _head(array: np.ndarray[Any, Any], largest: int) -> _Head | None:
     """Return the header of arrays like this one; None unless they are small and plain."""
     dtype = array.dtype
-    is_plain = dtype.isbuiltin == 1 and not dtype.hasobject and dtype.metadata is None
+    is_simple = dtype.isbuiltin == 1 or (dtype.kind in "SU" and dtype.isnative)
+    is_plain = is_simple and not dtype.hasobject and dtype.metadata is None
     if not is_plain or array.nbytes > largest:
         return None
     data = array_header(array)

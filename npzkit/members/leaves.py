@@ -27,11 +27,13 @@ from npzkit.errors import UnsupportedError
 from npzkit.limits import is_backed
 from npzkit.members.tensors import is_tensor, special_dtype, to_array
 
-__all__ = ["MISSING", "decode", "encode", "exact_array", "holds_more"]
+__all__ = ["KINDS", "MISSING", "decode", "encode", "exact_array", "holds_more"]
 
 MISSING: Any = object()
 """The place of an array, or of a value, that is not there."""
 
+KINDS = ("as", "value", "complex")
+"""What an entry begins with."""
 _PLAIN = (bool, int, float, str)
 """Types that JSON keeps."""
 _PYTHON = (*_PLAIN, complex, bytes)
@@ -150,15 +152,15 @@ def decode(found: Any, entry: list[Any], as_tensor: Callable[..., Any] | None = 
     (1-1.5j)
     """
     kind, *rest = entry
+    if kind == "as" and rest[:1] == ["tensor"] and len(rest) <= 2:
+        is_array = isinstance(found, np.ndarray) and as_tensor is not None
+        return as_tensor(found, *rest[1:]) if is_array and as_tensor is not None else found
+    if kind == "as" and rest in (["value"], ["list"], ["tuple"], ["scalar"], ["bytes"]):
+        return _as_python(found, rest[0])
     if kind == "value" and len(rest) == 1 and isinstance(rest[0], (*_PLAIN, NoneType)):
         return rest[0] if found is MISSING else found
     if kind == "complex" and len(rest) == 2 and all(type(part) in (int, float) for part in rest):
         return complex(*rest) if found is MISSING else found
-    if kind == "as" and rest in (["value"], ["list"], ["tuple"], ["scalar"], ["bytes"]):
-        return _as_python(found, rest[0])
-    if kind == "as" and rest[:1] == ["tensor"] and len(rest) <= 2:
-        is_array = isinstance(found, np.ndarray) and as_tensor is not None
-        return as_tensor(found, *rest[1:]) if is_array and as_tensor is not None else found
     raise ValueError
 
 

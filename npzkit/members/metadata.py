@@ -100,12 +100,20 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
         for name, inner in value.items():
             if not isinstance(name, str):
                 raise TypeError(f"{what} must have strings as keys, not {name!r}")
-            if type(inner) not in _LEAVES:
+            if not _is_checked(inner, around):
                 _check_values(inner, what, name, around)
     else:
         for inner in value:
-            if type(inner) not in _LEAVES:
+            if not _is_checked(inner, around):
                 _check_values(inner, what, key, around)
+
+
+def _is_checked(value: Any, around: tuple[int, ...]) -> bool:
+    """Return whether a value needs no check: a leaf or a list of leaves."""
+    kind = type(value)
+    if kind is list and len(around) < MAX_DEPTH:
+        return _LEAVES.issuperset(map(type, value))
+    return kind in _LEAVES
 
 
 def _too_deep(what: str) -> ValueError:

@@ -32,7 +32,7 @@ import numpy as np
 
 from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.members.containers import child_key
-from npzkit.members.leaves import MISSING, decode, encode, exact_array, holds_more
+from npzkit.members.leaves import KINDS, MISSING, decode, encode, exact_array, holds_more
 from npzkit.members.metadata import MAX_DEPTH, TREE_KEY, format_metadata, is_deeper
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
@@ -379,8 +379,13 @@ def _links(note: Any, prefix: str) -> Iterator[tuple[str, str]]:
         stack += [
             (child_key(key, name), inner[name])
             for name in reversed(inner)
-            if inner[name] is not None
+            if not _is_leaf(inner[name])
         ]
+
+
+def _is_leaf(note: Any) -> bool:
+    """Return whether a note is the entry of a leaf, or None."""
+    return note is None or (type(note) is list and bool(note) and note[0] in KINDS)
 
 
 def relinked(note: Any, old: str, new: str, key: str = "") -> Any:
@@ -572,6 +577,8 @@ class _Restoring:
             return _plain(found)
         if depth > _MAX_DEPTH + 1:
             raise _damaged("too deep")
+        if _is_leaf(note):
+            return self._leaf(found, note)
         if isinstance(note, Mapping):
             return self._mapping(found, note, depth)
         if not (isinstance(note, list) and note):
@@ -586,7 +593,10 @@ class _Restoring:
             return _with_ints(self._mapping(found, note[1], depth), found, note[2:], note)
         if _is_link(note):
             found = self._linked.get(note[1], MISSING) if found is MISSING else found
-            note = ["as", "tensor", *note[2:]]
+            return self._leaf(found, ["as", "tensor", *note[2:]])
+        raise _damaged(note)
+
+    def _leaf(self, found: Any, note: Any) -> Any:
         try:
             return decode(_plain(found), note, self._as_tensor and self._tensor)
         except ValueError:
@@ -603,18 +613,9 @@ class _Restoring:
             found = {}
         elif not isinstance(found, dict):
             return found
-        # A name without arrays follows the name that is before it in the note.
-        followers: dict[str | None, list[str]] = {None: []}
-        last = None
-        for name in notes:
-            if name in found:
-                last = name
-            followers.setdefault(last, []).append(name)
-        names = [name for name in followers[None] if name not in found]
-        for name in found:
-            names += [name, *(other for other in followers.get(name, ()) if other not in found)]
         restored = {
-            name: self.value(found.get(name, MISSING), notes.get(name), depth + 1) for name in names
+            name: self.value(found.get(name, MISSING), notes.get(name), depth + 1)
+            for name in (found if notes.keys() <= found.keys() else _in_order(found, notes))
         }
         return {name: value for name, value in restored.items() if value is not MISSING}
 
@@ -644,6 +645,20 @@ class _Restoring:
             return named(*kind)
         except ValueError:
             raise _damaged(note) from None
+
+
+def _in_order(found: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
+    """Return all names: one without arrays follows the name that is before it in the note."""
+    followers: dict[str | None, list[str]] = {None: []}
+    last = None
+    for name in notes:
+        if name in found:
+            last = name
+        followers.setdefault(last, []).append(name)
+    names = [name for name in followers[None] if name not in found]
+    for name in found:
+        names += [name, *(other for other in followers.get(name, ()) if other not in found)]
+    return names
 
 
 def _with_ints(restored: Any, found: Any, strings: list[Any], note: Any) -> Any:

@@ -54,7 +54,11 @@ def is_tensor(value: object) -> bool:
 def is_tensor_type(kind: type[Any]) -> bool:
     """Return whether a class is one of PyTorch's tensors."""
     torch = sys.modules.get("torch")
-    return torch is not None and issubclass(kind, getattr(torch, "Tensor", ()))
+    return torch is not None and _is_subclass(kind, getattr(torch, "Tensor", ()))
+
+
+_is_subclass = functools.lru_cache(256)(issubclass)
+"""Trees have many leaves of few classes."""
 
 
 def form_of(tensor: Any) -> Form:
@@ -71,19 +75,21 @@ def form_of(tensor: Any) -> Form:
         raise _refused(type(tensor).__name__)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise _refused("nested" if tensor.is_nested else f"{tensor.layout}, {tensor.dtype}")
-    name = _dtype_name(tensor)
-    shape = tuple(tensor.shape)
+    shape, name = tuple(tensor.shape), _name_of(tensor.dtype)
     return Form((*shape, 2) if name == "complex32" else shape, _numpy_dtype(name))
 
 
+@functools.lru_cache(256)
 def _is_special(kind: type[Any], torch: Any) -> bool:
     """Return whether the data of a tensor is elsewhere: on other processes, or not made yet."""
     lazy = torch.nn.parameter.UninitializedTensorMixin
     return issubclass(kind, lazy) or hasattr(kind, "__tensor_flatten__")
 
 
-def _dtype_name(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+@functools.cache
+def _name_of(dtype: Any) -> str:
+    """Return the name of a dtype of PyTorch."""
+    return str(dtype).removeprefix("torch.")
 
 
 def special_dtype(tensor: Any) -> tuple[str, ...]:
@@ -94,7 +100,7 @@ def special_dtype(tensor: Any) -> tuple[str, ...]:
     tensor : torch.Tensor
         Of any kind that `form_of` accepts.
     """
-    name = _dtype_name(tensor)
+    name = _name_of(tensor.dtype)
     return (name,) if name in _SPECIAL else ()
 
 
@@ -136,9 +142,18 @@ def identity(tensor: Any) -> Any:
         As `form_of`.
     """
     form_of(tensor)
-    if not tensor.numel() or tensor.device.type == "meta":
+    if tensor.is_meta or not tensor.numel():
         return None
     return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+
+@functools.cache
+def _bits_of(dtype: Any) -> str | None:
+    """Return the dtype as which NumPy takes a tensor's bytes, or None if it has this one."""
+    name = _name_of(dtype)
+    array_dtype = _numpy_dtype(name)
+    is_known = name not in _SPECIAL and extension_name(array_dtype) is None
+    return None if is_known else f"uint{8 * array_dtype.itemsize}"
 
 
 def to_array(tensor: Any) -> np.ndarray[Any, Any]:
@@ -150,14 +165,15 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
         The tensor has no plain data, or PyTorch cannot convert it.
     """
     torch = sys.modules["torch"]
-    form = form_of(tensor)
+    dtype = form_of(tensor).dtype
+    bits, plain = _bits_of(tensor.dtype), tensor
     try:
-        plain = tensor.detach().cpu().resolve_conj().resolve_neg()
-        if _dtype_name(plain) == "complex32":
-            plain = torch.view_as_real(plain)
-        elif _dtype_name(plain) in _SPECIAL or extension_name(form.dtype) is not None:
-            plain = plain.view(getattr(torch, f"uint{8 * form.dtype.itemsize}"))
-        array: np.ndarray[Any, Any] = plain.numpy().view(form.dtype)
+        if tensor.dtype is torch.complex32:
+            plain = torch.view_as_real(tensor.detach().resolve_conj())
+        elif bits is not None:
+            plain = tensor.detach().view(getattr(torch, bits))
+        array: np.ndarray[Any, Any] = plain.numpy(force=True)
+        array = array if array.dtype == dtype else array.view(dtype)
     except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
         raise UnsupportedError(
             "PyTorch cannot make an array of this tensor",
@@ -214,7 +230,7 @@ def tensor_like(array: Any, like: Any) -> Any:
     """
     torch: Any = sys.modules["torch"]
     tensor = from_array(array, *special_dtype(like))
-    if like.device.type != "meta":
+    if not like.is_meta:
         tensor = tensor.to(like.device)
     if isinstance(like, torch.nn.Parameter):
         return torch.nn.Parameter(tensor, requires_grad=like.requires_grad)
@@ -224,5 +240,13 @@ def tensor_like(array: Any, like: Any) -> Any:
 def fill(tensor: Any, array: Any) -> None:
     """Copy an array of the `Form` of a tensor into it."""
     torch: Any = sys.modules["torch"]
+    has_changed = getattr(torch.autograd.graph, "increment_version", None)
+    is_plain = tensor.is_cpu and tensor.is_contiguous() and not tensor.is_inference()
+    if is_plain and has_changed is not None and not (tensor.is_conj() or tensor.is_neg()):
+        # PyTorch's threads wait for each other: on a busy machine that takes six times as long.
+        raw = f"V{array.itemsize}"
+        np.copyto(to_array(tensor).view(raw), array.view(raw))
+        has_changed(tensor)
+        return
     with torch.no_grad():
         tensor.copy_(from_array(array, *special_dtype(tensor)))

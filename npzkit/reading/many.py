@@ -23,6 +23,7 @@ from npzkit.reading.shared_read import (
     GAP_SIZE,
     SPAN_SIZE,
     Window,
+    memory_for,
     read_window,
 )
 from npzkit.reading.small_members import Sweep, is_small, spans_of
@@ -244,8 +245,9 @@ def _read_large(
 ) -> None:
     """Read the headers of all, then the blocks of all on several threads."""
     prepared = []
-    for key, entry in wanted:
-        pending = _located(key, partial(reader.prepare, entry, verify=verify))
+    memories = memory_for([entry.compressed_size for _, entry in wanted])
+    for (key, entry), memory in zip(wanted, memories, strict=True):
+        pending = _located(key, partial(reader.prepare, entry, verify=verify, memory=memory))
         if pending is None:
             results[key] = _task(reader, (key, entry), Options(verify=verify))()
         else:

@@ -274,8 +274,10 @@ class MemberReader:
             return restore(array, parse_attrs(entry.extra))
         return array
 
-    def prepare(self, entry: Entry, *, verify: bool) -> Pending | None:
-        """Check a large plain member's headers and allocate its array.
+    def prepare(
+        self, entry: Entry, *, verify: bool, memory: np.ndarray[Any, Any] | None = None
+    ) -> Pending | None:
+        """Check a large plain member's headers and make its array, in `memory` if it fits there.
 
         None if it cannot be read by blocks: no array, or a pickle.
         """
@@ -284,7 +286,11 @@ class MemberReader:
         if header is None or header.dtype.hasobject:
             return None
         warn_python2(header)
-        array, view = self._target(header, entry, None)
+        if memory is not None and 0 < header.nbytes <= len(memory):
+            array = shaped(header, memory)
+            array, view = self._restore(array, entry), array_bytes(array)
+        else:
+            array, view = self._target(header, entry, None)
         head = self.source.read_at(start, header.data_offset)
         return Pending(array, view, start + header.data_offset, crc32(head))
 

@@ -27,14 +27,18 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from report import Memory, Results, aims_table, draw, markdown, memory_table, works_table
+from npzkit.members.nesting import flatten
+from report import (
+    BENCH, Memory, Results, Suite, aims_table, draw, markdown, memory_table, works_table,
+)
 from rich.console import Console
-from rows import ROWS, Result
-from works import Place, memory_rows
+from rows import Result
+from works import Place
 
-NAMES = [*ROWS, "memory"]
+NAMES = BENCH.names
 QUICK = 1000
 """By what a quick run divides sizes and counts."""
 
@@ -45,9 +49,17 @@ def agree(results: dict[str, object]) -> None:
     for name, other in results.items():
         if isinstance(first, np.ndarray):
             assert np.array_equal(first, other), name
-        elif isinstance(first, dict):
-            assert first.keys() == other.keys(), name
-            assert all(np.array_equal(first[key], other[key]) for key in first), name
+        elif isinstance(first, dict) and other is not None:
+            one, two = arrays_of(first), arrays_of(other)
+            assert one.keys() == two.keys(), name
+            assert all(np.array_equal(one[key], two[key]) for key in one), name
+
+
+def arrays_of(tree: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return what was loaded, nested or not, as arrays by their keys."""
+    if all(isinstance(value, np.ndarray) for value in tree.values()):
+        return tree
+    return {key: np.asarray(array) for key, array in flatten(tree)[0].items()}
 
 
 def timed(function: Callable[[], object]) -> tuple[float, object]:
@@ -71,25 +83,28 @@ def measure(contenders: dict[str, Callable[[], object]], rounds: int) -> dict[st
     return {name: statistics.median(found) for name, found in times.items()}
 
 
-def chosen(only: list[str] | None, parser: argparse.ArgumentParser) -> list[str]:
+def chosen(
+    only: list[str] | None, parser: argparse.ArgumentParser, suite: Suite = BENCH
+) -> list[str]:
     """Return the rows of these names, or whose names begin with these words."""
     if only is None:
-        return NAMES
+        return suite.names
     found: set[str] = set()
     for wanted in only:
-        matches = [name for name in NAMES if name == wanted] or [
-            name for name in NAMES if name.startswith(f"{wanted}-")
+        matches = [name for name in suite.names if name == wanted] or [
+            name for name in suite.names if name.startswith(f"{wanted}-")
         ]
         if not matches:
-            parser.error(f"no row {wanted!r}; rows: {', '.join(NAMES)}")
+            parser.error(f"no row {wanted!r}; rows: {', '.join(suite.names)}")
         found.update(matches)
-    return [name for name in NAMES if name in found]
+    return [name for name in suite.names if name in found]
 
 
 class Measured:
     """The results so far; those in a file of an earlier run are not measured again."""
 
-    def __init__(self, path: str | None, run: dict[str, int]) -> None:
+    def __init__(self, path: str | None, run: dict[str, int], suite: Suite) -> None:
+        self.suite = suite
         self.path = Path(path) if path else None
         self.run = run
         self.rows: Results = {}
@@ -108,12 +123,12 @@ class Measured:
         for name in names:
             if name == "memory" and not self.memory:
                 yield name
-                self.memory = list(memory_rows(place))
-            elif name in ROWS and name not in self.rows:
+                self.memory = list(self.suite.memory(place))
+            elif name in self.suite.rows and name not in self.rows:
                 yield name
                 self.rows[name] = [
                     Result(work.title, measure(work.contenders, self.run["rounds"]), work.size)
-                    for work in ROWS[name].works(place)
+                    for work in self.suite.rows[name].works(place)
                 ]
             self.keep()
 
@@ -127,7 +142,7 @@ class Measured:
         return rows, self.memory if "memory" in names else []
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None, suite: Suite = BENCH) -> None:
     parser = argparse.ArgumentParser(description="npzkit against its peers")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--only", action="append", metavar="ROW", help="a row, or rows: load, save")
@@ -137,9 +152,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--markdown", action="store_true", help="print the README's table instead")
     parser.add_argument("--chart", default="benchmark.png", help="PNG to draw; '' for none")
     options = parser.parse_args(arguments)
-    names = chosen(options.only, parser)
+    names = chosen(options.only, parser, suite)
     divisor = QUICK if options.quick else 1
-    measured = Measured(options.json, {"rounds": options.rounds, "divisor": divisor})
+    measured = Measured(options.json, {"rounds": options.rounds, "divisor": divisor}, suite)
     progress, console = Console(stderr=True), Console(width=200)
     if (load := os.getloadavg()[0]) > 1:
         progress.print(
@@ -152,14 +167,14 @@ def main(arguments: list[str] | None = None) -> None:
             progress.print(f"{time.monotonic() - begin:5.0f} s  {name}")
     rows, memory = measured.of(names)
     if options.markdown:
-        print("\n".join(markdown(rows, memory)))
+        print("\n".join(markdown(rows, memory, suite)))
     else:
-        tables = [works_table(rows), aims_table(rows), memory_table(memory)]
+        tables = [works_table(rows, suite), aims_table(rows, suite), memory_table(memory)]
         for table in tables:
             if table.row_count:
                 console.print(table)
     if rows and options.chart:
-        draw(rows, options.chart)
+        draw(rows, options.chart, suite)
         progress.print(f"chart: {options.chart}")
 
 

@@ -1,143 +1,150 @@
-"""How fast checkpoints are saved and loaded here, against other ways, in one run.
+"""How fast checkpoints are saved and loaded: npzkit against other libraries, in one run.
 
-Run it in a checkout with the extra `dev` installed; torch takes part if it is installed::
+It needs torch, safetensors and ml_dtypes; orbax takes part if it is installed with jax::
 
-    python tests/benchmarks/checkpoints.py [--rounds 7] [--size 64]
+    python tests/benchmarks/checkpoints.py [--rounds 7] [--only save] [--json results.json]
 
-The contenders take turns, and medians are compared. Each save makes a new file, as in a
-training run. Nothing waits for the disk, because the others cannot. npzkit compares
-every CRC-32 when it loads, and np.load does; the others check nothing.
+The options are those of `bench`, and so is the way to measure: the libraries take
+turns, caches are warm, and medians are compared. Each save makes new files, and no
+file waits for the disk unless the row says so. npzkit compares every CRC-32 when it
+loads. Other libraries compare none.
 """
 
 from __future__ import annotations
 
-import argparse
-import gc
-import importlib.util
-import statistics
-import tempfile
-import time
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import safetensors.numpy
+import bench
+from libraries import MISSING, Library, libraries, state_of, zeros
 from npzkit.checkpoint import CheckpointStore
-from rich.console import Console
-from rich.table import Table
+from report import Suite
+from rows import Aim, Row, ahead, seconds, time_over
+from works import Place, Work
 
 STEP_COUNT = 1000
-SUFFIXES = {".npz", ".safetensors", ".pt"}
-Work = Callable[[], object]
+PEERS = {
+    "torch": ("torch.save", "#ee6677"), "safetensors": ("safetensors", "#228833"),
+    "DCP": ("torch DCP", "#ccbb44"), "orbax": ("orbax", "#66ccee"),
+    "everything": ("npzkit, everything", "#bbbbbb"),
+}  # fmt: skip
+STATES = {"large": "4 x 64 MiB", "real": "400 tensors of a transformer and AdamW"}
 
 
-def trees(size: int) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield a checkpoint of four large arrays, and one of 400 as in a small network."""
-    rng = np.random.default_rng(0)
-    yield f"4 x {size} MiB", {f"layer{i}": rng.random(size << 17) for i in range(4)}
-    shapes = [(256, 256), (256,), (1024, 64), (64,)]
-    yield "400 arrays", {
-        f"layer{i}.part{j}": rng.random(shape, np.float32)
-        for i in range(100) for j, shape in enumerate(shapes)
+def works(kind: str, name: str, place: Place) -> Iterator[Work]:
+    """Yield one piece of work, by all libraries that can do it."""
+    found = [library for library in libraries(place, kind) if hasattr(library, name)]
+    for library in found:
+        if name.startswith(("load", "map")):
+            library.save()  # type: ignore[attr-defined]
+        if name == "load_into":
+            library.into = state_of(zeros(library.into.tensors))
+    contenders = {library.name: contender(library, name) for library in found}
+    if name == "load_part":
+        contenders["everything"] = lambda: found[0].load() and None  # type: ignore[attr-defined]
+    yield Work(STATES[kind], contenders)
+    for library in found:
+        library.close()
+
+
+def contender(library: Library, name: str) -> Callable[[], object]:
+    """Return a method of a library, which saves where nothing is."""
+    method = getattr(library, name)
+
+    def run() -> object:
+        return method()
+
+    if not name.startswith(("load", "map")):
+        run.before = library.clear  # type: ignore[attr-defined]
+    if name == "begin":
+        run.after = library.wait  # type: ignore[attr-defined]
+    return run
+
+
+def steps(place: Place) -> Iterator[Work]:
+    folder = place.folder / "many"
+    folder.mkdir()
+    store = CheckpointStore(folder)
+    for step in range(place.part(STEP_COUNT)):
+        Path(store.path(step)).touch()
+    yield Work("steps", {"npzkit": lambda: store.steps})
+
+
+def row(title: str, kind: str, name: str, *aims: Aim) -> Row:
+    return Row(f"{title}, {STATES[kind]}", partial(works, kind, name), aims)
+
+
+ROWS = {
+    "save-large": row("save", "large", "save", ahead("torch", 2), ahead("safetensors", 1)),
+    "save-real": row("save", "real", "save", ahead("torch", 2), ahead("safetensors", 1)),
+    "durable-large": row("save and wait for the disk", "large", "save_durably"),
+    "durable-real": row("save and wait for the disk", "real", "save_durably"),
+    "begin-large": row("begin to save in the background", "large", "begin", time_over("torch", 1 / 3)),
+    "begin-real": row("begin to save in the background", "real", "begin", time_over("torch", 1 / 3)),
+    "load-large": row("load", "large", "load", ahead("torch", 1.5), ahead("safetensors", 1)),
+    "load-real": row("load", "real", "load", ahead("torch", 1.5), ahead("safetensors", 1)),
+    "into-large": row("load into tensors", "large", "load_into"),
+    "into-real": row("load into tensors", "real", "load_into"),
+    "map-large": row("map", "large", "map"),
+    "map-real": row("map", "real", "map"),
+    "part": row("load 1 % of", "real", "load_part", time_over("everything", 0.05)),
+    "steps": Row(f"list {STEP_COUNT:,} steps", steps, (seconds(0.005),)),
+}  # fmt: skip
+
+
+# -- memory ------------------------------------------------------------------
+
+_PEAK = """
+import sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[1]]
+from libraries import Npzkit, Safetensors, Torch, state
+from works import Place
+folder, library, name, divisor = sys.argv[2:]
+def kilobytes(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(name))
+there = globals()[library](Path(folder), state("large", int(divisor)))
+Path("/proc/self/clear_refs").write_text("5")
+before = kilobytes("VmRSS")
+result = getattr(there, name)()
+if name == "begin":
+    there.wait()
+print((kilobytes("VmHWM") - before) * 1024 / there.state.size)
+"""
+
+
+def memory(place: Place) -> Iterator[tuple[str, str, str]]:
+    """Yield the largest memory beside the tensors that are there, in processes of their own."""
+    titles = {
+        "save": "save", "begin": "save in the background", "load": "load beside an example",
+        "load_into": "load into tensors",
     }  # fmt: skip
+    for library in list(libraries(place, "large"))[:3]:
+        library.save()  # type: ignore[attr-defined]
+        library.unlock()
+        for name, title in titles.items():
+            peak = measured_peak(library, name, place.divisor)
+            yield f"{title}, by {library.name}", f"{peak:.2f} of the tensors", "1.02"
+        library.close()
 
 
-def timed(work: Work, place: Path | None) -> float:
-    """Return the seconds that it takes; files that it is to make are removed before."""
-    gc.collect()
-    if place is not None:
-        for path in place.rglob("*.*"):
-            if path.suffix in SUFFIXES:
-                path.unlink()
-    begin = time.perf_counter()
-    result = work()
-    taken = time.perf_counter() - begin
-    getattr(result, "wait", lambda: None)()
-    return taken
+def measured_peak(library: Library, name: str, divisor: int) -> float:
+    arguments = [Path(__file__).parent, library.path.parent, type(library).__name__, name, divisor]
+    command = [sys.executable, "-c", _PEAK, *map(str, arguments)]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def measure(
-    contenders: dict[str, Work], rounds: int, place: Path | None = None
-) -> dict[str, float]:
-    """Return the median seconds of each; the first round is not counted."""
-    taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds + 1):
-        for name, work in contenders.items():
-            taken[name].append(timed(work, place))
-    return {name: statistics.median(found[1:]) for name, found in taken.items()}
+CHECKPOINTS = Suite(ROWS, PEERS, memory)
 
 
-def rows(folder: Path, size: int, rounds: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Measure each piece of work."""
-    for number, (name, tree) in enumerate(trees(size)):
-        place = folder / str(number)
-        place.mkdir()
-        with (
-            CheckpointStore(place / "run", durable=False) as store,
-            CheckpointStore(place / "background", durable=False, background=True) as background,
-        ):
-            contenders = savers(place, store, background, tree)
-            yield f"save, {name}", measure(contenders, rounds, place)
-            for work in contenders.values():
-                timed(work, None)
-            yield f"load, {name}", measure(loaders(place, store), rounds)
-            only = next(iter(tree))
-            parts = {"all": store.load, "one array": lambda only=only: store.load(only=only)}
-            yield f"load a part, {name}", measure(parts, rounds)
-    many = CheckpointStore(folder / "many")
-    (folder / "many").mkdir()
-    for step in range(STEP_COUNT):
-        Path(many.path(step)).touch()
-    yield f"list {STEP_COUNT:,} steps", measure({"npzkit": lambda: many.steps}, rounds)
-
-
-def savers(
-    place: Path, store: CheckpointStore, background: CheckpointStore, tree: dict[str, Any]
-) -> dict[str, Work]:
-    """Return the ways to save a tree."""
-    found: dict[str, Work] = {
-        "npzkit": lambda: store.save(1, tree),
-        "npzkit, until save returns": lambda: background.save(1, tree),
-        "np.savez": lambda: np.savez(place / "a.npz", **tree),
-        "safetensors": lambda: safetensors.numpy.save_file(tree, place / "a.safetensors"),
-    }
-    if importlib.util.find_spec("torch"):
-        import torch
-
-        tensors = {key: torch.from_numpy(array) for key, array in tree.items()}
-        found["torch.save"] = lambda: torch.save(tensors, place / "a.pt")
-    return found
-
-
-def loaders(place: Path, store: CheckpointStore) -> dict[str, Work]:
-    """Return the ways to load what `savers` has saved."""
-    found: dict[str, Work] = {
-        "npzkit": store.load,
-        "np.load": lambda: dict(np.load(place / "a.npz")),
-        "safetensors": lambda: safetensors.numpy.load_file(place / "a.safetensors"),
-    }
-    if importlib.util.find_spec("torch"):
-        import torch
-
-        found["torch.load"] = lambda: torch.load(place / "a.pt")
-    return found
-
-
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--size", type=int, default=64, help="MiB of a large array")
-    options = parser.parse_args()
-    table = Table("work", "by", "ms", "npzkit takes")
-    with tempfile.TemporaryDirectory() as folder:
-        for name, found in rows(Path(folder), options.size, options.rounds):
-            first = next(iter(found.values()))
-            for by, taken in found.items():
-                table.add_row(name, by, f"{taken * 1000:.2f}", f"{first / taken:.2f} of it")
-                name = ""
-    Console(width=100).print(table)
+def main(arguments: list[str] | None = None) -> None:
+    if MISSING:
+        raise SystemExit(f"this needs more packages: python -m pip install {' '.join(MISSING)}")
+    bench.main(arguments, CHECKPOINTS)
 
 
 if __name__ == "__main__":

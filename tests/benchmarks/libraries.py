@@ -1,0 +1,329 @@
+"""Ways to save checkpoints that `checkpoints` compares: one class per library.
+
+Each class has a method per piece of work. A library without one does not take part
+there. None waits for the disk, except in `save_durably`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from npzkit.checkpoint import CheckpointStore
+from npzkit.members.nesting import flatten
+from works import Place
+
+MISSING = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]
+"""Packages that the benchmark needs and that are not installed."""
+
+if not MISSING:
+    import safetensors
+    import safetensors.torch
+    import torch
+    import torch.distributed.checkpoint as dcp
+
+LAYER_COUNT = 8
+Tensors = dict[str, Any]
+
+
+class State(NamedTuple):
+    """What is saved: as nested dicts, and as the flat dict that some libraries need."""
+
+    tree: dict[str, Any]
+    tensors: Tensors
+
+    @property
+    def size(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+    @property
+    def part(self) -> str:
+        """The key of a tensor that is one hundredth of all, or nearly."""
+        sizes = {key: abs(tensor.nbytes - self.size / 100) for key, tensor in self.tensors.items()}
+        return min(sizes, key=sizes.__getitem__)
+
+
+# -- data --------------------------------------------------------------------
+
+
+@cache
+def state(kind: str, divisor: int) -> State:
+    """Return four large tensors, or the 400 of a transformer and its AdamW."""
+    place = Place(Path(), divisor)
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator)
+
+    if kind == "large":
+        tensors = {f"layer{i}.weight": normal(place.part(1 << 24)) for i in range(4)}
+        return state_of(tensors)
+    shapes = transformer(width=place.part(512), word_count=place.part(4096))
+    model = {name: normal(*shape).to(torch.bfloat16) for name, shape in shapes.items()}
+    flat = {f"model/{name}": tensor for name, tensor in model.items()}
+    for index, shape in enumerate(shapes.values()):
+        moments = torch.tensor(1000.0), normal(*shape), normal(*shape).square()
+        for name, tensor in zip(("step", "exp_avg", "exp_avg_sq"), moments, strict=True):
+            flat[f"optimizer/state/{index}/{name}"] = tensor
+    return state_of(flat)
+
+
+def state_of(tensors: Tensors) -> State:
+    """Return tensors as one or two state dicts have them."""
+    model, moments = {}, {}
+    for key, tensor in tensors.items():
+        *parents, name = key.split("/")
+        within = moments.setdefault(int(parents[-1]), {}) if "state" in parents else model
+        within[name] = tensor
+    if not moments:
+        return State(model, tensors)
+    group = {"lr": 3e-4, "betas": (0.9, 0.95), "eps": 1e-8, "params": list(moments)}
+    optimizer = {"state": moments, "param_groups": [group]}
+    return State({"model": model, "optimizer": optimizer}, tensors)
+
+
+def transformer(width: int, word_count: int) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of 100 parameters, as GPT-2 has them."""
+    parts = {
+        "ln_1": (width,), "attn.c_attn": (3 * width, width), "attn.c_proj": (width, width),
+        "ln_2": (width,), "mlp.c_fc": (4 * width, width), "mlp.c_proj": (width, 4 * width),
+    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {"wte.weight": (word_count, width)}
+    shapes["wpe.weight"] = (2 * width, width)
+    for layer in range(LAYER_COUNT):
+        for name, shape in parts.items():
+            shapes[f"h.{layer}.{name}.weight"] = shape
+            shapes[f"h.{layer}.{name}.bias"] = shape[:1]
+    shapes |= {"ln_f.weight": (width,), "ln_f.bias": (width,)}
+    return {f"transformer.{name}": shape for name, shape in shapes.items()}
+
+
+def zeros(tensors: Tensors) -> Tensors:
+    return {key: torch.zeros_like(tensor) for key, tensor in tensors.items()}
+
+
+def empty(tensors: Tensors) -> Tensors:
+    return {key: torch.empty_like(tensor) for key, tensor in tensors.items()}
+
+
+def copied(into: Tensors, loaded: Tensors) -> Tensors:
+    for key, tensor in into.items():
+        tensor.copy_(loaded[key])
+    return into
+
+
+# -- libraries ---------------------------------------------------------------
+
+
+class Library:
+    """A way to save a state; `path` is what it writes."""
+
+    name = ""
+
+    def __init__(self, folder: Path, state: State) -> None:
+        self.path = folder / self.name
+        self.state = state
+        self.into = state
+
+    def clear(self) -> None:
+        """Remove what was saved, so that each save makes new files."""
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
+        self.path.unlink(missing_ok=True)
+
+    def wait(self) -> None:
+        """Wait for the end of what `begin` began."""
+
+    def unlock(self) -> None:
+        """Let other processes save to the same place."""
+
+    def close(self) -> None:
+        """Remove the folder."""
+        self.unlock()
+        shutil.rmtree(self.path.parent)
+
+
+class Npzkit(Library):
+    name = "npzkit"
+
+    def __init__(self, folder: Path, state: State) -> None:
+        super().__init__(folder, state)
+        stores = [
+            CheckpointStore(folder / kind, durable=kind == "durable", background=kind == "begun")
+            for kind in ("npzkit", "durable", "begun")
+        ]
+        self.store, self.durable, self.begun = stores
+
+    def clear(self) -> None:
+        for store in (self.store, self.durable, self.begun):
+            Path(store.path(1)).unlink(missing_ok=True)
+
+    def unlock(self) -> None:
+        for store in (self.store, self.durable, self.begun):
+            store.close()
+
+    def save(self) -> None:
+        self.store.save(1, self.state.tree)
+
+    def save_durably(self) -> None:
+        self.durable.save(1, self.state.tree)
+
+    def begin(self) -> None:
+        self.begun.save(1, self.state.tree)
+
+    def wait(self) -> None:
+        self.begun.wait()
+
+    def load(self) -> Any:
+        return self.store.load(like=self.state.tree).tree
+
+    def load_into(self) -> Any:
+        return self.store.load(into=self.into.tree).tree
+
+    def map(self) -> Any:
+        return self.store.load(verify=False, mmap_mode="r").tree
+
+    def load_part(self) -> Any:
+        return self.store.load(only=self.state.part).tree
+
+
+class Torch(Library):
+    name = "torch"
+
+    def save(self) -> None:
+        torch.save(self.state.tree, self.path)
+
+    def save_durably(self) -> None:
+        with open(self.path, "wb") as file:
+            torch.save(self.state.tree, file)
+            file.flush()
+            os.fsync(file.fileno())
+
+    begin = save
+
+    def load(self) -> Any:
+        return torch.load(self.path)
+
+    def load_into(self) -> Any:
+        return copied(self.into.tensors, flat_of(torch.load(self.path)))
+
+    def map(self) -> Any:
+        return torch.load(self.path, mmap=True)
+
+
+class Safetensors(Library):
+    name = "safetensors"
+
+    def save(self) -> None:
+        safetensors.torch.save_file(self.state.tensors, self.path)
+
+    def save_durably(self) -> None:
+        self.save()
+        with open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+
+    begin = save
+
+    def load(self) -> Any:
+        # load_file maps the file: no byte is read before it is used.
+        return safetensors.torch.load(self.path.read_bytes())
+
+    def load_into(self) -> Any:
+        return copied(self.into.tensors, safetensors.torch.load_file(self.path))
+
+    def map(self) -> Any:
+        return safetensors.torch.load_file(self.path)
+
+    def load_part(self) -> Any:
+        with safetensors.safe_open(self.path, "pt") as file:
+            return {self.state.part: file.get_tensor(self.state.part).clone()}
+
+
+class Dcp(Library):
+    """torch.distributed.checkpoint, in one process."""
+
+    name = "DCP"
+
+    def _save(self, *, is_durable: bool) -> None:
+        writer = dcp.FileSystemWriter(self.path, sync_files=is_durable)
+        dcp.save(self.state.tensors, storage_writer=writer, no_dist=True)
+
+    def save(self) -> None:
+        self._save(is_durable=False)
+
+    def save_durably(self) -> None:
+        self._save(is_durable=True)
+
+    def begin(self) -> None:
+        writer = dcp.FileSystemWriter(self.path, sync_files=False)
+        self.begun = dcp.async_save(self.state.tensors, storage_writer=writer, no_dist=True)
+
+    def wait(self) -> None:
+        self.begun.result()
+
+    def _fill(self, tensors: Tensors) -> Tensors:
+        dcp.load(tensors, storage_reader=dcp.FileSystemReader(self.path), no_dist=True)
+        return tensors
+
+    def load(self) -> Any:
+        return self._fill(empty(self.state.tensors))
+
+    def load_into(self) -> Any:
+        return self._fill(self.into.tensors)
+
+    def load_part(self) -> Any:
+        return self._fill(empty({self.state.part: self.state.tensors[self.state.part]}))
+
+
+class Orbax(Library):
+    name = "orbax"
+
+    def __init__(self, folder: Path, state: State) -> None:
+        import jax.numpy as jnp
+        import orbax.checkpoint
+
+        super().__init__(folder, state)
+        self.checkpointer = orbax.checkpoint.StandardCheckpointer()
+        self.tree: dict[str, Any] = {}
+        for key, array in flatten(state.tensors)[0].items():
+            inner, *parts = self.tree, *key.split("/")
+            for part in parts[:-1]:
+                inner = inner.setdefault(part, {})
+            inner[parts[-1]] = jnp.asarray(array)
+
+    def begin(self) -> None:
+        self.checkpointer.save(self.path, self.tree)
+
+    def wait(self) -> None:
+        self.checkpointer.wait_until_finished()
+
+    def save(self) -> None:
+        self.begin()
+        self.wait()
+
+    def load(self) -> Any:
+        return self.checkpointer.restore(self.path)
+
+
+def flat_of(tree: dict[str, Any]) -> Tensors:
+    """Return the flat dict of a state's tree that was loaded."""
+    if "model" not in tree:
+        return tree
+    flat = {f"model/{name}": tensor for name, tensor in tree["model"].items()}
+    for index, moment in tree["optimizer"]["state"].items():
+        flat |= {f"optimizer/state/{index}/{name}": found for name, found in moment.items()}
+    return flat
+
+
+def libraries(place: Place, kind: str) -> Iterator[Library]:
+    """Yield the libraries that are installed, each with a new folder for a state."""
+    for library in (Npzkit, Torch, Safetensors, Dcp, Orbax):
+        if library is not Orbax or importlib.util.find_spec("orbax"):
+            folder = Path(tempfile.mkdtemp(dir=place.folder))
+            yield library(folder, state(kind, place.divisor))

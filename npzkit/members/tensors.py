@@ -51,7 +51,7 @@ def is_tensor(value: object) -> bool:
     return is_tensor_type(type(value))
 
 
-def is_tensor_type(kind: type[Any]) -> bool:
+def is_tensor_type(kind: Any) -> bool:
     """Return whether a class is one of PyTorch's tensors."""
     torch = sys.modules.get("torch")
     return torch is not None and _is_subclass(kind, getattr(torch, "Tensor", ()))
@@ -70,9 +70,10 @@ def form_of(tensor: Any) -> Form:
         The tensor is sparse, quantized or of another kind without plain data.
     """
     torch = sys.modules["torch"]
-    if _is_special(type(tensor), torch):
+    kind: Any = type(tensor)
+    if _is_special(kind, torch):
         # Such a tensor may not even have a shape.
-        raise _refused(type(tensor).__name__)
+        raise _refused(kind.__name__)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise _refused("nested" if tensor.is_nested else f"{tensor.layout}, {tensor.dtype}")
     shape, name = tuple(tensor.shape), _name_of(tensor.dtype)

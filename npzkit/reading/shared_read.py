@@ -94,9 +94,7 @@ def memory_for(sizes: Sequence[int]) -> Iterator[np.ndarray[Any, Any] | None]:
     sizes : sequence of int
         The most bytes that each array needs.
     """
-    rooms = [
-        -(-size // _ALIGNMENT) * _ALIGNMENT if size < _HUGE_SIZE else 0 for size in sizes
-    ]
+    rooms = [-(-size // _ALIGNMENT) * _ALIGNMENT if size < _HUGE_SIZE else 0 for size in sizes]
     ends = list(accumulate(rooms))
     memory, begin = np.empty(0, _BYTE), 0
     for size, room, end in zip(sizes, rooms, ends, strict=True):

@@ -32,7 +32,15 @@ from typing import Any
 import numpy as np
 from npzkit.members.nesting import flatten
 from report import (
-    BENCH, Memory, Results, Suite, aims_table, draw, markdown, memory_table, works_table,
+    BENCH,
+    Memory,
+    Results,
+    Suite,
+    aims_table,
+    draw,
+    markdown,
+    memory_table,
+    works_table,
 )
 from rich.console import Console
 from rows import Result

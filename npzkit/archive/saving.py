@@ -114,8 +114,8 @@ def save(
 
 
 def _is_record(arrays: Any) -> bool:
-    """Whether this is a namedtuple or a dataclass."""
-    from npzkit.members.containers import is_record
+    """Whether this is a namedtuple, a dataclass or a pytree of JAX."""
+    from npzkit.members.records import is_record
 
     return is_record(arrays)
 

@@ -1,0 +1,62 @@
+"""The example programs: a run that is killed again and again ends as one that is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deep import amount
+from npzkit.checkpoint import CheckpointStore
+
+TESTS = Path(__file__).parent
+PROGRAMS = {
+    "train_numpy": ["numpy"],
+    "train_torch": ["torch", "torch._dynamo"],
+    "train_jax": ["jax"],
+    "fit_sklearn": ["sklearn", "sklearn.linear_model"],
+}
+"""What each program imports; its package first."""
+
+
+def output_of(*command) -> str:
+    """Run a Python program, which is to end well, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_program_is_tried():
+    """No example is left out."""
+    assert {path.stem for path in (TESTS / "examples").glob("*.py")} == set(PROGRAMS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
+    """Whenever a program is killed and started again, its losses are the same to the last bit."""
+    package, *modules = PROGRAMS[name]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"the package {package} is not installed")
+    program = TESTS / "examples" / f"{name}.py"
+    expected = output_of(program, tmp_path / "whole")
+    assert len(set(expected.split())) >= 6
+    if not hasattr(os, "fork"):
+        pytest.skip("this system has no fork; the program was run, and not killed")
+    with CheckpointStore(tmp_path / "whole") as whole:
+        steps = whole.steps
+    kills = 0
+    for seed in range(amount(1, 8)):
+        folder = tmp_path / f"killed {seed}"
+        found = output_of(TESTS / "support/killing.py", program, folder, seed, package, *modules)
+        count, losses = found.split("\n", 1)
+        assert losses == expected
+        kills += int(count)
+        with CheckpointStore(folder) as store:
+            assert store.steps == steps
+            assert store.verify().ok
+    assert kills >= 2

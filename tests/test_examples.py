@@ -13,13 +13,17 @@ from deep import amount
 from npzkit.checkpoint import CheckpointStore
 
 TESTS = Path(__file__).parent
+KILLING = TESTS / "support" / "killing.py"
 PROGRAMS = {
-    "train_numpy": ["numpy"],
-    "train_torch": ["torch", "torch._dynamo"],
-    "train_jax": ["jax"],
-    "fit_sklearn": ["sklearn", "sklearn.linear_model"],
+    "train_numpy": (36, "numpy"),
+    "train_torch": (36, "torch", "torch._dynamo"),
+    "train_jax": (36, "jax"),
+    "fit_sklearn": (12, "sklearn", "sklearn.linear_model"),
 }
-"""What each program imports; its package first."""
+"""In how many calls each program is killed, and what it imports, its package first.
+
+To save a step takes some eight calls that change a file.
+"""
 
 
 def output_of(*command) -> str:
@@ -39,7 +43,7 @@ def test_each_program_is_tried():
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
     """Whenever a program is killed and started again, its losses are the same to the last bit."""
-    package, *modules = PROGRAMS[name]
+    calls, package, *_ = PROGRAMS[name]
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"the package {package} is not installed")
     program = TESTS / "examples" / f"{name}.py"
@@ -52,7 +56,7 @@ def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
     kills = 0
     for seed in range(amount(1, 8)):
         folder = tmp_path / f"killed {seed}"
-        found = output_of(TESTS / "support/killing.py", program, folder, seed, package, *modules)
+        found = output_of(KILLING, program, folder, seed, calls, *PROGRAMS[name][1:])
         count, losses = found.split("\n", 1)
         assert losses == expected
         kills += int(count)

@@ -1,8 +1,9 @@
 """Runs of a program that are killed at random, and begun again until one ends.
 
-Called as ``python killing.py PROGRAM FOLDER SEED [MODULE ...]``. The modules, which may
-take seconds to import, are imported once: each run is a fork. Each is killed at a random
-call that changes a file, or some milliseconds after one, so in the middle of anything.
+Called as ``python killing.py PROGRAM FOLDER SEED CALLS [MODULE ...]``. The modules, which
+may take seconds to import, are imported once: each run is a fork. Each is killed at one of
+its first CALLS calls that change a file, or some milliseconds after it, so in the middle
+of anything.
 Prints how many runs were killed, and what the last one printed.
 """
 
@@ -25,8 +26,6 @@ from faults import FaultyOS
 from npzkit.checkpoint import DamagedCheckpointWarning
 from npzkit.files import disk
 
-MAX_CALLS = 36
-"""Calls that change a file, of which one is the last; a step of a training run has some eight."""
 MAX_DELAY = 0.01
 """Seconds."""
 
@@ -61,14 +60,14 @@ def run_once(program: str, folder: str, number: int, delay: float) -> str:
         return read_rest(pipe).decode()
 
 
-def main(program: str, folder: str, seed: str, *modules: str) -> None:
+def main(program: str, folder: str, seed: str, calls: str, *modules: str) -> None:
     for module in modules:
         importlib.import_module(module)
     draw = random.Random(int(seed))
     kills, said = 0, ""
     while not said:
         delay = draw.choice([0, draw.uniform(0, MAX_DELAY)])
-        said = run_once(program, folder, draw.randint(1, MAX_CALLS), delay)
+        said = run_once(program, folder, draw.randint(1, int(calls)), delay)
         kills += not said
     print(kills)
     print(said, end="")

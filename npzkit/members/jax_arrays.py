@@ -76,7 +76,7 @@ def number_like(number: Any, like: Any) -> np.ndarray[Any, Any] | None:
         array = np.asarray(number, like.dtype)
     except OverflowError:
         return None
-    return array if like.weak_type or array == number else None
+    return array if like.weak_type or array.item() == number else None
 
 
 def array_like(array: Any, like: Any) -> Any:

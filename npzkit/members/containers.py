@@ -26,11 +26,9 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     """
     if isinstance(node, Mapping):
         return dict(node)
-    if is_record(node):
-        return fields_of(node)
     if isinstance(node, (list, tuple)):
-        return dict(enumerate(node))
-    return None
+        return fields_of(node) if is_namedtuple(node) else dict(enumerate(node))
+    return fields_of(node) if is_record(node) else None
 
 
 def child_key(key: str, name: object) -> str:

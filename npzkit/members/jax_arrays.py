@@ -28,16 +28,13 @@ __all__ = [
 ]
 
 
-def _jax() -> Any:
-    """Return the module jax, or None if it is not imported completely."""
-    jax = sys.modules.get("jax")
-    return jax if hasattr(jax, "tree_util") and hasattr(jax, "random") else None
-
-
 def is_array(value: object) -> bool:
     """Return whether a value is an array of JAX, or the description of one."""
-    jax = _jax()
-    return jax is not None and isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
+    jax: Any = sys.modules.get("jax")
+    # Another thread may be importing it.
+    if not hasattr(jax, "random"):
+        return False
+    return isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
 
 
 def is_random_key(value: object) -> bool:
@@ -109,10 +106,10 @@ def is_pytree(value: object) -> bool:
 
     Mappings, lists, tuples and None have items without that.
     """
-    jax = _jax()
-    if jax is None or isinstance(value, (Mapping, list, tuple, NoneType)):
+    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)
+    if tree_util is None or isinstance(value, (Mapping, list, tuple, NoneType)):
         return False
-    return not jax.tree_util.all_leaves((value,))
+    return not tree_util.all_leaves((value,))
 
 
 def pytree_items(value: Any) -> dict[Any, Any]:

@@ -163,6 +163,8 @@ class _Flattening:
         return notes if notes or (prefix and not tree) else None
 
     def _value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
+        if type(value) is np.ndarray:
+            return self._array(value, key, None)
         if isinstance(value, Mapping):
             return self.mapping(value, key + "/", around)
         if isinstance(value, (list, tuple)):

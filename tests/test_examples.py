@@ -61,6 +61,8 @@ def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
         assert losses == expected
         kills += int(count)
         with CheckpointStore(folder) as store:
-            assert store.steps == steps
+            # If the last kill came before old steps were removed, they are still there.
+            assert set(steps) <= set(store.steps)
+            assert store.latest == steps[-1]
             assert store.verify().ok
     assert kills >= 2

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from npzkit.members.jax_arrays import is_pytree, rebuilt_pytree
+from npzkit.members.jax_arrays import is_pytree, pytree_items, rebuilt_pytree
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record
 
 __all__ = ["child_key", "children_of", "is_changeable", "rebuilt", "update"]
@@ -25,7 +25,7 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     {0: 'a', 1: 'b'}
     """
     if isinstance(node, Mapping):
-        return dict(node)
+        return pytree_items(node) if is_pytree(node) else dict(node)
     if isinstance(node, (list, tuple)):
         return fields_of(node) if is_namedtuple(node) else dict(enumerate(node))
     return fields_of(node) if is_record(node) else None
@@ -56,10 +56,10 @@ def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
 
 def is_changeable(node: Any) -> bool:
     """Return whether the items of a container can be replaced by others."""
-    if isinstance(node, (MutableMapping, list)):
-        return True
-    is_open = is_dataclass(type(node)) and not type(node).__dataclass_params__.frozen
-    return is_open and not is_pytree(node)
+    if isinstance(node, (MutableMapping, list)) or is_dataclass(type(node)):
+        is_frozen = is_dataclass(type(node)) and type(node).__dataclass_params__.frozen
+        return not (is_frozen or is_pytree(node))
+    return False
 
 
 def update(node: Any, items: dict[Any, Any]) -> Any:

@@ -9,7 +9,7 @@ JAX need nothing to be saved, because NumPy makes arrays of them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import OrderedDict, defaultdict
 from types import NoneType
 from typing import Any
 
@@ -26,6 +26,8 @@ __all__ = [
     "pytree_items",
     "rebuilt_pytree",
 ]
+
+_KNOWN = {dict, list, NoneType, OrderedDict, defaultdict}
 
 
 def is_array(value: object) -> bool:
@@ -104,10 +106,10 @@ def _weak(jnp: Any, array: Any) -> Any:
 def is_pytree(value: object) -> bool:
     """Return whether a value is of a class that its author has registered with JAX.
 
-    Mappings, lists, tuples and None have items without that.
+    JAX knows Python's own containers and None without that.
     """
     tree_util = getattr(sys.modules.get("jax"), "tree_util", None)
-    if tree_util is None or isinstance(value, (Mapping, list, tuple, NoneType)):
+    if tree_util is None or isinstance(value, tuple) or type(value) in _KNOWN:
         return False
     return not tree_util.all_leaves((value,))
 

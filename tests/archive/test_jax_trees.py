@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from collections import UserDict
 from typing import Any, NamedTuple
 
 import npzkit
@@ -68,6 +69,25 @@ class Named:
         return cls(dict(zip(names, children, strict=True)))
 
 
+@jax.tree_util.register_pytree_with_keys_class
+class Shown(UserDict):
+    """A mapping that shows its mappings as `Shown`, and has plain dicts for JAX."""
+
+    def __getitem__(self, name):
+        item = super().__getitem__(name)
+        return Shown(item) if isinstance(item, dict) else item
+
+    def tree_flatten_with_keys(self):
+        keys = [jax.tree_util.DictKey(name) for name in self.data]
+        return list(zip(keys, self.data.values(), strict=True)), tuple(self.data)
+
+    @classmethod
+    def tree_unflatten(cls, names, children):
+        shown = cls()
+        shown.data = dict(zip(names, children, strict=True))
+        return shown
+
+
 def saved(tree):
     stream = io.BytesIO()
     npzkit.save(stream, tree)
@@ -115,12 +135,13 @@ def test_containers_of_every_kind_come_back():
         "state": State(jnp.arange(2), {"w": jnp.ones(3)}, apply=print),
         "layer": [Layer(jnp.ones(2), None, kind="dense"), Layer(jnp.zeros(2), 0.5, kind="last")],
         "named": Named({"w": jnp.ones(1), 5: {"m": Moments(jnp.ones(2), 3)}}),
+        "shown": Shown({"w": jnp.ones(1), "inner": {"w": jnp.ones(2)}}),
         "plain": {"list": [(jnp.ones(2), 1, 2.5)], "none": None},
     }
     stream = saved(tree)
     assert npzkit.open(stream).files == [
         "state/step", "state/params/w", "layer/0/0", "layer/1/0", "named/w", "named/5/m/mu",
-        "plain/list/0/0",
+        "shown/w", "shown/inner/w", "plain/list/0/0",
     ]  # fmt: skip
     like = cleared(tree)
     assert_same(npzkit.load_tree(stream, like=like), tree)

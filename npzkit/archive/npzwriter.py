@@ -21,6 +21,7 @@ from npzkit.files.source import name_of
 from npzkit.files.threads import thread_count
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs, format_metadata
+from npzkit.members.records import is_record
 from npzkit.writing.append import open_archive
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, coding_for
@@ -316,7 +317,7 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
-        if isinstance(array, (Mapping, list, tuple)) or hasattr(array, "__dataclass_fields__"):
+        if isinstance(array, (Mapping, list, tuple)) or is_record(array):
             from npzkit.members.nesting import is_nested
 
             if is_nested({key: array}):

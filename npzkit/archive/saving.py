@@ -75,8 +75,10 @@ def save(
     The fields of a namedtuple or of a dataclass become keys too. A namedtuple
     comes back as an equal one of a new class with the same name and fields,
     because no class is imported for a file. A dataclass comes back as a dict.
-    Either may be given in place of `arrays` and then comes back as a dict too,
-    or with ``load_tree(file, like=example)`` as what it was.
+    Of a class that is registered with JAX as a pytree, the children are saved,
+    and its static fields are not. Each of these may be given in place of `arrays`
+    and then comes back as a dict too, or with ``load_tree(file, like=example)``
+    as what it was.
 
     What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
     saved as arrays of uint8. At the top level, numbers, strings and lists of
@@ -114,8 +116,8 @@ def save(
 
 
 def _is_record(arrays: Any) -> bool:
-    """Whether this is a namedtuple or a dataclass."""
-    from npzkit.members.containers import is_record
+    """Whether this is a namedtuple, a dataclass or a pytree of JAX."""
+    from npzkit.members.records import is_record
 
     return is_record(arrays)
 

@@ -49,8 +49,9 @@ def load_tree(
         is loaded.
     like : object, optional
         An example with the structure to load, and with the types to load it in:
-        dicts, lists, tuples, the classes of namedtuples and dataclasses, and
-        tensors of PyTorch with their devices. It is not changed. None, ``...``
+        dicts, lists, tuples, the classes of namedtuples and dataclasses, tensors
+        of PyTorch with their devices, arrays of JAX (or their descriptions by
+        `jax.eval_shape`) with their sharding. It is not changed. None, ``...``
         and empty dicts and lists in it stand for whatever was saved there.
     into : object, optional
         As `like`, but its arrays, tensors, dicts and lists are filled in place.

@@ -40,6 +40,7 @@ from npzkit.errors import (
 )
 from npzkit.maintenance.verify import VerifyReport
 from npzkit.members.nesting import flatten
+from npzkit.members.records import is_record
 from npzkit.members.selection import Selection
 from npzkit.writing.coding import Compression
 
@@ -233,7 +234,7 @@ class CheckpointStore:
     def save(
         self,
         step: int,
-        tree: Mapping[Any, Any],
+        tree: Any,
         metrics: Mapping[str, Any] | None = None,
         metadata: Mapping[str, Any] | None = None,
         *,
@@ -247,7 +248,7 @@ class CheckpointStore:
         ----------
         step : int
             From 0 on. Steps are ordered by their number.
-        tree : mapping of str or int to object
+        tree : mapping of str or int to object, namedtuple, dataclass or pytree of JAX
             Nested dicts, lists and tuples of arrays, numbers, strings and None.
         metrics : mapping of str to number, optional
             What `best` compares, such as a loss.
@@ -290,7 +291,7 @@ class CheckpointStore:
             self._begin()
             if self._is_refused(step):
                 return Saving(step, path, skipped=True)
-            if not isinstance(tree, Mapping):
+            if not (isinstance(tree, Mapping) or is_record(tree)):
                 raise TypeError(
                     f"tree must be a mapping, such as {{'model': ...}}, not {type(tree).__name__}"
                 )

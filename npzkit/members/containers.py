@@ -1,7 +1,7 @@
 """Containers of nested data: what is inside one, and one like it with other items.
 
 Owns which values are containers (mappings, lists, tuples, namedtuples,
-dataclasses), and their types. Knows neither archives nor notes.
+dataclasses, JAX's pytrees), and their types. Knows neither archives nor notes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,10 @@ import copy
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from npzkit.members.records import fields_of, is_dataclass, is_namedtuple
+from npzkit.members.jax_arrays import is_pytree, pytree_items, rebuilt_pytree
+from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record
 
-__all__ = ["child_key", "children_of", "is_record", "rebuilt", "update"]
-
-
-def is_record(value: object) -> bool:
-    """Return whether a value has named fields, which its class fixes."""
-    return is_namedtuple(value) or is_dataclass(type(value))
+__all__ = ["child_key", "children_of", "is_changeable", "rebuilt", "update"]
 
 
 def children_of(node: Any) -> dict[Any, Any] | None:
@@ -29,12 +25,10 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     {0: 'a', 1: 'b'}
     """
     if isinstance(node, Mapping):
-        return dict(node)
-    if is_record(node):
-        return fields_of(node)
+        return pytree_items(node) if is_pytree(node) else dict(node)
     if isinstance(node, (list, tuple)):
-        return dict(enumerate(node))
-    return None
+        return fields_of(node) if is_namedtuple(node) else dict(enumerate(node))
+    return fields_of(node) if is_record(node) else None
 
 
 def child_key(key: str, name: object) -> str:
@@ -46,6 +40,8 @@ def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
     """Return a container of the same type with other items."""
     if type(node) is dict:
         return items
+    if is_pytree(node):
+        return rebuilt_pytree(node, items)
     if isinstance(node, (dict, list)) or is_dataclass(type(node)):
         new = copy.copy(node)
         if not is_dataclass(type(node)):
@@ -56,6 +52,14 @@ def rebuilt(node: Any, items: dict[Any, Any]) -> Any:
     if is_namedtuple(node):
         return type(node)._make(items.values())
     return type(node)(items.values())
+
+
+def is_changeable(node: Any) -> bool:
+    """Return whether the items of a container can be replaced by others."""
+    if isinstance(node, (MutableMapping, list)) or is_dataclass(type(node)):
+        is_frozen = is_dataclass(type(node)) and type(node).__dataclass_params__.frozen
+        return not (is_frozen or is_pytree(node))
+    return False
 
 
 def update(node: Any, items: dict[Any, Any]) -> Any:

@@ -7,15 +7,15 @@ that is known. Reads no archive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.errors import NpzkitError
-from npzkit.members.containers import child_key, children_of, is_record, rebuilt, update
-from npzkit.members.jax_arrays import array_like
-from npzkit.members.records import is_dataclass
+from npzkit.members import jax_arrays
+from npzkit.members.containers import child_key, children_of, is_changeable, rebuilt, update
+from npzkit.members.records import is_record
 from npzkit.members.tensors import fill, form_of, identity, is_tensor, tensor_like, to_array
 
 __all__ = ["Fitting"]
@@ -126,10 +126,7 @@ class Fitting:
             self._take(child, child_key(key, name))
 
     def _container(self, like: Any, items: dict[Any, Any]) -> Any:
-        is_mutable = isinstance(like, (MutableMapping, list)) or (
-            is_dataclass(type(like)) and not type(like).__dataclass_params__.frozen
-        )
-        if not (self._in_place and is_mutable) or id(like) in self._filled:
+        if not (self._in_place and is_changeable(like)) or id(like) in self._filled:
             # One dict or list cannot be filled twice, as schedulers share some.
             return rebuilt(like, items)
         self._filled.add(id(like))
@@ -164,13 +161,17 @@ class Fitting:
             return array.item()
         if is_tensor(like):
             return self._tensor(like, _checked(array, *form_of(like)), saved)
+        if jax_arrays.is_array(like):
+            array = jax_arrays.number_like(saved, like) if array is None else array
+            array = _checked(array, *jax_arrays.form_of(like))
+            return jax_arrays.array_like(self._unshared(array, saved), like)
         if hasattr(like, "shape") and hasattr(like, "dtype"):
             return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
         return saved
 
     def _array(self, like: Any, array: Any, saved: Any, key: str) -> Any:
         if not (self._in_place and isinstance(like, np.ndarray)):
-            return array_like(self._unshared(array, saved), like)
+            return self._unshared(array, saved)
         if not like.flags.writeable:
             raise ValueError(f"the array {key!r} is read-only and cannot be filled")
         made = self._made.setdefault(id(like), _Made(saved, array, like))

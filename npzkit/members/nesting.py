@@ -32,9 +32,10 @@ import numpy as np
 
 from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.members.containers import child_key
+from npzkit.members.jax_arrays import is_pytree
 from npzkit.members.leaves import KINDS, MISSING, decode, encode, exact_array, holds_more
 from npzkit.members.metadata import MAX_DEPTH, TREE_KEY, format_metadata, is_deeper
-from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, named
+from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
 __all__ = [
@@ -71,6 +72,8 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
         for kind in kinds
     ):
         return True
+    if any(map(is_pytree, arrays.values())):
+        return True
     if not any(issubclass(kind, (list, tuple)) for kind in kinds):
         return False
     return any(holds_more(array) for array in arrays.values() if isinstance(array, (list, tuple)))
@@ -104,7 +107,8 @@ def flatten(tree: Any) -> tuple[dict[str, Any], Any]:
 
     Notes
     -----
-    An instance of a dataclass is a mapping of its fields. Arrays of tensors on
+    An instance of a dataclass is a mapping of its fields, and one of a class that is
+    registered with JAX a mapping of its children as a pytree. Arrays of tensors on
     the CPU share their memory. Tensors that are the same memory have one array.
 
     Examples
@@ -156,11 +160,13 @@ class _Flattening:
         return notes if notes or (prefix and not tree) else None
 
     def _value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
+        if type(value) is np.ndarray:
+            return self._array(value, key, None)
         if isinstance(value, Mapping):
             return self.mapping(value, key + "/", around)
         if isinstance(value, (list, tuple)):
             return self._items(value, key, around)
-        if is_dataclass(type(value)):
+        if is_record(value):
             return self.mapping(fields_of(value), key + "/", _within(value, around, key))
         try:
             first = self._first_key(value, key) if is_tensor(value) else key

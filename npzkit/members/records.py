@@ -1,4 +1,4 @@
-"""Values with named fields: namedtuples, and instances of dataclasses.
+"""Values with named fields: namedtuples, instances of dataclasses, and JAX's pytrees.
 
 Owns which fields a value has, and the namedtuple that is made from names in a
 file. Runs no code from the file: every name is checked to be an identifier.
@@ -11,7 +11,9 @@ import functools
 from collections import namedtuple
 from typing import Any
 
-__all__ = ["fields_of", "is_dataclass", "is_namedtuple", "named"]
+from npzkit.members.jax_arrays import is_pytree, pytree_items
+
+__all__ = ["fields_of", "is_dataclass", "is_namedtuple", "is_record", "named"]
 
 _MAX_TYPES = 1000
 """Namedtuples that are kept, because making one takes a tenth of a millisecond."""
@@ -33,10 +35,20 @@ def is_dataclass(kind: type[Any]) -> bool:
     return dataclasses.is_dataclass(kind)
 
 
-def fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields of a namedtuple or a dataclass by their names, in order."""
+def is_record(value: object) -> bool:
+    """Return whether a value has fields, which its class fixes."""
+    return is_namedtuple(value) or is_dataclass(type(value)) or is_pytree(value)
+
+
+def fields_of(value: Any) -> dict[Any, Any]:
+    """Return the fields of a record by their names, in order.
+
+    Those of a class that is registered with JAX are its children as a pytree.
+    """
     if is_namedtuple(value):
         return dict(zip(value._fields, value, strict=True))
+    if is_pytree(value):
+        return pytree_items(value)
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 

@@ -22,6 +22,7 @@ from npzkit.format.array import (
     npy_header,
 )
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
+from npzkit.members.jax_arrays import is_random_key, key_data
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import is_tensor, to_array
 
@@ -41,6 +42,8 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
     try:
         if is_tensor(value):
             value = to_array(value)
+        elif type(value) is not np.ndarray and is_random_key(value):
+            value = key_data(value)
         return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__

@@ -365,28 +365,3 @@ def test_a_tree_fits_itself(tree):
     for name in tree["tree"]:
         part = npzkit.load_tree(stream, only=[f"tree/{name}", "nested"])
         assert is_same(part["tree"][name], plain["tree"][name])
-
-
-def test_jax_arrays_come_back_where_the_example_has_them():
-    """Arrays of JAX, also of bfloat16, are saved as arrays; an example gives device and sharding."""
-    jax = pytest.importorskip("jax", reason="JAX is not installed")
-    key = jax.random.PRNGKey(0)
-    tree = {
-        "w": jax.numpy.ones((2, 3), "bfloat16"),
-        "m": Moments(jax.numpy.arange(3), 0.5),
-        "key": key,
-    }
-    stream = saved({"state": tree})
-    assert npzkit.load_tree(stream)["state"]["m"].mu.tolist() == [0, 1, 2]
-    like = jax.tree.map(lambda leaf: leaf * 0, tree)
-    for options in ({"like": like}, {"into": like}):
-        found = npzkit.load_tree(stream, "state", **options)
-        assert jax.tree.structure(found) == jax.tree.structure(tree)
-        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
-            assert type(one) is type(other)
-            assert (one == other).all() if hasattr(one, "all") else one == other
-        assert found["w"].sharding == tree["w"].sharding
-        assert found["w"].dtype == tree["w"].dtype
-    like = jax.eval_shape(lambda: {"w": tree["w"]})
-    found = npzkit.load_tree(stream, "state", like={**like, "m": None, "key": None})
-    assert isinstance(found["w"], jax.Array)

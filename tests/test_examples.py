@@ -1,0 +1,70 @@
+"""The example programs: a run that is killed again and again ends as one that is not."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from deep import amount
+from npzkit.checkpoint import CheckpointStore
+
+TESTS = Path(__file__).parent
+KILLING = TESTS / "support" / "killing.py"
+PROGRAMS = {
+    "train_numpy": (36, "numpy"),
+    "train_torch": (36, "torch", "torch._dynamo"),
+    "train_jax": (60, "jax"),
+    "fit_sklearn": (12, "sklearn", "sklearn.linear_model"),
+}
+"""In how many calls each program is killed, and what it imports, its package first.
+
+To save a step takes some eight calls that change a file.
+"""
+
+
+def output_of(*command) -> str:
+    """Run a Python program, which is to end well, and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_each_program_is_tried():
+    """No example is left out, neither here nor in the README."""
+    assert {path.stem for path in (TESTS / "examples").glob("*.py")} == set(PROGRAMS)
+    readme = (TESTS.parent / "README.md").read_text(encoding="utf-8")
+    assert all(f"(tests/examples/{name}.py)" in readme for name in PROGRAMS)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_killed_run_ends_with_the_same_losses(tmp_path, name):
+    """Whenever a program is killed and started again, its losses are the same to the last bit."""
+    calls, package, *_ = PROGRAMS[name]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"the package {package} is not installed")
+    program = TESTS / "examples" / f"{name}.py"
+    expected = output_of(program, tmp_path / "whole")
+    assert len(set(expected.split())) >= 6
+    if not hasattr(os, "fork"):
+        pytest.skip("this system has no fork; the program was run, and not killed")
+    with CheckpointStore(tmp_path / "whole") as whole:
+        steps = whole.steps
+    kills = 0
+    for seed in range(amount(1, 8)):
+        folder = tmp_path / f"killed {seed}"
+        found = output_of(KILLING, program, folder, seed, calls, *PROGRAMS[name][1:])
+        count, losses = found.split("\n", 1)
+        assert losses == expected
+        kills += int(count)
+        with CheckpointStore(folder) as store:
+            # If the last kill came before old steps were removed, they are still there.
+            assert set(steps) <= set(store.steps)
+            assert store.latest == steps[-1]
+            assert store.verify().ok
+    assert kills >= 2

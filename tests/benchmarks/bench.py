@@ -170,6 +170,7 @@ def main(arguments: list[str] | None = None, suite: Suite = BENCH) -> None:
         )
     with contextlib.ExitStack() as stack:
         folder = options.folder or stack.enter_context(tempfile.TemporaryDirectory())
+        Path(folder).mkdir(parents=True, exist_ok=True)
         begin = time.monotonic()
         for name in measured.complete(names, Place(Path(folder), divisor)):
             progress.print(f"{time.monotonic() - begin:5.0f} s  {name}")

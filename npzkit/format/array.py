@@ -12,7 +12,7 @@ import io
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -370,15 +370,21 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
         ) from error
 
 
-def read_growing(fp: Any, header: NpyHeader) -> np.ndarray[Any, Any]:
-    """Read the data into a buffer that grows with the stream, if its length is unknown."""
+def read_growing(
+    fp: Any, header: NpyHeader, read: Callable[[memoryview], int] | None = None
+) -> np.ndarray[Any, Any]:
+    """Read the data into a buffer that grows with the stream, if its length is unknown.
+
+    `read` fills a part of a buffer and returns the count, instead of `read_some`.
+    """
+    read = read or functools.partial(read_some, fp)
     is_backed = _size_left(fp) >= header.nbytes
     buffer = np.empty(header.nbytes if is_backed else min(header.nbytes, _FIRST_ALLOCATION), "u1")
     done = 0
     while done < header.nbytes:
         if done == len(buffer):
             buffer.resize(min(header.nbytes, 2 * len(buffer)), refcheck=False)
-        count = read_some(fp, buffer.data[done:])
+        count = read(buffer.data[done:])
         if not count:
             itemsize = header.dtype.itemsize
             raise NpyFormatError(

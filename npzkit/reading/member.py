@@ -50,7 +50,7 @@ from npzkit.reading.shared_read import (
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.local_header import find_data
-from npzkit.zip.member_checks import MAX_RATIOS, check_crc32, check_entry, data_offset
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
@@ -397,7 +397,10 @@ class MemberReader:
         self._accesses = {}
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
-        stream = self.open_stream(entry, verify=options.verify)
+        return self.read_stream(self.open_stream(entry, verify=options.verify), entry, options)
+
+    def read_stream(self, stream: MemberStream, entry: Entry, options: Options) -> Result:
+        """Read a member from a stream that is at its beginning."""
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):
             return prefix + stream.read_rest()
@@ -405,9 +408,10 @@ class MemberReader:
         warn_python2(header)
         if header.dtype.hasobject:
             return read_pickled(stream, self._pickle_kwargs if self._allow_pickle else None)
-        if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
-            # These methods have no largest ratio: grow with the bytes that are decoded.
-            array = self._restore(shaped(header, read_growing(stream, header)), entry)
+        if options.out is None and not stream.is_backed:
+            # The size is only claimed: grow with the bytes that are decoded.
+            data = read_growing(stream, header, stream.read_some)
+            array = self._restore(shaped(header, data), entry)
         else:
             array, view = self._target(header, entry, options.out)
             stream.read_exactly(view)

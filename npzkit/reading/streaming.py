@@ -1,0 +1,168 @@
+"""The arrays of an archive that is read from front to back.
+
+Owns the key of a member before all members are known, and what the directory,
+at the end, says of the arrays that came before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.files.source import UNNAMED
+from npzkit.limits import Limits
+from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
+from npzkit.members.keys import key_of, keys_of
+from npzkit.members.metadata import parse_attrs
+from npzkit.reading.member import MemberReader, Options, Result
+from npzkit.zip.directory import Directory
+from npzkit.zip.entries import Entry
+from npzkit.zip.forward import ForwardArchive, ForwardMember, open_forward
+from npzkit.zip.member_checks import data_offset
+
+__all__ = ["Comparison", "StreamedArchive"]
+
+
+class Comparison(NamedTuple):
+    """What the directory says of the arrays that were read before it.
+
+    Attributes
+    ----------
+    directory : Directory
+    keys : mapping of str to Entry
+        What the directory lists.
+    outdated : tuple of str
+        Keys whose last array is not the one that the directory lists: it was
+        removed, renamed, or never committed.
+    unread : tuple of str
+        Other keys that the directory lists, and under which nothing was read.
+    replaced : tuple of str
+        Other keys under which several arrays were read. The last one is current.
+    """
+
+    directory: Directory
+    keys: Mapping[str, Entry]
+    outdated: tuple[str, ...]
+    unread: tuple[str, ...]
+    replaced: tuple[str, ...]
+
+
+class StreamedArchive:
+    """An archive that is read from front to back, once.
+
+    Parameters
+    ----------
+    stream : object with ``read``
+    limits : Limits
+    allow_pickle, pickle_kwargs
+        As of `MemberReader`.
+
+    Attributes
+    ----------
+    path : str or None
+        The stream's name, for messages.
+    """
+
+    def __init__(
+        self,
+        stream: Any,
+        limits: Limits,
+        *,
+        allow_pickle: bool = False,
+        pickle_kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._archive: ForwardArchive = open_forward(stream, limits)
+        self._source = self._archive.source
+        self.path = None if self._source.name == UNNAMED else self._source.name
+        self._reader = MemberReader(
+            self._source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
+        )
+        self._names: set[str] = set()
+        # By offset, under which key a member was read, and the dtype that its attributes name.
+        self._read: dict[int, tuple[str, Any]] = {}
+        self._passed: set[int] = set()
+
+    def __iter__(self) -> Iterator[tuple[str, ForwardMember]]:
+        """Yield the members with their keys, except those that no directory lists."""
+        for member in self._archive:
+            self._passed.add(member.entry.header_offset)
+            if member.is_hidden:
+                continue
+            name = member.entry.name
+            self._names.add(name)
+            yield key_of(name, self._names), member
+
+    def read(self, key: str, member: ForwardMember) -> Result:
+        """Return the array of the member that was yielded last, or its bytes if it is none.
+
+        Raises
+        ------
+        NoDataError
+            The stream ends early; `compare` says what that means.
+        NpzkitError
+            As `npzkit.NpzFile.read`.
+        """
+        found = self._reader.read_stream(member.open(), member.entry, Options())
+        self.note(key, member)
+        return found
+
+    def note(self, key: str, member: ForwardMember) -> None:
+        """Check the end of a member all of whose data was read, and note its key."""
+        member.end()
+        self._read[member.entry.header_offset] = key, _dtype_name(member.entry)
+
+    def compare(self, *, strict: bool = False) -> Comparison:
+        """Compare what was read with the directory at the end of the stream.
+
+        Raises
+        ------
+        ZipFormatError, AmbiguousArchiveError, UnsupportedError, LimitExceededError
+            As `npzkit.open` raises them for a file with the stream's bytes. Or a
+            local header and its entry disagree.
+
+        Warns
+        -----
+        TornArchiveWarning, AmbiguousArchiveWarning
+            As `npzkit.open`.
+        """
+        directory = self._archive.read_directory(strict=strict)
+        entries = directory.entries
+        keys = dict(zip(keys_of(entries.keys()), entries.values(), strict=True))
+        last = {key: offset for offset, (key, _) in self._read.items()}
+        current = {key: self._find(key, entry) for key, entry in keys.items()}
+        outdated = {key for key, offset in last.items() if current.get(key) != offset}
+        counts = Counter(key for key, _ in self._read.values())
+        return Comparison(
+            directory,
+            keys,
+            tuple(key for key in last if key in outdated),
+            tuple(key for key in keys if key not in last),
+            tuple(key for key in last if counts[key] > 1 and key not in outdated),
+        )
+
+    def _find(self, key: str, entry: Entry) -> int | None:
+        """Return where a listed member came in the stream; None if it was read as another one.
+
+        Its headers, and its descriptor, are compared with its entry. Its data
+        was compared with them when it was read.
+        """
+        offset = entry.header_offset
+        if offset not in self._passed:
+            raise ZipFormatError(
+                "the directory lists a member that did not come in the stream",
+                key=key,
+                offset=offset,
+            )
+        try:
+            data_offset(self._source, entry)
+        except NpzkitError as error:
+            raise error.locate(key=key, offset=offset) from error.__cause__
+        read = self._read.get(offset)
+        return offset if read is None or read == (key, _dtype_name(entry)) else None
+
+
+def _dtype_name(entry: Entry) -> Any:
+    """Return the dtype that an array's attributes name, as either header has them."""
+    return parse_attrs(entry.extra).get(DTYPE_ATTRIBUTE) if entry.extra else None

@@ -150,7 +150,10 @@ class ForwardSource(Source):
     def _note(self, data: Any) -> None:
         """Count bytes that have arrived, and keep the last ones."""
         self.size += len(data)
-        self._tail += data[-self._tail_size :]
+        if len(data) >= self._tail_size:
+            self._tail = bytearray(data[-self._tail_size :])
+            return
+        self._tail += data
         if len(self._tail) > 4 * self._tail_size:
             del self._tail[: -self._tail_size]
 

@@ -222,14 +222,30 @@ class MemberReader:
         """
         view, position = window.view, entry.header_offset - window.offset
         start = find_data(bytes(view[position : position + HEADS_SIZE]), entry, options.verify)
-        data = header = None
+        data = None
         if start is not None and not entry.flags & FLAG_DESCRIPTOR:
             start += position
             data = inflated(view[start : start + entry.compressed_size], entry)
-        if data is not None and not (options.verify and crc32(data) != entry.crc32):
-            header = self._headers.parse(data, 0, entry)
+        array = None if data is None else self._array_in(data, entry, verify=options.verify)
+        return self._read_stream(entry, options) if array is None else array
+
+    def read_held(self, data: bytes, entry: Entry) -> np.ndarray[Any, Any] | None:
+        """Return the array of a small member, stored or deflated, whose bytes are `data`.
+
+        None if it is not a sound array of plain values: a stream reads it, or says what is wrong.
+        """
+        held = bytearray(data) if entry.method == STORED else inflated(memoryview(data), entry)
+        return None if held is None else self._array_in(held, entry)
+
+    def _array_in(
+        self, data: bytearray, entry: Entry, *, verify: bool = True
+    ) -> np.ndarray[Any, Any] | None:
+        """Return the array that is in a member's uncompressed bytes; None as `read_held`."""
+        if verify and crc32(data) != entry.crc32:
+            return None
+        header = self._headers.parse(data, 0, entry)
         if header is None:
-            return self._read_stream(entry, options)
+            return None
         if header.python2:
             warn_python2(header)
         array = shaped(header, data, header.data_offset)

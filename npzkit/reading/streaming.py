@@ -16,7 +16,7 @@ from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.keys import key_of, keys_of
 from npzkit.members.metadata import parse_attrs
-from npzkit.reading.member import MemberReader, Options, Result
+from npzkit.reading.member import SMALL_SIZE, MemberReader, Options, Result
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardArchive, ForwardMember, open_forward
@@ -104,7 +104,10 @@ class StreamedArchive:
         NpzkitError
             As `npzkit.NpzFile.read`.
         """
-        found = self._reader.read_stream(member.open(), member.entry, Options())
+        data = member.held(SMALL_SIZE)
+        found: Result | None = None if data is None else self._reader.read_held(data, member.entry)
+        if found is None:
+            found = self._reader.read_stream(member.open(), member.entry, Options())
         self.note(key, member)
         return found
 

@@ -17,7 +17,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 
-from npzkit.codecs.methods import STORED
+from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NoDataError, NpzkitError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
@@ -230,6 +230,20 @@ class ForwardMember:
     def read_size(self) -> int:
         """Uncompressed bytes that were read."""
         return 0 if self._stream is None else self._stream.tell()
+
+    def held(self, size: int) -> bytes | None:
+        """Return all compressed bytes of a stored or deflated member; None if it has more than `size`.
+
+        Raises
+        ------
+        NpzkitError
+            As `check_entry`.
+        """
+        entry = self.entry
+        if entry.compressed_size > size or entry.method not in (STORED, DEFLATED):
+            return None
+        check_entry(entry, self._size_limit)
+        return self._source.peek(entry.compressed_size)
 
     def open(self) -> MemberStream:
         """Return the member's data as a stream.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from typing import cast
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NoDataError, NpzkitError, ZipFormatError
@@ -32,7 +33,7 @@ from npzkit.zip.directory import (
 )
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
-from npzkit.zip.forward_stream import ArrivingStream, UndescribedStream
+from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
 from npzkit.zip.local_header import header_end, resolve_sizes
 from npzkit.zip.member_checks import check_crc32, check_entry
 from npzkit.zip.member_stream import MemberStream
@@ -47,6 +48,7 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
+    SENTINEL_32,
     ZIP64_END_SIGNATURE,
     ZIP64_END_SIZE,
     ZIP64_LOCATOR_SIGNATURE,
@@ -232,7 +234,7 @@ class ForwardMember:
         return 0 if self._stream is None else self._stream.tell()
 
     def held(self, size: int) -> bytes | None:
-        """Return all compressed bytes of a stored or deflated member; None if it has more than `size`.
+        """Return the compressed bytes of a stored or deflated member; None if they exceed `size`.
 
         Raises
         ------
@@ -258,15 +260,19 @@ class ForwardMember:
         return self._stream
 
     def _opened(self) -> MemberStream:
+        entry = self.entry
+        is_unknown = entry.uncompressed_size == UNKNOWN_SIZE
+        check_entry(entry, None if is_unknown else self._size_limit)
         if not self.is_described_late:
-            check_entry(self.entry, self._size_limit)
-            return ArrivingStream(self._source, self.entry, self._start)
-        check_entry(self.entry)
-        empty = _described(self.entry, 0, 0, 0)
-        if self.entry.method == STORED and _descriptor_size(self._source, empty):
-            # Programs that write to a pipe describe folders so.
-            return ArrivingStream(self._source, empty, self._start)
-        return UndescribedStream(self._source, self.entry, self._start, self._size_limit)
+            return ArrivingStream(self._source, entry, self._start)
+        if is_unknown and entry.method == STORED:
+            empty = entry._replace(crc32=0, compressed_size=0, uncompressed_size=0)
+            if _descriptor_size(self._source, empty):
+                # Programs that write to a pipe describe folders so.
+                return LateStream(self._source, empty, self._start)
+        if is_unknown:
+            return UndescribedStream(self._source, entry, self._start, self._size_limit)
+        return LateStream(self._source, entry, self._start)
 
     def end(self) -> None:
         """Move on to where the member ends, behind its data and its descriptor.
@@ -285,12 +291,9 @@ class ForwardMember:
         if not self.is_described_late:
             self._source.skip_to(self._start + self.entry.compressed_size)
             return
-        stream = self.open()
-        found = _described(self.entry, 0, 0, 0)
-        if isinstance(stream, UndescribedStream):
-            stream.drain()
-            found = stream.found
-        self._keep_descriptor(found)
+        stream = cast(LateStream, self.open())
+        stream.drain()
+        self._keep_descriptor(stream.found)
 
     def _keep_descriptor(self, found: Entry) -> None:
         """Keep the descriptor behind the data, after comparing it with what was found."""
@@ -317,24 +320,19 @@ def _entry_of(data: bytes, offset: int) -> Entry:
     """Return what a local header, which begins at `offset`, says of its member."""
     header = parse_local_header(data)
     name, flags = read_name(header.name, header.flags, header.extra)
-    sizes = UNKNOWN_SIZE, UNKNOWN_SIZE
-    if not flags & FLAG_DESCRIPTOR:
-        try:
-            sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
-        except ZipFormatError as error:
-            raise error.locate(offset=offset) from error.__cause__
+    try:
+        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
+    except ZipFormatError as error:
+        raise error.locate(offset=offset) from error.__cause__
+    # Info-ZIP gives the size of stored data here, and only the CRC behind it.
+    is_given = header.method == STORED and sizes[0] and SENTINEL_32 not in sizes
+    if flags & FLAG_DESCRIPTOR and not is_given:
+        sizes = UNKNOWN_SIZE, UNKNOWN_SIZE
     end = offset + len(data) + sizes[1]
     return Entry(
         name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
         0, header.extra, end,
     )  # fmt: skip
-
-
-def _described(entry: Entry, crc: int, compressed_size: int, uncompressed_size: int) -> Entry:
-    """Return an entry with what follows its data."""
-    return entry._replace(
-        crc32=crc, compressed_size=compressed_size, uncompressed_size=uncompressed_size
-    )
 
 
 def _descriptors(entry: Entry) -> tuple[bytes, ...]:

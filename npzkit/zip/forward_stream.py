@@ -17,7 +17,7 @@ from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_checks import check_entry
 from npzkit.zip.member_stream import MemberStream
 
-__all__ = ["ArrivingStream", "UndescribedStream", "ends_itself"]
+__all__ = ["ArrivingStream", "LateStream", "UndescribedStream"]
 
 _LZMA_END_MARK = 1 << 1
 """The flag that says that a stream of LZMA has an end mark (section 4.4.4)."""
@@ -28,7 +28,7 @@ _INPUT_SIZES = 1 << 12, 1 << 16
 _DRAIN_SIZE = 1 << 18
 
 
-def ends_itself(entry: Entry) -> bool:
+def _ends_itself(entry: Entry) -> bool:
     """Whether the data of a member shows where it ends."""
     if entry.method == LZMA:
         return bool(entry.flags & _LZMA_END_MARK)
@@ -43,7 +43,25 @@ class ArrivingStream(MemberStream):
         return False
 
 
-class UndescribedStream(ArrivingStream):
+class LateStream(ArrivingStream):
+    """The bytes of a member whose CRC follows its data, and is compared by the caller."""
+
+    @property
+    def found(self) -> Entry:
+        """The entry, with the CRC that the data was found to have."""
+        return self._entry._replace(crc32=self._crc)
+
+    def drain(self) -> None:
+        """Read on to the end of the data."""
+        buffer = bytearray(_DRAIN_SIZE)
+        while self.readinto(buffer):
+            pass
+
+    def _check_crc32(self) -> None:
+        pass
+
+
+class UndescribedStream(LateStream):
     """The bytes of a member whose sizes and CRC follow its data.
 
     Parameters
@@ -65,7 +83,7 @@ class UndescribedStream(ArrivingStream):
     def __init__(
         self, source: ForwardSource, entry: Entry, data_start: int, size_limit: int | None
     ) -> None:
-        if not ends_itself(entry):
+        if not _ends_itself(entry):
             raise UnsupportedError(
                 f"the member is {method_name(entry.method)}, and its size follows its data: "
                 "in a stream, nothing shows where it ends",
@@ -103,12 +121,6 @@ class UndescribedStream(ArrivingStream):
         while size > 0 and (piece := self.read(min(size, _DRAIN_SIZE))):
             yield piece
             size -= len(piece)
-
-    def drain(self) -> None:
-        """Read on to the end of the data."""
-        buffer = bytearray(_DRAIN_SIZE)
-        while self.readinto(buffer):
-            pass
 
     def finish(self) -> None:
         """Check that all of the data was read.

@@ -188,8 +188,11 @@ class MemberStream(io.RawIOBase):
         if self._decoder is not None:
             self._check_stream_end(self._decoder)
         if self._verify:
-            check_crc32(self._crc, self._entry, self.start)
+            self._check_crc32()
         self._checked = True
+
+    def _check_crc32(self) -> None:
+        check_crc32(self._crc, self._entry, self.start)
 
     def _fill(self, view: memoryview) -> int:
         if self._decoder is None:

@@ -361,9 +361,7 @@ def format_data_descriptor(
     return (DESCRIPTOR_SIGNATURE if signature else b"") + fields
 
 
-def data_descriptors(
-    crc32: int, compressed_size: int, uncompressed_size: int
-) -> tuple[bytes, ...]:
+def data_descriptors(crc32: int, compressed_size: int, uncompressed_size: int) -> tuple[bytes, ...]:
     """Return the descriptors that can hold these values, in up to four shapes.
 
     Nothing in the archive says which of them a producer chose.

@@ -35,7 +35,7 @@ from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
 from npzkit.zip.local_header import header_end, resolve_sizes
-from npzkit.zip.member_checks import check_crc32, check_entry
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -107,6 +107,8 @@ class ForwardArchive:
         self.source, self.limits = source, limits
         self._keeps_heads = keeps_heads
         self._count = self._total = 0
+        # By offset, the CRC and the sizes of each member whose local header does not have them.
+        self._found: dict[int, tuple[int, int, int] | None] = {}
 
     def __iter__(self) -> Iterator[ForwardMember]:
         """Yield each member. Its data is passed over unless it is read before the next one.
@@ -133,6 +135,32 @@ class ForwardArchive:
         """
         return read_directory(self.source, strict=strict, limits=self.limits)
 
+    def check(self, entry: Entry) -> None:
+        """Compare an entry of the directory with the member that came in the stream.
+
+        Raises
+        ------
+        ZipFormatError
+            None came at its offset, or they disagree.
+        NpzkitError
+            As `check_entry` and `data_offset`.
+        """
+        if entry.header_offset not in self._found:
+            raise ZipFormatError(
+                "the directory lists a member that did not come in the stream",
+                offset=entry.header_offset,
+            )
+        check_entry(entry)
+        data_offset(self.source, entry)
+        found = self._found[entry.header_offset]
+        if found is not None and found != _described(entry):
+            raise ZipFormatError(
+                "the data and the central directory disagree",
+                offset=entry.header_offset,
+                found=found,
+                expected=_described(entry),
+            )
+
     def _begin_member(self) -> ForwardMember | None:
         """Read a local header; None if the stream ends in it."""
         source = self.source
@@ -142,6 +170,7 @@ class ForwardArchive:
         if len(data) < size:
             return None
         entry = _entry_of(data, offset)
+        self._found[offset] = None
         member = ForwardMember(source, entry, self.limits.member_size)
         self._charge(0 if member.is_described_late else entry.uncompressed_size, 1)
         if self._keeps_heads:
@@ -162,6 +191,7 @@ class ForwardArchive:
             member.end()
         if member.is_described_late:
             self._charge(member.read_size)
+            self._found[member.entry.header_offset] = member.found
 
     def _keep_record(self, signature: bytes) -> None:
         """Keep a record of the directory, or of its end."""
@@ -227,6 +257,12 @@ class ForwardMember:
     def is_described_late(self) -> bool:
         """Whether its sizes and its CRC follow the data."""
         return bool(self.entry.flags & FLAG_DESCRIPTOR)
+
+    @property
+    def found(self) -> tuple[int, int, int] | None:
+        """The CRC and the sizes that data was found to have which is described late."""
+        is_late = isinstance(self._stream, LateStream)
+        return _described(cast(LateStream, self._stream).found) if is_late else None
 
     @property
     def read_size(self) -> int:
@@ -312,7 +348,7 @@ class ForwardMember:
             "the data descriptor and the data disagree",
             offset=self._source.offset,
             found=data,
-            expected=(found.crc32, found.compressed_size, found.uncompressed_size),
+            expected=_described(found),
         )
 
 
@@ -335,8 +371,13 @@ def _entry_of(data: bytes, offset: int) -> Entry:
     )  # fmt: skip
 
 
+def _described(entry: Entry) -> tuple[int, int, int]:
+    """Return the fields that a data descriptor has."""
+    return entry.crc32, entry.compressed_size, entry.uncompressed_size
+
+
 def _descriptors(entry: Entry) -> tuple[bytes, ...]:
-    return data_descriptors(entry.crc32, entry.compressed_size, entry.uncompressed_size)
+    return data_descriptors(*_described(entry))
 
 
 def _descriptor_size(source: ForwardSource, entry: Entry) -> int:

@@ -19,10 +19,16 @@ import click
 
 import npzkit
 from npzkit.cli.output import printable
+from npzkit.files.source import cannot_seek
 
 if TYPE_CHECKING:
     import numpy as np
     from click.shell_completion import CompletionItem
+
+    from npzkit.archive.stream_listing import StreamListing
+
+    Listing = npzkit.NpzFile | StreamListing
+    """An archive whose headers can be read."""
 
 __all__ = [
     "COMPLETE_VARIABLE",
@@ -31,9 +37,11 @@ __all__ = [
     "as_text",
     "complete_key",
     "dtype_text",
+    "forward_input",
     "info_dict",
     "inputs_argument",
     "key_argument",
+    "listed",
     "named_file",
     "naming_in_warnings",
     "opened",
@@ -84,6 +92,19 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 
 
 @contextlib.contextmanager
+def listed(file: str) -> Iterator[Listing]:
+    """Open FILE for what is known without data. A pipe is read once, and not kept."""
+    with forward_input(file) as source, naming_in_warnings(printable(file)):
+        if cannot_seek(source):
+            from npzkit.archive.stream_listing import StreamListing
+
+            yield StreamListing(source)
+        else:
+            with npzkit.open(source) as npz:
+                yield npz
+
+
+@contextlib.contextmanager
 def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Show warnings with `name` in front, and call `before` before each."""
     with warnings.catch_warnings():
@@ -100,20 +121,29 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 @contextlib.contextmanager
 def seekable_input(file: str) -> Iterator[Any]:
     """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
-    if file != "-" and not _is_pipe(file):
-        yield file
-        return
-    import shutil
-    import tempfile
-
     with contextlib.ExitStack() as stack:
-        stream: Any = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
-        if not stream.seekable():
+        source = stack.enter_context(forward_input(file))
+        if cannot_seek(source):
+            import shutil
+            import tempfile
+
             kept = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(stream, kept, 1 << 20)
+            shutil.copyfileobj(source, kept, 1 << 20)
             kept.seek(0)
-            stream = kept
-        yield stream
+            source = kept
+        yield source
+
+
+@contextlib.contextmanager
+def forward_input(file: str) -> Iterator[Any]:
+    """Yield FILE itself, or for ``-`` or a pipe a stream, which may not be able to seek."""
+    if file == "-":
+        yield sys.stdin.buffer
+    elif _is_pipe(file):
+        with open(file, "rb") as stream:
+            yield stream
+    else:
+        yield file
 
 
 def _is_pipe(file: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from npzkit.cli.listed_members import Member, members_of, tell_unreadable
-from npzkit.cli.opening import archive_argument, dtype_text, opened, shape_text
+from npzkit.cli.opening import archive_argument, dtype_text, listed, shape_text
 from npzkit.cli.output import (
     can_print,
     colour,
@@ -43,7 +43,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
 
     Example: npzkit tree model.npz
     """
-    with opened(file) as npz:
+    with listed(file) as npz:
         members = members_of(npz, npz.files)
     root = _grow(members)
     if as_json:

@@ -17,7 +17,7 @@ from npzkit.cli.archives import (
     shown_path,
     work_through,
 )
-from npzkit.cli.opening import complete_key, seekable_input
+from npzkit.cli.opening import complete_key, forward_input
 from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
@@ -58,7 +58,7 @@ def verify(
         _check_no_key(archive, files)
 
     def work(archive: Archive, report: Report) -> Outcome:
-        with seekable_input(archive.path) as source:
+        with forward_input(archive.path) as source:
             found = npzkit.verify(source, keys or None, report)
         return outcome_of(archive, found, quiet=quiet, verbose=verbose)
 

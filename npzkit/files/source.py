@@ -42,6 +42,7 @@ __all__ = [
     "Source",
     "SourceFile",
     "TailSource",
+    "cannot_seek",
     "duplicate",
     "is_archive",
     "name_of",
@@ -468,6 +469,14 @@ def duplicate(source: Source) -> Any:
 def is_archive(file: Any) -> bool:
     """Return whether `file` is an open archive, whose source can be used."""
     return hasattr(file, "_lend_source")
+
+
+def cannot_seek(file: Any) -> bool:
+    """Return whether `file` is a stream that can only be read from front to back."""
+    if not hasattr(file, "read") or is_archive(file):
+        return False
+    seekable = getattr(file, "seekable", None)
+    return not hasattr(file, "seek") if seekable is None else not seekable()
 
 
 def name_of(file: Any) -> str:

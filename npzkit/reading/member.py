@@ -457,10 +457,14 @@ class MemberReader:
             if found is not None:
                 return found[0], found[1] + entry.header_offset
         stream = self.open_stream(entry, verify=verify)
+        return self.read_header(stream, entry), stream.start
+
+    def read_header(self, stream: MemberStream, entry: Entry) -> NpyHeader | None:
+        """Read the NPY header from a stream that is at its beginning; None if it has none."""
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):
-            return None, stream.start
-        return read_stream_header(stream, prefix, entry, self.header_limit), stream.start
+            return None
+        return read_stream_header(stream, prefix, entry, self.header_limit)
 
 
 def is_plain(entry: Entry) -> bool:

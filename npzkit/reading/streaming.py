@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import UNNAMED
+from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.keys import key_of, keys_of
@@ -21,7 +22,7 @@ from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardArchive, ForwardMember, open_forward
 
-__all__ = ["Comparison", "StreamedArchive"]
+__all__ = ["Comparison", "StreamedArchive", "entries_by_key"]
 
 
 class Comparison(NamedTuple):
@@ -57,9 +58,12 @@ class StreamedArchive:
     limits : Limits
     allow_pickle, pickle_kwargs
         As of `MemberReader`.
+    keeps_hidden : bool, default False
+        As of `ForwardArchive`.
 
     Attributes
     ----------
+    source : ForwardSource
     path : str or None
         The stream's name, for messages.
     """
@@ -71,12 +75,13 @@ class StreamedArchive:
         *,
         allow_pickle: bool = False,
         pickle_kwargs: Mapping[str, Any] | None = None,
+        keeps_hidden: bool = False,
     ) -> None:
-        self._archive: ForwardArchive = open_forward(stream, limits)
-        self._source = self._archive.source
-        self.path = None if self._source.name == UNNAMED else self._source.name
+        self._archive: ForwardArchive = open_forward(stream, limits, keeps_hidden=keeps_hidden)
+        self.source = self._archive.source
+        self.path = None if self.source.name == UNNAMED else self.source.name
         self._reader = MemberReader(
-            self._source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
+            self.source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
         )
         self._names: set[str] = set()
         # By offset, under which key a member was read, and the dtype that its attributes name.
@@ -108,10 +113,28 @@ class StreamedArchive:
         self.note(key, member)
         return found
 
+    def read_header(self, member: ForwardMember) -> NpyHeader | None:
+        """Return the NPY header of the member that was yielded last; None if it is no array.
+
+        Raises
+        ------
+        NpzkitError
+            As `read`.
+        """
+        return self._reader.read_header(member.open(), member.entry)
+
     def note(self, key: str, member: ForwardMember) -> None:
         """Check the end of a member all of whose data was read, and note its key."""
         member.end()
         self._read[member.entry.header_offset] = key, _dtype_name(member.entry)
+
+    def read_directory(self, *, strict: bool = False, silent: bool = False) -> Directory:
+        """Read the directory at the end of the stream; raises and warns as `compare`."""
+        return self._archive.read_directory(strict=strict, silent=silent)
+
+    def check(self, entry: Entry) -> None:
+        """Compare a listed member's headers with its entry; see `ForwardArchive.check`."""
+        self._archive.check(entry)
 
     def compare(self, *, strict: bool = False) -> Comparison:
         """Compare what was read with the directory at the end of the stream.
@@ -127,9 +150,8 @@ class StreamedArchive:
         TornArchiveWarning, AmbiguousArchiveWarning
             As `npzkit.open`.
         """
-        directory = self._archive.read_directory(strict=strict)
-        entries = directory.entries
-        keys = dict(zip(keys_of(entries.keys()), entries.values(), strict=True))
+        directory = self.read_directory(strict=strict)
+        keys = entries_by_key(directory)
         last = {key: offset for offset, (key, _) in self._read.items()}
         current = {key: self._find(key, entry) for key, entry in keys.items()}
         outdated = {key for key, offset in last.items() if current.get(key) != offset}
@@ -150,11 +172,17 @@ class StreamedArchive:
         """
         offset = entry.header_offset
         try:
-            self._archive.check(entry)
+            self.check(entry)
         except NpzkitError as error:
             raise error.locate(key=key, offset=offset) from error.__cause__
         read = self._read.get(offset)
         return offset if read is None or read == (key, _dtype_name(entry)) else None
+
+
+def entries_by_key(directory: Directory) -> dict[str, Entry]:
+    """Return what a directory lists, by key."""
+    entries = directory.entries
+    return dict(zip(keys_of(entries.keys()), entries.values(), strict=True))
 
 
 def _dtype_name(entry: Entry) -> Any:

@@ -36,7 +36,6 @@ from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
 from npzkit.zip.local_header import header_end, resolve_sizes
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
-from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -74,17 +73,15 @@ _SIGNATURE = re.compile(
 _GAP_STEP = 1 << 12
 _GAP_KEPT_SIZE = 64
 """Bytes kept of those that belong to no record: enough to say what follows an archive."""
-_HEAD_SIZE = 1 << 12
-"""Bytes kept of a member whose NPY header is wanted later."""
 _HIDDEN_SIZE = 1 << 26
 """Most bytes kept of a member that no directory lists."""
 _BEGINNING_SIZE = 512
 """Bytes that say what a stream seems to be which is no archive."""
 
 
-def open_forward(stream: object, limits: Limits, *, keeps_heads: bool = False) -> ForwardArchive:
+def open_forward(stream: object, limits: Limits, *, keeps_hidden: bool = False) -> ForwardArchive:
     """Return the archive that begins where a stream is; see `ForwardArchive`."""
-    return ForwardArchive(ForwardSource(stream, _TAIL_SIZE), limits, keeps_heads=keeps_heads)
+    return ForwardArchive(ForwardSource(stream, _TAIL_SIZE), limits, keeps_hidden=keeps_hidden)
 
 
 class ForwardArchive:
@@ -94,18 +91,19 @@ class ForwardArchive:
     ----------
     source : ForwardSource
     limits : Limits
-    keeps_heads : bool, default False
-        Keep the beginning of each member's data, and the members without an
-        entry, for a reader of NPY headers and metadata.
+    keeps_hidden : bool, default False
+        Keep the data of seek indexes, the array index and large metadata.
 
     Attributes
     ----------
     source, limits
     """
 
-    def __init__(self, source: ForwardSource, limits: Limits, *, keeps_heads: bool = False) -> None:
+    def __init__(
+        self, source: ForwardSource, limits: Limits, *, keeps_hidden: bool = False
+    ) -> None:
         self.source, self.limits = source, limits
-        self._keeps_heads = keeps_heads
+        self._keeps_hidden = keeps_hidden
         self._count = self._total = 0
         # By offset, the CRC and the sizes of each member whose local header does not have them.
         self._found: dict[int, tuple[int, int, int] | None] = {}
@@ -128,12 +126,12 @@ class ForwardArchive:
             else:
                 self._pass_gap()
 
-    def read_directory(self, *, strict: bool) -> Directory:
+    def read_directory(self, *, strict: bool = False, silent: bool = False) -> Directory:
         """Read the directory at the end of the stream; see `npzkit.zip.directory.read_directory`.
 
         To be called after the iteration.
         """
-        return read_directory(self.source, strict=strict, limits=self.limits)
+        return read_directory(self.source, strict=strict, silent=silent, limits=self.limits)
 
     def check(self, entry: Entry) -> None:
         """Compare an entry of the directory with the member that came in the stream.
@@ -173,9 +171,8 @@ class ForwardArchive:
         self._found[offset] = None
         member = ForwardMember(source, entry, self.limits.member_size)
         self._charge(0 if member.is_described_late else entry.uncompressed_size, 1)
-        if self._keeps_heads:
-            is_kept = member.is_hidden and entry.compressed_size <= _HIDDEN_SIZE
-            source.remember(entry.compressed_size if is_kept else _HEAD_SIZE)
+        if self._keeps_hidden and member.is_hidden and entry.compressed_size <= _HIDDEN_SIZE:
+            source.remember(entry.compressed_size)
         return member
 
     def _charge(self, size: int, count: int = 0) -> None:
@@ -250,7 +247,7 @@ class ForwardMember:
         self.is_hidden = is_index_name(entry.name) or is_hidden(entry.name)
         self._source, self._size_limit = source, size_limit
         self._start = source.offset
-        self._stream: MemberStream | None = None
+        self._stream: ArrivingStream | None = None
         self._has_ended = False
 
     @property
@@ -283,7 +280,7 @@ class ForwardMember:
         check_entry(entry, self._size_limit)
         return self._source.peek(entry.compressed_size)
 
-    def open(self) -> MemberStream:
+    def open(self) -> ArrivingStream:
         """Return the member's data as a stream.
 
         Raises
@@ -295,7 +292,7 @@ class ForwardMember:
             self._stream = self._opened()
         return self._stream
 
-    def _opened(self) -> MemberStream:
+    def _opened(self) -> ArrivingStream:
         entry = self.entry
         is_unknown = entry.uncompressed_size == UNKNOWN_SIZE
         check_entry(entry, None if is_unknown else self._size_limit)
@@ -309,6 +306,19 @@ class ForwardMember:
         if is_unknown:
             return UndescribedStream(self._source, entry, self._start, self._size_limit)
         return LateStream(self._source, entry, self._start)
+
+    def check_rest(self) -> None:
+        """Read the data that was not read, and check its end.
+
+        Raises
+        ------
+        NpzkitError
+            The data is damaged.
+        """
+        stream = self.open()
+        stream.drain()
+        stream.finish()
+        self.end()
 
     def end(self) -> None:
         """Move on to where the member ends, behind its data and its descriptor.

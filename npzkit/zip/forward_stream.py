@@ -42,6 +42,12 @@ class ArrivingStream(MemberStream):
     def is_backed(self) -> bool:
         return False
 
+    def drain(self) -> None:
+        """Read on to the end of the data."""
+        buffer = bytearray(_DRAIN_SIZE)
+        while self.readinto(buffer):
+            pass
+
 
 class LateStream(ArrivingStream):
     """The bytes of a member whose CRC follows its data, and is compared by the caller."""
@@ -50,12 +56,6 @@ class LateStream(ArrivingStream):
     def found(self) -> Entry:
         """The entry, with the CRC that the data was found to have."""
         return self._entry._replace(crc32=self._crc)
-
-    def drain(self) -> None:
-        """Read on to the end of the data."""
-        buffer = bytearray(_DRAIN_SIZE)
-        while self.readinto(buffer):
-            pass
 
     def _check_crc32(self) -> None:
         pass

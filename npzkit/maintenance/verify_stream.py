@@ -100,18 +100,28 @@ def _member_findings(
         yield finding(key, bad_name)
         entry = accepting_name(entry)
     header, error = checked or _Checked(None, None)
-    if error is not None:
-        yield finding(key, error, entry.header_offset)
     try:
         if error is None:
             archive.check(entry)
-        elif entry.flags & FLAG_DESCRIPTOR:
-            # What follows its data was not compared.
-            return
-        if header is not None:
-            check_nbytes(header, entry)
-        start = data_offset(archive.source, entry)
-        yield from header_findings(archive.source, key, entry, header, start, indexed)
-        yield from unused_index(archive.source, key, entry, start)
+        # What follows damaged data was not compared.
+        if error is None or not entry.flags & FLAG_DESCRIPTOR:
+            yield from _header_findings(archive, key, entry, header, indexed)
     except NpzkitError as fault:
         yield finding(key, fault, entry.header_offset)
+    if error is not None:
+        yield finding(key, error, entry.header_offset)
+
+
+def _header_findings(
+    archive: StreamedArchive,
+    key: str,
+    entry: Entry,
+    header: NpyHeader | None,
+    indexed: IndexedHeaders | None,
+) -> Iterator[Finding]:
+    """Check the size of a member's array, and return what its headers say."""
+    if header is not None:
+        check_nbytes(header, entry)
+    start = data_offset(archive.source, entry)
+    yield from header_findings(archive.source, key, entry, header, start, indexed)
+    yield from unused_index(archive.source, key, entry, start)

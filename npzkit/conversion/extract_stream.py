@@ -153,7 +153,7 @@ def _write_bytes(
         out.write(prefix)
         while count := stream.read_some(buffer):
             out.write(buffer[:count])
-    member.check_rest()
+    archive.check_rest(member)
     if not is_array(prefix, member.entry):
         return ""
     with open(path, "rb") as file:

@@ -81,7 +81,7 @@ def _check(archive: StreamedArchive, member: ForwardMember) -> _Checked:
     header = None
     try:
         header = archive.read_header(member)
-        member.check_rest()
+        archive.check_rest(member)
     except NpzkitError as error:
         return _Checked(header, error)
     return _Checked(header, None)

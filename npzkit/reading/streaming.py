@@ -110,7 +110,8 @@ class StreamedArchive:
         found: Result | None = None if data is None else self._reader.read_held(data, member.entry)
         if found is None:
             found = self._reader.read_stream(member.open(), member.entry, Options())
-        self.note(key, member)
+        self._archive.end(member)
+        self._read[member.entry.header_offset] = key, _dtype_name(member.entry)
         return found
 
     def read_header(self, member: ForwardMember) -> NpyHeader | None:
@@ -123,10 +124,18 @@ class StreamedArchive:
         """
         return self._reader.read_header(member.open(), member.entry)
 
-    def note(self, key: str, member: ForwardMember) -> None:
-        """Check the end of a member all of whose data was read, and note its key."""
-        member.end()
-        self._read[member.entry.header_offset] = key, _dtype_name(member.entry)
+    def check_rest(self, member: ForwardMember) -> None:
+        """Read the data that was not read of the member that was yielded last, and check it.
+
+        Raises
+        ------
+        NpzkitError
+            As `read`.
+        """
+        stream = member.open()
+        stream.drain()
+        stream.finish()
+        self._archive.end(member)
 
     def read_directory(self, *, strict: bool = False, silent: bool = False) -> Directory:
         """Read the directory at the end of the stream; raises and warns as `compare`."""

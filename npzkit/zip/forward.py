@@ -13,13 +13,12 @@ compares `members` with the directory.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterator
 from typing import cast
 
 from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.errors import NoDataError, NpzkitError, ZipFormatError
+from npzkit.errors import LimitExceededError, NoDataError, NpzkitError, ZipFormatError
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
@@ -182,13 +181,22 @@ class ForwardArchive:
         check_member_count(self._count, self.limits)
         check_total_size(self._total, self.limits)
 
+    def end(self, member: ForwardMember) -> None:
+        """Move on behind the member that was yielded last; see `ForwardMember.end`."""
+        if not member.has_ended:
+            member.end()
+            if member.is_described_late:
+                self._charge(member.read_size)
+                self._found[member.entry.header_offset] = member.found
+
     def _leave(self, member: ForwardMember) -> None:
         """Move on to the next record. What is wrong with the data was the reader's to find."""
-        with contextlib.suppress(NpzkitError):
-            member.end()
-        if member.is_described_late:
-            self._charge(member.read_size)
-            self._found[member.entry.header_offset] = member.found
+        try:
+            self.end(member)
+        except LimitExceededError:
+            raise
+        except NpzkitError:
+            pass
 
     def _keep_record(self, signature: bytes) -> None:
         """Keep a record of the directory, or of its end."""
@@ -240,6 +248,8 @@ class ForwardMember:
     is_hidden : bool
         Whether it is a seek index, the array index or large metadata, which no
         directory lists.
+    has_ended : bool
+        Whether the source is behind the member.
     """
 
     def __init__(self, source: ForwardSource, entry: Entry, size_limit: int | None) -> None:
@@ -248,7 +258,7 @@ class ForwardMember:
         self._source, self._size_limit = source, size_limit
         self._start = source.offset
         self._stream: ArrivingStream | None = None
-        self._has_ended = False
+        self.has_ended = False
 
     @property
     def is_described_late(self) -> bool:
@@ -307,19 +317,6 @@ class ForwardMember:
             return UndescribedStream(self._source, entry, self._start, self._size_limit)
         return LateStream(self._source, entry, self._start)
 
-    def check_rest(self) -> None:
-        """Read the data that was not read, and check its end.
-
-        Raises
-        ------
-        NpzkitError
-            The data is damaged.
-        """
-        stream = self.open()
-        stream.drain()
-        stream.finish()
-        self.end()
-
     def end(self) -> None:
         """Move on to where the member ends, behind its data and its descriptor.
 
@@ -331,9 +328,7 @@ class ForwardMember:
         UnsupportedError
             Nothing shows where the data ends.
         """
-        if self._has_ended:
-            return
-        self._has_ended = True
+        self.has_ended = True
         if not self.is_described_late:
             self._source.skip_to(self._start + self.entry.compressed_size)
             return

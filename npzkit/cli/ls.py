@@ -81,7 +81,8 @@ def ls(
     The ratio is an array's size in the file, as a share of its size in memory.
     The asm column shows whether an array is aligned (a), seekable (s: parts are
     read without what comes before them) and mappable (m). The last line shows
-    the totals and the size of the file. FILE may be - for the standard input.
+    the totals and the size of the file. FILE may be - for the standard input,
+    which is read to its end without checking the data.
 
     Example: npzkit ls -l model.npz
     """

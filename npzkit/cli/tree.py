@@ -39,7 +39,8 @@ class _Folder:
 def tree(file: str, depth: int | None, as_json: bool) -> None:
     """Show the keys of FILE as a tree, with sizes.
 
-    A slash in a key separates folders, as in a path.
+    A slash in a key separates folders, as in a path. FILE may be - for the
+    standard input, which is read to its end.
 
     Example: npzkit tree model.npz
     """

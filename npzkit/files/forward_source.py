@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from npzkit.errors import NoDataError, UnsupportedError
+from npzkit.errors import NoDataError
 from npzkit.files.disk import check_binary
 from npzkit.files.source import Source, name_of
 
@@ -44,8 +44,6 @@ class ForwardSource(Source):
         The place of the next byte.
     size : int
         Bytes that have arrived. At the end, those of the stream.
-    is_complete : bool
-        Whether other bytes than those that were kept may be read, as `_UNKNOWN`.
 
     Raises
     ------
@@ -63,7 +61,6 @@ class ForwardSource(Source):
         self.file = self.handle = stream
         self.name = name_of(stream)
         self.offset = self.size = 0
-        self.is_complete = True
         # A subclass may change only `read`.
         is_plain = type(stream) in (io.BufferedReader, io.BytesIO, io.FileIO)
         self._readinto: Any = stream.readinto if is_plain else None
@@ -72,6 +69,7 @@ class ForwardSource(Source):
         self._tail, self._tail_size = bytearray(), tail_size
         self._places: list[int] = []
         self._kept: list[bytearray] = []
+        self._piece_start = 0
 
     # -- front to back --------------------------------------------------------
 
@@ -104,7 +102,7 @@ class ForwardSource(Source):
         """Return the next bytes as `peek` does, and keep them."""
         place, data = self.offset, self.peek(size)
         end = self._places[-1] + len(self._kept[-1]) if self._kept else -1
-        if place <= end:
+        if place <= end and self._places[-1] >= self._piece_start:
             # The first of them may have been kept before.
             self._kept[-1] += data[end - place :]
         elif data:
@@ -115,6 +113,17 @@ class ForwardSource(Source):
     def keep(self, size: int) -> bytes:
         """Return the next bytes as `take` does, and keep them."""
         return self.take(len(self.remember(size)))
+
+    def begin_piece(self) -> int:
+        """Keep the next bytes apart from those before, and return their place for `drop_piece`."""
+        self._piece_start = self.offset
+        return self.offset
+
+    def drop_piece(self, place: int) -> None:
+        """Forget the piece that was begun at `place`."""
+        number = bisect.bisect_left(self._places, place)
+        if self._places[number : number + 1] == [place]:
+            del self._places[number], self._kept[number]
 
     def skip_to(self, offset: int) -> None:
         """Move on to `offset`, or to the end of the stream."""
@@ -166,8 +175,6 @@ class ForwardSource(Source):
         ------
         NoDataError
             The stream ends before.
-        UnsupportedError
-            The bytes were not kept, and `is_complete` is false.
         """
         if offset < self.offset:
             self._read_kept(offset, view)
@@ -200,27 +207,12 @@ class ForwardSource(Source):
         return count
 
     def _read_kept(self, offset: int, view: memoryview) -> None:
-        end = offset + len(view)
-        first = max(bisect.bisect_right(self._places, offset) - 1, 0)
-        if not self.is_complete and not self._has(first, offset, end):
-            raise UnsupportedError(
-                "these bytes of the stream are gone",
-                offset=offset,
-                remedy="Save the stream to a file, and open that.",
-            )
         view[:] = _UNKNOWN * len(view)
-        last = bisect.bisect_left(self._places, end)
+        first = max(bisect.bisect_right(self._places, offset) - 1, 0)
+        last = bisect.bisect_left(self._places, offset + len(view))
         for place, data in zip(self._places[first:last], self._kept[first:last], strict=True):
             _overlay(view, offset, place, data)
         _overlay(view, offset, self.size - len(self._tail), self._tail)
-
-    def _has(self, number: int, offset: int, end: int) -> bool:
-        """Whether a piece that was kept, or the stream's tail, has all bytes up to `end`."""
-        if self._places and self._places[number] <= offset:
-            piece_end = self._places[number] + len(self._kept[number])
-            if end <= piece_end:
-                return True
-        return self.size - len(self._tail) <= offset
 
 
 def _overlay(view: memoryview, offset: int, place: int, data: bytearray) -> None:

@@ -72,6 +72,8 @@ _SIGNATURE = re.compile(
 _GAP_STEP = 1 << 12
 _GAP_KEPT_SIZE = 64
 """Bytes kept of those that belong to no record: enough to say what follows an archive."""
+_DIRECTORY_COUNT = 2
+"""Directories that are kept: that of the last commit, and of one that may follow unfinished."""
 _HIDDEN_SIZE = 1 << 26
 """Most bytes kept of a member that no directory lists."""
 _BEGINNING_SIZE = 512
@@ -104,6 +106,8 @@ class ForwardArchive:
         self.source, self.limits = source, limits
         self._keeps_hidden = keeps_hidden
         self._count = self._total = 0
+        self._is_in_directory = False
+        self._directories: list[int] = []
         # By offset, the CRC and the sizes of each member whose local header does not have them.
         self._found: dict[int, tuple[int, int, int] | None] = {}
 
@@ -160,6 +164,7 @@ class ForwardArchive:
 
     def _begin_member(self) -> ForwardMember | None:
         """Read a local header; None if the stream ends in it."""
+        self._end_directory()
         source = self.source
         offset, head = source.offset, source.peek(LOCAL_HEADER_SIZE)
         size = header_end(head) if len(head) == LOCAL_HEADER_SIZE else LOCAL_HEADER_SIZE
@@ -200,6 +205,11 @@ class ForwardArchive:
 
     def _keep_record(self, signature: bytes) -> None:
         """Keep a record of the directory, or of its end."""
+        if not self._is_in_directory:
+            self._is_in_directory = True
+            self._directories.append(self.source.begin_piece())
+            if len(self._directories) > _DIRECTORY_COUNT:
+                self.source.drop_piece(self._directories.pop(0))
         size = _FIXED_SIZES[signature]
         head = self.source.peek(size)
         if len(head) == size and signature == CENTRAL_ENTRY_SIGNATURE:
@@ -207,6 +217,14 @@ class ForwardArchive:
         elif len(head) == size and signature == END_SIGNATURE:
             size += int.from_bytes(head[-2:], "little")
         self.source.keep(size)
+        if signature == END_SIGNATURE:
+            self._end_directory()
+
+    def _end_directory(self) -> None:
+        """Keep what follows apart from the directory, so that this can be dropped."""
+        if self._is_in_directory:
+            self._is_in_directory = False
+            self.source.begin_piece()
 
     def _pass_gap(self) -> None:
         """Pass over bytes that are no record, up to the next signature.

@@ -25,7 +25,8 @@ _DICTIONARY_SIZE = 1 << 26
 """The largest dictionary of LZMA in a stream of unknown size: its largest preset has it."""
 _INPUT_SIZES = 1 << 12, 1 << 16
 """Compressed bytes fed at a time: those behind the end are decoded by nobody."""
-_DRAIN_SIZE = 1 << 18
+_DRAIN_SIZE = 1 << 16
+_PIECE_SIZE = 1 << 18
 
 
 def _ends_itself(entry: Entry) -> bool:
@@ -118,7 +119,7 @@ class UndescribedStream(LateStream):
         return data
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        while size > 0 and (piece := self.read(min(size, _DRAIN_SIZE))):
+        while size > 0 and (piece := self.read(min(size, _PIECE_SIZE))):
             yield piece
             size -= len(piece)
 

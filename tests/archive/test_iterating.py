@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import http.client
 import io
 import itertools
 import lzma
 import os
 import random
+import socket
 import struct
 import subprocess
 import threading
@@ -486,6 +488,24 @@ def test_memory_is_that_of_one_array():
     assert stream.largest <= 1 << 20
 
 
+def test_old_directories_take_no_memory():
+    """Of an archive with many commits, the directories that no longer count are not kept."""
+    member = Member("x.npy", npy(X))
+    entries = member.central_bytes(0) * 4000
+    commit = entries + struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, 4000, 4000, len(entries), 0, 0)
+    sound = archive(member)
+    size = len(member.local_bytes())
+    old = commit * 20
+    end = struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, 1, 1, 51, size + len(old), 0)
+    data = sound[:size] + old + member.central_bytes(0) + end
+    assert len(data) > 4_000_000
+    tracemalloc.start()
+    check_equal(list(npzkit.iter_arrays(OnlyRead(data))), {"x": X})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 << 20
+
+
 @pytest.mark.parametrize("method", [0, 8, 12])
 def test_a_claimed_size_allocates_nothing(method):
     """An array of a terabyte, of which a few bytes come, costs a few megabytes."""
@@ -559,6 +579,27 @@ def test_what_is_no_stream(tmp_path):
 
     with pytest.raises(TypeError, match="text"):
         list(npzkit.iter_arrays(Text()))
+
+
+def test_a_socket_and_a_response():
+    """A socket's makefile and the body of an HTTP response are read to their ends."""
+    data = saved({"x": X, "noise": NOISE}, compression="deflated")
+    sending, receiving = socket.socketpair()
+    sender = threading.Thread(target=lambda: (sending.sendall(data), sending.close()))
+    sender.start()
+    with receiving, receiving.makefile("rb") as stream:
+        assert [key for key, _ in npzkit.iter_arrays(stream)] == ["x", "noise"]
+    sender.join()
+    for head in (f"Content-Length: {len(data)}\r\n\r\n".encode(), b"\r\n"):
+        sending, receiving = socket.socketpair()
+        text = b"HTTP/1.1 200 OK\r\n" + head + data
+        sender = threading.Thread(target=lambda end, all_: (end.sendall(all_), end.close()),
+                                  args=(sending, text))  # fmt: skip
+        sender.start()
+        with receiving, http.client.HTTPResponse(receiving) as response:
+            response.begin()
+            assert [key for key, _ in npzkit.iter_arrays(response)] == ["x", "noise"]
+        sender.join()
 
 
 def test_errors_of_the_stream_pass_through():

@@ -250,23 +250,20 @@ def _parse(
 
 def check_member_count(count: int, limits: Limits) -> None:
     """Raise LimitExceededError for more members than the limits allow."""
-    if limits.member_count is not None and count > limits.member_count:
-        raise LimitExceededError(
-            "the archive has too many members",
-            found=count,
-            expected=f"at most {limits.member_count}",
-            remedy="Raise Limits.member_count.",
-        )
+    _check_limit("the archive has too many members", count, "member_count", limits)
 
 
 def check_total_size(size: int, limits: Limits) -> None:
     """Raise LimitExceededError for more uncompressed bytes than the limits allow."""
-    if limits.total_size is not None and size > limits.total_size:
+    what = "the uncompressed members are too large together"
+    _check_limit(what, size, "total_size", limits)
+
+
+def _check_limit(what: str, found: int, name: str, limits: Limits) -> None:
+    limit = getattr(limits, name)
+    if limit is not None and found > limit:
         raise LimitExceededError(
-            "the uncompressed members are too large together",
-            found=size,
-            expected=f"at most {limits.total_size}",
-            remedy="Raise Limits.total_size.",
+            what, found=found, expected=f"at most {limit}", remedy=f"Raise Limits.{name}."
         )
 
 

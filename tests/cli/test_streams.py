@@ -13,17 +13,9 @@ import forge
 import npzkit
 import numpy as np
 import pytest
-from archives import MAKERS, NOISE, files_in
+from archives import MAKERS, NOISE, files_in, piped
 
 X, Y = np.arange(6.0), np.eye(3)
-
-
-def piped(data):
-    """Return the end of a pipe that data, of less than a pipe holds, is read from."""
-    receiving, sending = os.pipe()
-    assert os.write(sending, data) == len(data)
-    os.close(sending)
-    return open(receiving, "rb")
 
 
 @pytest.fixture

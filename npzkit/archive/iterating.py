@@ -62,7 +62,9 @@ def iter_arrays(
     Raises
     ------
     ChecksumError, NpyFormatError, PickleRefusedError, LimitExceededError
-        As `NpzFile.read`, when the array comes. It is not yielded.
+        As `NpzFile.read`, when the array comes. It is not yielded. In an archive
+        that was appended to, the error comes at the end of the stream, because
+        the append may not have been finished.
     UnsupportedError
         An array cannot be followed: it is not compressed, and its size comes
         after its data. ``np.savez`` to a pipe writes such arrays. Or its
@@ -134,7 +136,10 @@ def _iterate(archive: StreamedArchive, strict: bool) -> Iterator[tuple[str, Any]
             except NoDataError:
                 break
             except NpzkitError as error:
-                raise error.locate(key=key, offset=member.entry.header_offset) from error.__cause__
+                error.locate(key=key, offset=member.entry.header_offset)
+                if not archive.pass_over(member, error):
+                    raise
+                continue
             yield key, array
             # Otherwise two arrays would be in memory while the next one is read.
             del array

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from npzkit.errors import NpzkitError, ZipFormatError
+from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
 from npzkit.files.source import UNNAMED
 from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits
@@ -86,6 +86,7 @@ class StreamedArchive:
         self._names: set[str] = set()
         # By offset, under which key a member was read, and the dtype that its attributes name.
         self._read: dict[int, tuple[str, Any]] = {}
+        self._failed: dict[int, NpzkitError] = {}
 
     def __iter__(self) -> Iterator[tuple[str, ForwardMember]]:
         """Yield the members with their keys, except those that no directory lists."""
@@ -113,6 +114,17 @@ class StreamedArchive:
         self._archive.end(member)
         self._read[member.entry.header_offset] = key, _dtype_name(member.entry)
         return found
+
+    def pass_over(self, member: ForwardMember, error: NpzkitError) -> bool:
+        """Note that the member that was yielded last cannot be read; return whether to go on.
+
+        In an archive that was appended to, it may be part of an append that was
+        not finished, as `compare` then says. It raises `error` otherwise.
+        """
+        if self._archive.has_commit and not isinstance(error, LimitExceededError):
+            self._failed[member.entry.header_offset] = error
+            return True
+        return False
 
     def read_header(self, member: ForwardMember) -> NpyHeader | None:
         """Return the NPY header of the member that was yielded last; None if it is no array.
@@ -153,6 +165,8 @@ class StreamedArchive:
         ZipFormatError, AmbiguousArchiveError, UnsupportedError, LimitExceededError
             As `npzkit.open` raises them for a file with the stream's bytes. Or a
             local header and its entry disagree.
+        NpzkitError
+            A listed member was passed over.
 
         Warns
         -----
@@ -180,6 +194,8 @@ class StreamedArchive:
         compared with its entry now.
         """
         offset = entry.header_offset
+        if offset in self._failed:
+            raise self._failed[offset]
         try:
             self.check(entry)
         except NpzkitError as error:

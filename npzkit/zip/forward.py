@@ -98,6 +98,8 @@ class ForwardArchive:
     Attributes
     ----------
     source, limits
+    has_commit : bool
+        Whether an end record came. What follows it may not be committed.
     """
 
     def __init__(
@@ -106,6 +108,7 @@ class ForwardArchive:
         self.source, self.limits = source, limits
         self._keeps_hidden = keeps_hidden
         self._count = self._total = 0
+        self.has_commit = False
         self._is_in_directory = False
         self._directories: list[int] = []
         # By offset, the CRC and the sizes of each member whose local header does not have them.
@@ -218,6 +221,7 @@ class ForwardArchive:
             size += int.from_bytes(head[-2:], "little")
         self.source.keep(size)
         if signature == END_SIGNATURE:
+            self.has_commit = True
             self._end_directory()
 
     def _end_directory(self) -> None:

@@ -420,6 +420,38 @@ def test_a_stream_that_is_cut_anywhere(make):
             assert TornArchiveWarning in categories or len(expected) == len(found)
 
 
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_an_append_that_was_not_finished(compression, tmp_path):
+    """What a killed writer left behind the last commit warns, wherever it ends; nothing of it comes."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": X, "y": Y})
+    writer = npzkit.NpzWriter(path, "a")
+    shape = (20_000, 30) if compression == "stored" else (None, 30)
+    created = writer.create("big", shape, "f8", compression=compression)
+    rows = np.random.default_rng(0).random((15_000, 30))
+    if compression == "stored":
+        created[:15_000] = rows
+    else:
+        created.append(rows)
+    data = path.read_bytes()
+    writer.abort()
+    end = len(path.read_bytes())
+    for size in (end + 5, end + 200, end + 2000, len(data) - 1, len(data)):
+        found, error, categories = streamed(io.BytesIO(data[:size]))
+        assert ([key for key, _ in found], error) == (["x", "y"], None)
+        assert categories == {TornArchiveWarning}
+
+
+def test_damage_in_what_was_appended():
+    """Behind an end record, the error of a damaged array comes at the end, and only if it is listed."""
+    data = bytearray(edited(lambda w: (w.add("z", NOISE), w.add("last", X))))
+    data[-50_000] ^= 1
+    found, error, _ = streamed(io.BytesIO(data))
+    assert [key for key, _ in found] == ["x", "y", "last"]
+    assert isinstance(error, ChecksumError)
+    assert error.key == "z"
+
+
 @pytest.mark.parametrize(
     ("data", "text"),
     [

@@ -58,6 +58,8 @@ _COMPLETED_COUNT = 1000
 """Most keys that are offered at a prompt."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 """Characters that are unsafe for bash, which inserts completions without quotes."""
+_HEAD_SIZE = 30
+"""Bytes of a pipe that are looked at first."""
 _DTYPE_LENGTH = 40
 """Characters of a dtype in a table."""
 
@@ -121,22 +123,30 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 @contextlib.contextmanager
 def seekable_input(file: str) -> Iterator[Any]:
     """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
-    with contextlib.ExitStack() as stack:
-        source = stack.enter_context(forward_input(file))
-        if cannot_seek(source):
-            import shutil
-            import tempfile
-
-            kept = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(source, kept, 1 << 20)
-            kept.seek(0)
-            source = kept
-        yield source
+    with _input(file) as source:
+        if not cannot_seek(source):
+            yield source
+            return
+        with _copied(source) as kept:
+            yield kept
 
 
 @contextlib.contextmanager
 def forward_input(file: str) -> Iterator[Any]:
-    """Yield FILE itself, or for ``-`` or a pipe a stream, which may not be able to seek."""
+    """Yield FILE itself, or for ``-`` or a pipe a stream, which may not be able to seek.
+
+    A pipe that cannot be followed, as that of np.savez, is copied to a temporary file.
+    """
+    with _input(file) as source:
+        if not cannot_seek(source) or not _hides_an_end(source):
+            yield source
+            return
+        with _copied(source) as kept:
+            yield kept
+
+
+@contextlib.contextmanager
+def _input(file: str) -> Iterator[Any]:
     if file == "-":
         yield sys.stdin.buffer
     elif _is_pipe(file):
@@ -144,6 +154,27 @@ def forward_input(file: str) -> Iterator[Any]:
             yield stream
     else:
         yield file
+
+
+def _hides_an_end(stream: Any) -> bool:
+    """Whether a pipe begins with an array whose end it does not show."""
+    if not hasattr(stream, "peek"):
+        return False
+    from npzkit.zip.forward import hides_its_end
+
+    return hides_its_end(stream.peek(_HEAD_SIZE))
+
+
+@contextlib.contextmanager
+def _copied(stream: Any) -> Iterator[Any]:
+    """Yield a temporary file with the contents of a stream."""
+    import shutil
+    import tempfile
+
+    with tempfile.TemporaryFile() as kept:
+        shutil.copyfileobj(stream, kept, 1 << 20)
+        kept.seek(0)
+        yield kept
 
 
 def _is_pipe(file: str) -> bool:

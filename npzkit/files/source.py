@@ -564,5 +564,6 @@ def _wrap_file(file: Any, *, owned: bool) -> Source:
             raise
         raise UnsupportedError(
             "the file object cannot seek, and an archive is read from its end",
-            remedy="Read it into memory first: npzkit.open(file.read()).",
+            remedy="Read it from front to back, npzkit.iter_arrays(file), or into memory first: "
+            "npzkit.open(file.read()).",
         ) from error

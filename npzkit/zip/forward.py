@@ -33,7 +33,7 @@ from npzkit.zip.directory import (
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.local_header import header_end, resolve_sizes
+from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -56,7 +56,7 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.sozip import is_index_name
 
-__all__ = ["ForwardArchive", "ForwardMember", "open_forward"]
+__all__ = ["ForwardArchive", "ForwardMember", "hides_its_end", "open_forward"]
 
 _TAIL_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE + END_SIZE + COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
@@ -83,6 +83,20 @@ _BEGINNING_SIZE = 512
 def open_forward(stream: object, limits: Limits, *, keeps_hidden: bool = False) -> ForwardArchive:
     """Return the archive that begins where a stream is; see `ForwardArchive`."""
     return ForwardArchive(ForwardSource(stream, _TAIL_SIZE), limits, keeps_hidden=keeps_hidden)
+
+
+def hides_its_end(head: bytes) -> bool:
+    """Whether a stream begins with a member whose end it does not show, as those of np.savez do.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 30 bytes of the stream, or more.
+    """
+    if len(head) < LOCAL_HEADER_SIZE or not head.startswith(LOCAL_HEADER_SIGNATURE):
+        return False
+    _, flags, method, _, _, size, *_ = LOCAL_FIELDS.unpack_from(head)
+    return bool(flags & FLAG_DESCRIPTOR) and method == STORED and size in (0, SENTINEL_32)
 
 
 class ForwardArchive:

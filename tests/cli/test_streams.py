@@ -13,7 +13,7 @@ import forge
 import npzkit
 import numpy as np
 import pytest
-from archives import MAKERS, NOISE, files_in, piped
+from archives import MAKERS, NOISE, Pipe, files_in, piped
 
 X, Y = np.arange(6.0), np.eye(3)
 
@@ -150,15 +150,28 @@ def test_damaged_and_unsafe_arrays_of_a_pipe(cli, unsaved, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["ls", "verify"])
-def test_a_stored_array_of_unknown_size(command, cli, unsaved, tmp_path):
-    """np.savez to a pipe gives sizes behind the data: the message says to save it to a file."""
+def test_a_stored_array_of_unknown_size(command, cli, unsaved):
+    """An array whose size follows it, behind others, is reported, with what to do."""
     made = forge.archive(
-        forge.Member("x.npy", forge.npy(X), descriptor="signed"),
-        forge.Member("y.npy", forge.npy(Y)),
+        forge.Member("x.npy", forge.npy(X)),
+        forge.Member("y.npy", forge.npy(Y), descriptor="signed"),
     )
     result = cli(command, "-", data=made)
     assert result.code == 1
     assert "nothing shows where it ends" in result.out + result.err
+
+
+@pytest.mark.parametrize("command", ["ls", "tree", "verify", "extract"])
+def test_np_savez_to_a_pipe(command, cli, tmp_path):
+    """np.savez to a pipe gives all sizes behind the data: such a pipe is copied first, and read."""
+    path = tmp_path / "pipe.npz"
+    with Pipe(path) as pipe:
+        np.savez(pipe, x=X, y=Y)
+    folder = ["-d", tmp_path / "out"] if command == "extract" else []
+    result = cli(command, "-", *folder, data=path.read_bytes())
+    assert (result.code, result.err) == (0, "")
+    expected = {"ls": "2 members", "tree": "2 members", "verify": "sound", "extract": "2 files"}
+    assert expected[command] in result.out
 
 
 def test_an_interrupt_leaves_nothing(tmp_path):

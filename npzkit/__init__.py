@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from npzkit.analysis.benchmark import BenchmarkReport, benchmark
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import Statistics, statistics
+    from npzkit.archive.iterating import iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
@@ -63,6 +64,7 @@ __all__ = [
     "errors",
     "extract",
     "format",
+    "iter_arrays",
     "load",
     "load_tree",
     "open",
@@ -101,6 +103,7 @@ _HOMES = {
     "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
     "extract": "npzkit.conversion.extract",
+    "iter_arrays": "npzkit.archive.iterating",
     "load": "npzkit.drop_ins",
     "load_tree": "npzkit.archive.trees",
     "open": "npzkit.archive.opening",

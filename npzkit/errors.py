@@ -25,6 +25,7 @@ class                      raised when                     is also a
 `MemberNotFoundError`      no member has this key          ``KeyError``
 `ClosedArchiveError`       used after ``close()``          ``ValueError``
 `StaleArchiveError`        the file changed while open     ``ValueError``
+`OutdatedArraysError`      a stream had arrays too many    ``ValueError``
 `NotMappableError`         cannot be memory-mapped         ``ValueError``
 `ArchiveLockedError`       another writer has it open      ``BlockingIOError``
 `NoCheckpointError`        no such step in a store         ``KeyError``
@@ -68,6 +69,7 @@ __all__ = [
     "NotMappableError",
     "NpyFormatError",
     "NpzkitError",
+    "OutdatedArraysError",
     "PickleRefusedError",
     "StaleArchiveError",
     "TornArchiveWarning",
@@ -289,6 +291,45 @@ class ClosedArchiveError(NpzkitError, ValueError):
 
 class StaleArchiveError(NpzkitError, ValueError):
     """The file changed since the archive was opened."""
+
+
+class OutdatedArraysError(NpzkitError, ValueError):
+    """Arrays came in a stream that the archive's directory, at its end, does not list.
+
+    Attributes
+    ----------
+    keys : tuple of str
+        Of the arrays that the archive does not have: they were removed, renamed
+        or never committed.
+    missing : tuple of str
+        Keys that the archive has, and under which no array came.
+
+    Examples
+    --------
+    >>> print(OutdatedArraysError.of(["old"], []))
+    the stream had arrays that the archive does not have: 'old'. Drop them; or save the stream to \
+a file, open that, and read only current arrays.
+    """
+
+    keys: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, keys: Iterable[str], missing: Iterable[str]) -> OutdatedArraysError:
+        """Return the error for these keys, all of which its message names."""
+        error = cls(
+            remedy="Drop them; or save the stream to a file, open that, and read only current "
+            "arrays."
+        )
+        error.keys, error.missing = tuple(keys), tuple(missing)
+        groups = (
+            ("the stream had arrays that the archive does not have", error.keys),
+            ("the archive has keys under which no array came", error.missing),
+        )
+        error.what = "; ".join(
+            f"{text}: {', '.join(map(_shown, names))}" for text, names in groups if names
+        )
+        return error
 
 
 class NotMappableError(NpzkitError, ValueError):

@@ -33,6 +33,7 @@ BASES = {
     "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
     "ConversionError": ValueError, "NoCheckpointError": KeyError,
     "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
+    "OutdatedArraysError": ValueError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -66,6 +67,14 @@ def read_metadata(path, data):
 def load_by_another_example(path):
     npzkit.save(path, {"a": {"x": np.zeros(2)}})
     npzkit.load_tree(path, like={"a": {"y": np.zeros(2)}})
+
+
+def iterate_over_removed(path):
+    npzkit.save(path, {"kept": np.zeros(2), "gone": np.zeros(1)})
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        del w["gone"]
+    with open(path, "rb") as stream:
+        list(npzkit.iter_arrays(stream))
 
 
 def read_closed(path):
@@ -252,6 +261,9 @@ CASES = {
     "closed writer": Case(errors.ClosedArchiveError, write_closed, "path key remedy"),
     "sealed array": Case(errors.ClosedArchiveError, write_sealed, "key remedy"),
     "changed": Case(errors.StaleArchiveError, unpickle_changed, "path found expected remedy"),
+    "removed, but in the stream": Case(
+        errors.OutdatedArraysError, iterate_over_removed, "path remedy"
+    ),
     "not to be mapped": Case(errors.NotMappableError, map_deflated, "path key remedy"),
     "no step": Case(
         errors.NoCheckpointError, lambda path: CheckpointStore(path).load(), "path remedy"

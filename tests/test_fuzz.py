@@ -14,7 +14,8 @@ from seeds import FINDINGS
 from fuzz import Tally, loop
 
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
-RUNS = {"npy": amount(1500, 8000), "archive": amount(150, 800), "append": amount(200, 1500)}
+RUNS = {"npy": amount(1500, 8000), "archive": amount(150, 800), "append": amount(200, 1500),
+        "stream": amount(300, 3000)}  # fmt: skip
 """Less than a second of each by default."""
 
 
@@ -53,14 +54,14 @@ def test_what_was_found_once(name):
     assert oracle.check(target, (FINDINGS / name).read_bytes(), thorough=True)
 
 
-@pytest.mark.parametrize("target", ["archive", "append"])
+@pytest.mark.parametrize("target", ["archive", "append", "stream"])
 def test_cut_at_every_byte(target):
     """Wherever an archive was cut, it is refused, or read, appended to and repaired rightly."""
     for size in range(len(SMALL)):
         oracle.check(target, SMALL[:size], thorough=size % 16 == 0)
 
 
-@pytest.mark.parametrize("target", ["archive", "append"])
+@pytest.mark.parametrize("target", ["archive", "append", "stream"])
 def test_every_bit_flipped(target):
     """Whichever bit of an archive is wrong, it is refused, or read, appended to and repaired rightly.
 

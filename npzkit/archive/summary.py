@@ -9,11 +9,20 @@ from __future__ import annotations
 from npzkit.archive.error_context import Explained
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
+from npzkit.files.source import Source
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
 from npzkit.members.metadata import parse_attrs
+from npzkit.zip.directory import Directory
 from npzkit.zip.sozip import find_index
 
-__all__ = ["archive_info", "format_archive", "info_or_blank", "member_info", "read_info"]
+__all__ = [
+    "archive_facts",
+    "archive_info",
+    "format_archive",
+    "info_or_blank",
+    "member_info",
+    "read_info",
+]
 
 
 def member_info(archive: OpenedArchive, key: str) -> ArrayInfo:
@@ -48,20 +57,23 @@ def info_or_blank(archive: OpenedArchive, key: str) -> ArrayInfo:
 def archive_info(archive: OpenedArchive) -> ArchiveInfo:
     """Return what is known of the archive as a file; see `npzkit.NpzFile.archive_info`."""
     archive.check_open()
+    with Explained(archive, None):
+        return archive_facts(archive.path, archive.source, archive.directory)
+
+
+def archive_facts(path: str | None, source: Source, directory: Directory) -> ArchiveInfo:
+    """Return what a directory and its source say of an archive."""
     from npzkit.zip.dead_bytes import dead_size
 
-    directory, source = archive.directory, archive.source
-    with Explained(archive, None):
-        dead = dead_size(source, directory)
     return ArchiveInfo(
-        path=archive.path,
+        path=path,
         size=source.file_size,
         member_count=len(directory.entries),
         start_offset=directory.start_offset,
         directory_offset=directory.directory_offset,
         directory_size=directory.size,
         end_offset=directory.end_offset,
-        dead_size=dead,
+        dead_size=dead_size(source, directory),
         torn_size=max(source.file_size - directory.end_offset, 0),
         comment=directory.comment,
         compressed_size=sum(entry.compressed_size for entry in directory.entries.values()),

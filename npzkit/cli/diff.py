@@ -48,7 +48,8 @@ def diff(
     """Show where the arrays of A and B differ.
 
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
-    equal. The arrays that both have are read, and their CRC-32s are checked.
+    equal. The arrays that both have are read, and their CRC-32s are checked. A or
+    B may be - for the standard input; a pipe is copied to a temporary file first.
 
     Exits with 0 if there is no difference, 1 if there is one, and 2 if an
     array is damaged or a file cannot be read.

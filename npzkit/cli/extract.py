@@ -11,7 +11,13 @@ from typing import Any, TextIO
 import click
 
 import npzkit
-from npzkit.cli.opening import archive_argument, complete_key, opened
+from npzkit.cli.opening import (
+    archive_argument,
+    complete_key,
+    forward_input,
+    naming_in_warnings,
+    opened,
+)
 from npzkit.cli.output import (
     format_count,
     in_a_line,
@@ -82,19 +88,26 @@ def extract(
     Slashes in a key become folders. No file is written outside the folder, and
     none is replaced without --force. Members that are not arrays are written as
     they are. A damaged array is reported and skipped; the exit code is then 1.
+    FILE may be - for the standard input. From a pipe, files appear when it is at
+    its end; for -d -, it is copied to a temporary file first.
 
     Example: npzkit extract model.npz weights -d arrays
     """
     delimiter = table_delimiter(delimiter) or ","
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
-    with opened(file) as npz, refusing(ConversionError):
+    with refusing(ConversionError):
         if folder == PIPE:
-            _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
+            with opened(file) as npz:
+                _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
             return
-        with progress("extract") as tell:
+        with (
+            forward_input(file) as source,
+            naming_in_warnings(printable(file)),
+            progress("extract") as tell,
+        ):
             report = npzkit.extract(
-                npz, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
+                source, folder, keys or None, format=kind, delimiter=delimiter, skip=True,
                 overwrite=force, progress=tell,
             )  # fmt: skip
     failed = {key: in_a_line(message_of(error)) for key, error in report.failed.items()}

@@ -39,7 +39,8 @@ __all__ = ["info"]
 def info(file: str, key: str | None, as_json: bool) -> None:
     """Show details of FILE or of one array.
 
-    This reads headers only.
+    This reads headers only. FILE may be - for the standard input; a pipe is
+    copied to a temporary file first.
 
     Example: npzkit info model.npz weights
     """

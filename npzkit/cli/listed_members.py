@@ -6,13 +6,16 @@ Owns how unreadable members are shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 import npzkit
 from npzkit.cli.output import in_a_line, progress
 from npzkit.cli.wording import message_of
+
+if TYPE_CHECKING:
+    from npzkit.cli.opening import Listing
 
 __all__ = ["Member", "members_of", "tell_unreadable"]
 
@@ -28,7 +31,7 @@ class Member(NamedTuple):
     error: str
 
 
-def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
+def members_of(npz: Listing, keys: Sequence[str]) -> list[Member]:
     members: list[Member] = []
     with progress("read headers", in_bytes=False) as tell:
         for count in range(0, len(keys), _STEP):
@@ -37,7 +40,7 @@ def members_of(npz: npzkit.NpzFile, keys: Sequence[str]) -> list[Member]:
     return members
 
 
-def _member(npz: npzkit.NpzFile, key: str) -> Member:
+def _member(npz: Listing, key: str) -> Member:
     try:
         return Member(key, npz.info(key), "")
     except (npzkit.errors.StaleArchiveError, npzkit.errors.MemberNotFoundError):

@@ -7,7 +7,7 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,7 +18,7 @@ from npzkit.cli.opening import (
     as_text,
     dtype_text,
     info_dict,
-    opened,
+    listed,
     shape_text,
 )
 from npzkit.cli.output import (
@@ -32,6 +32,9 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
+
+if TYPE_CHECKING:
+    from npzkit.cli.opening import Listing
 
 __all__ = ["ls", "print_members"]
 
@@ -78,7 +81,8 @@ def ls(
     The ratio is an array's size in the file, as a share of its size in memory.
     The asm column shows whether an array is aligned (a), seekable (s: parts are
     read without what comes before them) and mappable (m). The last line shows
-    the totals and the size of the file. FILE may be - for the standard input.
+    the totals and the size of the file. FILE may be - for the standard input,
+    which is read to its end without checking the data.
 
     Example: npzkit ls -l model.npz
     """
@@ -86,7 +90,7 @@ def ls(
     archives, code, is_first = [], 0, True
     for file in files:
         try:
-            with opened(file) as npz:
+            with listed(file) as npz:
                 members = _chosen(npz, patterns, sort)
                 bad_count = sum(member.info is None for member in members)
                 if as_json:
@@ -110,7 +114,7 @@ def ls(
     context.exit(code)
 
 
-def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> list[Member]:
+def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Member]:
     """Return the members that match --glob, in the order of --sort."""
     keys = [
         key for key in npz
@@ -122,12 +126,12 @@ def _chosen(npz: npzkit.NpzFile, patterns: Sequence[str], sort: str | None) -> l
     return members
 
 
-def _file_size(file: str, npz: npzkit.NpzFile) -> int:
+def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
     return os.path.getsize(file) if os.path.isfile(file) else npz.archive_info().size
 
 
-def _archive_dict(file: str, npz: npzkit.NpzFile, members: Sequence[Member]) -> dict[str, Any]:
+def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:
     return {
         "path": file,
         "size": _file_size(file, npz),
@@ -180,9 +184,7 @@ _LONG_COLUMNS = [
 ]
 
 
-def _print_members(
-    npz: npzkit.NpzFile, members: Sequence[Member], file_size: int, is_long: bool
-) -> None:
+def _print_members(npz: Listing, members: Sequence[Member], file_size: int, is_long: bool) -> None:
     print_members(members, len(npz), file_size, is_long=is_long)
     from npzkit.members.metadata import without_note
 

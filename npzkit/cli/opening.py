@@ -19,10 +19,16 @@ import click
 
 import npzkit
 from npzkit.cli.output import printable
+from npzkit.files.source import cannot_seek
 
 if TYPE_CHECKING:
     import numpy as np
     from click.shell_completion import CompletionItem
+
+    from npzkit.archive.stream_listing import StreamListing
+
+    Listing = npzkit.NpzFile | StreamListing
+    """An archive whose headers can be read."""
 
 __all__ = [
     "COMPLETE_VARIABLE",
@@ -31,9 +37,11 @@ __all__ = [
     "as_text",
     "complete_key",
     "dtype_text",
+    "forward_input",
     "info_dict",
     "inputs_argument",
     "key_argument",
+    "listed",
     "named_file",
     "naming_in_warnings",
     "opened",
@@ -50,6 +58,8 @@ _COMPLETED_COUNT = 1000
 """Most keys that are offered at a prompt."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 """Characters that are unsafe for bash, which inserts completions without quotes."""
+_HEAD_SIZE = 30
+"""Bytes of a pipe that are looked at first."""
 _DTYPE_LENGTH = 40
 """Characters of a dtype in a table."""
 
@@ -84,6 +94,19 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 
 
 @contextlib.contextmanager
+def listed(file: str) -> Iterator[Listing]:
+    """Open FILE for what is known without data. A pipe is read once, and not kept."""
+    with forward_input(file) as source, naming_in_warnings(printable(file)):
+        if cannot_seek(source):
+            from npzkit.archive.stream_listing import StreamListing
+
+            yield StreamListing(source)
+        else:
+            with npzkit.open(source) as npz:
+                yield npz
+
+
+@contextlib.contextmanager
 def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Show warnings with `name` in front, and call `before` before each."""
     with warnings.catch_warnings():
@@ -100,20 +123,58 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 @contextlib.contextmanager
 def seekable_input(file: str) -> Iterator[Any]:
     """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
-    if file != "-" and not _is_pipe(file):
+    with _input(file) as source:
+        if not cannot_seek(source):
+            yield source
+            return
+        with _copied(source) as kept:
+            yield kept
+
+
+@contextlib.contextmanager
+def forward_input(file: str) -> Iterator[Any]:
+    """Yield FILE itself, or for ``-`` or a pipe a stream, which may not be able to seek.
+
+    A pipe that cannot be followed, as that of np.savez, is copied to a temporary file.
+    """
+    with _input(file) as source:
+        if not cannot_seek(source) or not _hides_an_end(source):
+            yield source
+            return
+        with _copied(source) as kept:
+            yield kept
+
+
+@contextlib.contextmanager
+def _input(file: str) -> Iterator[Any]:
+    if file == "-":
+        yield sys.stdin.buffer
+    elif _is_pipe(file):
+        with open(file, "rb") as stream:
+            yield stream
+    else:
         yield file
-        return
+
+
+def _hides_an_end(stream: Any) -> bool:
+    """Whether a pipe begins with an array whose end it does not show."""
+    if not hasattr(stream, "peek"):
+        return False
+    from npzkit.zip.forward import hides_its_end
+
+    return hides_its_end(stream.peek(_HEAD_SIZE))
+
+
+@contextlib.contextmanager
+def _copied(stream: Any) -> Iterator[Any]:
+    """Yield a temporary file with the contents of a stream."""
     import shutil
     import tempfile
 
-    with contextlib.ExitStack() as stack:
-        stream: Any = sys.stdin.buffer if file == "-" else stack.enter_context(open(file, "rb"))
-        if not stream.seekable():
-            kept = stack.enter_context(tempfile.TemporaryFile())
-            shutil.copyfileobj(stream, kept, 1 << 20)
-            kept.seek(0)
-            stream = kept
-        yield stream
+    with tempfile.TemporaryFile() as kept:
+        shutil.copyfileobj(stream, kept, 1 << 20)
+        kept.seek(0)
+        yield kept
 
 
 def _is_pipe(file: str) -> bool:

@@ -82,7 +82,8 @@ def show(
     the whole array, its CRC-32 is checked. KEY may be left out if there is only
     one array. SLICE is NumPy's: '0:10, ::2, ..., -1', '[1, 5]', a field by its
     name. --plot draws a line, an image or a histogram. Shapes (h, w, 3) and (h,
-    w, 4) are drawn as pictures in colour.
+    w, 4) are drawn as pictures in colour. FILE may be - for the standard input; a
+    pipe is copied to a temporary file first.
 
     Example: npzkit show model.npz weights "0:2, ::50"
     """

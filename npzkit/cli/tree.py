@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from npzkit.cli.listed_members import Member, members_of, tell_unreadable
-from npzkit.cli.opening import archive_argument, dtype_text, opened, shape_text
+from npzkit.cli.opening import archive_argument, dtype_text, listed, shape_text
 from npzkit.cli.output import (
     can_print,
     colour,
@@ -39,11 +39,12 @@ class _Folder:
 def tree(file: str, depth: int | None, as_json: bool) -> None:
     """Show the keys of FILE as a tree, with sizes.
 
-    A slash in a key separates folders, as in a path.
+    A slash in a key separates folders, as in a path. FILE may be - for the
+    standard input, which is read to its end.
 
     Example: npzkit tree model.npz
     """
-    with opened(file) as npz:
+    with listed(file) as npz:
         members = members_of(npz, npz.files)
     root = _grow(members)
     if as_json:

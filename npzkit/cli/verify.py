@@ -17,7 +17,7 @@ from npzkit.cli.archives import (
     shown_path,
     work_through,
 )
-from npzkit.cli.opening import complete_key, seekable_input
+from npzkit.cli.opening import complete_key, forward_input
 from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
@@ -49,7 +49,8 @@ def verify(
 
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with
-    an object per file.
+    an object per file. FILE may be - for the standard input, which is read to its
+    end; of a pipe, seek indexes are not tried.
 
     Example: npzkit verify model.npz
     """
@@ -58,7 +59,7 @@ def verify(
         _check_no_key(archive, files)
 
     def work(archive: Archive, report: Report) -> Outcome:
-        with seekable_input(archive.path) as source:
+        with forward_input(archive.path) as source:
             found = npzkit.verify(source, keys or None, report)
         return outcome_of(archive, found, quiet=quiet, verbose=verbose)
 

@@ -10,18 +10,17 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
-import numpy as np
-
 from npzkit.archive.checked_pieces import PIECE_SIZE, checked_array
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import opened
+from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
-from npzkit.conversion.tables import check_delimiter, check_writable, write_table
+from npzkit.conversion.tables import check_delimiter, check_writable, write_array
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.progress import Advance, Meter, Part, Report
+from npzkit.files.source import cannot_seek
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
-from npzkit.reading import blocks
 
 __all__ = ["ExtractReport", "extract", "is_table", "write_member", "write_table_of"]
 
@@ -64,7 +63,8 @@ def extract(
     Parameters
     ----------
     file : path, bytes-like, file object or NpzFile
-        The archive.
+        The archive. A file object that cannot seek, such as a pipe, is read
+        from front to back. Files then get their names at its end.
     folder : path, default "."
         Created if necessary.
     keys : iterable of str, optional
@@ -82,7 +82,8 @@ def extract(
         Whether to replace files that exist.
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
-        the end.
+        the end. The total of a stream that cannot seek is that of the bytes so
+        far.
 
     Returns
     -------
@@ -126,6 +127,10 @@ def extract(
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
     delimiter, folder = check_delimiter(delimiter), os.fsdecode(folder)
+    if cannot_seek(file):
+        chosen = None if keys is None else list(keys)
+        how = Wanted(folder, chosen, format == "csv", delimiter, skip, overwrite)
+        return ExtractReport(*extract_stream(file, how, progress))
     with opened(file) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
         extraction = _Extraction(npz, format == "csv", delimiter, skip, {})
@@ -224,15 +229,4 @@ def write_table_of(
     shown: Callable[[str], str] = str,
 ) -> None:
     """Write an array as text, in parts if it is large; `shown` as in `write_table`."""
-    array = checked_array(npz, key, part.add)
-    if not array.shape:
-        write_table(out, array.dtype, [array[()].reshape(1)], delimiter, shown)
-        return
-    row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
-
-    def rows() -> Iterator[np.ndarray[Any, Any]]:
-        for index in blocks.blocks(array.shape[:1], row_size, size=PIECE_SIZE):
-            yield array[index]
-            part.add((index[0].stop - index[0].start) * row_size)
-
-    write_table(out, array.dtype, rows(), delimiter, shown)
+    write_array(checked_array(npz, key, part.add), out, delimiter, part.add, shown)

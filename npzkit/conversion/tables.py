@@ -19,9 +19,10 @@ from npzkit.archive.checked_pieces import PIECE_SIZE
 from npzkit.errors import ConversionError, NpzkitError
 from npzkit.files.progress import Advance
 from npzkit.limits import is_backed
+from npzkit.reading import blocks
 
 __all__ = ["DELIMITERS", "TableOptions", "check_delimiter", "check_writable", "read_table",
-           "write_table"]  # fmt: skip
+           "write_array", "write_table"]  # fmt: skip
 
 DELIMITERS: dict[str, str | None] = {".csv": ",", ".tsv": "\t", ".txt": None}
 """By a file's suffix; None means any white space."""
@@ -283,6 +284,30 @@ def write_table(
     for part in rows:
         for row in _texts(part):
             writer.writerow([shown(cell) if isinstance(cell, str) else cell for cell in row])
+
+
+def write_array(
+    array: Any,
+    out: TextIO,
+    delimiter: str,
+    advance: Advance = lambda size: None,
+    shown: Callable[[str], str] = str,
+) -> None:
+    """Write an array that is a table, maybe a lazy one, some rows at a time; see `write_table`.
+
+    `advance` is called with the bytes of these rows.
+    """
+    if not array.shape:
+        write_table(out, array.dtype, [array[()].reshape(1)], delimiter, shown)
+        return
+    row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
+
+    def rows() -> Iterator[np.ndarray[Any, Any]]:
+        for index in blocks.blocks(array.shape[:1], row_size, size=PIECE_SIZE):
+            yield array[index]
+            advance((index[0].stop - index[0].start) * row_size)
+
+    write_table(out, array.dtype, rows(), delimiter, shown)
 
 
 def _texts(part: np.ndarray[Any, Any]) -> Iterator[Iterable[Any]]:

@@ -42,6 +42,7 @@ __all__ = [
     "Source",
     "SourceFile",
     "TailSource",
+    "cannot_seek",
     "duplicate",
     "is_archive",
     "name_of",
@@ -470,6 +471,14 @@ def is_archive(file: Any) -> bool:
     return hasattr(file, "_lend_source")
 
 
+def cannot_seek(file: Any) -> bool:
+    """Return whether `file` is a stream that can only be read from front to back."""
+    if not hasattr(file, "read") or is_archive(file):
+        return False
+    seekable = getattr(file, "seekable", None)
+    return not hasattr(file, "seek") if seekable is None else not seekable()
+
+
 def name_of(file: Any) -> str:
     """Return a file object's name for messages; the number of a descriptor is not a name."""
     name = getattr(file, "name", None)
@@ -555,5 +564,6 @@ def _wrap_file(file: Any, *, owned: bool) -> Source:
             raise
         raise UnsupportedError(
             "the file object cannot seek, and an archive is read from its end",
-            remedy="Read it into memory first: npzkit.open(file.read()).",
+            remedy="Read it from front to back, npzkit.iter_arrays(file), or into memory first: "
+            "npzkit.open(file.read()).",
         ) from error

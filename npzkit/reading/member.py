@@ -50,7 +50,7 @@ from npzkit.reading.shared_read import (
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.local_header import find_data
-from npzkit.zip.member_checks import MAX_RATIOS, check_crc32, check_entry, data_offset
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
@@ -222,14 +222,30 @@ class MemberReader:
         """
         view, position = window.view, entry.header_offset - window.offset
         start = find_data(bytes(view[position : position + HEADS_SIZE]), entry, options.verify)
-        data = header = None
+        data = None
         if start is not None and not entry.flags & FLAG_DESCRIPTOR:
             start += position
             data = inflated(view[start : start + entry.compressed_size], entry)
-        if data is not None and not (options.verify and crc32(data) != entry.crc32):
-            header = self._headers.parse(data, 0, entry)
+        array = None if data is None else self._array_in(data, entry, verify=options.verify)
+        return self._read_stream(entry, options) if array is None else array
+
+    def read_held(self, data: bytes, entry: Entry) -> np.ndarray[Any, Any] | None:
+        """Return the array of a small member, stored or deflated, whose bytes are `data`.
+
+        None if it is not a sound array of plain values: a stream reads it, or says what is wrong.
+        """
+        held = bytearray(data) if entry.method == STORED else inflated(memoryview(data), entry)
+        return None if held is None else self._array_in(held, entry)
+
+    def _array_in(
+        self, data: bytearray, entry: Entry, *, verify: bool = True
+    ) -> np.ndarray[Any, Any] | None:
+        """Return the array that is in a member's uncompressed bytes; None as `read_held`."""
+        if verify and crc32(data) != entry.crc32:
+            return None
+        header = self._headers.parse(data, 0, entry)
         if header is None:
-            return self._read_stream(entry, options)
+            return None
         if header.python2:
             warn_python2(header)
         array = shaped(header, data, header.data_offset)
@@ -397,7 +413,10 @@ class MemberReader:
         self._accesses = {}
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
-        stream = self.open_stream(entry, verify=options.verify)
+        return self.read_stream(self.open_stream(entry, verify=options.verify), entry, options)
+
+    def read_stream(self, stream: MemberStream, entry: Entry, options: Options) -> Result:
+        """Read a member from a stream that is at its beginning."""
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):
             return prefix + stream.read_rest()
@@ -405,9 +424,10 @@ class MemberReader:
         warn_python2(header)
         if header.dtype.hasobject:
             return read_pickled(stream, self._pickle_kwargs if self._allow_pickle else None)
-        if options.out is None and entry.method not in (STORED, *MAX_RATIOS):
-            # These methods have no largest ratio: grow with the bytes that are decoded.
-            array = self._restore(shaped(header, read_growing(stream, header)), entry)
+        if options.out is None and not stream.is_backed:
+            # The size is only claimed: grow with the bytes that are decoded.
+            data = read_growing(stream, header, stream.read_some)
+            array = self._restore(shaped(header, data), entry)
         else:
             array, view = self._target(header, entry, options.out)
             stream.read_exactly(view)
@@ -437,10 +457,14 @@ class MemberReader:
             if found is not None:
                 return found[0], found[1] + entry.header_offset
         stream = self.open_stream(entry, verify=verify)
+        return self.read_header(stream, entry), stream.start
+
+    def read_header(self, stream: MemberStream, entry: Entry) -> NpyHeader | None:
+        """Read the NPY header from a stream that is at its beginning; None if it has none."""
         prefix = stream.read_up_to(PREFIX_SIZE)
         if not is_array(prefix, entry):
-            return None, stream.start
-        return read_stream_header(stream, prefix, entry, self.header_limit), stream.start
+            return None
+        return read_stream_header(stream, prefix, entry, self.header_limit)
 
 
 def is_plain(entry: Entry) -> bool:

@@ -15,7 +15,7 @@ from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.format.array import read_header, read_pickle
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, end_of_data
 from npzkit.members.keys import SUFFIX
-from npzkit.zip.entries import Entry
+from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_stream import MemberStream
 
 __all__ = ["LocatedStream", "check_nbytes", "is_array", "read_pickled", "read_stream_header"]
@@ -29,7 +29,7 @@ def is_array(prefix: bytes, entry: Entry) -> bool:
 def check_nbytes(header: NpyHeader, entry: Entry) -> None:
     """Check that the member's size fits the header's shape, unless it is a pickle."""
     size = header.data_offset + header.nbytes
-    if size == entry.uncompressed_size or header.dtype.hasobject:
+    if entry.uncompressed_size in (size, UNKNOWN_SIZE) or header.dtype.hasobject:
         return
     if size > entry.uncompressed_size:
         found = max(entry.uncompressed_size - header.data_offset, 0)

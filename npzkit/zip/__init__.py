@@ -15,6 +15,7 @@ read, each importing only those before it:
 - `member_stream`: a member's data, decompressed piece by piece
 - `sozip`: the seek index behind a deflated member
 - `chunks`, `random_access`: the bytes at an offset
+- `forward_stream`, `forward`: an archive that is read from front to back
 
 Those that write:
 

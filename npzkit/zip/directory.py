@@ -48,7 +48,15 @@ from npzkit.zip.tail import (
     report_torn,
 )
 
-__all__ = ["Directory", "Entry", "read_commit", "read_directory"]
+__all__ = [
+    "Directory",
+    "Entry",
+    "check_member_count",
+    "check_total_size",
+    "not_an_archive",
+    "read_commit",
+    "read_directory",
+]
 
 
 _ATTEMPT_COUNT = 20
@@ -207,13 +215,7 @@ def _read(
 ) -> Directory:
     """Check the end record against the file and read the entries it counts."""
     record = end.record
-    if limits.member_count is not None and record.entry_count > limits.member_count:
-        raise LimitExceededError(
-            "the archive has too many members",
-            found=record.entry_count,
-            expected=f"at most {limits.member_count}",
-            remedy="Raise Limits.member_count.",
-        )
+    check_member_count(record.entry_count, limits)
     start, base = find_base(source, end, starts)
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
@@ -230,7 +232,7 @@ def _read(
     if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
     if limits.total_size is not None:
-        _check_total(named, limits.total_size)
+        check_total_size(sum(entry.uncompressed_size for entry in named.values()), limits)
     return Directory(named, record.comment, offset, end.end_offset, len(data), crc32(data), start)
 
 
@@ -246,14 +248,22 @@ def _parse(
     return {entry.name: entry for entry in entries}, [entry.name for entry in entries]
 
 
-def _check_total(entries: Mapping[str, Entry], limit: int) -> None:
-    total = sum(entry.uncompressed_size for entry in entries.values())
-    if total > limit:
+def check_member_count(count: int, limits: Limits) -> None:
+    """Raise LimitExceededError for more members than the limits allow."""
+    _check_limit("the archive has too many members", count, "member_count", limits)
+
+
+def check_total_size(size: int, limits: Limits) -> None:
+    """Raise LimitExceededError for more uncompressed bytes than the limits allow."""
+    what = "the uncompressed members are too large together"
+    _check_limit(what, size, "total_size", limits)
+
+
+def _check_limit(what: str, found: int, name: str, limits: Limits) -> None:
+    limit = getattr(limits, name)
+    if limit is not None and found > limit:
         raise LimitExceededError(
-            "the uncompressed members are too large together",
-            found=total,
-            expected=f"at most {limit}",
-            remedy="Raise Limits.total_size.",
+            what, found=found, expected=f"at most {limit}", remedy=f"Raise Limits.{name}."
         )
 
 
@@ -311,6 +321,11 @@ def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None)
         tail = read_tail(source, start)
         if tail.kind is TailKind.DAMAGED and tail.directory_offset >= 0:
             return damaged_commit(start, tail)
+    return not_an_archive(source)
+
+
+def not_an_archive(source: Source) -> ZipFormatError:
+    """Return the error for a file without an end record, which says what it seems to be."""
     meaning, remedy = describe(source)
     return ZipFormatError(
         f"not a zip archive: {meaning}",

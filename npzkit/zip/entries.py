@@ -8,6 +8,7 @@ marked, and only its member is refused.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from npzkit.zip.records import (
 __all__ = [
     "BAD_NAME",
     "UNICODE_PATH",
+    "UNKNOWN_SIZE",
     "Entry",
     "accepting_name",
     "check_names",
@@ -53,6 +55,8 @@ BAD_NAME = 1 << 16
 
 Fast readers refuse flags that they do not know, so the mark costs nothing.
 """
+UNKNOWN_SIZE = sys.maxsize
+"""Stands for a size that follows the data, in the entry of a member whose data arrives."""
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
 """Bytes in every extra field with a Unicode path: searching them is faster than a walk."""
 

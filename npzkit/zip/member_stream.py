@@ -15,7 +15,7 @@ from npzkit.codecs.methods import STORED, method_name
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.entries import Entry
-from npzkit.zip.member_checks import check_crc32
+from npzkit.zip.member_checks import MAX_RATIOS, check_crc32
 
 __all__ = ["MemberStream"]
 
@@ -92,6 +92,11 @@ class MemberStream(io.RawIOBase):
         other._decoder = decoder.copy()
         return other
 
+    @property
+    def is_backed(self) -> bool:
+        """Whether the bytes in the file bound the size that the member claims."""
+        return self._entry.method in (STORED, *MAX_RATIOS)
+
     def readable(self) -> bool:
         return True
 
@@ -115,10 +120,14 @@ class MemberStream(io.RawIOBase):
             self.finish()
         return count
 
+    def read_some(self, view: memoryview) -> int:
+        """Read some bytes into `view`, and return the count; 0 at the end of the member."""
+        return self.readinto(view[:_OUTPUT_SIZE])
+
     def read_exactly(self, view: memoryview) -> None:
         """Fill `view`, which the member is known to have bytes for."""
         while len(view):
-            count = self.readinto(view[:_OUTPUT_SIZE])
+            count = self.read_some(view)
             if not count:
                 raise self._ends_early()
             view = view[count:]
@@ -179,8 +188,11 @@ class MemberStream(io.RawIOBase):
         if self._decoder is not None:
             self._check_stream_end(self._decoder)
         if self._verify:
-            check_crc32(self._crc, self._entry, self.start)
+            self._check_crc32()
         self._checked = True
+
+    def _check_crc32(self) -> None:
+        check_crc32(self._crc, self._entry, self.start)
 
     def _fill(self, view: memoryview) -> int:
         if self._decoder is None:
@@ -213,6 +225,9 @@ class MemberStream(io.RawIOBase):
             size = min(max(wanted, least), most)
             data = self._source.read_at(self.start + self._fed, size)
             self._fed += size
+        return self._decoded(decoder, data, wanted)
+
+    def _decoded(self, decoder: Decompressor, data: bytes, wanted: int) -> bytes:
         try:
             return decoder.decompress(data, wanted)
         except ZipFormatError as error:

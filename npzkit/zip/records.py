@@ -39,6 +39,7 @@ __all__ = [
     "LocalHeader",
     "Zip64EndOfCentralDirectory",
     "Zip64Locator",
+    "data_descriptors",
     "format_central_entry",
     "format_data_descriptor",
     "format_end_of_central_directory",
@@ -157,6 +158,7 @@ CENTRAL_ENTRY_SIZE = CENTRAL.size
 END_SIZE = _END.size
 ZIP64_END_SIZE = _ZIP64_END.size
 ZIP64_LOCATOR_SIZE = _ZIP64_LOCATOR.size
+DESCRIPTOR_MIN_SIZE = 12
 DESCRIPTOR_MAX_SIZE = 24
 
 
@@ -359,22 +361,23 @@ def format_data_descriptor(
     return (DESCRIPTOR_SIGNATURE if signature else b"") + fields
 
 
+def data_descriptors(crc32: int, compressed_size: int, uncompressed_size: int) -> tuple[bytes, ...]:
+    """Return the descriptors that can hold these values, in up to four shapes.
+
+    Nothing in the archive says which of them a producer chose.
+    """
+    is_large = max(compressed_size, uncompressed_size) > SENTINEL_32
+    return tuple(
+        format_data_descriptor(
+            crc32, compressed_size, uncompressed_size, signature=signature, zip64=zip64
+        )
+        for zip64 in ((True,) if is_large else (False, True))
+        for signature in (True, False)
+    )
+
+
 def matches_data_descriptor(
     data: bytes, crc32: int, compressed_size: int, uncompressed_size: int
 ) -> bool:
-    """Whether `data` begins with the descriptor that has these values.
-
-    Nothing in the archive says which of the four shapes a producer chose, so
-    each that can hold the values is compared.
-    """
-    for zip64 in (False, True):
-        if not zip64 and max(compressed_size, uncompressed_size) > SENTINEL_32:
-            continue
-        for signature in (True, False):
-            if data.startswith(
-                format_data_descriptor(
-                    crc32, compressed_size, uncompressed_size, signature=signature, zip64=zip64
-                )
-            ):
-                return True
-    return False
+    """Whether `data` begins with the descriptor that has these values, in any shape."""
+    return data.startswith(data_descriptors(crc32, compressed_size, uncompressed_size))

@@ -11,6 +11,7 @@ import sys
 from typing import NamedTuple
 
 import pytest
+from archives import piped
 
 
 class Result(NamedTuple):
@@ -55,14 +56,6 @@ def cli(capsys, monkeypatch):
         return Result(code, *capsys.readouterr())
 
     return call
-
-
-def piped(data):
-    """Return the end of a pipe that data, of less than a pipe holds, is read from."""
-    receiving, sending = os.pipe()
-    assert os.write(sending, data) == len(data)
-    os.close(sending)
-    return open(receiving, "rb")
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ class Tally:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append"}
+    target : {"npy", "archive", "append", "stream"}
     runs, seconds : float
         When it is done.
     folder : Path or None
@@ -219,7 +219,7 @@ def guided(tally: Tally, seed: int, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz npzkit against its oracle.")
-    parser.add_argument("target", choices=("npy", "archive", "append"))
+    parser.add_argument("target", choices=("npy", "archive", "append", "stream"))
     parser.add_argument("--runs", type=int, default=float("inf"), help="inputs in all")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--engine", choices=("loop", "atheris"), default="loop")

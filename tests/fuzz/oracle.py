@@ -12,6 +12,7 @@ from calls import Violation, recorded_warnings, spent
 from check_append import check_append
 from check_archive import check_archive
 from check_npy import check_npy
+from check_stream import check_stream
 
 try:
     import resource
@@ -20,7 +21,9 @@ except ImportError:  # Windows
 
 __all__ = ["TARGETS", "Violation", "check", "recorded_warnings"]
 
-TARGETS = {"npy": check_npy, "archive": check_archive, "append": check_append}
+TARGETS = {
+    "npy": check_npy, "archive": check_archive, "append": check_append, "stream": check_stream,
+}  # fmt: skip
 _MAX_SECONDS = 1.0
 """For a small input."""
 _TRIES = 4
@@ -34,7 +37,7 @@ def check(target: str, data: bytes, *, thorough: bool = False) -> list[str]:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append"}
+    target : {"npy", "archive", "append", "stream"}
     data : bytes
     thorough : bool
         Take every way to a member, those through the disk too, and look at

@@ -639,3 +639,30 @@ def test_names_of_many_folders_take_room_for_their_letters():
     # Each name is there in its entry, as text, folded and in messages.
     assert peak < 20 * len(data)
     assert [row.key for row in report.rows if "it conflicts with" in row.what] == ["b"]
+
+
+class _Pipe(io.RawIOBase):
+    """A stream that cannot seek."""
+
+    def __init__(self, data):
+        self._stream = io.BytesIO(data)
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        return self._stream.readinto(buffer)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.name)
+def test_a_stream_is_checked_as_a_file_is(path):
+    """Sound or damaged, a stream gets the verdict of the file, and errors for the same arrays."""
+    data = bytearray(path.read_bytes())
+    assert npzkit.verify(_Pipe(data)) == npzkit.verify(data)
+    data[len(data) // 3] ^= 4
+    stream, file = npzkit.verify(_Pipe(data)), npzkit.verify(data)
+    assert (stream.ok, stream.torn_size, stream.size) == (file.ok, file.torn_size, file.size)
+    errors = [
+        {row.key for row in report.rows if row.severity == "error"} for report in (stream, file)
+    ]
+    assert errors[0] == errors[1]

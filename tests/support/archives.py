@@ -31,6 +31,7 @@ __all__ = [
     "listing",
     "loaded",
     "made_by",
+    "piped",
     "same",
     "untouched",
 ]
@@ -188,3 +189,11 @@ def made_by(maker, path):
     """Make an archive, and return its path and whether this Python's zipfile reads it."""
     MAKERS[maker](path)
     return path, maker not in UNREADABLE
+
+
+def piped(data):
+    """Return the end of a pipe that data, of less than a pipe holds, is read from."""
+    receiving, sending = os.pipe()
+    assert os.write(sending, data) == len(data)
+    os.close(sending)
+    return open(receiving, "rb")

@@ -1,0 +1,442 @@
+"""An archive in a stream: its members as they come, and its directory at the end.
+
+Owns the walk from record to record. An archive that was appended to has a
+directory and an end record between its members, so the walk goes on to the end
+of the stream. It keeps headers, directories and end records, but no data of
+members. At the end, `read_directory` reads what was kept as it reads a file:
+which record counts is decided by the same rules. A local header is compared
+with its entry by `data_offset`, as in a file.
+
+Members come before anything says whether the directory lists them. The caller
+compares `members` with the directory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import cast
+
+from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.errors import LimitExceededError, NoDataError, NpzkitError, ZipFormatError
+from npzkit.files.forward_source import ForwardSource
+from npzkit.files.source import BufferSource
+from npzkit.limits import Limits
+from npzkit.zip.array_index import is_hidden
+from npzkit.zip.directory import (
+    Directory,
+    check_member_count,
+    check_total_size,
+    not_an_archive,
+    read_directory,
+)
+from npzkit.zip.end_record import COMMENT_MAX_SIZE
+from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
+from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
+from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
+    CENTRAL_ENTRY_SIZE,
+    DESCRIPTOR_MAX_SIZE,
+    DESCRIPTOR_MIN_SIZE,
+    END_SIGNATURE,
+    END_SIZE,
+    ENTRY_SIZES,
+    FLAG_DESCRIPTOR,
+    LOCAL_HEADER_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_32,
+    ZIP64_END_SIGNATURE,
+    ZIP64_END_SIZE,
+    ZIP64_LOCATOR_SIGNATURE,
+    ZIP64_LOCATOR_SIZE,
+    data_descriptors,
+    parse_local_header,
+)
+from npzkit.zip.sozip import is_index_name
+
+__all__ = ["ForwardArchive", "ForwardMember", "hides_its_end", "open_forward"]
+
+_TAIL_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE + END_SIZE + COMMENT_MAX_SIZE
+"""The stream's last bytes, in which end records are searched for."""
+_FIXED_SIZES = {
+    CENTRAL_ENTRY_SIGNATURE: CENTRAL_ENTRY_SIZE,
+    END_SIGNATURE: END_SIZE,
+    ZIP64_END_SIGNATURE: ZIP64_END_SIZE,
+    ZIP64_LOCATOR_SIGNATURE: ZIP64_LOCATOR_SIZE,
+}
+_SIGNATURE = re.compile(
+    b"|".join(map(re.escape, (LOCAL_HEADER_SIGNATURE, *_FIXED_SIZES))), re.DOTALL
+)
+_GAP_STEP = 1 << 12
+_GAP_KEPT_SIZE = 64
+"""Bytes kept of those that belong to no record: enough to say what follows an archive."""
+_DIRECTORY_COUNT = 2
+"""Directories that are kept: that of the last commit, and of one that may follow unfinished."""
+_HIDDEN_SIZE = 1 << 26
+"""Most bytes kept of a member that no directory lists."""
+_BEGINNING_SIZE = 512
+"""Bytes that say what a stream seems to be which is no archive."""
+
+
+def open_forward(stream: object, limits: Limits, *, keeps_hidden: bool = False) -> ForwardArchive:
+    """Return the archive that begins where a stream is; see `ForwardArchive`."""
+    return ForwardArchive(ForwardSource(stream, _TAIL_SIZE), limits, keeps_hidden=keeps_hidden)
+
+
+def hides_its_end(head: bytes) -> bool:
+    """Whether a stream begins with a member whose end it does not show, as those of np.savez do.
+
+    Parameters
+    ----------
+    head : bytes
+        The first 30 bytes of the stream, or more.
+    """
+    if len(head) < LOCAL_HEADER_SIZE or not head.startswith(LOCAL_HEADER_SIGNATURE):
+        return False
+    _, flags, method, _, _, size, *_ = LOCAL_FIELDS.unpack_from(head)
+    return bool(flags & FLAG_DESCRIPTOR) and method == STORED and size in (0, SENTINEL_32)
+
+
+class ForwardArchive:
+    """An archive that is read from front to back.
+
+    Parameters
+    ----------
+    source : ForwardSource
+    limits : Limits
+    keeps_hidden : bool, default False
+        Keep the data of seek indexes, the array index and large metadata.
+
+    Attributes
+    ----------
+    source, limits
+    has_commit : bool
+        Whether an end record came. What follows it may not be committed.
+    """
+
+    def __init__(
+        self, source: ForwardSource, limits: Limits, *, keeps_hidden: bool = False
+    ) -> None:
+        self.source, self.limits = source, limits
+        self._keeps_hidden = keeps_hidden
+        self._count = self._total = 0
+        self.has_commit = False
+        self._is_in_directory = False
+        self._directories: list[int] = []
+        # By offset, the CRC and the sizes of each member whose local header does not have them.
+        self._found: dict[int, tuple[int, int, int] | None] = {}
+
+    def __iter__(self) -> Iterator[ForwardMember]:
+        """Yield each member. Its data is passed over unless it is read before the next one.
+
+        The stream's end, wherever it is, ends the iteration. `read_directory`
+        says whether the archive is complete.
+        """
+        while head := self.source.peek(4):
+            if head == LOCAL_HEADER_SIGNATURE:
+                member = self._begin_member()
+                if member is None:
+                    return
+                yield member
+                self._leave(member)
+            elif head in _FIXED_SIZES:
+                self._keep_record(head)
+            else:
+                self._pass_gap()
+
+    def read_directory(self, *, strict: bool = False, silent: bool = False) -> Directory:
+        """Read the directory at the end of the stream; see `npzkit.zip.directory.read_directory`.
+
+        To be called after the iteration.
+        """
+        return read_directory(self.source, strict=strict, silent=silent, limits=self.limits)
+
+    def check(self, entry: Entry) -> None:
+        """Compare an entry of the directory with the member that came in the stream.
+
+        Raises
+        ------
+        ZipFormatError
+            None came at its offset, or they disagree.
+        NpzkitError
+            As `check_entry` and `data_offset`.
+        """
+        if entry.header_offset not in self._found:
+            raise ZipFormatError(
+                "the directory lists a member that did not come in the stream",
+                offset=entry.header_offset,
+            )
+        check_entry(entry)
+        data_offset(self.source, entry)
+        found = self._found[entry.header_offset]
+        if found is not None and found != _described(entry):
+            raise ZipFormatError(
+                "the data and the central directory disagree",
+                offset=entry.header_offset,
+                found=found,
+                expected=_described(entry),
+            )
+
+    def _begin_member(self) -> ForwardMember | None:
+        """Read a local header; None if the stream ends in it."""
+        self._end_directory()
+        source = self.source
+        offset, head = source.offset, source.peek(LOCAL_HEADER_SIZE)
+        size = header_end(head) if len(head) == LOCAL_HEADER_SIZE else LOCAL_HEADER_SIZE
+        data = source.keep(size)
+        if len(data) < size:
+            return None
+        entry = _entry_of(data, offset)
+        self._found[offset] = None
+        member = ForwardMember(source, entry, self.limits.member_size)
+        self._charge(0 if member.is_described_late else entry.uncompressed_size, 1)
+        if self._keeps_hidden and member.is_hidden and entry.compressed_size <= _HIDDEN_SIZE:
+            source.remember(entry.compressed_size)
+        return member
+
+    def _charge(self, size: int, count: int = 0) -> None:
+        """Count members and their bytes, also of those that no directory lists any more."""
+        self._count += count
+        self._total += size
+        check_member_count(self._count, self.limits)
+        check_total_size(self._total, self.limits)
+
+    def end(self, member: ForwardMember) -> None:
+        """Move on behind the member that was yielded last; see `ForwardMember.end`."""
+        if not member.has_ended:
+            member.end()
+            if member.is_described_late:
+                self._charge(member.read_size)
+                self._found[member.entry.header_offset] = member.found
+
+    def _leave(self, member: ForwardMember) -> None:
+        """Move on to the next record. What is wrong with the data was the reader's to find."""
+        try:
+            self.end(member)
+        except LimitExceededError:
+            raise
+        except NpzkitError:
+            pass
+
+    def _keep_record(self, signature: bytes) -> None:
+        """Keep a record of the directory, or of its end."""
+        if not self._is_in_directory:
+            self._is_in_directory = True
+            self._directories.append(self.source.begin_piece())
+            if len(self._directories) > _DIRECTORY_COUNT:
+                self.source.drop_piece(self._directories.pop(0))
+        size = _FIXED_SIZES[signature]
+        head = self.source.peek(size)
+        if len(head) == size and signature == CENTRAL_ENTRY_SIGNATURE:
+            size += sum(ENTRY_SIZES.unpack_from(head, 28))
+        elif len(head) == size and signature == END_SIGNATURE:
+            size += int.from_bytes(head[-2:], "little")
+        self.source.keep(size)
+        if signature == END_SIGNATURE:
+            self.has_commit = True
+            self._end_directory()
+
+    def _end_directory(self) -> None:
+        """Keep what follows apart from the directory, so that this can be dropped."""
+        if self._is_in_directory:
+            self._is_in_directory = False
+            self.source.begin_piece()
+
+    def _pass_gap(self) -> None:
+        """Pass over bytes that are no record, up to the next signature.
+
+        Raises
+        ------
+        ZipFormatError
+            The stream begins with them, so it is no archive.
+        """
+        source = self.source
+        if not source.offset:
+            raise not_an_archive(BufferSource(source.peek(_BEGINNING_SIZE)))
+        kept = _GAP_KEPT_SIZE
+        while data := source.peek(_GAP_STEP):
+            found = _SIGNATURE.search(data)
+            # A signature may begin in the last bytes.
+            size = found.start() if found else max(len(data) - 3, 1)
+            source.keep(min(size, kept))
+            source.take(max(size - kept, 0))
+            kept = max(kept - size, 0)
+            if found:
+                return
+
+
+class ForwardMember:
+    """A member whose data comes next in the stream.
+
+    Parameters
+    ----------
+    source : ForwardSource
+    entry : Entry
+        By the local header alone.
+    size_limit : int or None
+
+    Attributes
+    ----------
+    entry : Entry
+        With sizes of `UNKNOWN_SIZE` if they follow the data.
+    is_hidden : bool
+        Whether it is a seek index, the array index or large metadata, which no
+        directory lists.
+    has_ended : bool
+        Whether the source is behind the member.
+    """
+
+    def __init__(self, source: ForwardSource, entry: Entry, size_limit: int | None) -> None:
+        self.entry = entry
+        self.is_hidden = is_index_name(entry.name) or is_hidden(entry.name)
+        self._source, self._size_limit = source, size_limit
+        self._start = source.offset
+        self._stream: ArrivingStream | None = None
+        self.has_ended = False
+
+    @property
+    def is_described_late(self) -> bool:
+        """Whether its sizes and its CRC follow the data."""
+        return bool(self.entry.flags & FLAG_DESCRIPTOR)
+
+    @property
+    def found(self) -> tuple[int, int, int] | None:
+        """The CRC and the sizes that data was found to have which is described late."""
+        is_late = isinstance(self._stream, LateStream)
+        return _described(cast(LateStream, self._stream).found) if is_late else None
+
+    @property
+    def read_size(self) -> int:
+        """Uncompressed bytes that were read."""
+        return 0 if self._stream is None else self._stream.tell()
+
+    def held(self, size: int) -> bytes | None:
+        """Return the compressed bytes of a stored or deflated member; None if they exceed `size`.
+
+        Raises
+        ------
+        NpzkitError
+            As `check_entry`.
+        """
+        entry = self.entry
+        if entry.compressed_size > size or entry.method not in (STORED, DEFLATED):
+            return None
+        check_entry(entry, self._size_limit)
+        return self._source.peek(entry.compressed_size)
+
+    def open(self) -> ArrivingStream:
+        """Return the member's data as a stream.
+
+        Raises
+        ------
+        NpzkitError
+            As `check_entry` and `UndescribedStream`.
+        """
+        if self._stream is None:
+            self._stream = self._opened()
+        return self._stream
+
+    def _opened(self) -> ArrivingStream:
+        entry = self.entry
+        is_unknown = entry.uncompressed_size == UNKNOWN_SIZE
+        check_entry(entry, None if is_unknown else self._size_limit)
+        if not self.is_described_late:
+            return ArrivingStream(self._source, entry, self._start)
+        if is_unknown and entry.method == STORED:
+            empty = entry._replace(crc32=0, compressed_size=0, uncompressed_size=0)
+            if _descriptor_size(self._source, empty):
+                # Programs that write to a pipe describe folders so.
+                return LateStream(self._source, empty, self._start)
+        if is_unknown:
+            return UndescribedStream(self._source, entry, self._start, self._size_limit)
+        return LateStream(self._source, entry, self._start)
+
+    def end(self) -> None:
+        """Move on to where the member ends, behind its data and its descriptor.
+
+        Raises
+        ------
+        ZipFormatError, ChecksumError
+            The descriptor disagrees with the data; or the data is damaged, and
+            was not read before.
+        UnsupportedError
+            Nothing shows where the data ends.
+        """
+        self.has_ended = True
+        if not self.is_described_late:
+            self._source.skip_to(self._start + self.entry.compressed_size)
+            return
+        stream = cast(LateStream, self.open())
+        stream.drain()
+        self._keep_descriptor(stream.found)
+
+    def _keep_descriptor(self, found: Entry) -> None:
+        """Keep the descriptor behind the data, after comparing it with what was found."""
+        size = _descriptor_size(self._source, found)
+        if size:
+            self._source.keep(size)
+            return
+        data = self._source.peek(DESCRIPTOR_MAX_SIZE)
+        if len(data) < DESCRIPTOR_MIN_SIZE:
+            raise NoDataError("the stream ends early", offset=self._source.offset)
+        for place in (4, 0):
+            claimed = found._replace(crc32=int.from_bytes(data[place : place + 4], "little"))
+            if data.startswith(_descriptors(claimed)):
+                check_crc32(found.crc32, claimed, self._start)
+        raise ZipFormatError(
+            "the data descriptor and the data disagree",
+            offset=self._source.offset,
+            found=data,
+            expected=_described(found),
+        )
+
+
+def _entry_of(data: bytes, offset: int) -> Entry:
+    """Return what a local header, which begins at `offset`, says of its member."""
+    header = parse_local_header(data)
+    name, flags = read_name(header.name, header.flags, header.extra)
+    try:
+        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
+    except ZipFormatError as error:
+        raise error.locate(offset=offset) from error.__cause__
+    # Info-ZIP gives the size of stored data here, and only the CRC behind it.
+    is_given = header.method == STORED and sizes[0] and SENTINEL_32 not in sizes
+    if flags & FLAG_DESCRIPTOR and not is_given:
+        sizes = UNKNOWN_SIZE, UNKNOWN_SIZE
+    end = offset + len(data) + sizes[1]
+    return Entry(
+        name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
+        0, header.extra, end,
+    )  # fmt: skip
+
+
+def _described(entry: Entry) -> tuple[int, int, int]:
+    """Return the fields that a data descriptor has."""
+    return entry.crc32, entry.compressed_size, entry.uncompressed_size
+
+
+def _descriptors(entry: Entry) -> tuple[bytes, ...]:
+    return data_descriptors(*_described(entry))
+
+
+def _descriptor_size(source: ForwardSource, entry: Entry) -> int:
+    """Return the bytes of the descriptor that comes next in a stream; 0 if none fits.
+
+    Waits for no byte behind it, unless it may be the beginning of a longer one.
+    """
+    fitting: list[bytes] = []
+    for descriptor in sorted(_descriptors(entry), key=len):
+        is_longer = not fitting or descriptor.startswith(fitting[-1])
+        if is_longer and source.peek(len(descriptor)) == descriptor:
+            fitting.append(descriptor)
+    if len(fitting) < 2:
+        return len(fitting[0]) if fitting else 0
+    # A member without data: zeros follow in 64 bits, and a record in 32.
+    followed = [len(d) for d in fitting if _is_followed(source.peek(len(d) + 4)[len(d) :])]
+    return followed[0] if followed else len(fitting[-1])
+
+
+def _is_followed(signature: bytes) -> bool:
+    return not signature or signature == LOCAL_HEADER_SIGNATURE or signature in _FIXED_SIZES

@@ -1,0 +1,216 @@
+"""Commands that read an archive from a pipe, front to back, and keep none of its data."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import forge
+import npzkit
+import numpy as np
+import pytest
+from archives import MAKERS, NOISE, Pipe, files_in, piped
+
+X, Y = np.arange(6.0), np.eye(3)
+
+
+@pytest.fixture
+def unsaved(monkeypatch):
+    """Nothing may be copied to a temporary file."""
+
+    def refuse(*args, **options):
+        raise AssertionError("a temporary file")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+
+
+@pytest.fixture
+def edited(tmp_path):
+    """An archive in which an array was replaced, one was removed and one renamed."""
+    path = tmp_path / "edited.npz"
+    npzkit.save(path, {"first": X, "old": X, "was": Y, "twice": X}, metadata={"step": 1})
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        del w["old"]
+        w.rename("was", "is")
+        w.add("twice", Y, overwrite=True)
+    return path
+
+
+@pytest.mark.parametrize("command", ["ls", "tree"])
+@pytest.mark.parametrize("maker", MAKERS)
+def test_listing_a_pipe(command, maker, cli, unsaved, tmp_path):
+    """What is listed of a pipe is what is listed of the file."""
+    MAKERS[maker](tmp_path / "a.npz")
+    data = (tmp_path / "a.npz").read_bytes()
+    long = ["-l"] if command == "ls" else []
+    expected = cli(command, *long, tmp_path / "a.npz")
+    # A pipe holds 64 KiB.
+    found = cli(command, *long, "-", data=data) if len(data) < 60_000 else expected
+    assert found.code == expected.code
+    assert found.out.split("\n")[1:] == expected.out.split("\n")[1:]
+
+
+def test_only_current_arrays_are_listed(cli, unsaved, edited):
+    """Arrays that were replaced, removed or renamed are in the stream, and are not listed."""
+    listed = cli("ls", "--json", "-", data=edited.read_bytes()).json()[0]
+    expected = cli("ls", "--json", edited).json()[0]
+    assert listed["members"] == expected["members"]
+    assert (listed["metadata"], listed["size"]) == ({"step": 1}, expected["size"])
+
+
+def test_large_metadata_of_a_pipe(cli, unsaved, tmp_path):
+    """Metadata that the zip comment cannot hold are listed too."""
+    npzkit.save(tmp_path / "a.npz", {"x": X, "noise": NOISE}, compression="deflated",
+                metadata={"m": "x" * 70_000})  # fmt: skip
+    with subprocess.Popen(["cat", tmp_path / "a.npz"], stdout=subprocess.PIPE) as cat:
+        listed = cli("ls", "--json", "-", stdin=cat.stdout).json()[0]
+    assert listed["metadata"] == {"m": "x" * 70_000}
+    assert [member["seekable"] for member in listed["members"]] == [False, True]
+
+
+def test_verifying_a_pipe(cli, unsaved, edited):
+    """The verdict and the exit code are those of the file: sound, damaged, torn, truncated."""
+    data = edited.read_bytes()
+    changed = bytearray(data)
+    changed[200] ^= 1
+    with npzkit.open(data) as npz:
+        changed_now = bytearray(data)
+        changed_now[npz.info("is").data_offset] ^= 1
+    for bytes_, code in ((data, 0), (changed_now, 1), (data[:-1], 1), (data[:300], 1)):
+        edited.write_bytes(bytes_)
+        expected = cli("verify", "--json", edited).json()[0]
+        found = cli("verify", "--json", "-", data=bytes(bytes_))
+        assert found.code == code
+        assert found.json()[0] == {**expected, "path": "-"}
+
+
+def test_extracting_a_pipe(cli, unsaved, edited, tmp_path):
+    """Only what the archive has at the end appears, under the names that it has there."""
+    result = cli("extract", "-", "-d", tmp_path / "out", data=edited.read_bytes())
+    assert (result.code, result.err) == (0, "")
+    assert files_in(tmp_path / "out") == ["first.npy", "is.npy", "twice.npy"]
+    assert np.array_equal(np.load(tmp_path / "out" / "twice.npy"), Y)
+    assert "3 files" in result.out
+
+
+def test_extracting_some_keys_of_a_pipe_as_tables(cli, unsaved, edited, tmp_path):
+    """KEYS and --format work as with a file; a key that is missing at the end is an error."""
+    data = edited.read_bytes()
+    assert cli("extract", "-", "twice", "is", "-d", tmp_path / "out", "--format", "csv",
+               data=data).code == 0  # fmt: skip
+    assert files_in(tmp_path / "out") == ["is.csv", "twice.csv"]
+    missing = cli("extract", "-", "old", "-d", tmp_path / "none", data=data)
+    assert missing.code == 2
+    assert "'old'" in missing.err
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_pipe_that_is_cut_leaves_nothing(cli, unsaved, tmp_path):
+    """A download that broke off leaves no file, not even of arrays that had come."""
+    npzkit.save(tmp_path / "a.npz", {"x": X, "y": Y})
+    data = (tmp_path / "a.npz").read_bytes()
+    for out in (tmp_path / "new", tmp_path):
+        before = files_in(tmp_path)
+        result = cli("extract", "-", "-d", out, data=data[:500])
+        assert (result.code, result.out) == (1, "")
+        assert "truncated" in result.err
+        assert files_in(tmp_path) == before
+
+
+def test_existing_files_are_kept(cli, unsaved, tmp_path):
+    """Without --force nothing is replaced, and nothing appears beside."""
+    npzkit.save(tmp_path / "a.npz", {"x": X, "y": Y})
+    data = (tmp_path / "a.npz").read_bytes()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "y.npy").write_bytes(b"mine")
+    assert cli("extract", "-", "-d", tmp_path / "out", data=data).code == 2
+    assert files_in(tmp_path / "out") == ["y.npy"]
+    assert cli("extract", "-", "-d", tmp_path / "out", "--force", data=data).code == 0
+    assert np.array_equal(np.load(tmp_path / "out" / "y.npy"), Y)
+
+
+def test_damaged_and_unsafe_arrays_of_a_pipe(cli, unsaved, tmp_path):
+    """A damaged array is reported and skipped; a name that leads out of the folder is refused."""
+    npzkit.save(tmp_path / "a.npz", {"x": X, "y": Y})
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        place = npz.info("x").data_offset
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    data[place] ^= 1
+    result = cli("extract", "-", "-d", tmp_path / "out", data=bytes(data))
+    assert result.code == 1
+    assert "'x'" in result.err
+    assert files_in(tmp_path / "out") == ["y.npy"]
+    unsafe = (tmp_path / "a.npz").read_bytes().replace(b"y.npy", b"../.y")
+    assert cli("extract", "-", "-d", tmp_path / "none", data=unsafe).code == 1
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_a_stored_array_of_unknown_size(command, cli, unsaved):
+    """An array whose size follows it, behind others, is reported, with what to do."""
+    made = forge.archive(
+        forge.Member("x.npy", forge.npy(X)),
+        forge.Member("y.npy", forge.npy(Y), descriptor="signed"),
+    )
+    result = cli(command, "-", data=made)
+    assert result.code == 1
+    assert "nothing shows where it ends" in result.out + result.err
+
+
+@pytest.mark.parametrize("command", ["ls", "tree", "verify", "extract"])
+def test_np_savez_to_a_pipe(command, cli, tmp_path):
+    """np.savez to a pipe gives all sizes behind the data: such a pipe is copied first, and read."""
+    path = tmp_path / "pipe.npz"
+    with Pipe(path) as pipe:
+        np.savez(pipe, x=X, y=Y)
+    folder = ["-d", tmp_path / "out"] if command == "extract" else []
+    result = cli(command, "-", *folder, data=path.read_bytes())
+    assert (result.code, result.err) == (0, "")
+    expected = {"ls": "2 members", "tree": "2 members", "verify": "sound", "extract": "2 files"}
+    assert expected[command] in result.out
+
+
+def test_an_interrupt_leaves_nothing(tmp_path):
+    """Ctrl-C while the pipe is silent ends the command at once, and its files are gone."""
+    npzkit.save(tmp_path / "a.npz", {"x": X, "y": Y})
+    data = (tmp_path / "a.npz").read_bytes()
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from npzkit.cli.commands import run; sys.exit(run())"
+    )
+    command = [sys.executable, "-c", code, "extract", "-", "-d", str(tmp_path / "out")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(data[:-50])
+        process.stdin.flush()
+        while not (tmp_path / "out").exists() or not any((tmp_path / "out").glob("*/*")):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read().strip() == b"npzkit: interrupted"
+    assert process.returncode == 130
+    assert files_in(tmp_path) == ["a.npz"]
+
+
+def test_streams_in_python(tmp_path, edited):
+    """npzkit.verify and npzkit.extract take a stream that cannot seek."""
+    data = edited.read_bytes()
+    sizes = []
+    with piped(data) as stream:
+        report = npzkit.verify(stream, progress=lambda done, total: sizes.append((done, total)))
+    assert report.ok
+    assert sizes[-1] == (len(data), len(data))
+    with piped(data) as stream:
+        assert npzkit.verify(stream, ["is"]).member_count == 1
+    with piped(data) as stream, pytest.raises(npzkit.errors.MemberNotFoundError):
+        npzkit.verify(stream, ["old"])
+    with piped(data) as stream:
+        files = npzkit.extract(stream, tmp_path / "out").files
+    assert {key: os.path.basename(path) for key, path in files.items()} == {
+        "first": "first.npy", "is": "is.npy", "twice": "twice.npy",
+    }  # fmt: skip
+    damaged = data.replace(Y.tobytes(), X.tobytes() + bytes(24))
+    with piped(damaged) as stream, pytest.raises(npzkit.errors.ChecksumError):
+        npzkit.extract(stream, tmp_path / "out", overwrite=True)

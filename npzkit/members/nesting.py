@@ -34,7 +34,7 @@ from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, Zip
 from npzkit.members.containers import child_key
 from npzkit.members.jax_arrays import is_pytree
 from npzkit.members.leaves import KINDS, MISSING, decode, encode, exact_array, holds_more
-from npzkit.members.metadata import MAX_DEPTH, TREE_KEY, format_metadata, is_deeper
+from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
@@ -499,15 +499,13 @@ def unflatten(
     ends = _ends_of(arrays)
     for key, array in arrays.items():
         _place(tree, key, array, ends)
-    if is_deeper(note, MAX_DEPTH):
-        raise _damaged("too deep")
     found: Any = tree
     if prefix:
         found, note = _descend(tree, note, prefix.split("/"))
     try:
         restored = _Restoring(arrays if linked is None else linked, as_tensor).value(found, note, 0)
     except RecursionError:
-        # The caller's stack was nearly full.
+        # The note is too deep to be shown, or the caller's stack was nearly full.
         raise _damaged("too deep") from None
     if not prefix and not isinstance(restored, dict):
         raise _damaged(note)

@@ -48,13 +48,16 @@ class Selection:
         for pattern in self._patterns:
             if not isinstance(pattern, str):
                 raise TypeError(f"only must be patterns of keys, not {pattern!r}")
-        self._expressions = [re.compile(translate(pattern)) for pattern in self._patterns]
+        self._rules = [
+            (pattern, pattern.rstrip("/"), re.compile(translate(pattern)).match)
+            for pattern in self._patterns
+        ]
         self._used: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
         found = False
-        for pattern, expression in zip(self._patterns, self._expressions, strict=True):
-            if is_within(key, pattern.rstrip("/")) or expression.match(key):
+        for pattern, prefix, matches in self._rules:
+            if is_within(key, prefix) or matches(key):
                 self._used.add(pattern)
                 found = True
         return found

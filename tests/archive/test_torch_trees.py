@@ -378,3 +378,36 @@ def test_torch_is_imported_by_its_users_alone(tmp_path):
         timeout=60,
     )
     assert (found.stdout, found.stderr) == ("ndarray False\n", "")
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        pytest.param(lambda: torch.zeros(3, 4), id="contiguous"),
+        pytest.param(lambda: torch.zeros(4, 3).T, id="transposed"),
+        pytest.param(lambda: torch.zeros(3, 8)[:, ::2], id="strided"),
+        pytest.param(lambda: torch.zeros(3, 4, dtype=torch.bfloat16), id="bfloat16"),
+        pytest.param(lambda: torch.zeros(3, 4, dtype=torch.complex64).conj(), id="conjugate"),
+    ],
+)
+def test_tensors_of_each_layout_are_filled(tensor):
+    """`into` fills tensors whatever the order of their memory, and the memory stays theirs."""
+    into = tensor()
+    there = into.data_ptr()
+    values = torch.arange(12).reshape(3, 4).to(into.dtype)
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": {"w": values}})
+    npzkit.load_tree(stream, into={"x": {"w": into}})
+    assert torch.equal(into.resolve_conj(), values)
+    assert into.data_ptr() == there
+
+
+def test_autograd_notices_that_a_tensor_was_filled():
+    """A tensor that is filled between forward and backward is an error there, as with `copy_`."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    stream = io.BytesIO()
+    npzkit.save(stream, {"x": {"w": weight}})
+    loss = (weight**2).sum()
+    npzkit.load_tree(stream, into={"x": {"w": weight}})
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()

@@ -42,11 +42,10 @@ class State(NamedTuple):
     def size(self) -> int:
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
-    @property
     def part(self) -> str:
-        """The key of a tensor that is one hundredth of all, or nearly."""
-        sizes = {key: abs(tensor.nbytes - self.size / 100) for key, tensor in self.tensors.items()}
-        return min(sizes, key=sizes.__getitem__)
+        """Return the key of a tensor that is one hundredth of all, or nearly."""
+        wanted = self.size / 100
+        return min(self.tensors, key=lambda key: abs(self.tensors[key].nbytes - wanted))
 
 
 # -- data --------------------------------------------------------------------
@@ -130,6 +129,7 @@ class Library:
         self.path = folder / self.name
         self.state = state
         self.into = state
+        self.part = state.part()
 
     def clear(self) -> None:
         """Remove what was saved, so that each save makes new files."""
@@ -189,8 +189,12 @@ class Npzkit(Library):
     def map(self) -> Any:
         return self.store.load(verify=False, mmap_mode="r").tree
 
+    def load_everything(self) -> None:
+        """Load as `load` does, where the result is not compared with that of others."""
+        self.load()
+
     def load_part(self) -> Any:
-        return self.store.load(only=self.state.part).tree
+        return self.store.load(only=self.part).tree
 
 
 class Torch(Library):
@@ -242,7 +246,7 @@ class Safetensors(Library):
 
     def load_part(self) -> Any:
         with safetensors.safe_open(self.path, "pt") as file:
-            return {self.state.part: file.get_tensor(self.state.part).clone()}
+            return {self.part: file.get_tensor(self.part).clone()}
 
 
 class Dcp(Library):
@@ -278,7 +282,7 @@ class Dcp(Library):
         return self._fill(self.into.tensors)
 
     def load_part(self) -> Any:
-        return self._fill(empty({self.state.part: self.state.tensors[self.state.part]}))
+        return self._fill(empty({self.part: self.state.tensors[self.part]}))
 
 
 class Orbax(Library):

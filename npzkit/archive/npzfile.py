@@ -307,8 +307,8 @@ class NpzFile(Mapping[str, Any]):
         -------
         dict of str to numpy.ndarray
             In the order of `keys`, or of the archive. Arrays are new and
-            writable even if `mmap_mode` was given. Small neighbouring arrays
-            may share up to 1 MiB of memory.
+            writable even if `mmap_mode` was given. Arrays of less than 4 MiB may
+            share up to 20 MiB of memory: to keep only a few of them, copy those.
 
         Raises
         ------

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink, open_sink
 from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.urls import check_local
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
@@ -55,6 +57,7 @@ def repack(
     durable: bool = False,
     lock_timeout: float | None = None,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Rewrite an archive, so that stored arrays are aligned and deflated ones seekable.
 
@@ -64,7 +67,7 @@ def repack(
 
     Parameters
     ----------
-    src : path, bytes-like, file object or NpzFile
+    src : path, URL, bytes-like, file object or NpzFile
         An `NpzFile` stays open and keeps reading the old file.
     dst : path or file object, optional
         None replaces `src`, which must be a path. The old file stays until the
@@ -89,6 +92,8 @@ def repack(
     progress : callable, optional
         Called with the uncompressed bytes done and the total, every few
         megabytes and at the end.
+    storage_options : dict, optional
+        For the store of `src`, if that is a URL; see `npzkit.open`.
 
     Raises
     ------
@@ -124,6 +129,7 @@ def repack(
         raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
     if dst is None:
+        check_local(src, "an archive in a store cannot be replaced", "Pass dst: a local path.")
         if not isinstance(src, (str, os.PathLike)):
             raise ValueError("dst is needed unless src is a path")
         dst = src
@@ -133,7 +139,7 @@ def repack(
     # Nobody may write to the replaced file while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
     with lock or contextlib.nullcontext():
-        source = open_source(src)
+        source = open_anywhere(src, storage_options=storage_options)
         try:
             source.is_locked = lock is not None
             if _is_same_file(source, dst):
@@ -145,7 +151,9 @@ def repack(
                 open_dst = partial(_open_sink, dst, lock, durable, timeout)
                 _write(source, open_dst, rewriting.write, progress)
         except NpzkitError as error:
-            raise error.locate(path=source.path) from error.__cause__
+            raise error.locate(
+                path=source.name if source.is_distant else source.path
+            ) from error.__cause__
         finally:
             source.close()
 
@@ -230,12 +238,13 @@ def _write(
     try:
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
         entries = list(directory.entries.values())
+        near = source.ahead([(0, directory.directory_offset)])
         total, done = sum(entry.uncompressed_size for entry in entries), 0
         meter = Meter(progress, total)
         writer = ZipWriter(sink, head_size=npy_header_size)
         for entry in entries:
             try:
-                write_member(source, entry, writer, meter)
+                write_member(near, entry, writer, meter)
             except NpzkitError as error:
                 raise error.locate(key=entry.name.removesuffix(SUFFIX)) from error.__cause__
             done += entry.uncompressed_size

@@ -20,9 +20,11 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
+from npzkit.files.ahead import grouped
 from npzkit.files.block_reading import BLOCK_SIZE, crc32_at
+from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.source import UNNAMED, SeekingSource, Source, cannot_seek, is_archive, open_source
+from npzkit.files.source import UNNAMED, SeekingSource, Source, cannot_seek, is_archive
 from npzkit.files.threads import Pipeline, run, thread_count
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import (
@@ -72,6 +74,7 @@ def verify(
     *,
     threads: int | None = None,
     limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
     """Check an archive against every rule, without stopping at the first fault.
 
@@ -88,7 +91,7 @@ def verify(
 
     Parameters
     ----------
-    file : path, bytes-like, file object or NpzFile
+    file : path, URL, bytes-like, file object or NpzFile
         A file object that cannot seek, such as a pipe, is read from front to
         back; see the notes.
     keys : sequence of str, optional
@@ -101,6 +104,8 @@ def verify(
     limits : Limits, optional
         Limits to check the archive against. The default is those of an
         `NpzFile`, or ``Limits()``.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -144,7 +149,7 @@ def verify(
     count = thread_count(threads)
     if cannot_seek(file):
         return verify_stream(file, bounds, keys, progress)
-    source = open_source(file)
+    source = open_anywhere(file, storage_options=storage_options)
     name = None if source.name == UNNAMED else source.name
     try:
         starts = sorted({0, source.position})
@@ -180,17 +185,29 @@ def verify_source(
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
-        for key, entry in wanted.items():
+        for near, key, entry in _near_readers(reader, wanted):
             if entry.compressed_size > BLOCK_SIZE:
                 # Its blocks or chunks are divided among the threads.
                 pipeline.drain()
-                rows += _member_findings(reader, key, entry, indexed, threads, meter)
+                rows += _member_findings(near, key, entry, indexed, threads, meter)
             else:
-                task = partial(_member_findings, reader, key, entry, indexed, 1, meter)
+                task = partial(_member_findings, near, key, entry, indexed, 1, meter)
                 pipeline.submit(task, rows.extend)
     meter.finish()
     torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
     return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
+
+
+def _near_readers(
+    reader: MemberReader, wanted: Mapping[str, Entry]
+) -> Iterator[tuple[MemberReader, str, Entry]]:
+    """Yield each member with a reader that has few requests to make for it."""
+    if not reader.source.is_distant:
+        yield from ((reader, key, entry) for key, entry in wanted.items())
+        return
+    for group in grouped(wanted.items(), lambda item: item[1].compressed_size):
+        near = reader.ahead([entry for _, entry in group])
+        yield from ((near, key, entry) for key, entry in group)
 
 
 # -- a member --------------------------------------------------------------

@@ -16,8 +16,9 @@ import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.block_reading import read_blocks
-from npzkit.files.threads import run
+from npzkit.files.ahead import grouped
+from npzkit.files.block_reading import BLOCK_SIZE, read_blocks
+from npzkit.files.threads import Pipeline, run
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
 from npzkit.reading.shared_read import (
     GAP_SIZE,
@@ -35,6 +36,8 @@ __all__ = ["read_many"]
 
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""
+_FETCH_COUNT = 2
+"""Groups of neighbours that are fetched at once, of a distant source."""
 T = TypeVar("T")
 
 Item = tuple[str, Entry]
@@ -74,6 +77,60 @@ def read_many(
         For the first member that fails, with its key.
     """
     results: dict[str, Result] = dict.fromkeys(keys, b"")
+    if reader.source.is_distant:
+        wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
+        _read_distant(reader, wanted, results, threads, verify)
+    else:
+        _read_near(reader, entries, keys, names, results, threads, verify)
+    return results
+
+
+def _read_distant(
+    reader: MemberReader,
+    wanted: list[Item],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Fetch neighbours together, and read them while the next ones are fetched."""
+    wanted.sort(key=_offset_of)
+    for _, entry in wanted:
+        check_entry(entry, reader.size_limit)
+    large = [item for item in wanted if _is_direct(item[1])]
+    for key, entry in large:
+        results[key] = _task(reader, (key, entry), Options(verify=verify))()
+
+    def read(found: tuple[MemberReader, list[Item]]) -> None:
+        near, items = found
+        entries = {entry.name: entry for _, entry in items}
+        keys, names = [key for key, _ in items], [entry.name for _, entry in items]
+        _read_near(near, entries, keys, names, results, threads, verify)
+
+    others = [item for item in wanted if not _is_direct(item[1])]
+    with Pipeline(_FETCH_COUNT) as pipeline:
+        for items in grouped(others, lambda item: item[1].compressed_size):
+            pipeline.submit(partial(_fetch, reader, items), read)
+
+
+def _fetch(reader: MemberReader, items: list[Item]) -> tuple[MemberReader, list[Item]]:
+    return reader.ahead([entry for _, entry in items]), items
+
+
+def _is_direct(entry: Entry) -> bool:
+    """Whether a member fills requests by itself, and its bytes are an array's as they come."""
+    return is_plain(entry) and entry.compressed_size >= BLOCK_SIZE
+
+
+def _read_near(
+    reader: MemberReader,
+    entries: Mapping[str, Entry],
+    keys: Sequence[str],
+    names: Collection[str],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Read members from a source whose reads are cheap."""
     small: list[Item] = []
     large: list[Item] = []
     other: list[Item] = []
@@ -89,7 +146,6 @@ def read_many(
         _read_span(reader, span, results, verify)
     _read_large(reader, large, results, threads, verify)
     _read_others(reader, other, results, threads, verify)
-    return results
 
 
 def _read_others(

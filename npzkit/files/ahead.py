@@ -1,0 +1,200 @@
+"""Ranges that will be read soon, fetched by few requests.
+
+Owns which ranges are joined, how large a request is, and how much is
+kept in memory. Knows nothing about zip or stores.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from npzkit.files.source import LentSource, Source
+
+__all__ = ["AheadSource", "Span", "grouped", "joined", "pieces_of"]
+
+T = TypeVar("T")
+Span = tuple[int, int]
+"""Where a range begins and ends in the file."""
+
+JOIN_SIZE = 1 << 20
+"""Gaps below this are read too, rather than making another request."""
+PIECE_SIZE = 1 << 24
+"""Most bytes of one request."""
+_WASTE = 20
+"""A gap may be read if all gaps together are at most one part in so many of the bytes."""
+_KEPT_SIZE = 1 << 26
+"""Bytes that are fetched at a time. Twice as many are kept."""
+_GROUP_SIZE = 1 << 26
+"""Bytes of small members that are fetched together."""
+_FIRST_SIZE = 1 << 20
+"""Bytes that a reader is given at first. It may want no more than the beginning."""
+
+
+def joined(spans: Iterable[Span]) -> list[Span]:
+    """Join ranges that are close to each other.
+
+    The smallest gaps are read as well, as long as that adds no more than one
+    part in `_WASTE` of the bytes.
+
+    Examples
+    --------
+    >>> joined([(0, 100_000), (101_000, 200_000), (300_000, 400_000)])
+    [(0, 200000), (300000, 400000)]
+    """
+    merged: list[Span] = []
+    for begin, end in sorted(spans):
+        if end <= begin:
+            continue
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((begin, end))
+    room = sum(end - begin for begin, end in merged) // _WASTE
+    gaps = sorted(
+        (merged[number][0] - merged[number - 1][1], number) for number in range(1, len(merged))
+    )
+    closed = set()
+    for gap, number in gaps:
+        room -= gap
+        if room < 0 or gap >= JOIN_SIZE:
+            break
+        closed.add(number)
+    result: list[Span] = []
+    for number, (begin, end) in enumerate(merged):
+        if number in closed:
+            result[-1] = result[-1][0], end
+        else:
+            result.append((begin, end))
+    return result
+
+
+def pieces_of(spans: Iterable[Span]) -> list[Span]:
+    """Cut ranges into pieces of at most `PIECE_SIZE`."""
+    return [
+        (start, min(start + PIECE_SIZE, end))
+        for begin, end in spans
+        for start in range(begin, end, PIECE_SIZE)
+    ]
+
+
+def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
+    """Divide items, in order, into groups that are fetched and held together."""
+    group: list[T] = []
+    size = 0
+    for item in items:
+        if group and size + size_of(item) > _GROUP_SIZE:
+            yield group
+            group, size = [], 0
+        group.append(item)
+        size += size_of(item)
+    if group:
+        yield group
+
+
+class AheadSource(LentSource):
+    """A source of which some ranges are fetched before they are read.
+
+    What lies outside of them is read from the source below.
+
+    Parameters
+    ----------
+    source : Source
+        A distant one.
+    spans : iterable of (int, int)
+    at_once : bool
+        Fetch all now. Otherwise they are fetched as far as somebody reads, by
+        larger and larger parts.
+    others : bool
+        Whether the source remains distant, because other ranges are read too.
+    """
+
+    def __init__(
+        self, source: Source, spans: Iterable[Span], *, at_once: bool, others: bool
+    ) -> None:
+        super().__init__(source)
+        self.is_distant = others
+        self._pieces = pieces_of(joined(spans))
+        self._begins = [begin for begin, _ in self._pieces]
+        self._held: dict[int, memoryview] = {}
+        self._lock = threading.Lock()
+        self._step = _FIRST_SIZE
+        if at_once:
+            self._fetch(list(range(len(self._pieces))))
+        else:
+            self._pieces = _small_first(self._pieces)
+            self._begins = [begin for begin, _ in self._pieces]
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        done = 0
+        while done < len(view):
+            number = bisect.bisect_right(self._begins, offset + done) - 1
+            if number < 0 or self._pieces[number][1] <= offset + done:
+                # Not foreseen. Whatever follows it is read with it.
+                self._source.readinto_at(offset + done, view[done:])
+                return
+            data, begin = self._piece(number), self._begins[number]
+            part = data[offset + done - begin :][: len(view) - done]
+            view[done : done + len(part)] = part
+            done += len(part)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        number = bisect.bisect_right(self._begins, offset) - 1
+        if number >= 0 and offset + size <= self._pieces[number][1]:
+            start = offset - self._begins[number]
+            return bytes(self._piece(number)[start : start + size])
+        buffer = bytearray(size)
+        self.readinto_at(offset, memoryview(buffer))
+        return bytes(buffer)
+
+    def ahead(
+        self, spans: Iterable[Span], *, at_once: bool = False, others: bool = False
+    ) -> Source:
+        # Of one that is not distant, they were fetched, or will be.
+        if not self.is_distant:
+            return self
+        return self._source.ahead(spans, at_once=at_once, others=others)
+
+    def _piece(self, number: int) -> memoryview:
+        data = self._held.get(number)
+        if data is None:
+            with self._lock:
+                data = self._held.get(number)
+                if data is None:
+                    data = self._fetch(self._next(number))
+        return data
+
+    def _next(self, number: int) -> list[int]:
+        """Return the pieces to fetch now, of which this is the first."""
+        chosen, size = [number], 0
+        for following in range(number + 1, len(self._pieces)):
+            begin, end = self._pieces[following]
+            size += end - begin
+            if size > self._step or following in self._held:
+                break
+            chosen.append(following)
+        self._step = min(4 * self._step, _KEPT_SIZE)
+        return chosen
+
+    def _fetch(self, numbers: list[int]) -> Any:
+        spans = [self._pieces[number] for number in numbers]
+        views = [memoryview(bytearray(end - begin)) for begin, end in spans]
+        begins = [begin for begin, _ in spans]
+        self._source.fill(zip(begins, views, strict=True))
+        kept = dict(self._held)
+        size = sum(map(len, kept.values()))
+        while kept and size > _KEPT_SIZE:
+            size -= len(kept.pop(next(iter(kept))))
+        # One assignment, because other threads read.
+        self._held = {**kept, **dict(zip(numbers, views, strict=True))}
+        return views[0] if views else None
+
+
+def _small_first(pieces: list[Span]) -> list[Span]:
+    """Cut the first piece, so that a reader of the beginning waits for little."""
+    if not pieces or pieces[0][1] - pieces[0][0] <= _FIRST_SIZE:
+        return pieces
+    begin, end = pieces[0]
+    return [(begin, begin + _FIRST_SIZE), (begin + _FIRST_SIZE, end), *pieces[1:]]

@@ -1,0 +1,160 @@
+"""An archive in a store, as a source: its tail is kept, and every other byte is a request.
+
+Owns what is asked for, how many requests are under way, and that all bytes are
+of the version that was opened. Knows nothing about zip. What a request is in a
+store is that store's (`npzkit.files.stores`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from npzkit.files.ahead import AheadSource, Span, pieces_of
+from npzkit.files.source import Source, closed_error
+from npzkit.files.stores import Store, Version, tried
+from npzkit.files.threads import run
+from npzkit.files.urls import Location
+
+__all__ = ["REQUEST_COUNT", "TAIL_SIZE", "RemoteSource"]
+
+REQUEST_COUNT = 10
+"""Requests that a call has under way at once."""
+
+TAIL_SIZE = (1 << 16) + 64
+"""Bytes of the first request: 64 KiB, and those by which the longest end of a zip exceeds it."""
+_FRONT_SHARE = 5, 2
+"""What is fetched in front of a range that ends in the tail, as a fraction of its size: an
+archive's end is read backwards, from its directory to the index in front of it."""
+_MOST_FRONT = 1 << 22
+
+
+class RemoteSource(Source):
+    """An object in a store.
+
+    Parameters
+    ----------
+    location : Location
+    store : Store
+        That the URL names. It is closed with the source, also if that cannot be made.
+
+    Attributes
+    ----------
+    location : Location
+    version : Version
+        Of the object when it was opened. Every read is of this version.
+    """
+
+    is_distant = True
+
+    def __init__(self, location: Location, store: Store) -> None:
+        self.location = location
+        self._store = store
+        self.name = self._store.name
+        self._is_closed = False
+        self._stopped: set[object] = set()
+        try:
+            opened = self._try(partial(self._store.open, TAIL_SIZE), f"the last {TAIL_SIZE} bytes")
+        except BaseException:
+            self._store.close()
+            raise
+        self.version: Version = opened.version
+        self.size = self._file_size = opened.version.size
+        # One assignment when it grows, because threads read.
+        self._tail: tuple[int, Any] = self.size - len(opened.tail), opened.tail
+
+    @property
+    def state(self) -> Any:
+        return tuple(self.version)
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        return self.location.url, {"storage_options": self.location.options}
+
+    # -- reading ------------------------------------------------------------
+
+    def at_hand(self, offset: int, size: int) -> bytes | None:
+        start, tail = self._tail
+        begin = offset - start
+        return None if begin < 0 else bytes(memoryview(tail)[begin : begin + size])
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._check_open()
+        start, _ = self._tail
+        if offset < start < offset + size:
+            self._grow(offset)
+        found = self.at_hand(offset, size)
+        return super().read_at(offset, size) if found is None else found
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        spans = pieces_of([(offset, offset + len(view))])
+        self.fill([(begin, view[begin - offset : end - offset]) for begin, end in spans])
+
+    def fill(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill each view from its offset: one request for each, several under way."""
+        self._check_open()
+        start, tail = self._tail
+        wanted = []
+        for offset, view in pieces:
+            here = min(max(start - offset, 0), len(view))
+            begin, count = max(offset - start, 0), len(view) - here
+            view[here:] = memoryview(tail)[begin : begin + count]
+            if here:
+                wanted.append((offset, view[:here]))
+        if not wanted:
+            return
+        token = object()
+        try:
+            run([partial(self._request, token, *piece) for piece in wanted], REQUEST_COUNT)
+        except BaseException as error:
+            self._stop(token, error)
+            raise
+
+    def ahead(
+        self, spans: Iterable[Span], *, at_once: bool = False, others: bool = False
+    ) -> Source:
+        return AheadSource(self, spans, at_once=at_once, others=others)
+
+    def _grow(self, offset: int) -> None:
+        """Keep more of the object's end: from `offset` on, and some bytes before it."""
+        start, tail = self._tail
+        share, of = _FRONT_SHARE
+        front = min(max((self.size - offset) * share // of, TAIL_SIZE), _MOST_FRONT, offset)
+        longer = memoryview(bytearray(self.size - offset + front))
+        longer[start - offset + front :] = tail
+        begin = offset - front
+        self.readinto_at(begin, longer[: start - begin])
+        self._tail = begin, longer
+
+    # -- requests -----------------------------------------------------------
+
+    def _request(self, token: object, offset: int, view: memoryview) -> None:
+        what = f"bytes {offset} to {offset + len(view) - 1}"
+        read = partial(self._store.readinto, offset, view, self.version)
+        try:
+            self._try(read, what, lambda: token not in self._stopped)
+        except BaseException as error:
+            self._stop(token, error)
+            raise
+
+    def _stop(self, token: object, error: BaseException) -> None:
+        """After an interrupt, make threads end that wait for answers: the caller waits for them."""
+        if not isinstance(error, Exception):
+            self._stopped.add(token)
+            self._store.abort()
+
+    def _try(
+        self, request: Callable[[], Any], what: str, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Any:
+        return tried(request, f"{self.name}, {what}", is_wanted)
+
+    # -- the object ---------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed_error()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._store.close()

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.verify import VerifyReport
 
-__all__ = ["NpzFile"]
+__all__ = ["NOT_MAPPED", "NpzFile"]
 
-_NOT_MAPPED = (
+NOT_MAPPED = (
     "an archive in a store cannot be mapped into memory",
     "Read parts of an array with npz.lazy(key), or download the file and map the copy.",
 )
@@ -153,7 +153,7 @@ class NpzFile(Mapping[str, Any]):
     ) -> None:
         if mmap_mode is not None:
             check_mmap_mode(mmap_mode)
-            check_local(file, *_NOT_MAPPED)
+            check_local(file, *NOT_MAPPED)
         given_zip = None
         if isinstance(file, zipfile.ZipFile):
             given_zip, file, own_fid = file, file_of(file), False
@@ -487,7 +487,7 @@ class NpzFile(Mapping[str, Any]):
         """
         check_mmap_mode(mode)
         if self._archive.source.is_distant:
-            what, remedy = _NOT_MAPPED
+            what, remedy = NOT_MAPPED
             raise UnsupportedError(what, path=self._archive.path, key=key, remedy=remedy)
         info = read_info(self._archive, key)
         with Explained(self._archive, key):

@@ -20,6 +20,7 @@ import click
 import npzkit
 from npzkit.cli.output import printable
 from npzkit.files.source import cannot_seek
+from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +88,7 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
     """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
     with (
         seekable_input(file) as source,
-        naming_in_warnings(printable(file)),
+        naming_in_warnings(printable(shown_url(file))),
         npzkit.open(source, allow_pickle=allow_pickle) as npz,
     ):
         yield npz

@@ -20,6 +20,7 @@ from npzkit.cli.opening import named_file
 from npzkit.cli.output import format_size, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
+from npzkit.files.urls import shown_url
 
 __all__ = ["repack"]
 
@@ -71,7 +72,7 @@ def repack(
     outputs = Outputs(archives, output, force=force)
 
     def work(archive: Archive, report: Report) -> Outcome:
-        before = os.path.getsize(archive.path)
+        before = archive.size
         target = outputs.path_for(archive) or archive.path
         try:
             npzkit.repack(
@@ -83,9 +84,10 @@ def repack(
                 raise
             raise click.UsageError(f"{at_prompt(str(error))}.") from error
         after = os.path.getsize(target)
-        document = {"path": archive.path, "ok": True, "output": target,
+        document = {"path": shown_url(archive.path), "ok": True, "output": target,
                     "size_before": before, "size": after}  # fmt: skip
-        sizes = f"{format_size(before)} -> {format_size(after)}"
+        # The size of an archive behind a URL is not known here.
+        sizes = f"{format_size(before)} -> {format_size(after)}" if before else format_size(after)
         text = "" if quiet else f"{printable(target)}: {sizes}"
         return Outcome(document, text, "repacked")
 

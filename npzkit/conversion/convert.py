@@ -20,6 +20,13 @@ from npzkit.conversion.output_paths import check_absent, check_file_path, replac
 from npzkit.conversion.stores import why_nested
 from npzkit.errors import ConversionError, FormatError, NpzkitError, UnsupportedError, printable
 from npzkit.files.progress import Meter, Report
+from npzkit.files.urls import (
+    Location,
+    check_local,
+    default_options,
+    find_location,
+    shown_url,
+)
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
 from npzkit.writing.coding import level_for
@@ -94,6 +101,7 @@ def convert(
     skip: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
     """Convert a file of arrays to another format, chosen by the file names.
 
@@ -114,9 +122,9 @@ def convert(
 
     Parameters
     ----------
-    src : path
-        The file or folder to read. Only this file is read: links and data in
-        other files are not followed.
+    src : path or URL
+        The file or folder to read; behind a URL, an .npz archive. Only this
+        file is read: links and data in other files are not followed.
     dst : path
         The file or folder to write. It appears when it is complete.
     compression : {"stored", "deflated"} or int, optional
@@ -135,6 +143,8 @@ def convert(
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
+    storage_options : dict, optional
+        For the store of `src`, if that is a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -176,15 +186,19 @@ def convert(
      [0. 1.]]
     """
     options = _options(compression, level, zarr_format)
-    src, dst = os.fsdecode(src), os.fsdecode(dst)
-    source, target = _source_format(src), _target_format(dst)
+    location, dst = find_location(src, storage_options), os.fsdecode(dst)
+    check_local(dst, "a file in a store cannot be written by convert", "Pass a local path.")
+    is_url = isinstance(location, Location)
+    src = location.url if is_url else os.fsdecode(location)
+    source, target = _NPZ if is_url else _source_format(src), _target_format(dst)
     _check_target(dst, target, overwrite=overwrite)
-    if source == target == _NPZ:
-        repack(src, dst, compression, level=level, progress=progress)
-        with open(dst) as npz:
-            return ConvertReport(dst, tuple(npz.files), (), {})
-    conversion = _Conversion(src, source, dst, target, options, skip, {}, {})
-    keys = conversion.run(progress or (lambda done, total: None))
+    with default_options(location.options) if is_url else contextlib.nullcontext():
+        if source == target == _NPZ:
+            repack(src, dst, compression, level=level, progress=progress)
+            with open(dst) as npz:
+                return ConvertReport(dst, tuple(npz.files), (), {})
+        conversion = _Conversion(src, source, dst, target, options, skip, {}, {})
+        keys = conversion.run(progress or (lambda done, total: None))
     return ConvertReport(dst, tuple(keys), tuple(conversion.notes), conversion.skipped)
 
 
@@ -311,13 +325,13 @@ class _Conversion(NamedTuple):
         try:
             yield
         except NpzkitError as error:
-            raise error.locate(path=self.src) from error.__cause__
+            raise error.locate(path=shown_url(self.src)) from error.__cause__
         except Exception as error:
             if is_users(error) or (isinstance(error, OSError) and _is_of_system(error)):
                 raise
             text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
             raise FormatError(
-                f"the file cannot be converted to {self.dst!r}: {text}", path=self.src
+                f"the file cannot be converted to {self.dst!r}: {text}", path=shown_url(self.src)
             ) from error
 
 

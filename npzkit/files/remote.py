@@ -24,9 +24,10 @@ REQUEST_COUNT = 10
 
 TAIL_SIZE = (1 << 16) + 64
 """Bytes of the first request: 64 KiB, and those by which the longest end of a zip exceeds it."""
-_FRONT_SHARE = 5, 2
-"""What is fetched in front of a range that ends in the tail, as a fraction of its size: an
-archive's end is read backwards, from its directory to the index in front of it."""
+_FRONT_FACTOR = 3
+"""What is fetched in front of a range that ends in the tail, as a multiple of its size. An
+archive's end is read backwards: in front of its directory is an index, which is at most so much
+longer."""
 _MOST_FRONT = 1 << 22
 
 
@@ -119,8 +120,7 @@ class RemoteSource(Source):
     def _grow(self, offset: int) -> None:
         """Keep more of the object's end: from `offset` on, and some bytes before it."""
         start, tail = self._tail
-        share, of = _FRONT_SHARE
-        front = min(max((self.size - offset) * share // of, TAIL_SIZE), _MOST_FRONT, offset)
+        front = min(max((self.size - offset) * _FRONT_FACTOR, TAIL_SIZE), _MOST_FRONT, offset)
         longer = memoryview(bytearray(self.size - offset + front))
         longer[start - offset + front :] = tail
         begin = offset - front

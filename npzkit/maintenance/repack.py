@@ -40,6 +40,7 @@ from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["repack", "repack_dead"]
 
+_NOT_REPLACED = "an archive in a store cannot be replaced", "Pass a local path as output."
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""
 
@@ -129,10 +130,11 @@ def repack(
         raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
     if dst is None:
-        check_local(src, "an archive in a store cannot be replaced", "Pass dst: a local path.")
+        check_local(src, *_NOT_REPLACED)
         if not isinstance(src, (str, os.PathLike)):
             raise ValueError("dst is needed unless src is a path")
         dst = src
+    check_local(dst, *_NOT_REPLACED)
     timeout = check_timeout(lock_timeout)
     if not hasattr(dst, "write"):
         dst = os.fsdecode(dst)

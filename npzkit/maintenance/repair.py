@@ -58,7 +58,7 @@ from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Lost", "RepairReport", "repair"]
 
-_NEEDS_OUTPUT = "Pass output: npzkit.repair(url, output) saves what is sound."
+_NEEDS_OUTPUT = "Pass a local path as output: what is sound is saved there."
 
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
@@ -257,7 +257,7 @@ def repair(
         else lock_path(path, check_timeout(lock_timeout)) as lock,
         contextlib.ExitStack() as stack,
     ):
-        opened = open_anywhere(location)
+        opened = open_anywhere(location if is_distant else path)
         stack.callback(opened.close)
         source = opened.ahead([(0, opened.size)])
         source.is_locked = True

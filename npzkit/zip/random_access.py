@@ -109,11 +109,13 @@ def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomA
 class _Stored:
     """Bytes as they lie in the file."""
 
+    granularity = STORED_GRANULARITY
     chunk_size = None
 
     def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
         self.size = entry.uncompressed_size
-        self.granularity = DISTANT_GRANULARITY if source.is_distant else STORED_GRANULARITY
+        if source.is_distant:
+            self.granularity = DISTANT_GRANULARITY
         self._source = source
         self._start = data_start
 

@@ -42,22 +42,22 @@ class Handler(BaseHTTPRequestHandler):
             server.under_way += 1
             server.most_under_way = max(server.most_under_way, server.under_way)
         try:
-            answer = server.answer(self, server)
-            size = 0 if answer is None else answer
+            server.answer(self, server)
         finally:
             with server.lock:
                 server.under_way -= 1
-                server.requests.append(
-                    Request(
-                        self.command, self.path,
-                        {name.lower(): value for name, value in self.headers.items()}, size,
-                    )
-                )  # fmt: skip
 
     do_HEAD = do_GET
 
-    def reply(self, status: int, body: bytes = b"", **headers: str) -> int:
+    def record(self, size: int) -> None:
+        """Count a request, before the client can have its answer."""
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        with self.server.owner.lock:
+            self.server.owner.requests.append(Request(self.command, self.path, headers, size))
+
+    def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
         """Send a complete answer."""
+        self.record(len(body))
         self.send_response(status)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         named.setdefault("Content-Length", str(len(body)))
@@ -67,7 +67,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-        return len(body)
 
     def reset(self) -> None:
         """End the connection as if the network broke."""
@@ -77,28 +76,32 @@ class Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
 
-Answer = Callable[[Handler, "RangeServer"], int | None]
+Answer = Callable[[Handler, "RangeServer"], object]
 
 
-def good(handler: Handler, server: RangeServer, **changes: Any) -> int | None:
+def good(handler: Handler, server: RangeServer, **changes: Any) -> None:
     """Answer as a web server should; `changes` are headers."""
     data = server.files.get(handler.path.split("?")[0])
     if data is None:
-        return handler.reply(404, b"no such file")
+        handler.reply(404, b"no such file")
+        return
     etag = server.etag
     if "If-Match" in handler.headers and handler.headers["If-Match"] != etag:
-        return handler.reply(412)
+        handler.reply(412)
+        return
     common = {"ETag": etag, "Last_Modified": server.modified, **changes}
     found = _RANGE.fullmatch(handler.headers.get("Range", ""))
     if found is None:
-        return handler.reply(200, data, **common)
+        handler.reply(200, data, **common)
+        return
     first, last = found.groups()
     begin = int(first) if first else max(len(data) - int(last), 0)
     end = min(int(last) + 1, len(data)) if first and last else len(data)
     if begin >= len(data):
-        return handler.reply(416, Content_Range=f"bytes */{len(data)}", **common)
+        handler.reply(416, Content_Range=f"bytes */{len(data)}", **common)
+        return
     named = {"Content_Range": f"bytes {begin}-{end - 1}/{len(data)}", **common}
-    return handler.reply(206, data[begin:end], **named)
+    handler.reply(206, data[begin:end], **named)
 
 
 class RangeServer:

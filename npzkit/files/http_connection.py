@@ -28,10 +28,11 @@ _SLOWEST = 1 << 15
 
 
 class _Raw(io.RawIOBase):
-    """The bytes of a socket, until a deadline. Closing it leaves the socket open."""
+    """The bytes of a socket, until a deadline."""
 
     def __init__(self, timed: _Timed) -> None:
         self._timed = timed
+        timed.reader_count += 1
 
     def readable(self) -> bool:
         return True
@@ -39,15 +40,24 @@ class _Raw(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         return self._timed.recv_into(buffer)
 
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._timed.reader_count -= 1
+            self._timed.close_unused()
+
 
 class _Timed:
     """A socket whose reads end at a deadline, however slowly its bytes drip.
 
-    `http.client` uses these methods of a socket, and no others.
+    `http.client` uses these methods of a socket, and no others. It closes the
+    socket before it reads an answer after which the server ends the connection.
     """
 
     def __init__(self, sock: Any, timeout: float) -> None:
         self._sock, self._timeout = sock, timeout
+        self._is_closed = False
+        self.reader_count = 0
         self.deadline = 0.0
 
     def recv_into(self, buffer: Any) -> int:
@@ -69,7 +79,13 @@ class _Timed:
         socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self._sock.close()
+        self._is_closed = True
+        self.close_unused()
+
+    def close_unused(self) -> None:
+        """Close the socket if it was closed here, and nobody reads its last answer."""
+        if self._is_closed and self.reader_count <= 0:
+            self._sock.close()
 
 
 class _Connection(http.client.HTTPConnection):
@@ -184,11 +200,11 @@ class Connections:
             try:
                 response = self._ask(connection, method, url, headers)
             except (ConnectionError, http.client.RemoteDisconnected):
-                self.drop(connection)
+                self._forsake(connection)
                 if not is_used:
                     raise
             except BaseException:
-                self.drop(connection)
+                self._forsake(connection)
                 raise
             else:
                 return Exchange(response, connection)
@@ -229,7 +245,7 @@ class Connections:
         connection, response = exchange.connection, exchange.response
         is_read = response.isclosed() or response.length == 0
         if not is_read or response.will_close or self._was_closed():
-            self.drop(connection)
+            self.drop(exchange)
             return
         response.close()
         self._busy.discard(connection)
@@ -241,8 +257,12 @@ class Connections:
         # By another thread, perhaps just now.
         return self._is_closed
 
-    def drop(self, connection: _Connection) -> None:
-        """Close a connection whose answer nobody reads."""
+    def drop(self, exchange: Exchange) -> None:
+        """Close a connection whose answer nobody reads any more."""
+        exchange.response.close()
+        self._forsake(exchange.connection)
+
+    def _forsake(self, connection: _Connection) -> None:
         self._busy.discard(connection)
         connection.close()
 

@@ -68,10 +68,10 @@ class HttpStore(Store):
         exchange = self._get({"Range": f"bytes=-{tail_size}"})
         response = exchange.response
         if response.status == 206:
-            begin, end, version = self._range_of(response)
+            begin, end, version = self._range_of(exchange)
             if end == version.size and begin == max(end - tail_size, 0):
                 return Opened(self._read(exchange, end - begin), version)
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             return self._open_by_size(version, tail_size)
         if response.status == 416:
             return self._open_unsatisfied(exchange, tail_size)
@@ -82,7 +82,7 @@ class HttpStore(Store):
     def _open_unsatisfied(self, exchange: Exchange, tail_size: int) -> Opened:
         """Answer for a server to which an empty object, or a range from the end, has no bytes."""
         found = _NO_RANGE.fullmatch(exchange.response.getheader("Content-Range", ""))
-        self._connections.drop(exchange.connection)
+        self._connections.drop(exchange)
         if found is None or not int(found[1]):
             return Opened(b"", _version(exchange.response, 0))
         return self._open_by_size(_version(exchange.response, int(found[1])), tail_size)
@@ -117,17 +117,17 @@ class HttpStore(Store):
         exchange = self._get(headers)
         response = exchange.response
         if response.status in (412, 416):
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             raise changed(version)
         if response.status == 200:
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             found = _version(response, response.length or version.size)
             raise changed(version, found) if version.differs(found) else self._no_ranges()
         if response.status != 206:
             self._fail(exchange)
-        begin, found_end, found = self._range_of(response)
+        begin, found_end, found = self._range_of(exchange)
         if version.differs(found):
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             raise changed(version, found)
         if (begin, found_end) != (offset, end):
             self._refuse(exchange, "another range than was asked for")
@@ -139,7 +139,7 @@ class HttpStore(Store):
         exchange = self._follow(self._target, headers)
         if is_known and exchange.response.status in (*_GONE, *_REFUSED):
             # Addresses that redirects lead to are often valid for minutes only.
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             exchange = self._follow(self._url, headers)
         return exchange
 
@@ -160,7 +160,7 @@ class HttpStore(Store):
             if response.status not in _REDIRECTS:
                 self._target = url
                 return exchange
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             place = response.getheader("Location", "")
             url = urlsplit(quote(urljoin(url.geturl(), place), safe=_UNSAFE))
             if not place or url.scheme not in ("http", "https") or not url.hostname:
@@ -170,17 +170,14 @@ class HttpStore(Store):
 
     # -- answers ------------------------------------------------------------
 
-    def _range_of(self, response: http.client.HTTPResponse) -> tuple[int, int, Version]:
+    def _range_of(self, exchange: Exchange) -> tuple[int, int, Version]:
         """Return begin and end of the bytes in an answer, and the object's version."""
-        text = response.getheader("Content-Range", "")
+        text = exchange.response.getheader("Content-Range", "")
         found = _RANGE.fullmatch(text)
-        if found is None:
-            raise OSError(
-                f"{self.name}: the server's Content-Range is {text[:80]!r}, "
-                "which does not say which bytes it sent"
-            )
-        begin, last, size = map(int, found.groups())
-        return begin, last + 1, _version(response, size)
+        begin, last, size = map(int, found.groups()) if found else (0, -1, 0)
+        if not begin <= last < size:
+            self._refuse(exchange, f"bytes without saying which: Content-Range is {text[:80]!r}")
+        return begin, last + 1, _version(exchange.response, size)
 
     def _read(self, exchange: Exchange, size: int) -> bytearray:
         data = bytearray(size)
@@ -197,7 +194,7 @@ class HttpStore(Store):
             self._refuse(exchange, f"{length} bytes instead of {len(view)}")
         count = self._receive(exchange, view)
         if count < len(view):
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
         self._connections.give_back(exchange)
 
@@ -205,17 +202,17 @@ class HttpStore(Store):
         """Read the beginning of a body, and drop the rest."""
         data = bytearray(size)
         count = self._receive(exchange, memoryview(data))
-        self._connections.drop(exchange.connection)
+        self._connections.drop(exchange)
         return bytes(data[:count])
 
     def _receive(self, exchange: Exchange, view: memoryview) -> int:
         try:
             return exchange.read_body(view)
         except (OSError, http.client.HTTPException) as error:
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             raise TransientError(_reason(error)) from None
         except BaseException:
-            self._connections.drop(exchange.connection)
+            self._connections.drop(exchange)
             raise
 
     # -- errors -------------------------------------------------------------
@@ -223,7 +220,7 @@ class HttpStore(Store):
     def _fail(self, exchange: Exchange) -> NoReturn:
         """Raise what a status means that is no success."""
         response = exchange.response
-        self._connections.drop(exchange.connection)
+        self._connections.drop(exchange)
         status = f"{response.status} {response.reason[:80]}".strip()
         if response.status in _GONE:
             raise FileNotFoundError(errno.ENOENT, f"not found ({status})", self.name)
@@ -234,7 +231,7 @@ class HttpStore(Store):
         raise OSError(f"{self.name}: the server answered {status}")
 
     def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
-        self._connections.drop(exchange.connection)
+        self._connections.drop(exchange)
         raise OSError(f"{self.name}: the server sent {what}")
 
     def _no_ranges(self) -> UnsupportedError:

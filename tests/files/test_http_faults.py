@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files import stores
+from npzkit.files.remote import TAIL_SIZE
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -164,7 +165,7 @@ def test_a_server_without_ranges(server):
     for data in (large, DATA):
         server.put(data)
         server.forget()
-        with pytest.raises(UnsupportedError, match="ranges of bytes.*Download"):
+        with pytest.raises(UnsupportedError, match=r"ranges of bytes.*Download"):
             npzkit.open(url)
         assert server.count == 2
     server.answer = good
@@ -245,12 +246,13 @@ def test_compressed_transfer_is_refused(server):
     """Bytes that a proxy compressed are not those of the range."""
 
     def compressed(handler, server):
-        body = gzip.compress(DATA[-100:])
-        named = f"bytes {len(DATA) - 100}-{len(DATA) - 1}/{len(DATA)}"
+        begin = len(DATA) - TAIL_SIZE
+        named = f"bytes {begin}-{len(DATA) - 1}/{len(DATA)}"
+        body = gzip.compress(DATA[begin:])
         handler.reply(206, body, Content_Range=named, Content_Encoding="gzip")
 
     server.answer = compressed
-    with pytest.raises(OSError, match=r"gzip|which"):
+    with pytest.raises(OSError, match="gzip"):
         npzkit.open(server.url_of_data)
 
 
@@ -292,10 +294,12 @@ def test_a_replaced_object_is_stale(server, etag):
         server.put(OTHER)
         server.etag = etag.replace("one", "two")
         server.modified = "Sun, 22 Nov 2026 10:00:01 GMT"
-        for read in (lambda: npz["w4"], npz.load_all, lambda: lazy[5:9], lambda: npz.stream("w5")):
+        for read in (
+            lambda: npz["w4"], npz.load_all, lambda: lazy[5:9], npz.verify,
+            lambda: npz.stream("w5"),
+        ):  # fmt: skip
             with pytest.raises(StaleArchiveError, match="replaced"):
                 read()
-        assert not npz.verify().ok
     with npzkit.open(server.url_of_data) as npz:
         np.testing.assert_array_equal(npz["w3"], RIGHT + 1)
 
@@ -430,8 +434,9 @@ def drip(handler, server):
     """A good answer of which a byte comes now and then, for ever."""
     handler.record(0)
     handler.send_response(206)
-    handler.send_header("Content-Range", f"bytes 0-{len(DATA) - 1}/{len(DATA)}")
-    handler.send_header("Content-Length", str(len(DATA)))
+    begin = len(DATA) - TAIL_SIZE
+    handler.send_header("Content-Range", f"bytes {begin}-{len(DATA) - 1}/{len(DATA)}")
+    handler.send_header("Content-Length", str(TAIL_SIZE))
     handler.end_headers()
     try:
         for _ in range(200):

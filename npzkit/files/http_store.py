@@ -50,7 +50,7 @@ class HttpStore(Store):
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
         parts = urlsplit(quote(url, safe=_UNSAFE))
-        given = _Options(options)
+        given = _Options(self.name, options)
         self._headers = {
             "User-Agent": "npzkit", "Accept": "*/*", "Accept-Encoding": "identity",
         }  # fmt: skip
@@ -260,16 +260,18 @@ class _Options:
     context : ssl.SSLContext or None
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
         client = dict(options.get("client_kwargs") or {})
         unknown = [
             *(options.keys() - {"headers", "timeout", "ssl", "client_kwargs"}),
             *(client.keys() - {"headers", "auth", "timeout"}),
         ]
         if unknown:
-            raise ValueError(
-                f"unknown storage options for HTTP: {', '.join(sorted(unknown))}; known are "
-                "headers, timeout, ssl and client_kwargs with headers, auth or timeout"
+            raise UnsupportedError(
+                "the store does not have these options",
+                path=name,
+                found=", ".join(sorted(unknown)),
+                expected="headers, timeout, ssl, client_kwargs with headers, auth or timeout",
             )
         auth = client.get("auth")
         self.headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))

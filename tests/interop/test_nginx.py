@@ -7,6 +7,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 
 import npzkit
@@ -101,10 +102,10 @@ def test_reading(nginx, url):
 
 def test_the_command(url):
     """ls and show read from a server."""
-    for arguments, expected in (["ls"], "w7"), (["show"], "w7"):
-        found = subprocess.run(
-            ["npzkit", *arguments, url], capture_output=True, text=True, check=True
-        )
+    shown = f"{ARRAYS['w7'][0]:.4f}"[:5]
+    for arguments, expected in (["ls", url], "w7"), (["show", url, "w7", "0:3"], shown):
+        command = [sys.executable, "-m", "npzkit", *arguments]
+        found = subprocess.run(command, capture_output=True, text=True, check=True)
         assert expected in found.stdout
 
 

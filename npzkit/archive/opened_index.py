@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from npzkit.codecs.methods import STORED
 from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo
 from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees, read_indexed_headers
@@ -61,6 +62,14 @@ class OpenedIndex:
     def find(self, entry: Entry) -> NpyHeader | None:
         """Return the NPY header of a member; None if its own has to be read."""
         return None if self._headers is None else self._headers.find(entry.name)
+
+    def data_start(self, entry: Entry) -> int | None:
+        """Return where a stored member's data begins in the file; None if that is not known."""
+        header = self.find(entry)
+        if header is None or self._headers is None or entry.method != STORED:
+            return None
+        info = self._headers.describe(entry.name, entry)
+        return None if info is None else info.data_offset - header.data_offset
 
     def describe(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what is known of a member; None if its own headers have to be read.

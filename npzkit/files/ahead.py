@@ -119,6 +119,7 @@ class AheadSource(LentSource):
         self._pieces = pieces_of(joined(spans))
         self._begins = [begin for begin, _ in self._pieces]
         self._held: dict[int, memoryview] = {}
+        self._is_little = sum(end - begin for begin, end in self._pieces) <= _FIRST_SIZE
         self._lock = threading.Lock()
         self._step = _FIRST_SIZE
         if at_once:
@@ -139,6 +140,15 @@ class AheadSource(LentSource):
             part = data[offset + done - begin :][: len(view) - done]
             view[done : done + len(part)] = part
             done += len(part)
+
+    def fill(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
+        """Fill each view. What was foreseen is fetched with the first of them, if it is little."""
+        if self._is_little and not self._held:
+            with self._lock:
+                if not self._held:
+                    self._fetch(list(range(len(self._pieces))), pieces)
+                    return
+        self._source.fill(pieces)
 
     def read_at(self, offset: int, size: int) -> bytes:
         number = bisect.bisect_right(self._begins, offset) - 1
@@ -178,11 +188,12 @@ class AheadSource(LentSource):
         self._step = min(4 * self._step, _KEPT_SIZE)
         return chosen
 
-    def _fetch(self, numbers: list[int]) -> Any:
+    def _fetch(self, numbers: list[int], others: Iterable[tuple[int, memoryview]] = ()) -> Any:
+        """Fetch pieces, and fill other views with the same requests; return the first piece."""
         spans = [self._pieces[number] for number in numbers]
         views = [memoryview(bytearray(end - begin)) for begin, end in spans]
         begins = [begin for begin, _ in spans]
-        self._source.fill(zip(begins, views, strict=True))
+        self._source.fill([*zip(begins, views, strict=True), *others])
         kept = dict(self._held)
         size = sum(map(len, kept.values()))
         while kept and size > _KEPT_SIZE:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import copy
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ import numpy as np
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.decompressors import inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import read_blocks
 from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
@@ -247,7 +249,7 @@ class MemberReader:
             spans = [(begin, min(heads_end + _HEADERS_SIZE, entry.end_offset))]
             if entry.method == DEFLATED:
                 spans.append((index_begin, self.span(entry)[1]))
-            found = self.source.ahead(spans, at_once=True, others=True)
+            found = self.source.ahead(spans, others=True)
             self._nearer[entry.name] = found
         return found
 
@@ -459,9 +461,16 @@ class MemberReader:
         start = data_offset(source, entry, verify=verify)
         return MemberStream(source, entry, start, verify=verify)
 
-    def random_access(self, entry: Entry) -> RandomAccess:
+    def random_access(
+        self,
+        entry: Entry,
+        data_start: int | None = None,
+        prove: Callable[[], object] = lambda: None,
+    ) -> RandomAccess:
         """Return the archive's one access to a member's bytes, kept until `forget`.
 
+        If it is known where a stored member's data probably begins, its headers
+        and its first bytes are fetched together. `prove` then also checks them.
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
@@ -469,11 +478,15 @@ class MemberReader:
         access = self._accesses.get(entry.name)
         if access is None:
             check_entry(entry, self.size_limit)
-            from npzkit.zip.random_access import open_random_access
+            from npzkit.zip.random_access import open_random_access, open_stored
 
             source = self.ends_of(entry)
-            start = data_offset(source, entry, verify=False)
-            access = open_random_access(source, entry, start)
+            if data_start is None:
+                start = data_offset(source, entry, verify=False)
+                access = open_random_access(source, entry, start)
+            else:
+                proofs = partial(_check_start, source, entry, data_start), prove
+                access = open_stored(source, entry, data_start, lambda: [one() for one in proofs])
             # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(entry.name, access)
         return access
@@ -536,6 +549,19 @@ class MemberReader:
         if not is_array(prefix, entry):
             return None
         return read_stream_header(stream, prefix, entry, self.header_limit)
+
+
+def _check_start(source: Source, entry: Entry, expected: int) -> None:
+    """Raise if a member's data begins elsewhere than the array index says."""
+    found = data_offset(source, entry, verify=False)
+    if found != expected:
+        raise ZipFormatError(
+            "the array index and the member's own header disagree",
+            offset=entry.header_offset,
+            found=found,
+            expected=expected,
+            remedy="npzkit.repack(path, output) writes the index again.",
+        )
 
 
 def is_plain(entry: Entry) -> bool:

@@ -6,7 +6,7 @@ read. What is believed of it is `npzkit.reading.indexed_headers`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from npzkit.codecs.methods import STORED
@@ -42,6 +42,7 @@ class OpenedIndex:
         self._reader = reader
         self.is_read = False
         self._headers: IndexedHeaders | None = None
+        self._entries: Mapping[str, Entry] = {}
         self._asked = 0
         # Members whose own headers were found to be what the index says.
         self._proven: set[str] = set()
@@ -53,6 +54,7 @@ class OpenedIndex:
         self._headers = read_indexed_headers(
             reader.source, directory, reader.header_limit, reader.size_limit
         )
+        self._entries = directory.entries
         self.is_read = True
 
     def forget(self) -> None:
@@ -82,9 +84,11 @@ class OpenedIndex:
         keys : list of str
             Of all members.
         """
-        if self._headers is None:
-            return None
         self._asked += 1
+        if self._headers is None:
+            if self._asked == _ASKED_COUNT + 1:
+                self._reader.foresee(self._entries.values())
+            return None
         if self._asked > _ASKED_COUNT:
             self.describe_all(keys)
         return self._headers.describe(key, entry)

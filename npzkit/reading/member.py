@@ -12,9 +12,10 @@ Owns the choice of how one member is read. Knows no keys. Four ways:
 from __future__ import annotations
 
 import copy
+import itertools
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,6 +84,8 @@ _HEADERS_SIZE = 1 << 10
 _INDEX_SIZE = 1 << 11
 """Bytes allowed for a seek index, beside one for each `_INDEXED_SIZE` of the member."""
 _INDEXED_SIZE = 1 << 15
+_FORESEEN_COUNT = 20_000
+"""Members whose headers are fetched together: a few kilobytes each."""
 
 WHOLE_SIZE = 1 << 26
 """Compressed bytes that all threads together hold at once, to inflate members in one call."""
@@ -238,17 +241,27 @@ class MemberReader:
         size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
         return begin, min(begin + size + entry.compressed_size, entry.end_offset)
 
+    def foresee(self, entries: Iterable[Entry]) -> None:
+        """Fetch the headers of many members together, because they will be read one by one."""
+        if not self.source.is_distant:
+            return
+        chosen = list(itertools.islice(entries, _FORESEEN_COUNT))
+        source = self.source.ahead(map(self._head_span, chosen), at_once=True, others=True)
+        self._nearer.update((entry.name, source) for entry in chosen)
+
+    def _head_span(self, entry: Entry) -> tuple[int, int]:
+        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra) + _HEADERS_SIZE
+        return entry.header_offset, min(entry.header_offset + size, entry.end_offset)
+
     def ends_of(self, entry: Entry) -> Source:
         """Return the source with the headers and the seek index of a member, fetched together."""
         if not self.source.is_distant:
             return self.source
         found = self._nearer.get(entry.name)
         if found is None:
-            begin, index_begin = self._parts(entry)
-            heads_end = begin + LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
-            spans = [(begin, min(heads_end + _HEADERS_SIZE, entry.end_offset))]
+            spans = [self._head_span(entry)]
             if entry.method == DEFLATED:
-                spans.append((index_begin, self.span(entry)[1]))
+                spans.append((self._parts(entry)[1], self.span(entry)[1]))
             found = self.source.ahead(spans, others=True)
             self._nearer[entry.name] = found
         return found

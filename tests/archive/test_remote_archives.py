@@ -85,6 +85,20 @@ def test_listing_ten_thousand_arrays_makes_no_request(server, shapes):
     assert server.count == 0
 
 
+def test_listing_archives_of_other_programs(server):
+    """Without an index, headers are fetched together, ten requests at a time."""
+    stream = io.BytesIO()
+    np.savez(stream, **{f"a{i}": np.full(i * 30_000, i, "u1") for i in range(30)})
+    with npzkit.open(server.put(stream.getvalue())) as npz:
+        server.forget()
+        server.delay = 0.02
+        assert [npz.info(key).shape for key in npz] == [(i * 30_000,) for i in range(30)]
+        npz.summary()
+        assert server.count <= 8 + 30
+        assert server.most_under_way > 2
+        assert server.size <= 200 * KIB
+
+
 def test_one_array_is_one_request(server, many):
     """Both headers and the data are one range."""
     url, arrays = many
@@ -182,6 +196,7 @@ def test_some_arrays_skip_what_lies_between(server, many):
 def test_large_arrays_are_pieces_under_way_together(server):
     """A request has at most 16 MiB, and several are made at once."""
     array = np.arange(5 * MIB)
+    server.delay = 0.02
     with npzkit.open(server.put(packed({"a": array}))) as npz:
         for read in (lambda: npz["a"], lambda: npz.load_all()["a"], lambda: npz.lazy("a")[:]):
             server.forget()

@@ -37,11 +37,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server: RangeServer = self.server.owner
-        time.sleep(server.delay)
         with server.lock:
             server.under_way += 1
             server.most_under_way = max(server.most_under_way, server.under_way)
         try:
+            time.sleep(server.delay)
             server.answer(self, server)
         finally:
             with server.lock:

@@ -71,7 +71,8 @@ class OpenedIndex:
         if header is None or self._headers is None or entry.method != STORED:
             return None
         info = self._headers.describe(entry.name, entry)
-        return None if info is None else info.data_offset - header.data_offset
+        start = 0 if info is None else info.data_offset - header.data_offset
+        return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
     def describe(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what is known of a member; None if its own headers have to be read.

@@ -94,8 +94,8 @@ def _read_distant(
 ) -> None:
     """Fetch neighbours together, and read them while the next ones are fetched."""
     wanted.sort(key=_offset_of)
-    for _, entry in wanted:
-        check_entry(entry, reader.size_limit)
+    for key, entry in wanted:
+        _located(key, partial(check_entry, entry, reader.size_limit))
     large = [item for item in wanted if _is_direct(item[1])]
     for key, entry in large:
         results[key] = _task(reader, (key, entry), Options(verify=verify))()

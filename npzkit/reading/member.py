@@ -16,7 +16,6 @@ import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,7 +23,6 @@ import numpy as np
 from npzkit.codecs.checksum import crc32, crc32_combine
 from npzkit.codecs.decompressors import inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import read_blocks
 from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
@@ -478,12 +476,12 @@ class MemberReader:
         self,
         entry: Entry,
         data_start: int | None = None,
-        prove: Callable[[], object] = lambda: None,
+        check: Callable[[], object] = lambda: None,
     ) -> RandomAccess:
         """Return the archive's one access to a member's bytes, kept until `forget`.
 
         If it is known where a stored member's data probably begins, its headers
-        and its first bytes are fetched together. `prove` then also checks them.
+        and its first bytes are fetched together, and `check` is called with these.
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
@@ -498,8 +496,12 @@ class MemberReader:
                 start = data_offset(source, entry, verify=False)
                 access = open_random_access(source, entry, start)
             else:
-                proofs = partial(_check_start, source, entry, data_start), prove
-                access = open_stored(source, entry, data_start, lambda: [one() for one in proofs])
+
+                def find_start() -> int:
+                    check()
+                    return data_offset(source, entry, verify=False)
+
+                access = open_stored(source, entry, data_start, find_start)
             # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(entry.name, access)
         return access
@@ -562,19 +564,6 @@ class MemberReader:
         if not is_array(prefix, entry):
             return None
         return read_stream_header(stream, prefix, entry, self.header_limit)
-
-
-def _check_start(source: Source, entry: Entry, expected: int) -> None:
-    """Raise if a member's data begins elsewhere than the array index says."""
-    found = data_offset(source, entry, verify=False)
-    if found != expected:
-        raise ZipFormatError(
-            "the array index and the member's own header disagree",
-            offset=entry.header_offset,
-            found=found,
-            expected=expected,
-            remedy="npzkit.repack(path, output) writes the index again.",
-        )
 
 
 def is_plain(entry: Entry) -> bool:

@@ -90,14 +90,14 @@ class RandomAccess(Protocol):
 
 
 def open_stored(
-    source: Source, entry: Entry, data_start: int, prove: Callable[[], object]
+    source: Source, entry: Entry, data_start: int, find_start: Callable[[], int]
 ) -> RandomAccess:
     """Return access to a stored member of which only the index said where its data begins.
 
-    `prove` is called after the first bytes were read, and before they are
-    returned. It raises an error if the index was wrong.
+    `find_start` is called after the first bytes were read, and before they are
+    returned. It returns where the data does begin, by the member's own headers.
     """
-    return _Stored(source, entry, data_start, prove)
+    return _Stored(source, entry, data_start, find_start)
 
 
 def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomAccess:
@@ -134,20 +134,25 @@ class _Stored:
         source: Source,
         entry: Entry,
         data_start: int,
-        prove: Callable[[], object] | None = None,
+        find_start: Callable[[], int] | None = None,
     ) -> None:
         self.size = entry.uncompressed_size
-        self._prove = prove
+        self._find_start = find_start
         if source.is_distant:
             self.granularity, self.reads_at_once = DISTANT_GRANULARITY, DISTANT_READS
         self._source = source
         self._start = data_start
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
-        read_blocks(self._source, [(self._start + offset, view)], threads, verify=False)
-        if self._prove is not None:
-            self._prove()
-            self._prove = None
+        start = self._start
+        read_blocks(self._source, [(start + offset, view)], threads, verify=False)
+        find_start = self._find_start
+        if find_start is not None:
+            # In this order, because other threads may be here too.
+            self._start = find_start()
+            self._find_start = None
+        if self._start != start:
+            self.readinto(offset, view, threads)
 
     def check_reach(self, end: int) -> None:
         """Stored bytes were checked against the file when it was opened."""

@@ -7,6 +7,7 @@ kept in memory. Knows nothing about zip or stores.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -27,8 +28,8 @@ _WASTE = 20
 """A gap may be read if all gaps together are at most one part in so many of the bytes."""
 _KEPT_SIZE = 1 << 26
 """Bytes that are fetched at a time. Twice as many are kept."""
-_GROUP_SIZE = 1 << 26
-"""Bytes of small members that are fetched together."""
+_GROUP_SIZE = PIECE_SIZE
+"""Bytes of small members that are fetched together, mostly by one request."""
 _FIRST_SIZE = 1 << 20
 """Bytes that a reader is given at first. It may want no more than the beginning."""
 
@@ -109,12 +110,22 @@ class AheadSource(LentSource):
         larger and larger parts.
     others : bool
         Whether the source remains distant, because other ranges are read too.
+    ticket : object, optional
+        Of these requests, for `Source.give_up`.
     """
 
     def __init__(
-        self, source: Source, spans: Iterable[Span], *, at_once: bool, others: bool
+        self,
+        source: Source,
+        spans: Iterable[Span],
+        *,
+        at_once: bool,
+        others: bool,
+        ticket: object = None,
     ) -> None:
         super().__init__(source)
+        # Replaced after an interrupt, because reads with the old one fail.
+        self._ticket = object() if ticket is None else ticket
         self.is_distant = others
         self._pieces = pieces_of(joined(spans))
         self._begins = [begin for begin, _ in self._pieces]
@@ -123,58 +134,77 @@ class AheadSource(LentSource):
         self._lock = threading.Lock()
         self._step = _FIRST_SIZE
         if at_once:
-            self._fetch(list(range(len(self._pieces))))
+            self._fetch(list(range(len(self._pieces))), self._ticket)
         else:
             self._pieces = _small_first(self._pieces)
             self._begins = [begin for begin, _ in self._pieces]
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        done = 0
+        done, ticket = 0, self._ticket
         while done < len(view):
             number = bisect.bisect_right(self._begins, offset + done) - 1
             if number < 0 or self._pieces[number][1] <= offset + done:
                 # Not foreseen. Whatever follows it is read with it.
-                self._source.readinto_at(offset + done, view[done:])
+                spans = pieces_of([(offset + done, offset + len(view))])
+                rest = [(begin, view[begin - offset : end - offset]) for begin, end in spans]
+                self._source.fill(rest, ticket)
                 return
-            data, begin = self._piece(number), self._begins[number]
+            data, begin = self._piece(number, ticket), self._begins[number]
             part = data[offset + done - begin :][: len(view) - done]
             view[done : done + len(part)] = part
             done += len(part)
 
-    def fill(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
         """Fill each view. What was foreseen is fetched with the first of them, if it is little."""
+        ticket = self._ticket if ticket is None else ticket
         if self._is_little and not self._held:
-            with self._lock:
+            with self._interruptible(ticket), self._lock:
                 if not self._held:
-                    self._fetch(list(range(len(self._pieces))), pieces)
+                    self._fetch(list(range(len(self._pieces))), ticket, pieces)
                     return
-        self._source.fill(pieces)
+        self._source.fill(pieces, ticket)
 
     def read_at(self, offset: int, size: int) -> bytes:
         number = bisect.bisect_right(self._begins, offset) - 1
         if number >= 0 and offset + size <= self._pieces[number][1]:
             start = offset - self._begins[number]
-            return bytes(self._piece(number)[start : start + size])
+            return bytes(self._piece(number, self._ticket)[start : start + size])
         buffer = bytearray(size)
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
 
     def ahead(
-        self, spans: Iterable[Span], *, at_once: bool = False, others: bool = False
+        self,
+        spans: Iterable[Span],
+        *,
+        at_once: bool = False,
+        others: bool = False,
+        ticket: object = None,
     ) -> Source:
         # Of one that is not distant, they were fetched, or will be.
         if not self.is_distant:
             return self
-        return self._source.ahead(spans, at_once=at_once, others=others)
+        return self._source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
 
-    def _piece(self, number: int) -> memoryview:
+    def _piece(self, number: int, ticket: object) -> memoryview:
         data = self._held.get(number)
         if data is None:
-            with self._lock:
+            with self._interruptible(ticket), self._lock:
                 data = self._held.get(number)
                 if data is None:
-                    data = self._fetch(self._next(number))
+                    data = self._fetch(self._next(number), ticket)
         return data
+
+    @contextlib.contextmanager
+    def _interruptible(self, ticket: object) -> Iterator[None]:
+        """After an interrupt, make other threads end that wait for answers, or for this one."""
+        try:
+            yield
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self._ticket = object()
+                self._source.give_up(ticket)
+            raise
 
     def _next(self, number: int) -> list[int]:
         """Return the pieces to fetch now, of which this is the first."""
@@ -188,12 +218,14 @@ class AheadSource(LentSource):
         self._step = min(4 * self._step, _KEPT_SIZE)
         return chosen
 
-    def _fetch(self, numbers: list[int], others: Iterable[tuple[int, memoryview]] = ()) -> Any:
+    def _fetch(
+        self, numbers: list[int], ticket: object, others: Iterable[tuple[int, memoryview]] = ()
+    ) -> Any:
         """Fetch pieces, and fill other views with the same requests; return the first piece."""
         spans = [self._pieces[number] for number in numbers]
         views = [memoryview(bytearray(end - begin)) for begin, end in spans]
         begins = [begin for begin, _ in spans]
-        self._source.fill([*zip(begins, views, strict=True), *others])
+        self._source.fill([*zip(begins, views, strict=True), *others], ticket)
         kept = dict(self._held)
         size = sum(map(len, kept.values()))
         while kept and size > _KEPT_SIZE:

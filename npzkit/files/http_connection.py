@@ -96,6 +96,7 @@ class _Connection(http.client.HTTPConnection):
     ) -> None:
         self.origin = origin
         self.timed: _Timed | None = None
+        self.is_aborted = False
         scheme, host, port = origin
         proxy = _proxy_of(scheme, host)
         self.is_proxied = proxy is not None and scheme == "http"
@@ -201,7 +202,7 @@ class Connections:
                 response = self._ask(connection, method, url, headers)
             except (ConnectionError, http.client.RemoteDisconnected):
                 self._forsake(connection)
-                if not is_used:
+                if not is_used or connection.is_aborted:
                     raise
             except BaseException:
                 self._forsake(connection)
@@ -269,6 +270,7 @@ class Connections:
     def abort(self) -> None:
         """Make reads of other threads fail at once."""
         for connection in list(self._busy):
+            connection.is_aborted = True
             if connection.timed is not None:
                 try:
                     connection.timed.shutdown()

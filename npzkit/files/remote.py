@@ -7,8 +7,12 @@ store is that store's (`npzkit.files.stores`).
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import repeat
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from npzkit.files.ahead import AheadSource, Span, pieces_of
@@ -20,7 +24,9 @@ from npzkit.files.urls import Location
 __all__ = ["REQUEST_COUNT", "TAIL_SIZE", "RemoteSource"]
 
 REQUEST_COUNT = 10
-"""Requests that a call has under way at once."""
+"""Requests that are under way at once."""
+_LONGEST_WAIT = 60.0
+"""Seconds to wait for one of them to end."""
 
 TAIL_SIZE = (1 << 16) + 64
 """Bytes of the first request: 64 KiB, and those by which the longest end of a zip exceeds it."""
@@ -54,7 +60,8 @@ class RemoteSource(Source):
         self._store = store
         self.name = self._store.name
         self._is_closed = False
-        self._stopped: set[object] = set()
+        self._given_up: set[object] = set()
+        self._reset_places()
         try:
             opened = self._try(partial(self._store.open, TAIL_SIZE), f"the last {TAIL_SIZE} bytes")
         except BaseException:
@@ -92,7 +99,7 @@ class RemoteSource(Source):
         spans = pieces_of([(offset, offset + len(view))])
         self.fill([(begin, view[begin - offset : end - offset]) for begin, end in spans])
 
-    def fill(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
         """Fill each view from its offset: one request for each, several under way."""
         self._check_open()
         start, tail = self._tail
@@ -105,17 +112,27 @@ class RemoteSource(Source):
                 wanted.append((offset, view[:here]))
         if not wanted:
             return
-        token = object()
+        ticket = object() if ticket is None else ticket
         try:
-            run([partial(self._request, token, *piece) for piece in wanted], REQUEST_COUNT)
+            run([partial(self._request, ticket, *piece) for piece in wanted], REQUEST_COUNT)
         except BaseException as error:
-            self._stop(token, error)
+            self._interrupt(ticket, error)
             raise
 
     def ahead(
-        self, spans: Iterable[Span], *, at_once: bool = False, others: bool = False
+        self,
+        spans: Iterable[Span],
+        *,
+        at_once: bool = False,
+        others: bool = False,
+        ticket: object = None,
     ) -> Source:
-        return AheadSource(self, spans, at_once=at_once, others=others)
+        return AheadSource(self, spans, at_once=at_once, others=others, ticket=ticket)
+
+    def give_up(self, ticket: object) -> None:
+        self._given_up.add(ticket)
+        # Requests of other calls are made again.
+        self._store.abort()
 
     def _grow(self, offset: int) -> None:
         """Keep more of the object's end: from `offset` on, and some bytes before it."""
@@ -129,20 +146,34 @@ class RemoteSource(Source):
 
     # -- requests -----------------------------------------------------------
 
-    def _request(self, token: object, offset: int, view: memoryview) -> None:
+    def _request(self, ticket: object, offset: int, view: memoryview) -> None:
         what = f"bytes {offset} to {offset + len(view) - 1}"
         read = partial(self._store.readinto, offset, view, self.version)
+        if self._process != os.getpid():
+            self._reset_places()
+        places = self._places
+        with contextlib.suppress(Empty):
+            # An interrupt may have lost a place: nobody waits for ever.
+            places.get(timeout=_LONGEST_WAIT)
         try:
-            self._try(read, what, lambda: token not in self._stopped)
+            self._try(read, what, lambda: ticket not in self._given_up)
         except BaseException as error:
-            self._stop(token, error)
+            self._interrupt(ticket, error)
             raise
+        finally:
+            places.put(None)
 
-    def _stop(self, token: object, error: BaseException) -> None:
+    def _interrupt(self, ticket: object, error: BaseException) -> None:
         """After an interrupt, make threads end that wait for answers: the caller waits for them."""
         if not isinstance(error, Exception):
-            self._stopped.add(token)
-            self._store.abort()
+            self.give_up(ticket)
+
+    def _reset_places(self) -> None:
+        """Begin without requests under way. A forked child has none of its parent's."""
+        self._process = os.getpid()
+        places: SimpleQueue[None] = SimpleQueue()
+        any(map(places.put, repeat(None, REQUEST_COUNT)))
+        self._places = places
 
     def _try(
         self, request: Callable[[], Any], what: str, is_wanted: Callable[[], bool] = lambda: True

@@ -132,7 +132,12 @@ class Source(abc.ABC):
         return self.read_at(offset, size)
 
     def ahead(
-        self, spans: Iterable[tuple[int, int]], *, at_once: bool = False, others: bool = False
+        self,
+        spans: Iterable[tuple[int, int]],
+        *,
+        at_once: bool = False,
+        others: bool = False,
+        ticket: object = None,
     ) -> Source:
         """Return a source in which some ranges are cheap to read: itself, unless it is distant.
 
@@ -145,13 +150,18 @@ class Source(abc.ABC):
             they are read, and bounded memory is used.
         others : bool, default False
             Whether ranges will be read that are not known yet.
+        ticket : object, optional
+            What `give_up` takes.
         """
         return self
 
-    def fill(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
         """Fill each view from its offset, several at a time if the source is distant."""
         for offset, view in pieces:
             self.readinto_at(offset, view)
+
+    def give_up(self, ticket: object) -> None:
+        """Make reads with this ticket fail soon, if each of them is a request."""
 
     def refresh(self) -> None:
         """Read the size and time of the file again, after a writer truncated it."""
@@ -436,12 +446,20 @@ class LentSource(Source):
         return self._source.at_hand(offset, size)
 
     def ahead(
-        self, spans: Iterable[tuple[int, int]], *, at_once: bool = False, others: bool = False
+        self,
+        spans: Iterable[tuple[int, int]],
+        *,
+        at_once: bool = False,
+        others: bool = False,
+        ticket: object = None,
     ) -> Source:
-        return self._source.ahead(spans, at_once=at_once, others=others)
+        return self._source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
 
-    def fill(self, pieces: Iterable[tuple[int, memoryview]]) -> None:
-        self._source.fill(pieces)
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
+        self._source.fill(pieces, ticket)
+
+    def give_up(self, ticket: object) -> None:
+        self._source.give_up(ticket)
 
     def read_at(self, offset: int, size: int) -> bytes:
         return self._source.read_at(offset, size)

@@ -153,7 +153,10 @@ def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = l
         All attempts failed.
     """
     delay = FIRST_DELAY
+    reason = "nobody waits for it any more"
     for attempt in range(1, ATTEMPTS + 1):
+        if not is_wanted():
+            raise OSError(f"{what}: given up: {shown_url(reason)}")
         try:
             return request()
         except (TransientError, TimeoutError, ConnectionError) as error:
@@ -163,8 +166,6 @@ def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = l
             pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - not for secrets
             _sleep(min(max(pause, asked), _LONGEST_DELAY), is_wanted)
             delay *= 3
-        if not is_wanted():
-            break
     raise OSError(f"{what}: failed after {ATTEMPTS} attempts: {shown_url(reason)}")
 
 

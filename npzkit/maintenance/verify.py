@@ -8,7 +8,7 @@ megabytes of an array are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.files.ahead import grouped
 from npzkit.files.block_reading import BLOCK_SIZE, crc32_at
 from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Advance, Meter, Report
@@ -42,6 +41,7 @@ from npzkit.members.keys import (
     check_several,
 )
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
+from npzkit.reading.many import fetch_groups
 from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.chunks import Chunks
@@ -185,29 +185,24 @@ def verify_source(
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
-        for near, key, entry in _near_readers(reader, wanted):
-            if entry.compressed_size > BLOCK_SIZE:
-                # Its blocks or chunks are divided among the threads.
-                pipeline.drain()
-                rows += _member_findings(near, key, entry, indexed, threads, meter)
-            else:
-                task = partial(_member_findings, near, key, entry, indexed, 1, meter)
-                pipeline.submit(task, rows.extend)
+
+        def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:
+            for key, entry in items:
+                if entry.compressed_size > BLOCK_SIZE:
+                    # Its blocks or chunks are divided among the threads.
+                    pipeline.drain()
+                    rows.extend(_member_findings(near, key, entry, indexed, threads, meter))
+                else:
+                    task = partial(_member_findings, near, key, entry, indexed, 1, meter)
+                    pipeline.submit(task, rows.extend)
+
+        if source.is_distant:
+            fetch_groups(reader, wanted.items(), check)
+        else:
+            check(reader, wanted.items())
     meter.finish()
     torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
     return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
-
-
-def _near_readers(
-    reader: MemberReader, wanted: Mapping[str, Entry]
-) -> Iterator[tuple[MemberReader, str, Entry]]:
-    """Yield each member with a reader that has few requests to make for it."""
-    if not reader.source.is_distant:
-        yield from ((reader, key, entry) for key, entry in wanted.items())
-        return
-    for group in grouped(wanted.items(), lambda item: item[1].compressed_size):
-        near = reader.ahead([entry for _, entry in group])
-        yield from ((near, key, entry) for key, entry in group)
 
 
 # -- a member --------------------------------------------------------------

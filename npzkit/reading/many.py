@@ -8,7 +8,7 @@ reads a member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,11 +32,11 @@ from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry
 
-__all__ = ["read_many"]
+__all__ = ["fetch_groups", "read_many"]
 
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""
-_FETCH_COUNT = 2
+_FETCH_COUNT = 10
 """Groups of neighbours that are fetched at once, of a distant source."""
 T = TypeVar("T")
 
@@ -97,23 +97,59 @@ def _read_distant(
     for key, entry in wanted:
         _located(key, partial(check_entry, entry, reader.size_limit))
     large = [item for item in wanted if _is_direct(item[1])]
-    for key, entry in large:
-        results[key] = _task(reader, (key, entry), Options(verify=verify))()
+    # Of one ticket, so that an interrupt ends all.
+    together = reader.ahead([], others=True)
+    tasks = [_task(together, item, Options(verify=verify)) for item in large]
+    found = run(tasks, _FETCH_COUNT)
+    results.update(zip([key for key, _ in large], found, strict=True))
 
-    def read(found: tuple[MemberReader, list[Item]]) -> None:
-        near, items = found
+    def read(near: MemberReader, items: list[Item]) -> None:
         entries = {entry.name: entry for _, entry in items}
         keys, names = [key for key, _ in items], [entry.name for _, entry in items]
         _read_near(near, entries, keys, names, results, threads, verify)
 
     others = [item for item in wanted if not _is_direct(item[1])]
+    fetch_groups(reader, others, read)
+
+
+def fetch_groups(
+    reader: MemberReader, wanted: Iterable[Item], use: Callable[[MemberReader, list[Item]], None]
+) -> None:
+    """Fetch members of a distant source in groups, several at a time.
+
+    Parameters
+    ----------
+    reader : MemberReader
+    wanted : iterable of (str, Entry)
+        Neighbours together.
+    use : callable
+        Called in this thread, in order, with each group and a reader to which
+        it is near. The next groups are fetched meanwhile.
+    """
+    ticket = object()
+
+    def size_of(item: Item) -> int:
+        begin, end = reader.span(item[1])
+        return end - begin
+
+    def fetch(items: list[Item]) -> MemberReader:
+        return reader.ahead([entry for _, entry in items], ticket=ticket)
+
     with Pipeline(_FETCH_COUNT) as pipeline:
-        for items in grouped(others, lambda item: item[1].compressed_size):
-            pipeline.submit(partial(_fetch, reader, items), read)
+        try:
+            for items in grouped(wanted, size_of):
+                pipeline.submit(partial(fetch, items), partial(_used, use, items))
+            pipeline.drain()
+        except BaseException:
+            # Leaving the block waits for the threads.
+            reader.source.give_up(ticket)
+            raise
 
 
-def _fetch(reader: MemberReader, items: list[Item]) -> tuple[MemberReader, list[Item]]:
-    return reader.ahead([entry for _, entry in items]), items
+def _used(
+    use: Callable[[MemberReader, list[Item]], None], items: list[Item], near: MemberReader
+) -> None:
+    use(near, items)
 
 
 def _is_direct(entry: Entry) -> bool:

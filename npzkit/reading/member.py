@@ -204,7 +204,14 @@ class MemberReader:
 
     # -- distant sources ----------------------------------------------------
 
-    def ahead(self, entries: Sequence[Entry], *, at_once: bool | None = None) -> MemberReader:
+    def ahead(
+        self,
+        entries: Sequence[Entry],
+        *,
+        at_once: bool | None = None,
+        others: bool = False,
+        ticket: object = None,
+    ) -> MemberReader:
         """Return a reader that has few requests to make for these members.
 
         This one, unless its source is distant.
@@ -214,6 +221,8 @@ class MemberReader:
         entries : sequence of Entry
         at_once : bool, optional
             As of `Source.ahead`. By default true for what fits in memory.
+        others, ticket
+            As of `Source.ahead`.
         """
         if not self.source.is_distant:
             return self
@@ -221,8 +230,9 @@ class MemberReader:
         if at_once is None:
             at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE
         nearer = copy.copy(self)
-        nearer.source = self.source.ahead(spans, at_once=at_once)
-        nearer._accesses, nearer._nearer, nearer._window_size = {}, {}, SMALL_SIZE
+        nearer.source = self.source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
+        nearer._accesses, nearer._nearer = {}, {}
+        nearer._window_size = self._window_size if others else SMALL_SIZE
         return nearer
 
     def span(self, entry: Entry) -> tuple[int, int]:

@@ -173,18 +173,9 @@ class AheadSource(LentSource):
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
 
-    def ahead(
-        self,
-        spans: Iterable[Span],
-        *,
-        at_once: bool = False,
-        others: bool = False,
-        ticket: object = None,
-    ) -> Source:
+    def ahead(self, spans: Iterable[Span], **options: Any) -> Source:
         # Of one that is not distant, they were fetched, or will be.
-        if not self.is_distant:
-            return self
-        return self._source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
+        return self._source.ahead(spans, **options) if self.is_distant else self
 
     def _piece(self, number: int, ticket: object) -> memoryview:
         data = self._held.get(number)

@@ -445,15 +445,8 @@ class LentSource(Source):
     def at_hand(self, offset: int, size: int) -> bytes | None:
         return self._source.at_hand(offset, size)
 
-    def ahead(
-        self,
-        spans: Iterable[tuple[int, int]],
-        *,
-        at_once: bool = False,
-        others: bool = False,
-        ticket: object = None,
-    ) -> Source:
-        return self._source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
+    def ahead(self, spans: Iterable[tuple[int, int]], **options: Any) -> Source:
+        return self._source.ahead(spans, **options)
 
     def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
         self._source.fill(pieces, ticket)

@@ -7,7 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
-from range_server import RangeServer
+from range_server import RangeServer, packed
 
 KIB, MIB = 1 << 10, 1 << 20
 OPENING = 65 * KIB
@@ -20,12 +20,6 @@ BESIDE = 4 * KIB
 def server():
     with RangeServer().running() as server:
         yield server
-
-
-def packed(arrays, **options):
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays, **options)
-    return stream.getvalue()
 
 
 def numbers(count, seed=0):

@@ -24,15 +24,9 @@ import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError
 from npzkit.files import stores
-from range_server import RangeServer, good
+from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
-
-
-def packed(arrays):
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays)
-    return stream.getvalue()
 
 
 DATA = packed(ARRAYS)

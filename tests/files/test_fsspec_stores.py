@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import io
 import os
 
 import npzkit
@@ -13,17 +12,11 @@ from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files import stores
 from npzkit.files.fsspec_store import FsspecStore
-from range_server import RangeServer
+from range_server import RangeServer, packed
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(8192) for i in range(8)}
-
-
-def packed(arrays):
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays)
-    return stream.getvalue()
 
 
 DATA = packed(ARRAYS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import time
 
 import npzkit
@@ -12,16 +11,10 @@ import pytest
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files import stores
 from npzkit.files.remote import TAIL_SIZE
-from range_server import RangeServer, good
+from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
 RIGHT = ARRAYS["w3"]
-
-
-def packed(arrays):
-    stream = io.BytesIO()
-    npzkit.save(stream, arrays)
-    return stream.getvalue()
 
 
 DATA = packed(ARRAYS)

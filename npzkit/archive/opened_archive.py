@@ -150,10 +150,10 @@ class OpenedArchive:
         entry = self.entry(key)
         self.check_unchanged()
         start = self.index.data_start(entry) if self.source.is_distant else None
-        check = partial(self.index.check_header, entry)
-        access = self.reader.random_access(entry, start, check)
-        if start is None:
-            check()
+        if start is not None:
+            return self.reader.random_access(entry, start, partial(self.index.check_header, entry))
+        access = self.reader.random_access(entry)
+        self.index.check_header(entry)
         return access
 
     def known_info(self, key: object) -> ArrayInfo | None:

@@ -81,14 +81,15 @@ def read_blocks(
         for start in range(0, len(view), BLOCK_SIZE)
     ]
 
-    if source.is_distant:
+    is_distant = source.is_distant
+    if is_distant:
         source.fill([(offset, view) for _, offset, view in blocks])
 
     def read(offset: int, view: memoryview) -> int:
         crc = 0
         for start in range(0, len(view), _STEP_SIZE):
             step = view[start : start + _STEP_SIZE]
-            if not source.is_distant:
+            if not is_distant:
                 source.readinto_at(offset + start, step)
             if verify:
                 crc = crc32(step, crc)

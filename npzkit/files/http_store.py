@@ -240,7 +240,8 @@ class HttpStore(Store):
             path=self.name,
             found="all bytes of the object",
             expected="those of a range",
-            remedy="Download the file, and open the copy.",
+            remedy="Download the file, and open the copy, or read it from front to back with "
+            "npzkit.iter_arrays(response).",
         )
 
     def abort(self) -> None:

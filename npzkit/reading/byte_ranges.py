@@ -131,22 +131,28 @@ class _Reading:
             )
             return
         within = sum(inner.first * inner.stride for inner in self._axes[depth + 1 :])
-        self._each(
-            partial(self._read, depth, offset + within, axis.positions[begin:end], block[begin:end])
-            for begin, end in self._groups(axis, extent)
-        )
+        offset, parts = offset + within, self._groups(axis, extent)
+        if self._reads_at_once > 1:
+            self._each(
+                partial(self._read, depth, offset, axis.positions[begin:end], block[begin:end])
+                for begin, end in parts
+            )
+            return
+        for begin, end in parts:
+            self._read(depth, offset, axis.positions[begin:end], block[begin:end])
 
     def _each(self, reads: Iterator[Callable[[], None]]) -> None:
-        """Call each; several at a time where each of them waits for an answer."""
+        """Call each; several at a time if each of them waits for an answer."""
         count = self._reads_at_once
-        if count > 1 and len(tasks := list(reads)) > 1:
-            # Those within them take turns.
-            self._reads_at_once = 1
-            run(tasks, count)
-            self._reads_at_once = count
+        if count == 1:
+            for read in reads:
+                read()
             return
-        for read in tasks if count > 1 else reads:
-            read()
+        tasks = list(reads)
+        # If there are several, those within them take turns.
+        self._reads_at_once = count if len(tasks) == 1 else 1
+        run(tasks, count)
+        self._reads_at_once = count
 
     def _read(
         self, depth: int, offset: int, positions: Positions, part: np.ndarray[Any, Any]

@@ -146,6 +146,21 @@ def test_rows_of_a_stored_array(server):
     assert server.size <= 2 * array[:10].nbytes + BESIDE
 
 
+@pytest.mark.parametrize("index", [slice(None, None, 3), [0, 2, 9]])
+def test_rows_that_lie_apart(server, index):
+    """Rows with much between them are fetched at the same time, and what lies between is not."""
+    array = np.arange(10 * 256 * KIB, dtype="u8").reshape(10, -1)
+    with npzkit.open(server.put(packed(dict.fromkeys("abcd", array)))) as npz:
+        lazy = npz.lazy("b")
+        lazy[0, :1]
+        server.forget()
+        server.delay = 0.02
+        np.testing.assert_array_equal(lazy[index, :10], array[index, :10])
+        assert server.count == len(array[index])
+        assert server.most_under_way > 1
+        assert server.size == array[index, :10].nbytes
+
+
 def test_rows_of_a_deflated_array(server):
     """Headers and seek index are two requests, and the chunks a third."""
     array = np.arange(4000 * 100).reshape(4000, -1)

@@ -19,7 +19,7 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.stores import Opened, Store, TransientError, Version, changed
 from npzkit.files.urls import shown_url
 
-__all__ = ["FsspecStore"]
+__all__ = ["FsspecStore", "status_of", "version_in"]
 
 _MARKS = (
     "ETag", "etag", "generation", "version_id", "content_md5", "md5Hash", "mtime", "LastModified",
@@ -37,6 +37,13 @@ class FsspecStore(Store):
         Also a chain, such as ``simplecache::https://...``.
     options : mapping
         As for `fsspec.filesystem`.
+
+    Attributes
+    ----------
+    file_system : fsspec.AbstractFileSystem
+    path : str
+        Of the object in the file system.
+    is_s3 : bool
     """
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
@@ -51,7 +58,7 @@ class FsspecStore(Store):
         try:
             from fsspec.core import url_to_fs
 
-            self._fs, self._path = url_to_fs(self._url, **self._options)
+            self._fs, self.path = url_to_fs(self._url, **self._options)
         except ImportError as error:
             raise UnsupportedError(
                 f"{scheme}:// needs a package that is not installed ({error.name or error})",
@@ -62,23 +69,23 @@ class FsspecStore(Store):
         except ValueError as error:
             text = shown_url(str(error))
             raise UnsupportedError(f"the URL is not supported: {text}", path=self.name) from None
-        self._is_s3 = hasattr(self._fs, "call_s3")
+        self.is_s3 = hasattr(self._fs, "call_s3")
         # It downloaded one version for good, and does not ask the server again.
         self._is_copy = "simplecache" in self._fs.protocol
 
     @property
-    def _file_system(self) -> Any:
+    def file_system(self) -> Any:
         if self._process != os.getpid():
             self._connect()
         return self._fs
 
     def open(self, tail_size: int) -> Opened:
-        opened: Opened = self._explained(self._open_s3 if self._is_s3 else self._open, tail_size)
+        opened: Opened = self.explained(self._open_s3 if self.is_s3 else self._open, tail_size)
         return opened
 
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
-        read = self._read_s3 if self._is_s3 else self._read
-        data = self._explained(read, offset, len(view), version)
+        read = self._read_s3 if self.is_s3 else self._read
+        data = self.explained(read, offset, len(view), version)
         if len(data) != len(view):
             raise TransientError(f"the answer has {len(data)} of {len(view)} bytes")
         view[:] = data
@@ -89,7 +96,7 @@ class FsspecStore(Store):
         try:
             data, answer = self._get_s3(Range=f"bytes=-{tail_size}")
         except OSError as error:
-            if _status_of(error) != 416:
+            if status_of(error) != 416:
                 raise
             # An empty object has no last bytes.
             return Opened(b"", Version(0))
@@ -103,7 +110,7 @@ class FsspecStore(Store):
         try:
             data, answer = self._get_s3(Range=f"bytes={offset}-{last}", IfMatch=version.tag)
         except OSError as error:
-            if _status_of(error) not in (412, 416):
+            if status_of(error) not in (412, 416):
                 raise
             raise changed(version) from None
         expected = f"bytes {offset}-{last}/{version.size}"
@@ -115,8 +122,8 @@ class FsspecStore(Store):
         """Make one request; return the bytes, and the rest of the answer."""
         from fsspec.asyn import sync
 
-        fs = self._file_system
-        bucket, key, version_id = fs.split_path(self._path)
+        fs = self.file_system
+        bucket, key, version_id = fs.split_path(self.path)
         if version_id:
             options["VersionId"] = version_id
 
@@ -133,41 +140,40 @@ class FsspecStore(Store):
     # -- any other store ----------------------------------------------------
 
     def _open(self, tail_size: int) -> Opened:
-        version = self._find_version()
+        version = self.find_version()
         start = max(version.size - tail_size, 0)
-        tail = self._file_system.cat_file(self._path, start=start, end=version.size)
+        tail = self.file_system.cat_file(self.path, start=start, end=version.size)
         # Of another version, if the object was replaced between the two requests.
-        found = self._find_version()
+        found = self.find_version()
         if found.differs(version) or len(tail) != version.size - start:
             raise TransientError("the object is being replaced")
         return Opened(tail, version)
 
     def _read(self, offset: int, size: int, version: Version) -> bytes:
-        data: bytes = self._file_system.cat_file(self._path, start=offset, end=offset + size)
-        found = version if self._is_copy else self._find_version()
+        data: bytes = self.file_system.cat_file(self.path, start=offset, end=offset + size)
+        found = version if self._is_copy else self.find_version()
         if found.differs(version):
             raise changed(version, found)
         return data
 
-    def _find_version(self) -> Version:
-        info = self._file_system.info(self._path)
+    def find_version(self) -> Version:
+        info = self.file_system.info(self.path)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "Is a directory", self.name)
-        mark = next((str(info[name]) for name in _MARKS if info.get(name)), "")
         if info.get("size") is None:
             raise UnsupportedError(
                 "the store does not say how large the object is", path=self.name,
                 remedy="Download the file, and open the copy.",
             )  # fmt: skip
-        return Version(int(info["size"]), mark)
+        return version_in(info)
 
     # -- errors -------------------------------------------------------------
 
-    def _explained(self, request: Any, *args: Any) -> Any:
+    def explained(self, request: Any, *args: Any) -> Any:
         """Call a request; its errors name the URL and no secret."""
         try:
             return request(*args)
-        except (NpzkitError, TransientError, IsADirectoryError):
+        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
             raise
         except FileNotFoundError:
             raise FileNotFoundError(errno.ENOENT, "not found", self.name) from None
@@ -183,7 +189,13 @@ class FsspecStore(Store):
             raise OSError(f"{self.name}: {_text(error)}") from None
 
 
-def _status_of(error: BaseException | None) -> int:
+def version_in(info: Mapping[str, Any]) -> Version:
+    """Return the version in what a file system knows of an object, whose size is known."""
+    mark = next((str(info[name]) for name in _MARKS if info.get(name)), "")
+    return Version(int(info["size"]), mark)
+
+
+def status_of(error: BaseException | None) -> int:
     """Return the HTTP status in an error of botocore, or in one that came of it; 0 without one."""
     while error is not None:
         answer = getattr(error, "response", None)
@@ -196,7 +208,7 @@ def _status_of(error: BaseException | None) -> int:
 def _is_passing(error: BaseException) -> bool:
     """Whether an error of a library may pass: a lost connection, an answer that ended early."""
     name = type(error).__name__
-    return _status_of(error) >= 500 or any(
+    return status_of(error) >= 500 or any(
         word in name for word in ("Timeout", "Connection", "Payload", "Incomplete", "Disconnected")
     )
 

@@ -9,12 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["Location", "check_local", "default_options", "find_location", "shown_url"]
+__all__ = [
+    "Location",
+    "check_local",
+    "default_options",
+    "find_location",
+    "find_locations",
+    "shown_url",
+]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
@@ -86,6 +93,24 @@ def find_location(file: Any, storage_options: Mapping[str, Any] | None = None) -
     if storage_options:
         raise ValueError("storage_options are for URLs; this is not a URL")
     return file
+
+
+def find_locations(files: Iterable[Any], storage_options: Mapping[str, Any] | None) -> list[Any]:
+    """Return `find_location` of each; the options are for those that are URLs.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As of `find_location`; none of them is a URL, and `storage_options` are given.
+    """
+    found = [find_location(file) for file in files]
+    urls = [isinstance(location, Location) for location in found]
+    if not any(urls):
+        find_location(None, storage_options)
+    return [
+        find_location(file, storage_options) if is_url else location
+        for file, location, is_url in zip(files, found, urls, strict=True)
+    ]
 
 
 def _local_path(url: str) -> str:

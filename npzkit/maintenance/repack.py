@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.files.destinations import open_destination
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
-from npzkit.files.path_sink import PathSink, open_sink
+from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.files.threads import Pipeline, thread_count
-from npzkit.files.urls import check_local
+from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
@@ -40,7 +41,10 @@ from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["repack", "repack_dead"]
 
-_NOT_REPLACED = "an archive in a store cannot be replaced", "Pass a local path as output."
+_NOT_REPLACED = (
+    "an archive in a store is replaced only if it is given as the output too",
+    "Pass a path or a URL as output, which may be the same URL.",
+)
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""
 
@@ -70,7 +74,7 @@ def repack(
     ----------
     src : path, URL, bytes-like, file object or NpzFile
         An `NpzFile` stays open and keeps reading the old file.
-    dst : path or file object, optional
+    dst : path, URL or file object, optional
         None replaces `src`, which must be a path. The old file stays until the
         new one is complete. Programs that have it open keep reading it.
     compression : {None, "stored", "deflated"} or int
@@ -94,7 +98,7 @@ def repack(
         Called with the uncompressed bytes done and the total, every few
         megabytes and at the end.
     storage_options : dict, optional
-        For the store of `src`, if that is a URL; see `npzkit.open`.
+        For the stores of `src` and `dst`, if they are URLs; see `npzkit.open`.
 
     Raises
     ------
@@ -134,14 +138,14 @@ def repack(
         if not isinstance(src, (str, os.PathLike)):
             raise ValueError("dst is needed unless src is a path")
         dst = src
-    check_local(dst, *_NOT_REPLACED)
     timeout = check_timeout(lock_timeout)
-    if not hasattr(dst, "write"):
+    src, dst = find_locations((src, dst), storage_options)
+    if not (hasattr(dst, "write") or isinstance(dst, Location)):
         dst = os.fsdecode(dst)
     # Nobody may write to the replaced file while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
     with lock or contextlib.nullcontext():
-        source = open_anywhere(src, storage_options=storage_options)
+        source = open_anywhere(src)
         try:
             source.is_locked = lock is not None
             if _is_same_file(source, dst):
@@ -200,7 +204,7 @@ def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None
 
 def _is_replaced(src: Any, dst: Any) -> bool:
     """Return whether `dst` is the path of the file that is read."""
-    if hasattr(dst, "write") or not isinstance(src, (str, os.PathLike)):
+    if not (isinstance(dst, str) and isinstance(src, (str, os.PathLike))):
         return False
     try:
         return os.path.samefile(src, dst)
@@ -211,7 +215,7 @@ def _is_replaced(src: Any, dst: Any) -> bool:
 def _open_sink(dst: Any, lock: FileLock | None, durable: bool, timeout: float) -> Sink:
     if lock is not None:
         return PathSink(dst, durable=durable, lock=lock)
-    return open_sink(dst, durable=durable, lock_timeout=timeout)
+    return open_destination(dst, durable=durable, lock_timeout=timeout)
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:

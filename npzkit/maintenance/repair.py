@@ -13,14 +13,15 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
+from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
-from npzkit.files.path_sink import PathSink, open_sink
+from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
-from npzkit.files.urls import Location, check_local, find_location
+from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.limits import Limits
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.maintenance.verify import has_wrong_index, member_error, read_size
@@ -58,7 +59,7 @@ from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Lost", "RepairReport", "repair"]
 
-_NEEDS_OUTPUT = "Pass a local path as output: what is sound is saved there."
+_NEEDS_OUTPUT = "Pass a path or a URL as output: what is sound is saved there."
 
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
@@ -241,7 +242,7 @@ def repair(
     uncertain: any of these arrays may have been removed or renamed before; ...
     lost: y (at byte ...): truncated: its first ... of 1000 rows are kept, ...
     """
-    location = find_location(path, storage_options)
+    location, target = find_locations((path, output), storage_options)
     is_distant = isinstance(location, Location)
     if is_distant and output is None:
         check_local(path, "an archive in a store cannot be repaired in place", _NEEDS_OUTPUT)
@@ -264,13 +265,19 @@ def repair(
         try:
             if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            output = os.fsdecode(cast(Any, output))
+            is_uploaded = isinstance(target, Location)
+            output = str(target) if is_uploaded else os.fsdecode(cast(Any, target))
             salvage = _Salvage(
                 source, bounds, count, progress, partial=partial, uncommitted=uncommitted
             )
-            is_same = not is_distant and os.path.exists(output) and os.path.samefile(path, output)
+            is_local = not (is_distant or is_uploaded)
+            is_same = is_local and os.path.exists(output) and os.path.samefile(path, output)
             # If both paths are the same file, it is locked only once.
-            sink = PathSink(os.path.abspath(output), lock=lock) if is_same else open_sink(output)
+            sink = (
+                PathSink(os.path.abspath(output), lock=lock)
+                if is_same
+                else open_destination(target if is_uploaded else output)
+            )
             return salvage.write(sink, output)
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__

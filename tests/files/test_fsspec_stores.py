@@ -269,8 +269,8 @@ class TestS3:
 def test_a_forked_child_has_its_own_store(memory, monkeypatch):
     """A file system of the parent is not used, because its thread is not in the child."""
     store = FsspecStore(memory, {})
-    before = store._file_system
+    before = store.file_system
     monkeypatch.setattr(store, "_process", -1)
-    store._file_system
+    store.file_system
     assert store._process == os.getpid()
     assert type(store._fs) is type(before)

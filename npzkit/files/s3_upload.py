@@ -12,7 +12,6 @@ import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from npzkit.files.fsspec_store import FsspecStore, status_of
@@ -140,15 +139,11 @@ class S3Upload(Upload):
 
     def _send(self, method: str, options: Mapping[str, Any]) -> Any:
         """Make one request, which ends if its thread is interrupted, or by `stop`."""
-        fs = self._store.file_system
-        request = asyncio.run_coroutine_threadsafe(
-            fs._call_s3(method, **self._place, **options), fs.loop
-        )
+        request = _start(self._store, method, {**self._place, **options})
         self._requests.add(request)
         try:
-            return request.result()
+            return _answer(request)
         finally:
-            request.cancel()
             self._requests.discard(request)
 
 
@@ -169,27 +164,37 @@ def end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]
 
 
 def _end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]) -> None:
-    fs = store.file_system
-    bucket = fs.split_path(store.path)[0]
-    for found in list(_uploads(partial(fs.call_s3, Bucket=bucket), prefix)):
+    place = {"Bucket": store.file_system.split_path(store.path)[0]}
+    for found in list(_uploads(store, {**place, "Prefix": prefix})):
         if is_ended(found["Key"]):
+            options = {**place, "Key": found["Key"], "UploadId": found["UploadId"]}
             with contextlib.suppress(FileNotFoundError):
-                fs.call_s3(
-                    "abort_multipart_upload",
-                    Bucket=bucket, Key=found["Key"], UploadId=found["UploadId"],
-                )  # fmt: skip
+                _answer(_start(store, "abort_multipart_upload", options))
 
 
-def _uploads(call: Callable[..., Mapping[str, Any]], prefix: str) -> Iterator[Mapping[str, str]]:
-    """Yield key and id of the uploads under a prefix, of which a server lists 1,000 at a time."""
-    options = {"Prefix": prefix}
+def _uploads(store: FsspecStore, options: dict[str, str]) -> Iterator[Mapping[str, str]]:
+    """Yield key and id of uploads under way, of which a server lists 1,000 at a time."""
     while True:
-        answer = call("list_multipart_uploads", **options)
+        answer = _answer(_start(store, "list_multipart_uploads", options))
         yield from answer.get("Uploads") or ()
         if not answer.get("IsTruncated"):
             return
         options["KeyMarker"] = answer["NextKeyMarker"]
         options["UploadIdMarker"] = answer["NextUploadIdMarker"]
+
+
+def _start(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Future[Any]:
+    """Start a request in the event loop of s3fs."""
+    fs = store.file_system
+    return asyncio.run_coroutine_threadsafe(fs._call_s3(method, **options), fs.loop)
+
+
+def _answer(request: Future[Any]) -> Any:
+    """Wait for a request; an interrupt ends it."""
+    try:
+        return request.result()
+    finally:
+        request.cancel()
 
 
 def _code_of(error: BaseException | None) -> str:

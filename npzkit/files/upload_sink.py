@@ -96,8 +96,6 @@ class UploadSink(Sink):
     def _check_open(self) -> None:
         if self._is_closed:
             raise ClosedArchiveError("the writer is closed", path=self.name)
-        if self.committed_size:
-            raise UnsupportedError("the upload is complete and cannot be added to", path=self.name)
 
     def keep(self, offset: int, size: int) -> None:
         self._kept[offset] = offset + size

@@ -25,7 +25,7 @@ from npzkit.cli.output import (
 from npzkit.cli.refusals import Refusal, check_absent
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Meter, Report
-from npzkit.files.urls import shown_url
+from npzkit.files.urls import Location, find_location, shown_url
 from npzkit.members.keys import find_collisions
 
 __all__ = [
@@ -195,10 +195,14 @@ class Outputs:
         """
         if self._output is None:
             return None
-        path = os.path.join(self._output, archive.name) if self._is_folder else self._output
+        is_url = isinstance(find_location(self._output), Location)
+        path = self._output
+        if self._is_folder:
+            # A URL has slashes on every system.
+            path = f"{path.rstrip('/')}/{archive.name}" if is_url else os.path.join(path, archive.name)
         if self._is_folder or os.path.realpath(path) != os.path.realpath(archive.path):
             check_absent(path, force=self._force)
-        if self._is_folder:
+        if self._is_folder and not is_url:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 

@@ -20,7 +20,7 @@ import click
 import npzkit
 from npzkit.cli.output import printable
 from npzkit.files.source import cannot_seek
-from npzkit.files.urls import shown_url
+from npzkit.files.urls import Location, find_location, shown_url
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +43,7 @@ __all__ = [
     "inputs_argument",
     "key_argument",
     "listed",
+    "file_size",
     "named_file",
     "naming_in_warnings",
     "opened",
@@ -81,6 +82,14 @@ archive_argument = click.argument("file", type=click.Path(readable=False, allow_
 pickle_option = click.option(
     "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
 )
+
+
+def file_size(path: str) -> int | None:
+    """Return the bytes of a file; None for a folder, and behind a URL."""
+    found = find_location(path)
+    if isinstance(found, Location) or os.path.isdir(found):
+        return None
+    return os.path.getsize(found)
 
 
 @contextlib.contextmanager

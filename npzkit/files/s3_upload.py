@@ -34,8 +34,8 @@ class S3Upload(Upload):
     ----------
     store : FsspecStore
     condition : Condition
-        Checked by S3 at the instant when the object appears. Servers that do not know
-        such conditions ignore it.
+        Checked by S3 at the instant when the object appears, and before that for servers
+        that do not know such conditions.
     """
 
     has_any_order = True
@@ -51,8 +51,16 @@ class S3Upload(Upload):
         self._requests: set[Future[Any]] = set()
 
     def check(self) -> None:
-        if self._condition.is_absent and self._head() is not None:
-            raise replaced(self.name, self._condition)
+        condition = self._condition
+        if not (condition.is_absent or condition.tag):
+            return
+        found = self._head()
+        if found is None:
+            is_wrong = bool(condition.tag)
+        else:
+            is_wrong = condition.is_absent or found["ETag"] != condition.tag
+        if is_wrong and not self._is_own(found):
+            raise replaced(self.name, condition)
 
     def put(self, data: bytearray) -> None:
         self._make("put_object", Body=data, Metadata=self._metadata)
@@ -72,6 +80,8 @@ class S3Upload(Upload):
         self._tags[number] = answer["ETag"]
 
     def complete(self) -> None:
+        # Some servers ignore the condition of this request.
+        self.check()
         parts = [{"PartNumber": n, "ETag": tag} for n, tag in sorted(self._tags.items())]
         self._make(
             "complete_multipart_upload", UploadId=self._upload_id, MultipartUpload={"Parts": parts}
@@ -106,7 +116,9 @@ class S3Upload(Upload):
             raise
 
     def is_in_place(self) -> bool:
-        found = self._head()
+        return self._is_own(self._head())
+
+    def _is_own(self, found: Mapping[str, Any] | None) -> bool:
         return found is not None and found.get("Metadata", {}).get(_MARK) == self._metadata[_MARK]
 
     def _head(self) -> Mapping[str, Any] | None:

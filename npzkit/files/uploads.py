@@ -58,7 +58,7 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def check(self) -> None:
-        """Raise FileExistsError if there is an object, but must not be."""
+        """Raise FileExistsError or StaleArchiveError if the condition is not fulfilled now."""
 
     @abc.abstractmethod
     def put(self, data: bytearray) -> None:

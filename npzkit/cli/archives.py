@@ -195,11 +195,11 @@ class Outputs:
         """
         if self._output is None:
             return None
-        is_url = isinstance(find_location(self._output), Location)
-        path = self._output
+        path, is_url = self._output, isinstance(find_location(self._output), Location)
         if self._is_folder:
             # A URL has slashes on every system.
-            path = f"{path.rstrip('/')}/{archive.name}" if is_url else os.path.join(path, archive.name)
+            name = archive.name
+            path = f"{path.rstrip('/')}/{name}" if is_url else os.path.join(path, name)
         if self._is_folder or os.path.realpath(path) != os.path.realpath(archive.path):
             check_absent(path, force=self._force)
         if self._is_folder and not is_url:

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["ckpt"]
 
 
-
 class _Folder(click.Path):
     """A folder that exists, or a URL."""
 

@@ -23,8 +23,7 @@ __all__ = ["S3Upload", "end_uploads"]
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the
 request that repeats it, look like those of another writer."""
-_CONFLICT, _FAILED = 409, 412
-_GONE = 404
+_GONE, _CONFLICT, _FAILED, _UNKNOWN = 404, 409, 412, 501
 
 
 class S3Upload(Upload):
@@ -89,20 +88,28 @@ class S3Upload(Upload):
 
     def _make(self, method: str, **options: Any) -> None:
         """Make the object appear, if the condition is fulfilled."""
+        condition = {}
         if self._condition.is_absent:
-            options["IfNoneMatch"] = "*"
+            condition["IfNoneMatch"] = "*"
         elif self._condition.tag:
-            options["IfMatch"] = self._condition.tag
+            condition["IfMatch"] = self._condition.tag
         try:
-            self._store.explained(self._make_or_explain, method, options)
+            self._store.explained(self._make_or_explain, method, options, condition)
         finally:
             self._store.file_system.invalidate_cache(self._store.path)
 
-    def _make_or_explain(self, method: str, options: Mapping[str, Any]) -> None:
+    def _make_or_explain(
+        self, method: str, options: Mapping[str, Any], condition: Mapping[str, str]
+    ) -> None:
         try:
-            self._send(method, options)
+            self._send(method, {**options, **condition})
         except OSError as error:
             status = status_of(error)
+            if status == _UNKNOWN and condition:
+                # A server that knows no conditions.
+                self.check()
+                self._make_or_explain(method, options, {})
+                return
             if status == _CONFLICT:
                 raise TransientError("another writer writes to this name") from None
             if status not in (_GONE, _FAILED):

@@ -127,7 +127,8 @@ class UploadSink(Sink):
         self._pipeline.submit(partial(self._send_one, part), _ignore)
 
     def _send_one(self, part: _Part) -> None:
-        self._try(f"part {part.number}", partial(self._upload.send, part.number, part.data))
+        if not self._is_closed:
+            self._try(f"part {part.number}", partial(self._upload.send, part.number, part.data))
 
     def patch(self, offset: int, data: Buffer) -> None:
         self._check_open()
@@ -164,27 +165,31 @@ class UploadSink(Sink):
             self._try("the end of the upload", request)
         except (FileExistsError, PermissionError, StaleArchiveError):
             raise
-        except BaseException:
-            with contextlib.suppress(Exception):
-                if self._upload.is_in_place():
-                    self.committed_size = self.position
-            raise
+        except BaseException as error:
+            if not self._is_in_place():
+                raise
+            self.committed_size = self.position
+            if not isinstance(error, Exception):
+                raise
         self.committed_size = self.position
         self.close()
 
+    def _is_in_place(self) -> bool:
+        with contextlib.suppress(Exception):
+            return self._upload.is_in_place()
+        return False
+
     def abort(self) -> None:
         # A forked child that drops its copy must not end the upload of its parent.
-        is_own = os.getpid() == self._process and not sys.is_finalizing()
-        is_done = bool(self.committed_size)
-        if not is_own:
-            self._is_closed = True
+        is_under_way, self._is_closed = not self._is_closed, True
+        if os.getpid() != self._process or sys.is_finalizing():
             return
-        if not self._is_closed:
+        if is_under_way:
             self._upload.stop()
         try:
             self.close()
         finally:
-            if self._has_begun and not is_done:
+            if self._has_begun and not self.committed_size:
                 self._has_begun = False
                 self._remove()
 

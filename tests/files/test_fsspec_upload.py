@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import npzkit
 import numpy as np
 import pytest
@@ -108,7 +110,7 @@ def test_functions(tmp_path):
     check(url)
     with pytest.raises(FileExistsError):
         npzkit.convert(path, url)
-    with pytest.raises(UnsupportedError, match="only .npz"):
+    with pytest.raises(UnsupportedError, match=r"only \.npz"):
         npzkit.convert(path, "memory://bucket/b.mat")
     npzkit.convert(path, tmp_path / "folder/")
     assert npzkit.convert(tmp_path / "folder", url, overwrite=True).keys == tuple(ARRAYS)
@@ -146,10 +148,9 @@ def npz(capsys):
     """Call a command; return its exit code and what it printed."""
 
     def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            run(list(map(str, arguments)))
+        code = run(list(map(str, arguments)))
         found = capsys.readouterr()
-        return ended.value.code or 0, found.out + found.err
+        return code, found.out + found.err
 
     return call
 
@@ -186,7 +187,7 @@ def test_commands_for_checkpoints(npz):
     for command in (["ls"], ["show"], ["verify"], ["prune", "--latest", "1"]):
         code, text = npz("ckpt", command[0], url, *command[1:])
         assert code == 0, text
-        assert "2" in text
+        assert "step" in text
         assert "secret" not in text
     assert npz("ckpt", "ls", "--json", url)[1].count('"step"') == 1
     assert npz("ckpt", "diff", url, 1, 2)[0] == 2
@@ -198,8 +199,8 @@ def test_commands_for_checkpoints(npz):
 class Files:
     """File systems whose files commit or discard, as fsspec asks of them; made on first use."""
 
-    objects: dict[str, bytes] = {}
-    modes: list[str] = []
+    objects: ClassVar[dict[str, bytes]] = {}
+    modes: ClassVar[list[str]] = []
     fault = None
 
     @classmethod
@@ -268,7 +269,7 @@ def test_files_that_commit(files, arrays):
 def test_files_that_fail(files, fault):
     """They are discarded; a file that failed is not written to again."""
     files.fault = fault
-    with pytest.raises(OSError, match="files://bucket/a.npz: (reset|odd)"):
+    with pytest.raises(OSError, match=r"files://bucket/a.npz: (reset|odd)"):
         npzkit.save("files://bucket/a.npz", ARRAYS)
     assert not files.objects
     assert files.modes == ["wb", "discard"]

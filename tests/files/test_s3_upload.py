@@ -223,6 +223,29 @@ def test_a_conflict(s3, calls, arrays):
     assert keys(s3) == ["a.npz"]
 
 
+@pytest.mark.parametrize("arrays", [SMALL, LARGE])
+def test_a_server_without_conditions(s3, calls, arrays):
+    """Whether an object exists is then asked just before."""
+
+    def fault(name, is_before, options):
+        if "IfNoneMatch" in options:
+            raise refused(501, "NotImplemented")
+
+    calls.fault = fault
+    with npzkit.NpzWriter(URL, "x", storage_options=s3) as writer:
+        for key, array in arrays.items():
+            writer[key] = array
+    with (
+        pytest.raises(FileExistsError),
+        npzkit.NpzWriter("s3://data/b.npz", "x", storage_options=s3) as writer,
+    ):
+        for key, array in arrays.items():
+            writer[key] = array
+        npzkit.save("s3://data/b.npz", {"other": np.ones(3)}, storage_options=s3)
+    with npzkit.open("s3://data/b.npz", storage_options=s3) as npz:
+        assert npz.files == ["other"]
+
+
 # -- what is left -------------------------------------------------------------
 
 

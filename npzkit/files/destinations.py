@@ -16,7 +16,7 @@ from npzkit.files.urls import Location
 if TYPE_CHECKING:
     from npzkit.files.upload_sink import UploadSink
 
-__all__ = ["open_destination", "open_upload"]
+__all__ = ["check_writable", "open_destination", "open_upload"]
 
 
 def open_destination(
@@ -40,16 +40,8 @@ def open_destination(
     return open_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
 
 
-def open_upload(location: Location, condition: Condition = ANY) -> UploadSink:
-    """Return a sink that makes an object in a store.
-
-    Raises
-    ------
-    UnsupportedError
-        Nothing can be written to such a URL, or its library is not installed.
-    FileExistsError
-        The object exists, but must not.
-    """
+def check_writable(location: Location) -> None:
+    """Raise UnsupportedError if nothing can be written to such a URL. Makes no request."""
     scheme = location.url.partition("://")[0].lower()
     if scheme in ("http", "https"):
         raise UnsupportedError(
@@ -62,6 +54,19 @@ def open_upload(location: Location, condition: Condition = ANY) -> UploadSink:
             "archives cannot be written through a chain of URLs", path=str(location),
             remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",
         )  # fmt: skip
+
+
+def open_upload(location: Location, condition: Condition = ANY) -> UploadSink:
+    """Return a sink that makes an object in a store.
+
+    Raises
+    ------
+    UnsupportedError
+        As `check_writable`, or the store's library is not installed.
+    FileExistsError, StaleArchiveError
+        The condition is not fulfilled now.
+    """
+    check_writable(location)
     from npzkit.files.fsspec_store import FsspecStore
     from npzkit.files.upload_sink import UploadSink
 

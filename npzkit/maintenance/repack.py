@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
-from npzkit.files.destinations import open_destination
+from npzkit.files.destinations import check_writable, open_destination, open_upload
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
+from npzkit.files.remote import RemoteSource
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.files.threads import Pipeline, thread_count
-from npzkit.files.urls import Location, check_local, find_locations
+from npzkit.files.uploads import ANY, Condition
+from npzkit.files.urls import Location, find_locations
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
@@ -41,10 +43,6 @@ from npzkit.zip.writer import Coding, ZipWriter
 
 __all__ = ["repack", "repack_dead"]
 
-_NOT_REPLACED = (
-    "an archive in a store is replaced only if it is given as the output too",
-    "Pass a path or a URL as output, which may be the same URL.",
-)
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""
 
@@ -75,8 +73,9 @@ def repack(
     src : path, URL, bytes-like, file object or NpzFile
         An `NpzFile` stays open and keeps reading the old file.
     dst : path, URL or file object, optional
-        None replaces `src`, which must be a path. The old file stays until the
-        new one is complete. Programs that have it open keep reading it.
+        None replaces `src`, which must be a path or the URL of a store. The old
+        file stays until the new one is complete. Programs that have it open keep
+        reading it.
     compression : {None, "stored", "deflated"} or int
         The method of all members; None keeps the method of each.
     align : int, default 64
@@ -114,6 +113,8 @@ def repack(
     ValueError
         An argument is invalid, or `dst` is a file object for the same file as
         `src`.
+    StaleArchiveError
+        `src` is a URL and is replaced, and another writer replaced it meanwhile.
 
     Warns
     -----
@@ -134,13 +135,14 @@ def repack(
         raise ValueError(f"align must be a power of two up to {_MAX_ALIGNMENT}, not {align!r}")
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
     if dst is None:
-        check_local(src, *_NOT_REPLACED)
         if not isinstance(src, (str, os.PathLike)):
-            raise ValueError("dst is needed unless src is a path")
+            raise ValueError("dst is needed unless src is a path or a URL")
         dst = src
     timeout = check_timeout(lock_timeout)
     src, dst = find_locations((src, dst), storage_options)
-    if not (hasattr(dst, "write") or isinstance(dst, Location)):
+    if isinstance(dst, Location):
+        check_writable(dst)
+    elif not hasattr(dst, "write"):
         dst = os.fsdecode(dst)
     # Nobody may write to the replaced file while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
@@ -154,7 +156,7 @@ def repack(
                 )
             with Pipeline(thread_count(threads)) as pipeline:
                 rewriting = _Rewriting(pipeline, wanted, coding, align)
-                open_dst = partial(_open_sink, dst, lock, durable, timeout)
+                open_dst = partial(_open_sink, dst, source, lock, durable, timeout)
                 _write(source, open_dst, rewriting.write, progress)
         except NpzkitError as error:
             raise error.locate(
@@ -212,10 +214,19 @@ def _is_replaced(src: Any, dst: Any) -> bool:
         return False
 
 
-def _open_sink(dst: Any, lock: FileLock | None, durable: bool, timeout: float) -> Sink:
+def _open_sink(
+    dst: Any, source: Source, lock: FileLock | None, durable: bool, timeout: float
+) -> Sink:
     if lock is not None:
         return PathSink(dst, durable=durable, lock=lock)
+    if isinstance(dst, Location) and isinstance(source, RemoteSource):
+        return open_upload(dst, _condition(dst, source))
     return open_destination(dst, durable=durable, lock_timeout=timeout)
+
+
+def _condition(dst: Location, source: RemoteSource) -> Condition:
+    """Return what must be at `dst`: the version that is read, if that is replaced."""
+    return Condition(tag=source.version.tag) if source.location.url == dst.url else ANY
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:

@@ -122,6 +122,20 @@ def test_functions(tmp_path):
     check("memory://bucket/c.npz")
 
 
+def test_a_rewrite_in_place():
+    """An object is replaced by its own copy, unless another writer replaced it meanwhile."""
+    npzkit.save(URL, ARRAYS)
+    npzkit.repack(URL, compression="deflated")
+    check(URL)
+
+    def progress(done, total):
+        npzkit.save(URL, {"other": np.arange(3)})
+
+    with pytest.raises(npzkit.errors.StaleArchiveError):
+        npzkit.repack(URL, compression="stored", progress=progress)
+    assert npzkit.open(URL).files == ["other"]
+
+
 def test_large_arrays_are_converted_in_parts(monkeypatch, tmp_path):
     """They pass through a file, because an upload is not filled in any order."""
     from npzkit.reading import blocks

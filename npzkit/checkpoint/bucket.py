@@ -19,6 +19,7 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import open as open_archive
 from npzkit.archive.saving import write_members
+from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.folder import Identity, Status
 from npzkit.checkpoint.step_names import is_step_name, name_of_step, steps_in
 from npzkit.errors import ArchiveLockedError, StaleArchiveError
@@ -54,6 +55,7 @@ class Bucket:
         self._listed: dict[str, Listed] = {}
         self._list_time = -_FRESH_SECONDS
         self._has_cleaned = False
+        outlive_pools()
 
     def path_of(self, step: int) -> str:
         """Return the URL of a step, without secrets."""

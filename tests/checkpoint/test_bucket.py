@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import npzkit
 import numpy as np
 import pytest
@@ -143,6 +146,34 @@ def test_in_the_background():
         saving = store.save(1, {"w": np.ones(3)})
         saving.wait()
         assert store.load().step == 1
+
+
+PROGRAM = """
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+import fsspec, numpy as np
+from npzkit.checkpoint import CheckpointStore
+
+memory = type(fsspec.filesystem("memory"))
+put, pool = memory.pipe_file, ThreadPoolExecutor()
+
+def put_by_a_pool(*args, **options):
+    threading.main_thread().join(0.2)
+    pool.submit(put, *args, **options).result()
+    print("saved", memory.store.keys())
+
+memory.pipe_file = put_by_a_pool
+CheckpointStore("memory://runs/a", background=True).save(1, {"w": np.ones(3)})
+"""
+
+
+def test_python_ends_while_a_save_is_under_way():
+    """The pools that a store's library uses last until the step is saved."""
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "/runs/a/step_00000001.npz" in found.stdout
 
 
 def test_a_save_that_fails(store, monkeypatch):

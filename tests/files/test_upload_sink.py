@@ -6,6 +6,7 @@ import _thread
 import gc
 import io
 import os
+import threading
 import tracemalloc
 import warnings
 from collections.abc import Mapping
@@ -397,3 +398,31 @@ def test_a_complete_upload_takes_nothing():
     sink.abort()
     with pytest.raises(ClosedArchiveError):
         sink.write(b"5")
+
+
+class Blocked(RecordedUpload):
+    """A store that answers no more until nobody waits for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.ended = threading.Event()
+
+    def send(self, number, data):
+        super().send(number, data)
+        if number == 3:
+            _thread.interrupt_main()
+        assert self.ended.wait(30)
+
+    def stop(self):
+        super().stop()
+        self.ended.set()
+
+
+def test_an_interrupt_ends_requests_that_are_under_way():
+    """It does not wait for a store that does not answer."""
+    upload = Blocked()
+    with pytest.raises(KeyboardInterrupt):
+        save(upload)
+    assert upload.is_stopped
+    assert upload.object is None
+    assert upload.calls[-1] == "abort"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 
 import npzkit
@@ -13,6 +12,7 @@ from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files import stores
 from npzkit.files.fsspec_store import FsspecStore
 from range_server import RangeServer, packed
+from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
 
@@ -144,31 +144,13 @@ def test_passing_faults_of_a_store(memory, monkeypatch):
 
 # -- S3 ---------------------------------------------------------------------
 
-needs_moto = pytest.mark.skipif(
-    not (importlib.util.find_spec("moto") and importlib.util.find_spec("s3fs")),
-    reason="moto's server and s3fs are not installed",
-)
-
 
 @pytest.fixture(scope="module")
 def s3():
-    """Options for moto's server, which has a bucket named data."""
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN"):
-        os.environ.pop(name, None)
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    options = {
-        "key": "AKIDSECRET", "secret": "verysecret", "endpoint_url": f"http://{host}:{port}",
-        "client_kwargs": {"region_name": "us-east-1"},
-    }  # fmt: skip
-    fs = fsspec.filesystem("s3", skip_instance_cache=True, **options)
-    fs.call_s3("create_bucket", Bucket="data")
-    fs.pipe("data/a.npz", DATA)
-    yield options
-    server.stop()
+    """Options for a server whose bucket, named data, has an archive."""
+    with s3_server() as options:
+        fsspec.filesystem("s3", **options).pipe("data/a.npz", DATA)
+        yield options
 
 
 @pytest.fixture
@@ -187,7 +169,7 @@ def calls(monkeypatch):
     return made
 
 
-@needs_moto
+@needs_s3
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 class TestS3:
     """Objects on a real server of S3."""

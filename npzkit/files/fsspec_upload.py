@@ -18,6 +18,9 @@ from npzkit.files.uploads import Condition, Upload, replaced
 
 __all__ = ["FsspecUpload", "MemoryUpload"]
 
+_BLOCK_SIZE = 1 << 23
+"""Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""
+
 
 class FsspecUpload(Upload):
     """One object that is being made.
@@ -75,10 +78,11 @@ class FsspecUpload(Upload):
 
     def _open(self) -> Any:
         fs, path = self._store.file_system, self._store.path
+        options = {"autocommit": False, "block_size": _BLOCK_SIZE}
         if self._condition.is_absent:
             with contextlib.suppress(NotImplementedError, ValueError):
-                return fs._open(path, "xb", autocommit=False)
-        return fs._open(path, "wb", autocommit=False)
+                return fs._open(path, "xb", **options)
+        return fs._open(path, "wb", **options)
 
     def send(self, number: int, data: bytearray) -> None:
         with self._turn:

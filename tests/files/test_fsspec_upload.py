@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from npzkit.cli.commands import run
 from npzkit.errors import UnsupportedError
-from npzkit.files import stores, upload_sink
+from npzkit.files import fsspec_upload, stores, upload_sink
 from npzkit.files.destinations import open_upload
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import find_location
@@ -243,7 +243,7 @@ class Files:
 
             def _open(self, path, mode="rb", **options):
                 Files.modes.append(mode)
-                return File(self, path, mode, block_size=1000, **options)
+                return File(self, path, mode, **options)
 
             def info(self, path, **options):
                 if path not in Files.objects:
@@ -258,9 +258,10 @@ class Files:
 
 
 @pytest.fixture
-def files():
+def files(monkeypatch):
     Files.objects, Files.modes, Files.fault = {}, [], None
     Files.register()
+    monkeypatch.setattr(fsspec_upload, "_BLOCK_SIZE", 1000)
     return Files
 
 

@@ -315,7 +315,9 @@ def test_load_reads_other_files_of_numpy(server):
 def test_what_needs_a_local_file_is_refused_before_any_request(server, many, use, tmp_path):
     """The error says what to do instead."""
     url, _ = many
-    with pytest.raises(npzkit.errors.UnsupportedError, match=r"(store|servers) .*(Read|Pass|download|Write)"):
+    with pytest.raises(
+        npzkit.errors.UnsupportedError, match=r"(store|servers) .*(Read|Pass|download|Write)"
+    ):
         use(url, tmp_path)
     assert server.count == 0
 

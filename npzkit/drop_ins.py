@@ -205,13 +205,18 @@ def savez_compressed(file: Any, *args: Any, allow_pickle: bool = True, **kwds: A
     _savez(file, args, kwds, "deflated", allow_pickle)
 
 
+def _with_suffix(path: str) -> str:
+    return path if path.endswith(".npz") else f"{path}.npz"
+
+
 def _savez(
     file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: Any, allow_pickle: bool
 ) -> None:
-    if not hasattr(file, "write"):
-        file = os.fspath(file)
-        if not file.endswith(".npz"):
-            file += ".npz"
+    file = find_location(file)
+    if isinstance(file, Location):
+        file = file._replace(url=_with_suffix(file.url))
+    elif not hasattr(file, "write"):
+        file = _with_suffix(os.fspath(file))
     for index, array in enumerate(args):
         key = f"arr_{index}"
         if key in kwds:

@@ -8,7 +8,7 @@ import sys
 import npzkit
 import numpy as np
 import pytest
-from npzkit.checkpoint import CheckpointStore, best, latest
+from npzkit.checkpoint import CheckpointStore, best, bucket, latest
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
@@ -192,6 +192,18 @@ def test_a_save_that_fails(store, monkeypatch):
     assert store.load().tree["w"].tolist() == [0] * 100
 
 
+def meet(monkeypatch, other):
+    """Have another store save step 5 when the next save has begun."""
+    write = bucket.write_members
+
+    def write_late(*args, **options):
+        monkeypatch.setattr(bucket, "write_members", write)
+        other.save(5, {"w": np.ones(3)})
+        write(*args, **options)
+
+    monkeypatch.setattr(bucket, "write_members", write_late)
+
+
 # -- other processes ------------------------------------------------------------
 
 
@@ -220,16 +232,7 @@ def test_two_writers_of_one_step(store, monkeypatch, is_new):
     """One of them is told, and the other's step stays."""
     if not is_new:
         store.save(5, {"w": np.zeros(3)})
-    from npzkit.checkpoint import bucket
-
-    write, other = bucket.write_members, CheckpointStore(URL)
-
-    def write_late(*args, **options):
-        monkeypatch.setattr(bucket, "write_members", write)
-        other.save(5, {"w": np.ones(3)})
-        write(*args, **options)
-
-    monkeypatch.setattr(bucket, "write_members", write_late)
+    meet(monkeypatch, CheckpointStore(URL))
     with pytest.raises(ArchiveLockedError, match="step 5 at the same time"):
         store.save(5, {"w": np.full(3, 2)})
     assert store.load(5).tree["w"].sum() == 3
@@ -289,20 +292,12 @@ class TestS3:
     def test_two_writers_of_one_step(self, s3, monkeypatch, is_new, size):
         """The server lets one of them through."""
         monkeypatch.setattr(upload_sink, "PART_SIZE", 5 << 20)
-        from npzkit.checkpoint import bucket
 
         url = f"s3://data/meet/{is_new}/{size}"
         store, other = (CheckpointStore(url, storage_options=s3) for _ in range(2))
         if not is_new:
             store.save(5, {"w": np.zeros(3)})
-        write = bucket.write_members
-
-        def write_late(*args, **options):
-            monkeypatch.setattr(bucket, "write_members", write)
-            other.save(5, {"w": np.ones(3)})
-            write(*args, **options)
-
-        monkeypatch.setattr(bucket, "write_members", write_late)
+        meet(monkeypatch, other)
         with pytest.raises(ArchiveLockedError, match="step 5 at the same time"):
             store.save(5, {"w": np.full(size, 2)})
         assert store.load(5).tree["w"].sum() == 3

@@ -297,3 +297,19 @@ def test_an_exception_discards_the_file(files):
         raise ValueError("mine")
     assert not files.objects
     assert files.modes == ["wb", "discard"]
+
+
+def test_paths_of_universal_pathlib(memory):
+    """They are URLs, with their own storage options."""
+    upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
+    from npzkit.checkpoint import CheckpointStore
+
+    folder = upath.UPath("memory://bucket/u")
+    npzkit.save(folder / "a.npz", ARRAYS)
+    npzkit.savez(folder / "b", x=np.arange(3))
+    npzkit.repack(folder / "a.npz", folder / "c.npz", compression="deflated")
+    with CheckpointStore(folder) as store:
+        store.save(1, {"w": np.ones(3)})
+    check(folder / "c.npz")
+    names = ["a.npz", "b.npz", "c.npz", "step_00000001.npz"]
+    assert memory.find("/") == [f"/bucket/u/{name}" for name in names]

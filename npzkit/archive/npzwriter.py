@@ -161,7 +161,7 @@ class NpzWriter:
     are removed on S3 by the next upload to the same name, which also ends another
     upload to it that is under way. Other stores remove them after some days.
     Mode "x" is checked by the store when the archive appears, on S3, Google and Azure.
-    About 70 MB of parts are in memory, and more for archives above 8 GB.
+    About 80 MB of parts are in memory, and more for archives above 8 GB.
 
     Several threads may add arrays to one writer. They are written one at a time,
     in the order of the calls. A forked child cannot use its parent's writer;

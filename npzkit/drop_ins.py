@@ -7,14 +7,18 @@ file type, and pickle allowed by default in writing. Other modules do the work.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
+from collections.abc import Mapping
 from typing import Any
 
-from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays, write_members
-from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError
-from npzkit.files.source import UNNAMED, name_of
+from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
+from npzkit.files.locations import open_anywhere
+from npzkit.files.source import UNNAMED, SourceFile, name_of
+from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
@@ -33,12 +37,13 @@ def load(
     encoding: str = "ASCII",
     *,
     max_header_size: int = DEFAULT_HEADER_SIZE,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Load a ``.npz``, ``.npy`` or pickle file, with the signature of `numpy.load`.
 
     Parameters
     ----------
-    file : path or file object
+    file : path, URL or file object
         Bytes are a path, as in `open`. A file object needs ``read`` and
         ``seek``, and is read from its current position.
     mmap_mode : {None, "r", "c", "r+", "w+"}, optional
@@ -50,6 +55,8 @@ def load(
         Used for pickles that Python 2 wrote.
     max_header_size : int, default 10_000
         Largest size of an NPY header. Ignored if `allow_pickle` is true.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -85,11 +92,27 @@ def load(
         # Any other encoding could change the bytes of array data in a pickle.
         raise ValueError(f"encoding must be 'ASCII', 'latin1', or 'bytes', not {encoding!r}")
     pickle_kwargs = {"encoding": encoding, "fix_imports": fix_imports}
+    archive_options: dict[str, Any] = {
+        "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
+        "max_header_size": max_header_size,
+    }  # fmt: skip
     if isinstance(file, bytes):
         file = os.fsdecode(file)
-    is_path = not hasattr(file, "read")
+    file = find_location(file, storage_options)
     with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file
+        if isinstance(file, Location):
+            if mmap_mode:
+                check_local(file.url, *NOT_MAPPED)
+            with contextlib.suppress(ZipFormatError):
+                # It mostly is one, and then this is the only request.
+                return NpzFile(file.url, storage_options=file.options, **archive_options)
+            source = open_anywhere(file.url, storage_options=file.options)
+            stack.callback(source.close)
+            ahead = source.ahead([(0, source.size)])
+            stream: Any = stack.enter_context(io.BufferedReader(SourceFile(ahead, source.size)))
+        else:
+            is_path = not hasattr(file, "read")
+            stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
             raise NoDataError(
@@ -100,13 +123,9 @@ def load(
             )
         stream.seek(-len(beginning), os.SEEK_CUR)
         if beginning.startswith(_ZIP_BEGINNINGS):
-            return NpzFile(
-                file,
-                allow_pickle=allow_pickle,
-                pickle_kwargs=pickle_kwargs,
-                max_header_size=max_header_size,
-                mmap_mode=mmap_mode,
-            )
+            if isinstance(file, Location):
+                file, archive_options["storage_options"] = file
+            return NpzFile(file, mmap_mode=mmap_mode, **archive_options)
         if beginning != MAGIC_PREFIX:
             return _load_pickle(stream, file, allow_pickle, pickle_kwargs)
         try:
@@ -126,6 +145,8 @@ def load(
 
 def _path_of(file: Any) -> str | os.PathLike[str] | None:
     """Return the path for messages, or the name of a file object if it has one."""
+    if isinstance(file, Location):
+        return str(file)
     if isinstance(file, (str, os.PathLike)):
         return file
     name = name_of(file)
@@ -184,13 +205,18 @@ def savez_compressed(file: Any, *args: Any, allow_pickle: bool = True, **kwds: A
     _savez(file, args, kwds, "deflated", allow_pickle)
 
 
+def _with_suffix(path: str) -> str:
+    return path if path.endswith(".npz") else f"{path}.npz"
+
+
 def _savez(
     file: Any, args: tuple[Any, ...], kwds: dict[str, Any], compression: Any, allow_pickle: bool
 ) -> None:
-    if not hasattr(file, "write"):
-        file = os.fspath(file)
-        if not file.endswith(".npz"):
-            file += ".npz"
+    file = find_location(file)
+    if isinstance(file, Location):
+        file = file._replace(url=_with_suffix(file.url))
+    elif not hasattr(file, "write"):
+        file = _with_suffix(os.fspath(file))
     for index, array in enumerate(args):
         key = f"arr_{index}"
         if key in kwds:

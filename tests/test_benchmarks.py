@@ -142,3 +142,13 @@ def test_the_readme_has_a_place_for_the_table():
     (kept,) = re.findall(f"{begin}(.*?){end}", readme, re.DOTALL)
     printed = list(report.markdown({"shapes": results(npzkit=1.0, safetensors=2.0)}, []))
     assert kept.splitlines()[:2] == printed[:2]
+
+
+@needs_deep
+def test_the_benchmark_of_reading_over_a_network(capsys):
+    """Each work runs against a local server, by each contender."""
+    remote = pytest.importorskip("remote", reason="aiohttp is not installed")
+    remote.main(["--rounds", "1", "--size", "1", "--latency", "0", "--markdown"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 + 4
+    assert all(line.count(" x") == 4 for line in lines[2:])

@@ -52,6 +52,7 @@ THIRD_PARTIES = {
     "conversion.matlab": {"scipy"},
     "conversion.safetensors_file": {"safetensors"},
     "conversion.zarr_store": {"zarr", "numcodecs"},
+    "files.fsspec_store": {"fsspec"},
 }
 """Which room, or module, imports which package that is optional."""
 

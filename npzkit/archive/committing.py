@@ -7,6 +7,7 @@ archive does besides. The bytes of a commit are `npzkit.zip.writer`'s.
 from __future__ import annotations
 
 from npzkit.archive.written_archive import WrittenArchive
+from npzkit.errors import UnsupportedError
 from npzkit.zip.dead_bytes import fills_most
 
 __all__ = ["commit", "finish"]
@@ -22,6 +23,11 @@ def commit(archive: WrittenArchive, *, is_last: bool = False) -> None:
         Whether an empty archive is written too.
     """
     contents, metadata, sink = archive.contents, archive.metadata, archive.sink
+    if sink.commits_once and not is_last:
+        raise UnsupportedError(
+            "an archive that is uploaded is committed once, when it is closed",
+            path=archive.path, remedy="Leave out commit(), or write to a path.",
+        )  # fmt: skip
     archive.unsealed.check_none_grows("commit()")
     changed = metadata.changed()
     contents.apply_attrs()

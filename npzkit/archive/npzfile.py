@@ -19,9 +19,11 @@ from npzkit.archive.error_context import Explained, explain
 from npzkit.archive.numpy_attributes import ArrayAttributes, Handles, file_of
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive, check_mmap_mode, path_of
 from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
-from npzkit.errors import NpzkitError, shown_key
-from npzkit.files.source import Source, open_source
+from npzkit.errors import NpzkitError, UnsupportedError, shown_key
+from npzkit.files.locations import open_anywhere
+from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
+from npzkit.files.urls import check_local
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import check_several, member_of
@@ -33,8 +35,12 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.verify import VerifyReport
 
-__all__ = ["NpzFile"]
+__all__ = ["NOT_MAPPED", "NpzFile"]
 
+NOT_MAPPED = (
+    "an archive in a store cannot be mapped into memory",
+    "Read parts of an array with npz.lazy(key), or download the file and map the copy.",
+)
 _REPR_COUNT = 5
 """Keys shown by ``repr``, as by NumPy's."""
 
@@ -46,13 +52,15 @@ class NpzFile(Mapping[str, Any]):
     again, checks its CRC-32 and returns a new, writable array; only headers
     are cached.
 
-    Threads may share an archive. One that was opened from a path, an ordinary
-    file or bytes can be used in forked processes. One that was opened from a
-    path can be pickled, and is opened again when it is unpickled.
+    Threads may share an archive. One that was opened from a path, a URL, an
+    ordinary file or bytes can be used in forked processes. One that was opened
+    from a path or a URL can be pickled, and is opened again when it is
+    unpickled. The pickle of a URL contains its `storage_options`, also secret
+    ones.
 
     Parameters
     ----------
-    file : path, bytes-like, file object or zipfile.ZipFile
+    file : path, URL, bytes-like, file object or zipfile.ZipFile
         Bytes are the contents of an archive. A file object must be able to
         read and seek, and is left open by `close`. The archive begins at the
         start of the file or at the object's position.
@@ -75,6 +83,8 @@ class NpzFile(Mapping[str, Any]):
         that cannot be used; otherwise only that member is refused.
     limits : Limits, optional
         Upper bounds on sizes and counts.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Attributes
     ----------
@@ -139,9 +149,11 @@ class NpzFile(Mapping[str, Any]):
         mmap_mode: MmapMode | None = None,
         strict: bool = False,
         limits: Limits | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if mmap_mode is not None:
             check_mmap_mode(mmap_mode)
+            check_local(file, *NOT_MAPPED)
         given_zip = None
         if isinstance(file, zipfile.ZipFile):
             given_zip, file, own_fid = file, file_of(file), False
@@ -158,7 +170,7 @@ class NpzFile(Mapping[str, Any]):
         }  # fmt: skip
         self._options = {"mmap_mode": mmap_mode, **given}
         is_owner = own_fid and hasattr(file, "read")
-        source = open_source(file, owned=own_fid)
+        source = open_anywhere(file, owned=own_fid, storage_options=storage_options)
         try:
             handles = Handles(source, given_zip, source.handle if is_owner else None)
             self._archive = OpenedArchive(source, handles, **given)
@@ -447,6 +459,8 @@ class NpzFile(Mapping[str, Any]):
         StaleArchiveError
             The file changed since it was opened. For "r+", also if the path
             leads to another file now.
+        UnsupportedError
+            The archive is in a store.
         NpzkitError
             As `info`.
         ArchiveLockedError
@@ -472,6 +486,9 @@ class NpzFile(Mapping[str, Any]):
         earlier damage. Call `verify` first to rule that out.
         """
         check_mmap_mode(mode)
+        if self._archive.source.is_distant:
+            what, remedy = NOT_MAPPED
+            raise UnsupportedError(what, path=self._archive.path, key=key, remedy=remedy)
         info = read_info(self._archive, key)
         with Explained(self._archive, key):
             return self._archive.map(info, self._archive.entry(key), mode)

@@ -19,6 +19,7 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.files.locking import check_timeout
 from npzkit.files.source import name_of
 from npzkit.files.threads import thread_count
+from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import check_attrs, format_metadata
 from npzkit.members.records import is_record
@@ -50,11 +51,15 @@ class NpzWriter:
     which any program may have made. None of its bytes change: readers that
     have it open or mapped continue to see what they opened.
 
+    To a URL, parts are sent while the next ones are written. The archive appears
+    in the store when the writer is closed.
+
     Parameters
     ----------
-    file : path or file object
+    file : path, URL or file object
         A path is used as it is; ``.npz`` is not appended. A file object needs
         only ``write``. It is left open, and the archive begins at its position.
+        URLs are as in `npzkit.open`, but neither web servers nor chains.
     mode : {"w", "x", "a"}, default "w"
         "w" replaces an existing file, "x" fails if the path exists, and "a"
         adds to an existing archive or makes a new one. In mode "a" a file
@@ -104,6 +109,8 @@ class NpzWriter:
         Whether `close` rewrites the file, as `npzkit.repack` does, if more than
         half of it is unused or its first member was removed. (7-Zip would show
         the old contents after that.)
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Attributes
     ----------
@@ -125,7 +132,8 @@ class NpzWriter:
         Mode "a", and the file is not an archive or is damaged. It is not
         changed.
     UnsupportedError
-        Mode "a", and the file object cannot read or seek.
+        Mode "a", and the file object cannot read or seek, or `file` is a URL. Or
+        the URL cannot be written to.
     ValueError, TypeError
         Bad mode, compression, level, chunk_size, threads, lock_timeout or
         metadata; no file was touched.
@@ -144,6 +152,16 @@ class NpzWriter:
 
     Deflating needs a few megabytes of memory per thread. The data of stored
     arrays begins at multiples of 64 bytes, for memory maps.
+
+    What needs written bytes again is not for URLs: mode "a", `commit` before
+    `close`, `rename`, and `create` of arrays that are filled in any order. Arrays
+    that grow by ``append`` are for S3; for other stores, their length must be
+    given. If the writer is aborted or the connection is lost, nothing is
+    visible, and the parts are removed. Parts that a killed process leaves
+    are removed on S3 by the next upload to the same name, which also ends another
+    upload to it that is under way. Other stores remove them after some days.
+    Mode "x" is checked by the store when the archive appears, on S3, Google and Azure.
+    About 80 MB of parts are in memory, and more for archives above 8 GB.
 
     Several threads may add arrays to one writer. They are written one at a time,
     in the order of the calls. A forked child cannot use its parent's writer;
@@ -192,6 +210,7 @@ class NpzWriter:
         auto_repack: bool = True,
         masked: OnParts = "refuse",
         strings: OnParts = "refuse",
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode must be 'w', 'x' or 'a', not {mode!r}")
@@ -205,9 +224,10 @@ class NpzWriter:
         format_metadata(metadata or {})
         timeout = check_timeout(lock_timeout)
         self._durable, self._auto_repack = durable, auto_repack
-        if not hasattr(file, "write"):
+        file = find_location(file, storage_options)
+        if not (hasattr(file, "write") or isinstance(file, Location)):
             file = os.fsdecode(file)
-        name = name_of(file) if hasattr(file, "write") else file
+        name = name_of(file) if hasattr(file, "write") else str(file)
         opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
         try:
             self._archive = WrittenArchive(opened, name, metadata or {}, count)
@@ -398,8 +418,8 @@ class NpzWriter:
             As `add`. LimitExceededError also if the header of a deflated array
             of unknown length exceeds 65,535 bytes.
         UnsupportedError
-            The archive is written to a file object that cannot be read and
-            written at offsets.
+            The archive is written to a URL, or to a file object that cannot be
+            read and written at offsets, and the array can be filled in any order.
         ValueError
             The shape is bad, or an array that grows is not sealed yet: nothing
             can be written behind it.
@@ -486,8 +506,8 @@ class NpzWriter:
         ZipFormatError, ChecksumError
             The member is damaged; what was not committed is discarded.
         UnsupportedError
-            The member is encrypted, or the archive is written to a file object
-            that cannot be read.
+            The member is encrypted, or the archive is written to a URL, or to a
+            file object that cannot be read.
         OSError, StaleArchiveError, ClosedArchiveError
             As `add`.
         """
@@ -543,6 +563,9 @@ class NpzWriter:
         StaleArchiveError
             The path leads to another file now, or another program changed the
             file. What was not committed is discarded.
+        UnsupportedError
+            The archive is written to a URL, where it is committed by `close`;
+            nothing is lost.
         OSError
             Writing failed, for example because the disk is full. What was not
             committed is discarded.

@@ -8,6 +8,7 @@ and what closing it releases. Turning members into arrays is
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -148,6 +149,9 @@ class OpenedArchive:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
+        start = self.index.data_start(entry) if self.source.is_distant else None
+        if start is not None:
+            return self.reader.random_access(entry, start, partial(self.index.check_header, entry))
         access = self.reader.random_access(entry)
         self.index.check_header(entry)
         return access

@@ -6,9 +6,10 @@ read. What is believed of it is `npzkit.reading.indexed_headers`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from npzkit.codecs.methods import STORED
 from npzkit.format.header import NpyHeader
 from npzkit.members.info import ArrayInfo
 from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees, read_indexed_headers
@@ -41,6 +42,7 @@ class OpenedIndex:
         self._reader = reader
         self.is_read = False
         self._headers: IndexedHeaders | None = None
+        self._entries: Mapping[str, Entry] = {}
         self._asked = 0
         # Members whose own headers were found to be what the index says.
         self._proven: set[str] = set()
@@ -52,6 +54,7 @@ class OpenedIndex:
         self._headers = read_indexed_headers(
             reader.source, directory, reader.header_limit, reader.size_limit
         )
+        self._entries = directory.entries
         self.is_read = True
 
     def forget(self) -> None:
@@ -61,6 +64,15 @@ class OpenedIndex:
     def find(self, entry: Entry) -> NpyHeader | None:
         """Return the NPY header of a member; None if its own has to be read."""
         return None if self._headers is None else self._headers.find(entry.name)
+
+    def data_start(self, entry: Entry) -> int | None:
+        """Return where a stored member's data begins in the file; None if that is not known."""
+        header = self.find(entry)
+        if header is None or self._headers is None or entry.method != STORED:
+            return None
+        info = self._headers.describe(entry.name, entry)
+        start = 0 if info is None else info.data_offset - header.data_offset
+        return start if 0 < start <= entry.end_offset - entry.compressed_size else None
 
     def describe(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
         """Return what is known of a member; None if its own headers have to be read.
@@ -73,9 +85,11 @@ class OpenedIndex:
         keys : list of str
             Of all members.
         """
-        if self._headers is None:
-            return None
         self._asked += 1
+        if self._headers is None:
+            if self._asked == _ASKED_COUNT + 1:
+                self._reader.foresee(self._entries.values())
+            return None
         if self._asked > _ASKED_COUNT:
             self.describe_all(keys)
         return self._headers.describe(key, entry)

@@ -24,13 +24,17 @@ def open(
     pickle_kwargs: Mapping[str, Any] | None = None,
     strict: bool = False,
     limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> NpzFile:
     """Open an archive for reading.
 
     Parameters
     ----------
-    file : path, bytes-like, file object or zipfile.ZipFile
-        Bytes are the contents of an archive, never a path.
+    file : path, URL, bytes-like, file object or zipfile.ZipFile
+        Bytes are the contents of an archive, never a path. URLs begin with
+        ``https://``, ``http://``, ``s3://``, ``gs://``, ``az://``,
+        ``memory://``, or any other scheme of fsspec. They may be chains, such
+        as ``simplecache::https://...``, and ``UPath`` objects.
     mmap_mode : {None, "r", "c", "r+"}, optional
         If given, ``npz[key]`` maps the array instead of reading it; see
         `NpzFile.memmap`.
@@ -42,6 +46,10 @@ def open(
         Raise an error for oddities that otherwise only cause a warning.
     limits : Limits, optional
         Upper bounds on sizes and counts.
+    storage_options : dict, optional
+        For the store of a URL, as for fsspec: ``{"anon": True}`` for S3,
+        ``{"headers": {...}, "timeout": 30}`` for HTTP. Without them, a store's
+        library reads the environment.
 
     Returns
     -------
@@ -52,6 +60,15 @@ def open(
     ------
     OSError, NpzkitError
         As `NpzFile`.
+
+    Notes
+    -----
+    Opening a URL makes one request, which brings the end of the archive. A
+    second one follows if its directory is longer than 64 KiB, or if the store
+    can only count from the front. `NpzFile.info` and `NpzFile.lazy` make none
+    for archives of npzkit. An array takes one request. All requests are for the
+    version that was opened: if the object is replaced, they raise
+    `StaleArchiveError`.
 
     Examples
     --------
@@ -67,6 +84,7 @@ def open(
         pickle_kwargs=pickle_kwargs,
         strict=strict,
         limits=limits,
+        storage_options=storage_options,
     )
 
 

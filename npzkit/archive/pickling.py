@@ -1,4 +1,4 @@
-"""How an open archive is pickled: by its path, and opened again.
+"""How an open archive is pickled: by its path or URL, and opened again.
 
 Owns that a file which changed in between is refused.
 """
@@ -10,7 +10,6 @@ from typing import Any
 
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import StaleArchiveError
-from npzkit.files.source import FileSource
 
 __all__ = ["reduced"]
 
@@ -28,29 +27,35 @@ def reduced(
     options : mapping
     """
     source = archive.source
-    if not isinstance(source, FileSource) or source.path is None:
+    state = source.state
+    if state is None:
         raise TypeError(
             "only an archive opened from a path can be pickled; this one was opened from an object"
         )
     archive.check_open()
-    state = source.file_size, source.modified_ns
-    return _reopen, (open_again, source.path, state, options)
+    path, own_options = source.reopening
+    return _reopen, (open_again, path, state, {**options, **own_options})
 
 
 def _reopen(
-    open_again: Callable[..., Any], path: str, state: tuple[int, int], options: Mapping[str, Any]
+    open_again: Callable[..., Any], path: str, state: tuple[Any, ...], options: Mapping[str, Any]
 ) -> Any:
     """Open a pickled archive again, refusing a file that has changed."""
     npz = open_again(path, **options)
     source = npz._archive.source
-    found = getattr(source, "file_size", None), getattr(source, "modified_ns", None)
+    found = source.state
     if found != state:
         npz.close()
         raise StaleArchiveError(
             "the file changed since the archive was pickled",
-            path=path,
-            found=f"{found[0]} bytes, modified at {found[1]} ns",
-            expected=f"{state[0]} bytes, modified at {state[1]} ns",
+            path=source.name,
+            found=_shown(found),
+            expected=_shown(state),
             remedy="Open it again by its path.",
         )
     return npz
+
+
+def _shown(state: tuple[Any, ...]) -> str:
+    size, *marks = state
+    return f"{size} bytes, version {', '.join(str(mark) for mark in marks if mark)}"

@@ -38,16 +38,18 @@ def save(
     lock_timeout: float | None = None,
     masked: OnParts = "refuse",
     strings: OnParts = "refuse",
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Save a mapping of arrays as one archive.
 
     The file at the path is replaced when the new one is complete; if anything
-    fails, it stays as it was.
+    fails, it stays as it was. So does the object at a URL.
 
     Parameters
     ----------
-    file : path or file object
-        A path is used as it is; ``.npz`` is not appended.
+    file : path, URL or file object
+        A path is used as it is; ``.npz`` is not appended. URLs are as in
+        `NpzWriter`.
     arrays : mapping of str to array-like
         Arrays by key, written in this order. Keys such as ``"file"`` and
         ``"arr_0"`` are allowed. The arrays of a dict are all checked, and
@@ -58,6 +60,8 @@ def save(
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"
         As in `NpzWriter`.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Raises
     ------
@@ -111,7 +115,7 @@ def save(
     )  # fmt: skip
     write_members(
         file, members, coding, metadata=metadata, durable=durable, threads=threads,
-        lock_timeout=lock_timeout,
+        lock_timeout=lock_timeout, storage_options=storage_options,
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def read_info(archive: OpenedArchive, key: str) -> ArrayInfo:
     with Explained(archive, key):
         header, start = archive.reader.header(entry)
         attrs = parse_attrs(entry.extra)
-        indexed = find_index(archive.source, entry, start) is not None
+        indexed = find_index(archive.reader.ends_of(entry), entry, start) is not None
     return describe(archive.listed_key(entry), entry, header, start, attrs, indexed=indexed)
 
 

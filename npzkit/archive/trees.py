@@ -7,13 +7,14 @@ Owns `load_tree`: which arrays are read. How nested data is made of them is
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.opened_archive import MmapMode
 from npzkit.archive.opening import open
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
+from npzkit.files.urls import check_local
 from npzkit.limits import Limits
 from npzkit.members.keys import missing
 from npzkit.members.likeness import Fitting
@@ -37,12 +38,13 @@ def load_tree(
     allow_pickle: bool = False,
     limits: Limits | None = None,
     threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Load nested data as it was saved: dicts, lists and tuples of arrays.
 
     Parameters
     ----------
-    file : path, bytes-like, file object or NpzFile
+    file : path, URL, bytes-like, file object or NpzFile
         Any archive. If it was not saved as nested data, keys are split at ``/``.
     prefix : str, optional
         Key of the part to load; no other array is read. By default everything
@@ -71,6 +73,8 @@ def load_tree(
         As in `npzkit.open`; ignored for an `NpzFile`.
     threads : int, optional
         Number of threads; by default one per processor.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -141,7 +145,11 @@ def load_tree(
 
     if isinstance(file, NpzFile):
         return loaded(file)
-    with open(file, allow_pickle=allow_pickle, limits=limits) as npz:
+    if mmap_mode is not None:
+        check_local(file, *NOT_MAPPED)
+    with open(
+        file, allow_pickle=allow_pickle, limits=limits, storage_options=storage_options
+    ) as npz:
         return loaded(npz)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from npzkit.checkpoint.background import Saving
 from npzkit.checkpoint.catalog import StoreReport
+from npzkit.checkpoint.folder import Status
 from npzkit.checkpoint.loading import Checkpoint
 from npzkit.checkpoint.policies import Policy, best, every, latest
 from npzkit.checkpoint.store import CheckpointStore
@@ -26,6 +27,7 @@ __all__ = [
     "NoCheckpointError",
     "Policy",
     "Saving",
+    "Status",
     "StoreReport",
     "best",
     "every",

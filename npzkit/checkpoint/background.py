@@ -8,14 +8,16 @@ Python waits for it before it ends. Knows neither files nor arrays.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import warnings
 import weakref
 from collections.abc import Callable
+from functools import cache
 from traceback import clear_frames
 
-__all__ = ["Background", "Saving"]
+__all__ = ["Background", "Saving", "outlive_pools"]
 
 
 class Saving:
@@ -122,6 +124,28 @@ def _end() -> None:
                 RuntimeWarning, stacklevel=1,
             )  # fmt: skip
     _unheard.clear()
+
+
+@cache
+def outlive_pools() -> None:
+    """Have Python wait for saves at its end before it ends the thread pools of libraries.
+
+    It ends pools before it waits for threads. The libraries of stores need a pool to look up
+    addresses.
+    """
+    # Of functions that are registered later, the last one is called first.
+    import concurrent.futures.thread  # noqa: F401
+
+    # It is not public. Without it, a program must close its store.
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with contextlib.suppress(RuntimeError):
+            register(_wait_for_all)
+
+
+def _wait_for_all() -> None:
+    for saving in list(_unheard):
+        saving._ended.wait()
 
 
 class Background:

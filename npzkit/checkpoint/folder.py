@@ -13,29 +13,43 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opening import open as open_archive
 from npzkit.archive.saving import write_members
+from npzkit.checkpoint.step_names import name_of_step, steps_in
 from npzkit.errors import ArchiveLockedError
 from npzkit.files import disk
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
-__all__ = ["Folder", "Identity", "Storage"]
+__all__ = ["Folder", "Identity", "Status", "Storage"]
 
-Identity = tuple[int, ...]
+Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
 
-_STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
 _LEFTOVER_NAME = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _LOCK_NAME = ".npzkit-checkpoints.lock"
 _ABANDONED_SECONDS = 3600
 """Age of a leftover that is removed where the file system has no locks."""
 _LOCK_ATTEMPTS = 10
+
+
+class Status(NamedTuple):
+    """What is known of a step without reading it.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    modified : float
+        Seconds since 1970 when it was saved.
+    """
+
+    size: int
+    modified: float
 
 
 class Storage(Protocol):
@@ -53,8 +67,8 @@ class Storage(Protocol):
     def identity(self, step: int) -> Identity:
         """Return what changes when a step is saved again; FileNotFoundError if it is gone."""
 
-    def size(self, step: int) -> int:
-        """Return the bytes of a step."""
+    def status(self, step: int) -> Status:
+        """Return the size and the time of a step; FileNotFoundError if it is gone."""
 
     def commit(
         self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
@@ -91,47 +105,34 @@ class Folder:
     path : path
     durable : bool
         Wait for the disk at each commit.
-
-    Raises
-    ------
-    ValueError
-        The path is a URL, which would become the name of a local folder.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, durable: bool) -> None:
-        given = os.fsdecode(os.fspath(path))
-        if _URL.match(given):
-            raise ValueError(f"folder must be the path of a folder, not the URL {given!r}")
         # A program may change its working directory while a store is open.
-        self.path = os.path.abspath(given)
+        self.path = os.path.abspath(os.fsdecode(path))
         self._durable = durable
         self._lock: FileLock | None = None
 
     def path_of(self, step: int) -> str:
         """Return the path of a step's file."""
-        return os.path.join(self.path, f"step_{step:08d}.npz")
+        return os.path.join(self.path, name_of_step(step))
 
     def steps(self) -> tuple[int, ...]:
         """Return the steps whose files are complete, ascending."""
         try:
-            names = os.listdir(self.path)
+            return steps_in(os.listdir(self.path))
         except FileNotFoundError:
             return ()
-        found = [int(match[1]) for match in map(_STEP_NAME.fullmatch, names) if match]
-        # A name with more zeros than necessary is not one of ours.
-        if len(set(found)) < len(found) or any(step < 10**8 for step in found):
-            present = set(names)
-            found = [step for step in set(found) if f"step_{step:08d}.npz" in present]
-        return tuple(sorted(found))
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step's file does."""
         found = os.stat(self.path_of(step))
         return found.st_ino, found.st_size, found.st_mtime_ns
 
-    def size(self, step: int) -> int:
-        """Return the bytes of a step's file."""
-        return os.stat(self.path_of(step)).st_size
+    def status(self, step: int) -> Status:
+        """Return the size and the time of a step's file."""
+        found = os.stat(self.path_of(step))
+        return Status(found.st_size, found.st_mtime)
 
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step's file; FileNotFoundError if it does not exist."""

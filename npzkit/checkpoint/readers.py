@@ -65,10 +65,11 @@ _known: weakref.WeakValueDictionary[str, Readers] = weakref.WeakValueDictionary(
 
 
 def readers_of(path: str) -> Readers:
-    """Return the readers of the steps in a folder, which all of its stores share."""
-    readers = _known.get(os.path.realpath(path))
+    """Return the readers of the steps at a path or URL, which all of its stores share."""
+    place = path if "://" in path else os.path.realpath(path)
+    readers = _known.get(place)
     if readers is None:
-        readers = _known.setdefault(os.path.realpath(path), Readers())
+        readers = _known.setdefault(place, Readers())
     return readers
 
 

@@ -1,8 +1,9 @@
 """A folder of checkpoints: what users can do with one.
 
 Owns `CheckpointStore`: what its calls take, check and promise, and their order. Files
-are `npzkit.checkpoint.folder`'s, reading `npzkit.checkpoint.loading`'s, threads
-`npzkit.checkpoint.background`'s, and what may be removed `npzkit.checkpoint.retention`'s.
+are `npzkit.checkpoint.folder`'s, objects behind URLs `npzkit.checkpoint.bucket`'s,
+reading `npzkit.checkpoint.loading`'s, threads `npzkit.checkpoint.background`'s, and
+what may be removed `npzkit.checkpoint.retention`'s.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from types import TracebackType
 from typing import Any, Literal, get_args
 
 from npzkit.analysis.diff import DiffReport
-from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport, is_damage, is_gone
 from npzkit.checkpoint.comparison import compare_steps
-from npzkit.checkpoint.folder import Folder
+from npzkit.checkpoint.folder import Folder, Status, Storage
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
 from npzkit.checkpoint.policies import Mode, Policy, best_of
 from npzkit.checkpoint.readers import readers_of
@@ -38,6 +39,7 @@ from npzkit.errors import (
     NoCheckpointError,
     NpzkitError,
 )
+from npzkit.files.urls import Location, check_local, find_location
 from npzkit.maintenance.verify import VerifyReport
 from npzkit.members.nesting import flatten
 from npzkit.members.records import is_record
@@ -50,7 +52,7 @@ WhenBusy = Literal["wait", "skip", "raise"]
 
 
 class CheckpointStore:
-    """Checkpoints of a training run: one file per step, in one folder.
+    """Checkpoints of a training run: one file per step, in one folder or under one URL.
 
     Each step is a file ``step_00000100.npz`` that `numpy.load` opens. A step is
     there when its file is complete, and no program that is killed can leave a
@@ -61,8 +63,9 @@ class CheckpointStore:
 
     Parameters
     ----------
-    folder : path
-        Made by the first `save` if it does not exist.
+    folder : path or URL
+        A folder is made by the first `save` if it does not exist. URLs lead to
+        stores of objects, such as ``s3://bucket/run``.
     keep : Policy, optional
         Which steps to keep after each save: `latest`, `every` and `best`, joined
         by ``|``. By default nothing is removed.
@@ -76,22 +79,34 @@ class CheckpointStore:
         As in `npzkit.save`.
     durable : bool, default True
         Wait for the disk, so that a step that was saved survives a power failure.
+        Stores of objects always do so.
     max_memory : int, optional
         Most bytes to copy for a save in the background. A larger tree is written
         before `save` returns. By default, copies may have any size.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Attributes
     ----------
     folder : str
-        The absolute path.
+        The absolute path, or the URL without secrets.
 
     Raises
     ------
     TypeError, ValueError
         An argument is not as described.
+    UnsupportedError
+        The URL is that of a web server or a chain, or its library is not installed.
 
     Notes
     -----
+    Stores of objects have no locks. If two stores save the same step at the same
+    time, one of them gets ArchiveLockedError. S3 checks that when the step appears.
+    Google and Azure do so for a step that is new. For others, it is checked just before.
+    The first `save` ends the uploads to S3 that killed writers have left there.
+    It would also end those of another store that is saving. What `metrics` returns,
+    and what is known of a step, may be a second old.
+
     Nothing of a tree is pickled. In a forked child, a store can read; the saves
     under way are its parent's.
 
@@ -122,6 +137,7 @@ class CheckpointStore:
         durable: bool = True,
         *,
         max_memory: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if keep is not None and not isinstance(keep, Policy):
             raise TypeError(f"keep must be a policy, such as latest(3), not {keep!r}")
@@ -132,7 +148,7 @@ class CheckpointStore:
         prepare_arrays({}, compression)
         self._is_background, self._when_busy = bool(background), when_busy
         self._compression, self._max_memory = compression, max_memory
-        self._storage = Folder(folder, durable=durable)
+        self._storage = _storage_at(find_location(folder, storage_options), durable=durable)
         self._readers = readers_of(self._storage.path)
         self._catalog = Catalog(self._storage)
         self._loader = Loader(self._storage, self._catalog, self._readers)
@@ -196,8 +212,25 @@ class CheckpointStore:
         return dict(self._checked(step, lambda: self._catalog.record(step).metadata))
 
     def path(self, step: int) -> str:
-        """Return the path of a step's file, whether it exists or not."""
+        """Return the path or URL of a step's file, whether it exists or not."""
         return self._storage.path_of(check_step(step))
+
+    def status(self, step: int) -> Status:
+        """Return the size of a step's file in bytes, and when it was modified.
+
+        Returns
+        -------
+        Status
+            With `size`, and `modified` in seconds since 1970.
+
+        Raises
+        ------
+        NoCheckpointError
+            There is no such step.
+        """
+        step = check_step(step)
+        found: Status = self._checked(step, lambda: self._storage.status(step))
+        return found
 
     def __contains__(self, step: object) -> bool:
         return step in self.steps
@@ -270,8 +303,8 @@ class CheckpointStore:
         TypeError, ValueError, NpzkitError
             An argument cannot be saved; no file was changed.
         ArchiveLockedError
-            Another store writes to the folder; or a save is under way, with
-            ``when_busy="raise"``.
+            Another store writes to the folder, or wrote this step meanwhile; or a
+            save is under way, with ``when_busy="raise"``.
         OSError
             The file cannot be written. The older file of this step, if there is
             one, is as it was.
@@ -423,6 +456,8 @@ class CheckpointStore:
             The step has nothing that one of `only` matches.
         NotMappableError
             An array is compressed, and `mmap_mode` is given.
+        UnsupportedError
+            The steps are behind a URL, and `mmap_mode` is given.
         ValueError
             `like` and `into` are both given, or an array in `into` is read-only.
 
@@ -435,6 +470,8 @@ class CheckpointStore:
         """
         if mmap_mode not in (None, "r", "c"):
             raise ValueError(f"mmap_mode must be None, 'r' or 'c', not {mmap_mode!r}")
+        if mmap_mode is not None:
+            check_local(self.folder, *NOT_MAPPED)
         if like is not None and into is not None:
             raise ValueError("like and into are both examples; pass one of them")
         request = Request(
@@ -596,6 +633,15 @@ class CheckpointStore:
                 raise
             # The error that ended the block is the one to be raised.
             error.add_note(f"Besides, a checkpoint was not saved: {failure}")
+
+
+def _storage_at(place: Any, *, durable: bool) -> Storage:
+    """Return the storage at a path or a Location."""
+    if isinstance(place, Location):
+        from npzkit.checkpoint.bucket import Bucket
+
+        return Bucket(place)
+    return Folder(place, durable=durable)
 
 
 def _is_open(npz: NpzFile) -> bool:

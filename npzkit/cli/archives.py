@@ -25,6 +25,7 @@ from npzkit.cli.output import (
 from npzkit.cli.refusals import Refusal, check_absent
 from npzkit.errors import NpzkitError
 from npzkit.files.progress import Meter, Report
+from npzkit.files.urls import Location, find_location, shown_url
 from npzkit.members.keys import find_collisions
 
 __all__ = [
@@ -123,7 +124,7 @@ def find_archives(
     seen: set[str] = set()
     for path in given:
         if path == "-" or not os.path.isdir(path):
-            found.append(Archive(path, os.path.basename(path)))
+            found.append(Archive(path, os.path.basename(shown_url(path).partition("?")[0])))
             seen.add(os.path.realpath(path))
             continue
         if not recursive:
@@ -194,17 +195,21 @@ class Outputs:
         """
         if self._output is None:
             return None
-        path = os.path.join(self._output, archive.name) if self._is_folder else self._output
+        path, is_url = self._output, isinstance(find_location(self._output), Location)
+        if self._is_folder:
+            # A URL has slashes on every system.
+            name = archive.name
+            path = f"{path.rstrip('/')}/{name}" if is_url else os.path.join(path, name)
         if self._is_folder or os.path.realpath(path) != os.path.realpath(archive.path):
             check_absent(path, force=self._force)
-        if self._is_folder:
+        if self._is_folder and not is_url:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
 
 def shown_path(path: str) -> str:
     """Return a path as messages show it."""
-    return "(standard input)" if path == "-" else printable(path)
+    return "(standard input)" if path == "-" else printable(shown_url(path))
 
 
 def work_through(
@@ -262,9 +267,10 @@ def _outcome(
         if click.get_current_context().obj or isinstance(error, BrokenPipeError):
             raise
         text, code = error_text(error)
-        is_named = getattr(error, "path", None) is not None or printable(archive.path) in text
+        is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
     if not is_named:
         text = f"{shown_path(archive.path)}: {text}"
     tell.hide()
     click.echo(f"npzkit: {text}", err=True)
-    return Outcome({"path": archive.path, "ok": False, "error": text}, "", "failed", code)
+    path = shown_url(archive.path)
+    return Outcome({"path": path, "ok": False, "error": text}, "", "failed", code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -28,14 +27,24 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import NoCheckpointError
+from npzkit.files.urls import Location, find_location, shown_url
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
 
 __all__ = ["ckpt"]
 
+
+class _Folder(click.Path):
+    """A folder that exists, or a URL."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = find_location(value)
+        return value if isinstance(found, Location) else super().convert(found, param, ctx)
+
+
 _folder_argument = click.argument(
-    "folder", type=click.Path(exists=True, file_okay=False, readable=False)
+    "folder", type=_Folder(exists=True, file_okay=False, readable=False)
 )
 _UNITS = ((86400 * 2, 86400, "d"), (3600 * 2, 3600, "h"), (120, 60, "min"), (0, 1, "s"))
 """From how many seconds on a time is shown in a unit, its seconds, and its name."""
@@ -47,6 +56,7 @@ def ckpt() -> None:
 
     FOLDER is what npzkit.checkpoint.CheckpointStore saves to: a file per step,
     step_00000100.npz. The other commands, such as npzkit ls, take these files.
+    It may be a URL, such as s3://bucket/run.
 
     Example: npzkit ckpt ls run
     """
@@ -76,7 +86,7 @@ def ls(folder: str, picture: str | None, as_json: bool) -> None:
     if picture is not None:
         _draw(rows, picture)
     if as_json:
-        print_json({"folder": folder, "steps": rows})
+        print_json({"folder": shown_url(folder), "steps": rows})
     elif rows:
         print_table(
             [("step", "right"), ("size", "right"), ("age", "right"), "metrics", "state"],
@@ -85,7 +95,7 @@ def ls(folder: str, picture: str | None, as_json: bool) -> None:
         total = format_size(sum(row["size"] for row in rows))
         click.echo(f"{format_count(len(rows), 'step')}, {total}")
     else:
-        click.echo(f"{printable(folder)} has no checkpoints")
+        click.echo(f"{printable(shown_url(folder))} has no checkpoints")
     click.get_current_context().exit(int(any(row["error"] for row in rows)))
 
 
@@ -93,8 +103,8 @@ def _row(store: CheckpointStore, step: int) -> dict[str, Any] | None:
     """Return what is known of a step without reading arrays; None if it was removed meanwhile."""
     path = store.path(step)
     try:
-        found = os.stat(path)
-    except FileNotFoundError:
+        found = store.status(step)
+    except NoCheckpointError:
         return None
     metrics: Mapping[str, Any] = {}
     error = None
@@ -104,7 +114,7 @@ def _row(store: CheckpointStore, step: int) -> dict[str, Any] | None:
         return None
     except npzkit.NpzkitError as failure:
         error = in_a_line(message_of(failure))
-    return {"step": step, "path": path, "size": found.st_size, "modified": found.st_mtime,
+    return {"step": step, "path": path, "size": found.size, "modified": found.modified,
             "metrics": metrics, "error": error}  # fmt: skip
 
 
@@ -164,7 +174,7 @@ def show(folder: str, step: int | None, as_json: bool) -> None:
         with store[step] as npz:
             metrics, metadata = store.metrics(step), store.metadata(step)
             path, members = store.path(step), members_of(npz, list(npz))
-            size = os.path.getsize(path)
+            size = store.status(step).size
             if as_json:
                 print_json({
                     "step": step, "path": path, "size": size, "metrics": metrics,
@@ -223,7 +233,7 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> None:
     is_ok = all(report.ok for report in found.values())
     if as_json:
         reports = {str(step): report.as_dict() for step, report in found.items()}
-        print_json({"folder": folder, "ok": is_ok, "steps": reports})
+        print_json({"folder": shown_url(folder), "ok": is_ok, "steps": reports})
     click.get_current_context().exit(int(not is_ok))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
+from npzkit.files.urls import default_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -89,7 +90,9 @@ def npzkit_command() -> None:
     """Inspect, compare, check, repair and edit .npz archives.
 
     Each command has --help with an example. Add --debug to any command to see
-    the traceback of an error.
+    the traceback of an error. Commands that read take URLs: https://, s3://,
+    gs://, az://. Add --storage-option KEY=VALUE for the store, such as
+    --storage-option anon=true.
     """
 
 
@@ -106,7 +109,11 @@ def run(arguments: list[str] | None = None) -> int:
     _prepare_streams()
     try:
         _check_arguments(arguments)
-        with contextlib.nullcontext() if is_debugging else _one_word_for_interrupts():
+        options = _take_storage_options(arguments)
+        with (
+            contextlib.nullcontext() if is_debugging else _one_word_for_interrupts(),
+            default_options(options),
+        ):
             code = npzkit_command.main(
                 arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging
             )
@@ -183,6 +190,37 @@ def _one_word_for_interrupts() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = usual
+
+
+def _take_storage_options(arguments: list[str]) -> dict[str, Any]:
+    """Remove all --storage-option before ``--``, and return them: values are JSON, or text."""
+    name = "--storage-option"
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept, given, before = [], [], iter(arguments[:end])
+    for argument in before:
+        if argument == name:
+            given.append(next(before, ""))
+        elif argument.startswith(f"{name}="):
+            given.append(argument[len(name) + 1 :])
+        else:
+            kept.append(argument)
+    arguments[:end] = kept
+    options = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"{name} needs KEY=VALUE.")
+        options[key] = _parsed(value)
+    return options
+
+
+def _parsed(value: str) -> Any:
+    import json
+
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
 
 
 def _take_debug(arguments: list[str]) -> bool:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import click
 
 import npzkit
-from npzkit.cli.opening import named_file
+from npzkit.cli.opening import file_size, named_file
 from npzkit.cli.output import (
     format_count,
     format_size,
@@ -22,6 +21,7 @@ from npzkit.cli.output import (
 from npzkit.cli.pack import check_level
 from npzkit.cli.refusals import refusing
 from npzkit.errors import ConversionError
+from npzkit.files.urls import shown_url
 
 __all__ = ["convert"]
 
@@ -75,7 +75,8 @@ def convert(
     left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
     notes = print_notes([*report.notes, *left_out])
     if as_json:
-        print_json({"output": dst, "keys": report.keys, "notes": notes})
+        print_json({"output": shown_url(dst), "keys": report.keys, "notes": notes})
     else:
-        size = "" if os.path.isdir(dst) else f", {format_size(os.path.getsize(dst))}"
-        click.echo(f"{printable(dst)}: {format_count(len(report.keys), 'array')}{size}")
+        size = file_size(dst)
+        text = "" if size is None else f", {format_size(size)}"
+        click.echo(f"{printable(shown_url(dst))}: {format_count(len(report.keys), 'array')}{text}")

@@ -20,6 +20,7 @@ from npzkit.cli.output import (
     report_error,
 )
 from npzkit.cli.wording import at_prompt
+from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
     from npzkit.analysis.diff import Difference, Problem
@@ -72,7 +73,7 @@ def diff(
             raise
         report_error(error)
         context.exit(2)
-    paths = {"a": a, "b": b}
+    paths = {"a": shown_url(a), "b": shown_url(b)}
     if as_json:
         print_json(
             {

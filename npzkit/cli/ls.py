@@ -32,6 +32,8 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
+from npzkit.files.source import open_source
+from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
     from npzkit.cli.opening import Listing
@@ -97,7 +99,7 @@ def ls(
                     archives.append(_archive_dict(file, npz, members))
                 else:
                     if len(files) > 1:
-                        click.echo(("" if is_first else "\n") + f"{printable(file)}:")
+                        click.echo(("" if is_first else "\n") + f"{printable(shown_url(file))}:")
                     _print_members(npz, members, _file_size(file, npz), is_long)
         except (npzkit.NpzkitError, OSError) as error:
             if len(files) == 1 or isinstance(error, BrokenPipeError) or context.obj:
@@ -128,12 +130,12 @@ def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Mem
 
 def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
-    return os.path.getsize(file) if os.path.isfile(file) else npz.archive_info().size
+    return os.path.getsize(file) if os.path.isfile(file) else open_source(npz).file_size
 
 
 def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:
     return {
-        "path": file,
+        "path": shown_url(file),
         "size": _file_size(file, npz),
         "metadata": dict(npz.metadata),
         "members": [

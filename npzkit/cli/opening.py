@@ -20,6 +20,7 @@ import click
 import npzkit
 from npzkit.cli.output import printable
 from npzkit.files.source import cannot_seek
+from npzkit.files.urls import Location, find_location, shown_url
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +38,7 @@ __all__ = [
     "as_text",
     "complete_key",
     "dtype_text",
+    "file_size",
     "forward_input",
     "info_dict",
     "inputs_argument",
@@ -82,12 +84,20 @@ pickle_option = click.option(
 )
 
 
+def file_size(path: str) -> int | None:
+    """Return the bytes of a file; None for a folder, and behind a URL."""
+    found = find_location(path)
+    if isinstance(found, Location) or os.path.isdir(found):
+        return None
+    return os.path.getsize(found)
+
+
 @contextlib.contextmanager
 def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
     """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
     with (
         seekable_input(file) as source,
-        naming_in_warnings(printable(file)),
+        naming_in_warnings(printable(shown_url(file))),
         npzkit.open(source, allow_pickle=allow_pickle) as npz,
     ):
         yield npz

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 import npzkit
-from npzkit.cli.opening import inputs_argument, opened
+from npzkit.cli.opening import file_size, inputs_argument, opened
 from npzkit.cli.output import (
     format_count,
     format_size,
@@ -23,6 +23,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.errors import ConversionError, UnsafeNameError
+from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
     from npzkit.conversion.inputs import Given
@@ -151,7 +152,7 @@ def pack(
     suffix. Arrays of a folder have their paths in it as keys, and those of an
     archive their own keys. If KEY is given, it comes before these, with a
     slash. Attributes and metadata of archives are kept. OUT may be - for a
-    pipe.
+    pipe, or a URL such as s3://bucket/new.npz.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
@@ -175,13 +176,12 @@ def pack(
     if out == PIPE:
         sys.stdout.buffer.flush()
         return
-    size = os.path.getsize(out)
+    out, size = shown_url(out), file_size(out)
     if as_json:
         print_json({"output": out, "keys": report.keys, "size": size})
     else:
-        click.echo(
-            f"{printable(out)}: {format_count(len(report.keys), 'array')}, {format_size(size)}"
-        )
+        text = "" if size is None else f", {format_size(size)}"
+        click.echo(f"{printable(out)}: {format_count(len(report.keys), 'array')}{text}")
 
 
 def binary_stdout() -> BinaryIO:

@@ -13,6 +13,7 @@ import click
 
 from npzkit.cli.wording import message_of
 from npzkit.errors import NpzkitError, UnsafeNameError
+from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 
 __all__ = ["Refusal", "check_absent", "check_new_key", "refusing"]
@@ -25,8 +26,16 @@ class Refusal(click.ClickException):
 
 
 def check_absent(path: str, *, force: bool) -> None:
-    """Raise Refusal if `path` exists, unless `force` is true."""
-    if not force and os.path.lexists(path):
+    """Raise Refusal if `path`, which may be a URL, exists, unless `force` is true."""
+    if force:
+        return
+    location = find_location(path)
+    if isinstance(location, Location):
+        from npzkit.files.destinations import open_destination
+
+        with refusing():
+            open_destination(location, exclusive=True)
+    elif os.path.lexists(location):
         raise _exists(path)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 import npzkit
@@ -16,10 +14,11 @@ from npzkit.cli.archives import (
     folder_options,
     work_through,
 )
-from npzkit.cli.opening import named_file
+from npzkit.cli.opening import file_size, named_file
 from npzkit.cli.output import format_size, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
+from npzkit.files.urls import shown_url
 
 __all__ = ["repack"]
 
@@ -71,7 +70,7 @@ def repack(
     outputs = Outputs(archives, output, force=force)
 
     def work(archive: Archive, report: Report) -> Outcome:
-        before = os.path.getsize(archive.path)
+        before = archive.size
         target = outputs.path_for(archive) or archive.path
         try:
             npzkit.repack(
@@ -82,11 +81,12 @@ def repack(
             if isinstance(error, npzkit.NpzkitError):
                 raise
             raise click.UsageError(f"{at_prompt(str(error))}.") from error
-        after = os.path.getsize(target)
-        document = {"path": archive.path, "ok": True, "output": target,
+        after = file_size(target)
+        document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
                     "size_before": before, "size": after}  # fmt: skip
-        sizes = f"{format_size(before)} -> {format_size(after)}"
-        text = "" if quiet else f"{printable(target)}: {sizes}"
+        # The size of an archive behind a URL is not known here.
+        sizes = " -> ".join(format_size(size) for size in (before, after) if size)
+        text = "" if quiet else f"{printable(shown_url(target))}: {sizes or 'repacked'}"
         return Outcome(document, text, "repacked")
 
     code = work_through("repack", archives, work, as_json=as_json, quiet=quiet)

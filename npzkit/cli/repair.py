@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 import npzkit
@@ -22,6 +20,7 @@ from npzkit.cli.output import json_option
 from npzkit.cli.verify import outcome_of
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
+from npzkit.files.urls import shown_url
 
 __all__ = ["repair"]
 
@@ -93,7 +92,7 @@ def repair(
 def _repaired(archive: Archive, report: npzkit.RepairReport, *, quiet: bool) -> Outcome:
     """Return the outcome of saving the sound members of an archive."""
     is_shown = report.lost or not quiet
-    document = {"path": archive.path, "ok": not report.lost, **report.as_dict()}
+    document = {"path": shown_url(archive.path), "ok": not report.lost, **report.as_dict()}
     text = _repair_text(report) if is_shown else ""
     return Outcome(
         document, text, "with losses" if report.lost else "saved", 1 if report.lost else 0
@@ -107,9 +106,9 @@ def _repair_text(report: npzkit.RepairReport) -> str:
 
 def _cut(archive: Archive, report: Report, *, quiet: bool) -> Outcome:
     """Repair the end of an archive, and check the rest."""
-    size = os.path.getsize(archive.path)
+    size = archive.size
     repaired = npzkit.repair(archive.path)
-    is_changed = os.path.getsize(archive.path) != size
+    is_changed = archive.size != size
     verified = npzkit.verify(archive.path, progress=report)
     found = outcome_of(archive, verified, quiet=quiet)
     path = shown_path(archive.path)

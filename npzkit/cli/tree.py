@@ -18,6 +18,7 @@ from npzkit.cli.output import (
     print_json,
     printable,
 )
+from npzkit.files.urls import shown_url
 
 __all__ = ["tree"]
 
@@ -48,9 +49,9 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
         members = members_of(npz, npz.files)
     root = _grow(members)
     if as_json:
-        print_json({"path": file, **_as_dict(root)})
+        print_json({"path": shown_url(file), **_as_dict(root)})
     else:
-        click.echo(f"{printable(file)}  {_count_text(root)}")
+        click.echo(f"{printable(shown_url(file))}  {_count_text(root)}")
         lines = list(_branches(root, depth))
         if lines:
             click.echo("\n".join(lines))

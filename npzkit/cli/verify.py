@@ -21,6 +21,7 @@ from npzkit.cli.opening import complete_key, forward_input
 from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
+from npzkit.files.urls import shown_url
 
 __all__ = ["outcome_of", "verify"]
 
@@ -111,5 +112,5 @@ def outcome_of(
     if not quiet:
         lines.append(f"{path}: {report.verdict}")
     state = "NOT sound" if not report.ok else "torn" if report.torn_size else "sound"
-    document = {**report.as_dict(), "path": archive.path}
+    document = {**report.as_dict(), "path": shown_url(archive.path)}
     return Outcome(document, "\n".join(lines), state, 0 if state == "sound" else 1)

@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
 from npzkit.archive.opening import open
@@ -19,7 +20,15 @@ from npzkit.conversion.arrays import Array, Contents, Options, Say
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.conversion.stores import why_nested
 from npzkit.errors import ConversionError, FormatError, NpzkitError, UnsupportedError, printable
+from npzkit.files.destinations import open_destination
 from npzkit.files.progress import Meter, Report
+from npzkit.files.sink import Sink
+from npzkit.files.urls import (
+    Location,
+    default_options,
+    find_locations,
+    shown_url,
+)
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
 from npzkit.writing.coding import level_for
@@ -94,6 +103,7 @@ def convert(
     skip: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ConvertReport:
     """Convert a file of arrays to another format, chosen by the file names.
 
@@ -114,11 +124,12 @@ def convert(
 
     Parameters
     ----------
-    src : path
-        The file or folder to read. Only this file is read: links and data in
-        other files are not followed.
-    dst : path
-        The file or folder to write. It appears when it is complete.
+    src : path or URL
+        The file or folder to read; behind a URL, an .npz archive. Only this
+        file is read: links and data in other files are not followed.
+    dst : path or URL
+        The file or folder to write. It appears when it is complete. URLs are as
+        in `NpzWriter`, and are for .npz archives.
     compression : {"stored", "deflated"} or int, optional
         By default arrays are stored; those of .zarr are compressed as zarr does
         by default, and from .npz to .npz each array keeps its method.
@@ -135,6 +146,8 @@ def convert(
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
+    storage_options : dict, optional
+        For the stores of `src` and `dst`, if they are URLs; see `npzkit.open`.
 
     Returns
     -------
@@ -176,15 +189,23 @@ def convert(
      [0. 1.]]
     """
     options = _options(compression, level, zarr_format)
-    src, dst = os.fsdecode(src), os.fsdecode(dst)
-    source, target = _source_format(src), _target_format(dst)
-    _check_target(dst, target, overwrite=overwrite)
-    if source == target == _NPZ:
-        repack(src, dst, compression, level=level, progress=progress)
-        with open(dst) as npz:
-            return ConvertReport(dst, tuple(npz.files), (), {})
-    conversion = _Conversion(src, source, dst, target, options, skip, {}, {})
-    keys = conversion.run(progress or (lambda done, total: None))
+    location, destination = find_locations((src, dst), storage_options)
+    is_url = isinstance(location, Location)
+    dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
+    src = location.url if is_url else os.fsdecode(location)
+    source, target = _NPZ if is_url else _source_format(src), _target_format(dst)
+    sink = None
+    if isinstance(destination, Location):
+        sink = _sink(destination, target, overwrite=overwrite)
+    else:
+        _check_target(dst, target, overwrite=overwrite)
+    with default_options(location.options) if is_url else nullcontext():
+        if source == target == _NPZ:
+            repack(src, sink or dst, compression, level=level, progress=progress)
+            with open(destination) as npz:
+                return ConvertReport(dst, tuple(npz.files), (), {})
+        conversion = _Conversion(src, source, dst, target, options, skip, {}, {}, sink)
+        keys = conversion.run(progress or (lambda done, total: None))
     return ConvertReport(dst, tuple(keys), tuple(conversion.notes), conversion.skipped)
 
 
@@ -236,6 +257,16 @@ def _target_format(path: str) -> _Format:
     return found
 
 
+def _sink(location: Location, target: _Format, *, overwrite: bool) -> Sink:
+    """Return where to write an archive in a store."""
+    if target is not _NPZ:
+        raise UnsupportedError(
+            "only .npz archives can be written to a store", path=str(location),
+            remedy="Convert to a path, and upload the file.",
+        )  # fmt: skip
+    return open_destination(location, exclusive=not overwrite)
+
+
 def _check_target(path: str, target: _Format, *, overwrite: bool) -> None:
     """Check that nothing is at `path`, or that it may be replaced."""
     if target not in (_FOLDER, _ZARR):
@@ -275,6 +306,7 @@ class _Conversion(NamedTuple):
     skip: bool
     notes: dict[str, None]
     skipped: dict[str, str]
+    sink: Sink | None
 
     def run(self, progress: Report) -> list[str]:
         """Write the new file or folder, and return its keys."""
@@ -285,8 +317,8 @@ class _Conversion(NamedTuple):
             arrays = list(self._fitting(contents.arrays, writer))
             meter = Meter(report, sum(array.work for array in arrays))
             counted = [array.watched(meter.add) for array in arrays]
-            with replacing(self.dst) as temporary:
-                writer.write(temporary, Contents(contents.metadata, counted), self.options, say)
+            with replacing(self.dst) if self.sink is None else nullcontext(self.sink) as place:
+                writer.write(place, Contents(contents.metadata, counted), self.options, say)
             meter.finish()
         return [array.key for array in arrays]
 
@@ -311,13 +343,13 @@ class _Conversion(NamedTuple):
         try:
             yield
         except NpzkitError as error:
-            raise error.locate(path=self.src) from error.__cause__
+            raise error.locate(path=shown_url(self.src)) from error.__cause__
         except Exception as error:
             if is_users(error) or (isinstance(error, OSError) and _is_of_system(error)):
                 raise
             text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
             raise FormatError(
-                f"the file cannot be converted to {self.dst!r}: {text}", path=self.src
+                f"the file cannot be converted to {self.dst!r}: {text}", path=shown_url(self.src)
             ) from error
 
 

@@ -23,6 +23,7 @@ from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import Array, Contents, Options, Say, why_not_npy
 from npzkit.conversion.attributes import named
 from npzkit.errors import NpzkitError, printable
+from npzkit.files.sink import Sink
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
 from npzkit.members.multipart import PARTS_ATTRIBUTE
 from npzkit.reading import blocks
@@ -75,14 +76,15 @@ def _kind_of_parts(npz: NpzFile, key: str, member: str) -> str:
 why_unfit = why_not_npy
 
 
-def write(path: str, contents: Contents, options: Options, say: Say) -> None:
-    """Write an archive."""
+def write(path: str | Sink, contents: Contents, options: Options, say: Say) -> None:
+    """Write an archive to a path, or to a sink."""
+    place = path if isinstance(path, str) else None
     metadata = _fitting(contents.metadata, None, say)
     compression: Any = "deflated" if options.is_deflated else "stored"
     with NpzWriter(path, compression=compression, level=options.level, metadata=metadata) as writer:
         for array in contents.arrays:
             attrs = _fitting(array.attrs, array.key, say)
-            write_array(writer, array, path, attrs, is_deflated=options.is_deflated)
+            write_array(writer, array, place, attrs, is_deflated=options.is_deflated)
 
 
 def _fitting(attrs: Mapping[str, Any], key: str | None, say: Say) -> Mapping[str, Any]:
@@ -109,7 +111,7 @@ def write_array(
 ) -> None:
     """Write an array to the archive at `path`; part by part if it is large.
 
-    `path` is None if the archive goes to a file object.
+    `path` is None if the archive goes to a file object or to a store.
     """
     if array.nbytes <= blocks.BLOCK_SIZE:
         writer.add(array.key, array.whole(), attrs=attrs)

@@ -20,9 +20,11 @@ from npzkit.conversion.npz import array_in, write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.conversion.tables import TableOptions, check_delimiter
 from npzkit.errors import KeyExistsError, printable
+from npzkit.files.destinations import open_destination
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.sink import write_all
+from npzkit.files.sink import Sink, write_all
 from npzkit.files.source import UNNAMED
+from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
 from npzkit.writing.coding import Compression, level_for
@@ -62,16 +64,18 @@ def pack(
     allow_pickle: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> PackReport:
     r"""Pack .npy files, text tables, folders and archives into a new archive.
 
     Large arrays are read and written in parts, so that they take little memory.
-    The archive appears at its path when it is complete.
+    The archive appears at its path or URL when it is complete.
 
     Parameters
     ----------
-    file : path or file object
+    file : path, URL or file object
         The archive to write. A path is taken as it is, no ``.npz`` is appended.
+        URLs are as in `NpzWriter`.
     inputs : path, NpzFile, file object, iterable of these, or mapping
         ``.npy`` files, tables (``.csv``, ``.tsv``, ``.txt``), archives
         (``.npz``), folders, and binary file objects that give one .npy. A
@@ -97,6 +101,8 @@ def pack(
     progress : callable, optional
         Called with the bytes done and the total: every few megabytes, and at
         the end.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -138,11 +144,17 @@ def pack(
     ('table', 'weights') [(1, 2.5)]
     """
     packing = _packing(compression, level, delimiter, header, allow_pickle)
+    file = find_location(file, storage_options)
+    given = given_inputs(inputs)
+    if isinstance(file, Location):
+        sink = open_destination(file, exclusive=not overwrite)
+        report = packing.run(sink, None, "w", given, progress, overwrite=False)
+        return report._replace(output=str(file))
     path = None if hasattr(file, "write") else os.fsdecode(file)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
     mode: Literal["w", "x"] = "w" if overwrite or path is None else "x"
-    return packing.run(file, path, mode, given_inputs(inputs), progress, overwrite=False)
+    return packing.run(file, path, mode, given, progress, overwrite=False)
 
 
 def add(
@@ -225,7 +237,7 @@ class _Packing(NamedTuple):
     ) -> PackReport:
         """Write the inputs to an archive that is opened in a mode.
 
-        `path` is None for a file object. `overwrite` replaces keys and metadata
+        `path` is None for a file object or a sink. `overwrite` replaces keys and metadata
         that the archive has.
         """
         notes: dict[str, None] = {}
@@ -233,7 +245,7 @@ class _Packing(NamedTuple):
         with opened_inputs(given, path, say, allow_pickle=self.allow_pickle) as found:
             meter = Meter(progress, found.size)
             # What a stream takes is counted as it is written, because nothing in it is patched.
-            is_counted = path is None and not self.is_deflated
+            is_counted = path is None and not (self.is_deflated or isinstance(file, Sink))
             with NpzWriter(
                 _Counted(file, meter.add) if is_counted else file, mode,
                 compression=self.method, level=self.level, allow_pickle=self.allow_pickle,

@@ -81,11 +81,16 @@ def read_blocks(
         for start in range(0, len(view), BLOCK_SIZE)
     ]
 
+    is_distant = source.is_distant
+    if is_distant:
+        source.fill([(offset, view) for _, offset, view in blocks])
+
     def read(offset: int, view: memoryview) -> int:
         crc = 0
         for start in range(0, len(view), _STEP_SIZE):
             step = view[start : start + _STEP_SIZE]
-            source.readinto_at(offset + start, step)
+            if not is_distant:
+                source.readinto_at(offset + start, step)
             if verify:
                 crc = crc32(step, crc)
         return crc

@@ -39,13 +39,15 @@ class Sink(abc.ABC):
     committed_size : int
         Bytes committed so far; 0 before the first commit.
     can_patch : bool
-        Whether `patch` can change bytes that were written.
+        Whether `patch` can change bytes that were written, and `keep` was called for.
     can_read : bool
         Whether `readinto_at` can read them back.
     is_concurrent : bool
         Whether any thread may write bytes at any offset at any time.
     is_in_doubt : bool
         Whether a commit failed and could not be undone.
+    commits_once : bool
+        Whether nothing can be written after a commit.
     path, descriptor
         As in `Place`; None for a file object.
     """
@@ -56,6 +58,7 @@ class Sink(abc.ABC):
     can_read: bool = False
     is_concurrent: bool = False
     is_in_doubt: bool = False
+    commits_once: bool = False
     path: str | None = None
     descriptor: Any = None
 
@@ -68,6 +71,12 @@ class Sink(abc.ABC):
 
         `mapped` is as in `npzkit.files.disk.File.reserve`.
         """
+
+    def keep(self, offset: int, size: int) -> None:
+        """Say that bytes at `offset`, which are written next, will be patched until `release`."""
+
+    def release(self, offset: int) -> None:
+        """Say that the bytes which were kept at `offset` are final."""
 
     @abc.abstractmethod
     def patch(self, offset: int, data: Buffer) -> None:

@@ -18,7 +18,7 @@ import io
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
@@ -43,6 +43,7 @@ __all__ = [
     "SourceFile",
     "TailSource",
     "cannot_seek",
+    "closed_error",
     "duplicate",
     "is_archive",
     "name_of",
@@ -81,6 +82,9 @@ class Source(abc.ABC):
         close `file` when it is deleted.
     position : int
         The position of a file object when it was passed.
+    is_distant : bool
+        Whether each read is a request that takes long. Callers then say with
+        `ahead` what they will read, or read more at once.
     """
 
     name: str = UNNAMED
@@ -92,7 +96,18 @@ class Source(abc.ABC):
     file: Any = None
     handle: Any = None
     position: int = 0
+    is_distant: bool = False
     _file_size: int | None = None
+
+    @property
+    def state(self) -> Any:
+        """What tells whether the file changed; None if it cannot be opened again."""
+        return None
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        """What opens the file again: its path or URL, and options that go with it."""
+        raise ClosedArchiveError("the archive was not opened from a path or a URL")
 
     @property
     def file_size(self) -> int:
@@ -111,6 +126,42 @@ class Source(abc.ABC):
         buffer = bytearray(size)
         self.readinto_at(offset, memoryview(buffer))
         return bytes(buffer)
+
+    def at_hand(self, offset: int, size: int) -> bytes | None:
+        """Return bytes like `read_at`, or None if that takes a request."""
+        return self.read_at(offset, size)
+
+    def ahead(
+        self,
+        spans: Iterable[tuple[int, int]],
+        *,
+        at_once: bool = False,
+        others: bool = False,
+        ticket: object = None,
+    ) -> Source:
+        """Return a source in which some ranges are cheap to read: itself, unless it is distant.
+
+        Parameters
+        ----------
+        spans : iterable of (int, int)
+            Where each range begins and ends. Others can be read too.
+        at_once : bool, default False
+            Fetch all of them now, into memory. Otherwise they are fetched as
+            they are read, and bounded memory is used.
+        others : bool, default False
+            Whether ranges will be read that are not known yet.
+        ticket : object, optional
+            What `give_up` takes.
+        """
+        return self
+
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
+        """Fill each view from its offset, several at a time if the source is distant."""
+        for offset, view in pieces:
+            self.readinto_at(offset, view)
+
+    def give_up(self, ticket: object) -> None:
+        """Make reads with this ticket fail soon, if each of them is a request."""
 
     def refresh(self) -> None:
         """Read the size and time of the file again, after a writer truncated it."""
@@ -147,7 +198,7 @@ class BufferSource(Source):
         try:
             view[:] = self._view[offset : offset + len(view)]
         except ValueError:
-            raise _closed() from None
+            raise closed_error() from None
 
     def close(self) -> None:
         self._view.release()
@@ -201,15 +252,23 @@ class FileSource(Source):
             result = function(descriptor, *args, **options)
         except (OSError, ValueError):
             if self._lent.closed:
-                raise _closed() from None
+                raise closed_error() from None
             raise
         else:
             if self._lent.closed:
-                raise _closed()
+                raise closed_error()
         finally:
             # A traceback keeps this frame alive, but must not keep the file open.
             del descriptor
         return result
+
+    @property
+    def state(self) -> Any:
+        return None if self.path is None else (self.file_size, self.modified_ns)
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        return str(self.path), {}
 
     def refresh(self) -> None:
         found = self.call(os.fstat)
@@ -297,7 +356,7 @@ class _Lent:
         try:
             return cast(int, self._file.fileno())
         except ValueError:
-            raise _closed() from None
+            raise closed_error() from None
 
     __index__ = fileno
 
@@ -339,14 +398,14 @@ class SeekingSource(Source):
         except ValueError:
             if not self._is_gone():
                 raise
-            raise _closed() from None
+            raise closed_error() from None
         finally:
             if self._is_closed:
                 self._close_unused()
 
     def _readinto_at(self, offset: int, view: memoryview) -> None:
         if self._is_gone():
-            raise _closed()
+            raise closed_error()
         done = 0
         self.file.seek(offset)
         while done < len(view):
@@ -381,6 +440,19 @@ class LentSource(Source):
         self.name, self.path, self.is_pathlike = source.name, source.path, source.is_pathlike
         self.size, self._file_size = source.size, source.file_size
         self.file, self.handle, self.position = source.file, source.handle, source.position
+        self.is_distant = source.is_distant
+
+    def at_hand(self, offset: int, size: int) -> bytes | None:
+        return self._source.at_hand(offset, size)
+
+    def ahead(self, spans: Iterable[tuple[int, int]], **options: Any) -> Source:
+        return self._source.ahead(spans, **options)
+
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
+        self._source.fill(pieces, ticket)
+
+    def give_up(self, ticket: object) -> None:
+        self._source.give_up(ticket)
 
     def read_at(self, offset: int, size: int) -> bytes:
         return self._source.read_at(offset, size)
@@ -444,7 +516,8 @@ class SourceFile(io.RawIOBase):
         return len(view)
 
 
-def _closed() -> ClosedArchiveError:
+def closed_error() -> ClosedArchiveError:
+    """Return the error for a read after `Source.close`."""
     return ClosedArchiveError("the archive is closed", remedy="Open it again.")
 
 

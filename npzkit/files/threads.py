@@ -97,7 +97,7 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
     """Call every task and return the results in order.
 
     The calling thread works too. After an exception no further task is started,
-    and the exception of the first failed task is raised.
+    and the exception of the first failed task is raised; an interrupt before others.
     """
     if threads == 1 or len(tasks) < 2:
         return [task() for task in tasks]
@@ -126,7 +126,9 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
         left.clear()
         helpers.wait()
     if failures:
-        raise failures[min(failures)]
+        # An interrupt may be why others failed.
+        interrupts = [error for error in failures.values() if not isinstance(error, Exception)]
+        raise interrupts[0] if interrupts else failures[min(failures)]
     return [results[index] for index in range(len(tasks))]
 
 

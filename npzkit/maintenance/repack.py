@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
+from npzkit.files.destinations import check_writable, open_destination, open_upload
+from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
-from npzkit.files.path_sink import PathSink, open_sink
+from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Meter, Report
+from npzkit.files.remote import RemoteSource
 from npzkit.files.sink import Sink, WrittenSource
 from npzkit.files.source import Source, open_source
 from npzkit.files.threads import Pipeline, thread_count
+from npzkit.files.uploads import ANY, Condition
+from npzkit.files.urls import Location, find_locations
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import Limits
 from npzkit.members.keys import SUFFIX
@@ -55,6 +60,7 @@ def repack(
     durable: bool = False,
     lock_timeout: float | None = None,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> None:
     """Rewrite an archive, so that stored arrays are aligned and deflated ones seekable.
 
@@ -64,11 +70,12 @@ def repack(
 
     Parameters
     ----------
-    src : path, bytes-like, file object or NpzFile
+    src : path, URL, bytes-like, file object or NpzFile
         An `NpzFile` stays open and keeps reading the old file.
-    dst : path or file object, optional
-        None replaces `src`, which must be a path. The old file stays until the
-        new one is complete. Programs that have it open keep reading it.
+    dst : path, URL or file object, optional
+        None replaces `src`, which must be a path or the URL of a store. The old
+        file stays until the new one is complete. Programs that have it open keep
+        reading it.
     compression : {None, "stored", "deflated"} or int
         The method of all members; None keeps the method of each.
     align : int, default 64
@@ -89,6 +96,8 @@ def repack(
     progress : callable, optional
         Called with the uncompressed bytes done and the total, every few
         megabytes and at the end.
+    storage_options : dict, optional
+        For the stores of `src` and `dst`, if they are URLs; see `npzkit.open`.
 
     Raises
     ------
@@ -104,6 +113,8 @@ def repack(
     ValueError
         An argument is invalid, or `dst` is a file object for the same file as
         `src`.
+    StaleArchiveError
+        `src` is a URL and is replaced, and another writer replaced it meanwhile.
 
     Warns
     -----
@@ -125,15 +136,18 @@ def repack(
     coding = Coding(STORED, check_level(level), check_chunk_size(chunk_size), seekable)
     if dst is None:
         if not isinstance(src, (str, os.PathLike)):
-            raise ValueError("dst is needed unless src is a path")
+            raise ValueError("dst is needed unless src is a path or a URL")
         dst = src
     timeout = check_timeout(lock_timeout)
-    if not hasattr(dst, "write"):
+    src, dst = find_locations((src, dst), storage_options)
+    if isinstance(dst, Location):
+        check_writable(dst)
+    elif not hasattr(dst, "write"):
         dst = os.fsdecode(dst)
     # Nobody may write to the replaced file while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
     with lock or contextlib.nullcontext():
-        source = open_source(src)
+        source = open_anywhere(src)
         try:
             source.is_locked = lock is not None
             if _is_same_file(source, dst):
@@ -142,10 +156,12 @@ def repack(
                 )
             with Pipeline(thread_count(threads)) as pipeline:
                 rewriting = _Rewriting(pipeline, wanted, coding, align)
-                open_dst = partial(_open_sink, dst, lock, durable, timeout)
+                open_dst = partial(_open_sink, dst, source, lock, durable, timeout)
                 _write(source, open_dst, rewriting.write, progress)
         except NpzkitError as error:
-            raise error.locate(path=source.path) from error.__cause__
+            raise error.locate(
+                path=source.name if source.is_distant else source.path
+            ) from error.__cause__
         finally:
             source.close()
 
@@ -190,7 +206,7 @@ def _copy(source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None
 
 def _is_replaced(src: Any, dst: Any) -> bool:
     """Return whether `dst` is the path of the file that is read."""
-    if hasattr(dst, "write") or not isinstance(src, (str, os.PathLike)):
+    if not (isinstance(dst, str) and isinstance(src, (str, os.PathLike))):
         return False
     try:
         return os.path.samefile(src, dst)
@@ -198,10 +214,19 @@ def _is_replaced(src: Any, dst: Any) -> bool:
         return False
 
 
-def _open_sink(dst: Any, lock: FileLock | None, durable: bool, timeout: float) -> Sink:
+def _open_sink(
+    dst: Any, source: Source, lock: FileLock | None, durable: bool, timeout: float
+) -> Sink:
     if lock is not None:
         return PathSink(dst, durable=durable, lock=lock)
-    return open_sink(dst, durable=durable, lock_timeout=timeout)
+    if isinstance(dst, Location) and isinstance(source, RemoteSource):
+        return open_upload(dst, _condition(dst, source))
+    return open_destination(dst, durable=durable, lock_timeout=timeout)
+
+
+def _condition(dst: Location, source: RemoteSource) -> Condition:
+    """Return what must be at `dst`: the version that is read, if that is replaced."""
+    return Condition(tag=source.version.tag) if source.location.url == dst.url else ANY
 
 
 def _is_same_file(source: Source, dst: Any) -> bool:
@@ -230,12 +255,13 @@ def _write(
     try:
         directory = read_directory(source, starts=(0, source.position), limits=Limits())
         entries = list(directory.entries.values())
+        near = source.ahead([(0, directory.directory_offset)])
         total, done = sum(entry.uncompressed_size for entry in entries), 0
         meter = Meter(progress, total)
         writer = ZipWriter(sink, head_size=npy_header_size)
         for entry in entries:
             try:
-                write_member(source, entry, writer, meter)
+                write_member(near, entry, writer, meter)
             except NpzkitError as error:
                 raise error.locate(key=entry.name.removesuffix(SUFFIX)) from error.__cause__
             done += entry.uncompressed_size

@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
+from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
+from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
-from npzkit.files.path_sink import PathSink, open_sink
+from npzkit.files.path_sink import PathSink
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.source import Source, open_source
+from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
+from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.limits import Limits
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.maintenance.verify import has_wrong_index, member_error, read_size
@@ -55,6 +58,8 @@ from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Lost", "RepairReport", "repair"]
+
+_NEEDS_OUTPUT = "Pass a path or a URL as output: what is sound is saved there."
 
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
@@ -161,6 +166,7 @@ def repair(
     threads: int | None = None,
     lock_timeout: float | None = None,
     progress: Report | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> RepairReport:
     """Repair a damaged archive, or save the sound members to another file.
 
@@ -182,7 +188,8 @@ def repair(
 
     Parameters
     ----------
-    path : path
+    path : path or URL
+        With a URL, `output` is needed.
     output : path, optional
         An existing file is replaced when the new one is complete. If this is
         `path` itself, everything that could not be saved is lost for good.
@@ -201,6 +208,8 @@ def repair(
     progress : callable, optional
         Called with the bytes done and the total, which is twice the file size:
         the file is checked, then copied. Not called if no array is read.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -233,29 +242,42 @@ def repair(
     uncertain: any of these arrays may have been removed or renamed before; ...
     lost: y (at byte ...): truncated: its first ... of 1000 rows are kept, ...
     """
-    path = os.fsdecode(path)
+    location, target = find_locations((path, output), storage_options)
+    is_distant = isinstance(location, Location)
+    if is_distant and output is None:
+        check_local(path, "an archive in a store cannot be repaired in place", _NEEDS_OUTPUT)
+    path = str(location) if is_distant else os.fsdecode(location)
     if "\0" in path:
         # A path has no NUL, but the contents of an archive do.
         raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     with (
-        lock_path(path, check_timeout(lock_timeout)) as lock,
+        contextlib.nullcontext()
+        if is_distant
+        else lock_path(path, check_timeout(lock_timeout)) as lock,
         contextlib.ExitStack() as stack,
     ):
-        source = open_source(path)
-        stack.callback(source.close)
+        opened = open_anywhere(location if is_distant else path)
+        stack.callback(opened.close)
+        source = opened.ahead([(0, opened.size)])
         source.is_locked = True
         try:
-            if output is None:
+            if output is None and lock is not None:
                 return _repair_end(path, source, lock, bounds, count, progress)
-            output = os.fsdecode(output)
+            is_uploaded = isinstance(target, Location)
+            output = str(target) if is_uploaded else os.fsdecode(cast(Any, target))
             salvage = _Salvage(
                 source, bounds, count, progress, partial=partial, uncommitted=uncommitted
             )
-            is_same = os.path.exists(output) and os.path.samefile(path, output)
+            is_local = not (is_distant or is_uploaded)
+            is_same = is_local and os.path.exists(output) and os.path.samefile(path, output)
             # If both paths are the same file, it is locked only once.
-            sink = PathSink(os.path.abspath(output), lock=lock) if is_same else open_sink(output)
+            sink = (
+                PathSink(os.path.abspath(output), lock=lock)
+                if is_same
+                else open_destination(target if is_uploaded else output)
+            )
             return salvage.write(sink, output)
         except NpzkitError as error:
             raise error.locate(path=path) from error.__cause__

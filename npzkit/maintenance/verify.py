@@ -8,7 +8,7 @@ megabytes of an array are in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,8 +21,9 @@ from npzkit.errors import (
     StaleArchiveError,
 )
 from npzkit.files.block_reading import BLOCK_SIZE, crc32_at
+from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.source import UNNAMED, SeekingSource, Source, cannot_seek, is_archive, open_source
+from npzkit.files.source import UNNAMED, SeekingSource, Source, cannot_seek, is_archive
 from npzkit.files.threads import Pipeline, run, thread_count
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import (
@@ -40,6 +41,7 @@ from npzkit.members.keys import (
     check_several,
 )
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
+from npzkit.reading.many import fetch_groups
 from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.chunks import Chunks
@@ -72,6 +74,7 @@ def verify(
     *,
     threads: int | None = None,
     limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
     """Check an archive against every rule, without stopping at the first fault.
 
@@ -88,7 +91,7 @@ def verify(
 
     Parameters
     ----------
-    file : path, bytes-like, file object or NpzFile
+    file : path, URL, bytes-like, file object or NpzFile
         A file object that cannot seek, such as a pipe, is read from front to
         back; see the notes.
     keys : sequence of str, optional
@@ -101,6 +104,8 @@ def verify(
     limits : Limits, optional
         Limits to check the archive against. The default is those of an
         `NpzFile`, or ``Limits()``.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
 
     Returns
     -------
@@ -144,7 +149,7 @@ def verify(
     count = thread_count(threads)
     if cannot_seek(file):
         return verify_stream(file, bounds, keys, progress)
-    source = open_source(file)
+    source = open_anywhere(file, storage_options=storage_options)
     name = None if source.name == UNNAMED else source.name
     try:
         starts = sorted({0, source.position})
@@ -180,14 +185,21 @@ def verify_source(
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
-        for key, entry in wanted.items():
-            if entry.compressed_size > BLOCK_SIZE:
-                # Its blocks or chunks are divided among the threads.
-                pipeline.drain()
-                rows += _member_findings(reader, key, entry, indexed, threads, meter)
-            else:
-                task = partial(_member_findings, reader, key, entry, indexed, 1, meter)
-                pipeline.submit(task, rows.extend)
+
+        def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:
+            for key, entry in items:
+                if entry.compressed_size > BLOCK_SIZE:
+                    # Its blocks or chunks are divided among the threads.
+                    pipeline.drain()
+                    rows.extend(_member_findings(near, key, entry, indexed, threads, meter))
+                else:
+                    task = partial(_member_findings, near, key, entry, indexed, 1, meter)
+                    pipeline.submit(task, rows.extend)
+
+        if source.is_distant:
+            fetch_groups(reader, wanted.items(), check)
+        else:
+            check(reader, wanted.items())
     meter.finish()
     torn_size = max(source.file_size - directory.end_offset, 0) if keys is None else 0
     return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)

@@ -6,11 +6,13 @@ compression: callers say what a gap costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.files.threads import run
 from npzkit.format.header import MAX_DIMENSIONS
 from npzkit.reading.indexing import Positions
 from npzkit.zip.random_access import RandomAccess
@@ -108,6 +110,7 @@ class _Reading:
         self._axes = axes
         self._dtype = dtype
         self._threads = threads
+        self._reads_at_once = access.reads_at_once
         # Behind the last axis: one item, without gaps.
         self._extents = [axis.extent for axis in axes[1:]] + [dtype.itemsize]
         self._gaps = [axis.gap for axis in axes[1:]] + [0]
@@ -122,19 +125,47 @@ class _Reading:
         axis = self._axes[depth]
         gap, extent = self._gaps[depth], self._extents[depth]
         if gap >= self._access.granularity or (gap and extent > _SPAN_SIZE):
-            for place, position in enumerate(axis.positions):
-                self.fill(depth + 1, offset + int(position) * axis.stride, block[place])
+            self._each(
+                partial(self.fill, depth + 1, offset + int(position) * axis.stride, block[place])
+                for place, position in enumerate(axis.positions)
+            )
             return
         within = sum(inner.first * inner.stride for inner in self._axes[depth + 1 :])
-        for begin, end in self._groups(axis, extent):
-            first, last = int(axis.positions[begin]), int(axis.positions[end - 1])
-            where = offset + first * axis.stride + within
-            size = (last - first) * axis.stride + extent
-            part = block[begin:end]
-            if part.nbytes == size:
-                self._access.readinto(where, _bytes_of(part), self._threads)
-            else:
-                self._cut(depth, where, size, axis.positions[begin:end], part)
+        offset, parts = offset + within, self._groups(axis, extent)
+        if self._reads_at_once > 1:
+            self._each(
+                partial(self._read, depth, offset, axis.positions[begin:end], block[begin:end])
+                for begin, end in parts
+            )
+            return
+        for begin, end in parts:
+            self._read(depth, offset, axis.positions[begin:end], block[begin:end])
+
+    def _each(self, reads: Iterator[Callable[[], None]]) -> None:
+        """Call each; several at a time if each of them waits for an answer."""
+        count = self._reads_at_once
+        if count == 1:
+            for read in reads:
+                read()
+            return
+        tasks = list(reads)
+        # If there are several, those within them take turns.
+        self._reads_at_once = count if len(tasks) == 1 else 1
+        run(tasks, count)
+        self._reads_at_once = count
+
+    def _read(
+        self, depth: int, offset: int, positions: Positions, part: np.ndarray[Any, Any]
+    ) -> None:
+        """Read positions of an axis with one call."""
+        first, last = int(positions[0]), int(positions[-1])
+        stride = self._axes[depth].stride
+        where = offset + first * stride
+        size = (last - first) * stride + self._extents[depth]
+        if part.nbytes == size:
+            self._access.readinto(where, _bytes_of(part), self._threads)
+        else:
+            self._cut(depth, where, size, positions, part)
 
     def _groups(self, axis: _Axis, extent: int) -> Iterator[tuple[int, int]]:
         """Group positions to read in one call: without gaps, or in spans of a few MiB."""

@@ -8,7 +8,7 @@ reads a member.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,8 +16,9 @@ import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.block_reading import read_blocks
-from npzkit.files.threads import run
+from npzkit.files.ahead import grouped
+from npzkit.files.block_reading import BLOCK_SIZE, read_blocks
+from npzkit.files.threads import Pipeline, run
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
 from npzkit.reading.shared_read import (
     GAP_SIZE,
@@ -31,10 +32,12 @@ from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry
 
-__all__ = ["read_many"]
+__all__ = ["fetch_groups", "read_many"]
 
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""
+_FETCH_COUNT = 10
+"""Groups of neighbours that are fetched at once, of a distant source."""
 T = TypeVar("T")
 
 Item = tuple[str, Entry]
@@ -74,6 +77,96 @@ def read_many(
         For the first member that fails, with its key.
     """
     results: dict[str, Result] = dict.fromkeys(keys, b"")
+    if reader.source.is_distant:
+        wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
+        _read_distant(reader, wanted, results, threads, verify)
+    else:
+        _read_near(reader, entries, keys, names, results, threads, verify)
+    return results
+
+
+def _read_distant(
+    reader: MemberReader,
+    wanted: list[Item],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Fetch neighbours together, and read them while the next ones are fetched."""
+    wanted.sort(key=_offset_of)
+    for key, entry in wanted:
+        _located(key, partial(check_entry, entry, reader.size_limit))
+    large = [item for item in wanted if _is_direct(item[1])]
+    # Of one ticket, so that an interrupt ends all.
+    together = reader.ahead([], others=True)
+    tasks = [_task(together, item, Options(verify=verify)) for item in large]
+    found = run(tasks, _FETCH_COUNT)
+    results.update(zip([key for key, _ in large], found, strict=True))
+
+    def read(near: MemberReader, items: list[Item]) -> None:
+        entries = {entry.name: entry for _, entry in items}
+        keys, names = [key for key, _ in items], [entry.name for _, entry in items]
+        _read_near(near, entries, keys, names, results, threads, verify)
+
+    others = [item for item in wanted if not _is_direct(item[1])]
+    fetch_groups(reader, others, read)
+
+
+def fetch_groups(
+    reader: MemberReader, wanted: Iterable[Item], use: Callable[[MemberReader, list[Item]], None]
+) -> None:
+    """Fetch members of a distant source in groups, several at a time.
+
+    Parameters
+    ----------
+    reader : MemberReader
+    wanted : iterable of (str, Entry)
+        Neighbours together.
+    use : callable
+        Called in this thread, in order, with each group and a reader to which
+        it is near. The next groups are fetched meanwhile.
+    """
+    ticket = object()
+
+    def size_of(item: Item) -> int:
+        begin, end = reader.span(item[1])
+        return end - begin
+
+    def fetch(items: list[Item]) -> MemberReader:
+        return reader.ahead([entry for _, entry in items], ticket=ticket)
+
+    with Pipeline(_FETCH_COUNT) as pipeline:
+        try:
+            for items in grouped(wanted, size_of):
+                pipeline.submit(partial(fetch, items), partial(_used, use, items))
+            pipeline.drain()
+        except BaseException:
+            # Leaving the block waits for the threads.
+            reader.source.give_up(ticket)
+            raise
+
+
+def _used(
+    use: Callable[[MemberReader, list[Item]], None], items: list[Item], near: MemberReader
+) -> None:
+    use(near, items)
+
+
+def _is_direct(entry: Entry) -> bool:
+    """Whether a member fills requests by itself, and its bytes are an array's as they come."""
+    return is_plain(entry) and entry.compressed_size >= BLOCK_SIZE
+
+
+def _read_near(
+    reader: MemberReader,
+    entries: Mapping[str, Entry],
+    keys: Sequence[str],
+    names: Collection[str],
+    results: dict[str, Result],
+    threads: int,
+    verify: bool,
+) -> None:
+    """Read members from a source whose reads are cheap."""
     small: list[Item] = []
     large: list[Item] = []
     other: list[Item] = []
@@ -89,7 +182,6 @@ def read_many(
         _read_span(reader, span, results, verify)
     _read_large(reader, large, results, threads, verify)
     _read_others(reader, other, results, threads, verify)
-    return results
 
 
 def _read_others(

@@ -11,8 +11,11 @@ Owns the choice of how one member is read. Knows no keys. Four ways:
 
 from __future__ import annotations
 
+import copy
+import itertools
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -73,6 +76,14 @@ SMALL_SIZE = 1 << 16
 """Members up to this size are read whole, headers and all, in one call."""
 _EXTRA_GUESS = 128
 """Bytes allowed for a local extra field whose size is not known yet."""
+
+_HEADERS_SIZE = 1 << 10
+"""Bytes allowed for both headers where a second read would be a second request."""
+_INDEX_SIZE = 1 << 11
+"""Bytes allowed for a seek index, beside one for each `_INDEXED_SIZE` of the member."""
+_INDEXED_SIZE = 1 << 15
+_FORESEEN_COUNT = 20_000
+"""Members whose headers are fetched together: a few kilobytes each."""
 
 WHOLE_SIZE = 1 << 26
 """Compressed bytes that all threads together hold at once, to inflate members in one call."""
@@ -164,6 +175,9 @@ class MemberReader:
         self._pickle_kwargs = dict(pickle_kwargs or {})
         self._accesses: dict[str, RandomAccess] = {}
         self._process = os.getpid()
+        # Of a distant source: what was fetched of members that are read in parts.
+        self._nearer: dict[str, Source] = {}
+        self._window_size = sys.maxsize if source.is_distant else SMALL_SIZE
         # Compressed bytes that each thread holds. Nobody waits here, so it needs no lock.
         self._held: dict[object, int] = {}
 
@@ -174,16 +188,93 @@ class MemberReader:
             options.out[...] = self.read(entry, options._replace(out=None))
             return options.out
         if not is_plain(entry):
-            return self._read_inflated(entry, options)
+            return self.ahead([entry])._read_inflated(entry, options)
         window = read_window(self.source, entry.header_offset, self.extent(entry))
         return self.read_in(window, entry, options)
 
     def extent(self, entry: Entry) -> int:
         """Bytes from the local header that hold a small member, or a guess at it."""
         size = LOCAL_HEADER_SIZE + len(entry.raw_name) + _EXTRA_GUESS
-        size += entry.compressed_size if entry.compressed_size < SMALL_SIZE else SMALL_SIZE
+        small = self._window_size
+        size += entry.compressed_size if entry.compressed_size < small else small
+        if small != SMALL_SIZE:
+            size += len(entry.extra) + _HEADERS_SIZE
         room = entry.end_offset - entry.header_offset
         return size if size < room else room
+
+    # -- distant sources ----------------------------------------------------
+
+    def ahead(
+        self,
+        entries: Sequence[Entry],
+        *,
+        at_once: bool | None = None,
+        others: bool = False,
+        ticket: object = None,
+    ) -> MemberReader:
+        """Return a reader that has few requests to make for these members.
+
+        This one, unless its source is distant.
+
+        Parameters
+        ----------
+        entries : sequence of Entry
+        at_once : bool, optional
+            As of `Source.ahead`. By default true for what fits in memory.
+        others, ticket
+            As of `Source.ahead`.
+        """
+        if not self.source.is_distant:
+            return self
+        spans = [self.span(entry) for entry in entries]
+        if at_once is None:
+            at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE
+        nearer = copy.copy(self)
+        nearer.source = self.source.ahead(spans, at_once=at_once, others=others, ticket=ticket)
+        nearer._accesses, nearer._nearer = {}, {}
+        nearer._window_size = self._window_size if others else SMALL_SIZE
+        return nearer
+
+    def span(self, entry: Entry) -> tuple[int, int]:
+        """Return where a member and its seek index lie, with some room for its headers."""
+        begin, index_begin = self._parts(entry)
+        size = 0
+        if entry.method == DEFLATED:
+            size = _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
+        return begin, min(index_begin + _HEADERS_SIZE + size, entry.end_offset)
+
+    def _parts(self, entry: Entry) -> tuple[int, int]:
+        """Return where a member begins, and where its data ends if it has no extra field."""
+        begin = entry.header_offset
+        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
+        return begin, min(begin + size + entry.compressed_size, entry.end_offset)
+
+    def foresee(self, entries: Iterable[Entry]) -> None:
+        """Fetch the headers of many members together, because they will be read one by one."""
+        if not self.source.is_distant:
+            return
+        chosen = list(itertools.islice(entries, _FORESEEN_COUNT))
+        source = self.source.ahead(map(self._head_span, chosen), at_once=True, others=True)
+        self._nearer.update((entry.name, source) for entry in chosen)
+
+    def _head_span(self, entry: Entry) -> tuple[int, int]:
+        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra) + _HEADERS_SIZE
+        return entry.header_offset, min(entry.header_offset + size, entry.end_offset)
+
+    def ends_of(self, entry: Entry) -> Source:
+        """Return the source with the headers and the seek index of a member, fetched together."""
+        if not self.source.is_distant:
+            return self.source
+        found = self._nearer.get(entry.name)
+        if found is None:
+            spans = [self._head_span(entry)]
+            if entry.method == DEFLATED:
+                spans.append((self._parts(entry)[1], self.span(entry)[1]))
+            found = self.source.ahead(spans, others=True)
+            self._nearer[entry.name] = found
+        return found
+
+    # -- in memory ----------------------------------------------------------
 
     def read_in(self, window: Window, entry: Entry, options: Options) -> Result:
         """Read a plain member that begins in `window`, and that `check_entry` accepts."""
@@ -387,30 +478,47 @@ class MemberReader:
     def open_stream(self, entry: Entry, *, verify: bool = True) -> MemberStream:
         """Return the member's uncompressed bytes as a stream."""
         check_entry(entry, self.size_limit)
-        start = data_offset(self.source, entry, verify=verify)
-        return MemberStream(self.source, entry, start, verify=verify)
+        source = self.ahead([entry], at_once=False).source
+        start = data_offset(source, entry, verify=verify)
+        return MemberStream(source, entry, start, verify=verify)
 
-    def random_access(self, entry: Entry) -> RandomAccess:
+    def random_access(
+        self,
+        entry: Entry,
+        data_start: int | None = None,
+        check: Callable[[], object] = lambda: None,
+    ) -> RandomAccess:
         """Return the archive's one access to a member's bytes, kept until `forget`.
 
+        If it is known where a stored member's data probably begins, its headers
+        and its first bytes are fetched together, and `check` is called with these.
         A forked child makes its own, because another thread may have had a lock when it forked.
         """
         if self._process != os.getpid():
-            self._accesses, self._process = {}, os.getpid()
+            self._accesses, self._nearer, self._process = {}, {}, os.getpid()
         access = self._accesses.get(entry.name)
         if access is None:
             check_entry(entry, self.size_limit)
-            from npzkit.zip.random_access import open_random_access
+            from npzkit.zip.random_access import open_random_access, open_stored
 
-            start = data_offset(self.source, entry, verify=False)
-            access = open_random_access(self.source, entry, start)
+            source = self.ends_of(entry)
+            if data_start is None:
+                start = data_offset(source, entry, verify=False)
+                access = open_random_access(source, entry, start)
+            else:
+
+                def find_start() -> int:
+                    check()
+                    return data_offset(source, entry, verify=False)
+
+                access = open_stored(source, entry, data_start, find_start)
             # If two threads get here, both use the first one's object.
             access = self._accesses.setdefault(entry.name, access)
         return access
 
     def forget(self) -> None:
         """Drop what `random_access` keeps in memory."""
-        self._accesses = {}
+        self._accesses, self._nearer = {}, {}
 
     def _read_stream(self, entry: Entry, options: Options) -> Result:
         return self.read_stream(self.open_stream(entry, verify=options.verify), entry, options)
@@ -452,7 +560,8 @@ class MemberReader:
         check_entry(entry, self.size_limit)
         if entry.method in (STORED, DEFLATED) and not entry.flags & FLAG_DESCRIPTOR:
             room = entry.end_offset - entry.header_offset
-            head = self.source.read_at(entry.header_offset, min(HEADS_SIZE, room))
+            source = self.ends_of(entry) if self.source.is_distant else self.source
+            head = source.read_at(entry.header_offset, min(HEADS_SIZE, room))
             found = self._headers.find(head, entry, verify)
             if found is not None:
                 return found[0], found[1] + entry.header_offset

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, UnsupportedError
-from npzkit.files.path_sink import PathSink, open_sink
+from npzkit.files.destinations import open_destination
+from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, TailSource, open_source
+from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.zip.array_index import Note, read_notes
 from npzkit.zip.directory import Directory, read_directory
@@ -64,8 +66,8 @@ def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) ->
 
 
 def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
-    """Begin a new archive; see `npzkit.files.path_sink.open_sink`."""
-    sink = open_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+    """Begin a new archive; see `npzkit.files.destinations.open_destination`."""
+    sink = open_destination(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
     return Resumed(sink, {}, {}, b"")
 
 
@@ -74,7 +76,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
 
     Parameters
     ----------
-    file : str or file object
+    file : str, file object or Location
         A file object holds one archive from its first byte on, or nothing.
     durable, lock_timeout
         As of `PathSink`.
@@ -88,6 +90,12 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     OSError
         The path cannot be opened for writing.
     """
+    if isinstance(file, Location):
+        raise UnsupportedError(
+            "an archive in a store cannot be added to", path=str(file),
+            remedy="Copy it to a path with npzkit.repack(url, path), add to that file, and "
+            "upload it with npzkit.repack(path, url).",
+        )  # fmt: skip
     if hasattr(file, "write"):
         return _resume_file(file)
     if not os.path.exists(file):

@@ -75,10 +75,12 @@ class Plan(NamedTuple):
     def check_sink(self, sink: Sink, path: str) -> None:
         """Raise UnsupportedError unless the array can be written to `sink`."""
         if not (sink.can_patch if self.size is None else self.grows or sink.can_read):
+            remedy = "Write the archive to a path."
+            if sink.can_patch:
+                remedy += " Or pass None as the first dimension, and use dst.append(rows)."
             raise UnsupportedError(
                 "this array needs a file whose written bytes can be read and changed",
-                path=path, key=self.key,
-                remedy="Write the archive to a path.",
+                path=path, key=self.key, remedy=remedy,
             )  # fmt: skip
 
 

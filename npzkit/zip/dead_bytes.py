@@ -6,7 +6,7 @@ Owns how they are counted. Deleted, replaced and unfinished members leave them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
@@ -27,6 +27,8 @@ __all__ = ["dead_size", "fills_most", "has_first_member"]
 
 _SLACK_SIZE = 160
 """Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
+_SEEN_SIZE = 2048
+"""Bytes of each end of a member that are fetched together, if each read is a request."""
 _SIZE_AND_OFFSET = struct.Struct("<20xL18xL").unpack_from
 """Of an entry: its compressed bytes, and where its local header is (4.3.12)."""
 
@@ -59,8 +61,22 @@ def dead_size(source: Source, directory: Directory) -> int:
     end = directory.directory_offset if index is None else index.offset
     long = find_long_comment(directory.comment)
     hidden_size = 0 if long is None else long.size
-    extents = (_extent(source, entry, end) for entry in directory.entries.values())
+    entries = directory.entries.values()
+    if source.is_distant:
+        source = source.ahead(_ends(entries, end), at_once=True)
+    extents = (_extent(source, entry, end) for entry in entries)
     return end - directory.start_offset - hidden_size - sum(extents)
+
+
+def _ends(entries: Iterable[Entry], end_offset: int) -> Iterator[tuple[int, int]]:
+    """Yield where `_extent` reads, mostly: headers, and what follows the data."""
+    for entry in entries:
+        room = min(entry.end_offset, end_offset) - entry.header_offset
+        lead = LOCAL_HEADER_SIZE + len(entry.raw_name)
+        if room > lead + entry.compressed_size + _SLACK_SIZE:
+            start, behind = entry.header_offset, entry.header_offset + lead + entry.compressed_size
+            yield start, start + min(lead + _SEEN_SIZE, room)
+            yield behind, min(behind + _SEEN_SIZE, start + room)
 
 
 def _extent(source: Source, entry: Entry, end_offset: int) -> int:

@@ -61,6 +61,7 @@ __all__ = [
 
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
+_SIGNATURE_BEGINNING = b"PK"
 _COLUMNS_COUNT = 64
 """The fewest entries that are parsed as columns: fewer are parsed faster one by one."""
 
@@ -227,6 +228,9 @@ def _read(
             "npzkit.repair(path, output) saves the members that are sound."
         )
         raise
+    if source.at_hand(start, 4) is None and all(e.header_offset != start for e in named.values()):
+        # Otherwise the first local header is checked when its member is read.
+        find_base(source, end, starts, certain=True)
     if strict:
         check_names(named.values())
     if len(named) < len(names) and (strict or not silent):
@@ -297,6 +301,11 @@ def _read_last_commit(
 
     `fault` is what is wrong with the end record that ends where the file does.
     """
+    beginnings = [source.read_at(start, min(2, source.size - start)) for start in starts]
+    if _SIGNATURE_BEGINNING not in beginnings:
+        # Without a record at its start it has no commit, and it may be long.
+        raise _no_commit(source, starts, fault)
+    source = source.ahead([(0, source.size)])
     end = next(find_commits(source, starts, source.size), None)
     if end is None:
         raise _no_commit(source, starts, fault)

@@ -189,15 +189,22 @@ def _merge_zip64(
     return EndOfCentralDirectory(*values, record.comment)
 
 
-def find_base(source: Source, end: End, starts: Sequence[int]) -> tuple[int, int]:
-    """Return where the archive starts, and what its offsets count from."""
+def find_base(
+    source: Source, end: End, starts: Sequence[int], *, certain: bool = False
+) -> tuple[int, int]:
+    """Return where the archive starts, and what its offsets count from.
+
+    If that takes a request and is not to be `certain`, a start is believed
+    that fits all numbers.
+    """
     record = end.record
     base = end.records_offset - record.directory_size - record.directory_offset
     directory_offset = end.records_offset - record.directory_size
     for start in starts:
-        first = source.read_at(start, min(4, max(source.size - start, 0)))
+        size = min(4, max(source.size - start, 0))
+        first = source.read_at(start, size) if certain else source.at_hand(start, size)
         is_empty = record.entry_count == 0 and start == directory_offset
-        if base in (start, 0) and (first == LOCAL_HEADER_SIGNATURE or is_empty):
+        if base in (start, 0) and (first in (LOCAL_HEADER_SIGNATURE, None) or is_empty):
             return start, base
     if base == 0 or (base > 0 and source.read_at(base, 4) == LOCAL_HEADER_SIGNATURE):
         raise ZipFormatError(

@@ -158,14 +158,17 @@ class MemberWriter:
             return
         self._kept.append(bytes(data))
         if self._sink.can_patch and self._compressed_size > _KEPT_SIZE:
-            self._put_header(self._header)
+            self._put_header(self._header, is_final=False)
 
-    def _put_header(self, header: LocalHeader) -> None:
+    def _put_header(self, header: LocalHeader, *, is_final: bool) -> None:
         """Write the header, and all bytes that waited for it."""
         self._offset = self._sink.position
         local = self._layout(header, self._offset)
         self._extra_size = extra_size(local, header)
         self._start_offset += self._offset + len(local)
+        if not is_final:
+            end = self._start_offset + len(self._start)
+            self._sink.keep(self._offset, end - self._offset)
         self._sink.write(local)
         for data in self._kept:
             self._sink.write(data)
@@ -181,12 +184,13 @@ class MemberWriter:
         if start is not None and start != self._start:
             header = header._replace(crc32=self._crc_with(start, header.crc32))
         if self._offset < 0:
-            self._put_header(header)
+            self._put_header(header, is_final=start is None)
         else:
             self._sink.patch(self._offset, self._layout(header, self._offset))
         if start is not None and start != self._start:
             self._sink.patch(self._start_offset, start)
             self._head = start
+        self._sink.release(self._offset)
         if self._has_room and deflated is not None and not needs_zip64(header):
             # Readers of seek indexes use the size of the central extra field.
             header = header._replace(extra=format_padding(ZIP64_SIZE) + header.extra)

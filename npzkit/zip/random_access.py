@@ -30,10 +30,14 @@ from npzkit.zip.member_checks import MAX_RATIOS
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.sozip import find_index
 
-__all__ = ["RandomAccess", "open_random_access"]
+__all__ = ["RandomAccess", "open_random_access", "open_stored"]
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
+DISTANT_GRANULARITY = 1 << 20
+"""Likewise, if a call is a request."""
+DISTANT_READS = 10
+"""Requests that are made at a time."""
 SPACING = 3 << 20
 """Uncompressed bytes between seek points. One takes 38 KiB: 1.2 % of the member,
 for which 1 % of it is read at 50 times the speed of np.load."""
@@ -51,11 +55,14 @@ class RandomAccess(Protocol):
     ----------
     size : int
         The member's bytes.
+    reads_at_once : int
+        How many calls of `readinto` are best made at a time.
     chunk_size : int or None
         Bytes that are inflated together, where there is an index.
     """
 
     size: int
+    reads_at_once: int
 
     @property
     def chunk_size(self) -> int | None: ...
@@ -80,6 +87,17 @@ class RandomAccess(Protocol):
 
         For methods without a largest ratio: call it before memory is allocated.
         """
+
+
+def open_stored(
+    source: Source, entry: Entry, data_start: int, find_start: Callable[[], int]
+) -> RandomAccess:
+    """Return access to a stored member of which only the index said where its data begins.
+
+    `find_start` is called after the first bytes were read, and before they are
+    returned. It returns where the data does begin, by the member's own headers.
+    """
+    return _Stored(source, entry, data_start, find_start)
 
 
 def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomAccess:
@@ -109,14 +127,32 @@ class _Stored:
 
     granularity = STORED_GRANULARITY
     chunk_size = None
+    reads_at_once = 1
 
-    def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        entry: Entry,
+        data_start: int,
+        find_start: Callable[[], int] | None = None,
+    ) -> None:
         self.size = entry.uncompressed_size
+        self._find_start = find_start
+        if source.is_distant:
+            self.granularity, self.reads_at_once = DISTANT_GRANULARITY, DISTANT_READS
         self._source = source
         self._start = data_start
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
-        read_blocks(self._source, [(self._start + offset, view)], threads, verify=False)
+        start = self._start
+        read_blocks(self._source, [(start + offset, view)], threads, verify=False)
+        find_start = self._find_start
+        if find_start is not None:
+            # In this order, because other threads may be here too.
+            self._start = find_start()
+            self._find_start = None
+        if self._start != start:
+            self.readinto(offset, view, threads)
 
     def check_reach(self, end: int) -> None:
         """Stored bytes were checked against the file when it was opened."""
@@ -124,6 +160,8 @@ class _Stored:
 
 class _Indexed:
     """Chunks, as long as they are what their index says."""
+
+    reads_at_once = 1
 
     def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
         self.size = chunks.size
@@ -154,10 +192,11 @@ class _Streamed:
     """A member whose bytes up to an offset have to be decoded to reach it."""
 
     chunk_size = None
+    reads_at_once = 1
 
     def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
         self.size = entry.uncompressed_size
-        self._source = source
+        self._source = source.ahead([(data_start, data_start + entry.compressed_size)])
         self._entry = entry
         self._start = data_start
         self._lock = threading.Lock()

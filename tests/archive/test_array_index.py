@@ -10,6 +10,7 @@ import zipfile
 import npzkit
 import numpy as np
 import pytest
+from memory_store import InStore, MemoryStore
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
@@ -210,6 +211,30 @@ def test_where_the_data_lies_is_a_hint(written):
         assert np.array_equal(npz["large"], ARRAYS["large"])
         assert np.array_equal(npz.lazy("large")[7:9], ARRAYS["large"][7:9])
     assert not npzkit.verify(data).ok
+
+
+@pytest.mark.parametrize("change", [4, 8192, 60_000])
+def test_a_wrong_hint_in_a_store(written, change):
+    """Rows are fetched where the index says, and again where the array's own header says."""
+    data = lying(written.read_bytes(), lambda note: (note[0], note[1] ^ change, note[2]))
+    store = MemoryStore(data)
+    with npzkit.open(InStore(store)) as npz:
+        lazy = npz.lazy("large")
+        for _ in range(2):
+            assert np.array_equal(lazy[7:9], ARRAYS["large"][7:9])
+            assert np.array_equal(npz["large"], ARRAYS["large"])
+
+
+@pytest.mark.parametrize("kind", SWAPS)
+def test_no_data_of_a_store_is_read_by_a_lie(kind, written):
+    """Rows are compared with the array's own header before they are returned."""
+    old, new = SWAPS[kind]
+    data = lying(written.read_bytes(), lambda note: (note[0].replace(old, new), *note[1:]))
+    with npzkit.open(InStore(MemoryStore(data))) as npz:
+        lazy = npz.lazy("layer.0.weight")
+        for _ in range(2):
+            with pytest.raises(ZipFormatError, match="array index"):
+                lazy[0]
 
 
 def test_it_follows_every_edit(written):

@@ -182,10 +182,12 @@ def test_options_are_checked(tmp_path, options, error):
         CheckpointStore(tmp_path, **options)
 
 
-def test_a_url_is_no_folder():
-    """A URL is refused; no local folder gets its name."""
-    with pytest.raises(ValueError, match="URL"):
-        CheckpointStore("s3://bucket/run")
+@pytest.mark.parametrize("url", ["https://me:secret@host/run", "simplecache::s3://bucket/run"])
+def test_what_cannot_be_listed_holds_no_store(url):
+    """A web server and a chain are refused; no local folder gets the name."""
+    with pytest.raises(UnsupportedError, match="store of objects") as caught:
+        CheckpointStore(url)
+    assert "secret" not in str(caught.value)
 
 
 def test_integers_of_numpy_are_steps(store):

@@ -23,6 +23,7 @@ from calls import (
     shown,
 )
 from differences import Case, explain
+from memory_store import InStore, MemoryStore
 from npzkit.archive.trees import TREE_KEY
 from npzkit.errors import (
     ChecksumError,
@@ -33,6 +34,7 @@ from npzkit.errors import (
     TornArchiveWarning,
     ZipFormatError,
 )
+from npzkit.files import remote, stores
 from npzkit.reading import many as bulk
 from npzkit.reading import member as reader
 from npzkit.zip import directory
@@ -47,6 +49,8 @@ _WALKS = {
     ),
 }  # fmt: skip
 """What makes a small archive be read in the ways of large ones."""
+_TAIL_SIZES = 40, 1 << 16
+"""Bytes of a store's first answer: less than a directory, and more than most archives."""
 _LEFT_BYTES = (
     "the compressed stream does not end where the member does",
     "the deflated stream ends early",
@@ -57,15 +61,19 @@ _INDEX_LIES = "its seek index leads to wrong data"
 _ARRAY_INDEX_LIES = "the array index and the array's own header disagree"
 
 
+def _walk(name: str) -> Any:
+    return _patched(_WALKS[name])
+
+
 @contextlib.contextmanager
-def _walk(name: str) -> Iterator[None]:
-    old = [getattr(module, constant) for module, constant, _ in _WALKS[name]]
+def _patched(constants: Any) -> Iterator[None]:
+    old = [getattr(module, constant) for module, constant, _ in constants]
     try:
-        for module, constant, value in _WALKS[name]:
+        for module, constant, value in constants:
             setattr(module, constant, value)
         yield
     finally:
-        for (module, constant, _), value in zip(_WALKS[name], old, strict=True):
+        for (module, constant, _), value in zip(constants, old, strict=True):
             setattr(module, constant, value)
 
 
@@ -76,6 +84,8 @@ def check_archive(data: bytes, thorough: bool) -> list[str]:
     if opened.error is not None:
         if thorough or chosen % 2:
             _check_refused_alike(data, opened.error)
+        if thorough or chosen % 4 == 3:
+            _check_refused_in_store(data, opened.error)
         return _check_refused(data, opened.error)
     with opened.value as npz:
         reads = {key: attempt(f"read {key!r}", npz.read, key) for key in npz.files}
@@ -100,6 +110,8 @@ def check_archive(data: bytes, thorough: bool) -> list[str]:
             _check_tree(npz, reads)
         if thorough or chosen % 16 == 0:
             _check_path(data, reads)
+        if thorough or chosen % 4 == 3:
+            _check_store(data, reads)
         is_torn = any(category is TornArchiveWarning for _, category in opened.warned)
         labels = _check_newest(data, npz) if is_torn else []
         # Behind a torn end, what was committed counts: np.load is asked of that.
@@ -342,6 +354,51 @@ def _check_path(data: bytes, reads: dict[str, Result]) -> None:
                     raise Violation(f"memmap {key!r}: {shown(mapped.error)}; read: {read.value}")
         with attempt("open of a stream", npzkit.open, io.BytesIO(data), limits=LIMITS).value as npz:
             _check_other(npz, reads, "of a stream")
+
+
+# -- in a store --------------------------------------------------------------
+
+
+def _stored(data: bytes) -> tuple[Result, MemoryStore]:
+    """Open the archive in a store, some answers of which end early."""
+    store = MemoryStore(data, cut=5)
+    return attempt("open in a store", npzkit.open, InStore(store), limits=LIMITS), store
+
+
+def _check_refused_in_store(data: bytes, error: NpzkitError) -> None:
+    """What is refused in a file is refused in a store, or when its first member is read."""
+    for tail_size in _TAIL_SIZES:
+        with _patched(((remote, "TAIL_SIZE", tail_size), (stores, "FIRST_DELAY", 0))):
+            found, _ = _stored(data)
+            if found.error is None and error.what.startswith("bytes precede"):
+                with found.value as npz:
+                    reads = [attempt(f"read {key!r}", npz.read, key) for key in npz.files]
+                if any(read.error is not None for read in reads):
+                    continue
+            if not _are_alike(found.error, error):
+                raise Violation(f"in a store: {shown(found.outcome)}; else: {shown(error)}")
+
+
+def _check_store(data: bytes, reads: dict[str, Result]) -> None:
+    """The same archive in a store, with its directory in the first answer or not."""
+    for tail_size in _TAIL_SIZES:
+        with _patched(((remote, "TAIL_SIZE", tail_size), (stores, "FIRST_DELAY", 0))):
+            found, store = _stored(data)
+            if found.error is not None:
+                raise Violation(f"open in a store: {shown(found.error)}")
+            with found.value as npz:
+                _check_other(npz, reads, "in a store")
+                _check_together(npz, reads, " in a store")
+                rows = _check_verified(npz, reads)
+                for key, read in reads.items():
+                    _check_ways(npz, key, read, rows.get(key, []))
+                attempt("summary in a store", npz.summary)
+                attempt("archive_info in a store", npz.archive_info)
+                store.is_replaced = True
+                for key, read in reads.items():
+                    late = attempt("read after a change", npz.read, key)
+                    if late.error is None and not is_same(late.value, read.value):
+                        raise Violation(f"{key!r} after a change: {shown(late.outcome)}")
 
 
 # -- numpy -----------------------------------------------------------------

@@ -1,0 +1,149 @@
+"""The steps of a checkpoint store in a store of objects: one object per step, under one URL.
+
+Owns what two writers do to each other, leftovers of writers that were killed, and what is
+remembered of a list of objects. A step is listed once its upload is complete.
+
+There is no lock: stores of objects have none that ends with its holder. A step that is
+new is written on the condition that there is none, and one that is saved again on the
+condition that it is as it was. So of two writers of one step, one is told.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.opening import open as open_archive
+from npzkit.archive.saving import write_members
+from npzkit.checkpoint.background import outlive_pools
+from npzkit.checkpoint.folder import Identity, Status
+from npzkit.checkpoint.step_names import is_step_name, name_of_step, steps_in
+from npzkit.errors import ArchiveLockedError, StaleArchiveError
+from npzkit.files.destinations import open_upload
+from npzkit.files.objects import Listed, Objects
+from npzkit.files.uploads import Condition
+from npzkit.files.urls import Location
+from npzkit.writing.array_members import Member
+from npzkit.zip.writer import Coding
+
+__all__ = ["Bucket"]
+
+_FRESH_SECONDS = 1.0
+"""How long a list of objects tells what a single one is. One request brings all."""
+
+
+class Bucket:
+    """Objects with one step each. A `npzkit.checkpoint.folder.Storage`.
+
+    Parameters
+    ----------
+    location : Location
+
+    Raises
+    ------
+    UnsupportedError
+        Nothing can be listed there.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self._objects = Objects(location)
+        self.path = self._objects.name
+        self._listed: dict[str, Listed] = {}
+        self._list_time = -_FRESH_SECONDS
+        self._has_cleaned = False
+        outlive_pools()
+
+    def path_of(self, step: int) -> str:
+        """Return the URL of a step, without secrets."""
+        return f"{self.path}/{name_of_step(step)}"
+
+    # -- what there is ------------------------------------------------------
+
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps whose uploads are complete, ascending."""
+        return steps_in(self._list())
+
+    def _list(self) -> dict[str, Listed]:
+        now = time.monotonic()
+        self._listed = self._objects.listed()
+        self._list_time = now
+        return self._listed
+
+    def _forget(self) -> None:
+        self._list_time = -_FRESH_SECONDS
+
+    def _of(self, step: int) -> Listed:
+        is_fresh = time.monotonic() - self._list_time < _FRESH_SECONDS
+        found = (self._listed if is_fresh else self._list()).get(name_of_step(step))
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(step))
+        return found
+
+    def identity(self, step: int) -> Identity:
+        """Return the version of a step's object."""
+        return self._of(step).version
+
+    def status(self, step: int) -> Status:
+        """Return the size and the time of a step's object."""
+        found = self._of(step)
+        return Status(found.version.size, found.modified)
+
+    def open(self, step: int, **options: Any) -> NpzFile:
+        """Open a step's object; FileNotFoundError if it does not exist."""
+        url, storage_options = self._objects.location(name_of_step(step))
+        return open_archive(url, storage_options=storage_options, **options)
+
+    # -- changes ------------------------------------------------------------
+
+    def begin_writing(self) -> None:
+        """Do nothing: there is no lock."""
+
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
+    ) -> None:
+        """Upload a step, which replaces an older one when it is complete.
+
+        Raises
+        ------
+        ArchiveLockedError
+            Another store saved or removed this step meanwhile.
+        """
+        if not self._has_cleaned:
+            self._objects.end_uploads(is_step_name)
+            self._has_cleaned = True
+        name = name_of_step(step)
+        older = self._objects.version(name)
+        condition = Condition(is_absent=True) if older is None else Condition(tag=older.tag)
+        try:
+            sink = open_upload(self._objects.location(name), condition)
+            write_members(sink, members, coding, metadata=metadata)
+        except (FileExistsError, StaleArchiveError) as error:
+            raise ArchiveLockedError(
+                f"another checkpoint store saved or removed step {step} at the same time",
+                path=self.path, remedy="Let one store write to this URL at a time.",
+            ) from error  # fmt: skip
+        finally:
+            self._forget()
+
+    def remove(self, step: int) -> None:
+        """Remove a step's object if it exists."""
+        try:
+            self._objects.remove(name_of_step(step))
+        finally:
+            self._forget()
+
+    def settle(self, step: int) -> None:
+        """Do nothing: what a store has, it keeps."""
+
+    def settle_names(self) -> None:
+        """Do nothing, as `settle`."""
+
+    def drop_cache(self, step: int) -> None:
+        """Do nothing: each read is a request."""
+
+    def close(self) -> None:
+        """Do nothing: there is no lock."""

@@ -1,0 +1,81 @@
+"""Opening a sink wherever an archive goes: to a path, a URL, a file object.
+
+Owns the choice between them, and which URLs cannot be written to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from npzkit.errors import UnsupportedError
+from npzkit.files.path_sink import open_sink
+from npzkit.files.sink import Sink
+from npzkit.files.uploads import ANY, Condition
+from npzkit.files.urls import Location
+
+if TYPE_CHECKING:
+    from npzkit.files.upload_sink import UploadSink
+
+__all__ = ["check_writable", "open_destination", "open_upload"]
+
+
+def open_destination(
+    file: Any, *, exclusive: bool = False, durable: bool = False, lock_timeout: float = 0.0
+) -> Sink:
+    """Return a sink for a new archive in a store, or as `npzkit.files.path_sink.open_sink`.
+
+    Parameters
+    ----------
+    file : Location, Sink, path or file object
+        A sink is returned as it is.
+    exclusive : bool
+        Raise FileExistsError if the file or object exists.
+    durable, lock_timeout
+        For paths.
+    """
+    if isinstance(file, Sink):
+        return file
+    if isinstance(file, Location):
+        return open_upload(file, Condition(is_absent=exclusive))
+    return open_sink(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
+
+
+def check_writable(location: Location) -> None:
+    """Raise UnsupportedError if nothing can be written to such a URL. Makes no request."""
+    scheme = location.url.partition("://")[0].lower()
+    if scheme in ("http", "https"):
+        raise UnsupportedError(
+            "archives cannot be written to web servers", path=str(location),
+            remedy="Write to a path, and upload the file; or use the URL of a store, "
+            "such as s3://bucket/a.npz.",
+        )  # fmt: skip
+    if "::" in scheme:
+        raise UnsupportedError(
+            "archives cannot be written through a chain of URLs", path=str(location),
+            remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",
+        )  # fmt: skip
+
+
+def open_upload(location: Location, condition: Condition = ANY) -> UploadSink:
+    """Return a sink that makes an object in a store.
+
+    Raises
+    ------
+    UnsupportedError
+        As `check_writable`, or the store's library is not installed.
+    FileExistsError, StaleArchiveError
+        The condition is not fulfilled now.
+    """
+    check_writable(location)
+    from npzkit.files.fsspec_store import FsspecStore
+    from npzkit.files.upload_sink import UploadSink
+
+    store = FsspecStore(location.url, location.options)
+    if store.is_s3:
+        from npzkit.files.s3_upload import S3Upload
+
+        return UploadSink(S3Upload(store, condition))
+    from npzkit.files.fsspec_upload import FsspecUpload, MemoryUpload
+
+    is_memory = "memory" in store.file_system.protocol
+    return UploadSink((MemoryUpload if is_memory else FsspecUpload)(store, condition))

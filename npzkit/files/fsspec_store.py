@@ -1,0 +1,217 @@
+"""Objects in every store that fsspec knows: S3, Google, Azure, memory, chains with caches.
+
+Owns how one range of an object is asked for, so that it is of the version that
+was opened. S3 takes the version with each request. Of other stores, the mark
+of the object is compared after each request.
+
+fsspec keeps one thread of its own for all stores of a process, which outlives
+an archive. Its file objects are not used: they read ahead by megabytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.files.stores import Opened, Store, TransientError, Version, changed
+from npzkit.files.urls import shown_url
+
+__all__ = ["FsspecStore", "status_of", "version_in"]
+
+_MARKS = (
+    "ETag", "etag", "generation", "version_id", "content_md5", "md5Hash", "mtime", "LastModified",
+    "last_modified", "updated", "created",
+)  # fmt: skip
+"""What stores call a value that changes with the object, the best ones first."""
+
+
+class FsspecStore(Store):
+    """An object that fsspec finds by its URL.
+
+    Parameters
+    ----------
+    url : str
+        Also a chain, such as ``simplecache::https://...``.
+    options : mapping
+        As for `fsspec.filesystem`.
+
+    Attributes
+    ----------
+    file_system : fsspec.AbstractFileSystem
+    path : str
+        Of the object in the file system.
+    is_s3 : bool
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.name = shown_url(url)
+        self._url, self._options = url, dict(options)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Find the file system. A forked child must have its own."""
+        self._process = os.getpid()
+        scheme = self._url.partition("://")[0]
+        try:
+            from fsspec.core import url_to_fs
+
+            self._fs, self.path = url_to_fs(self._url, **self._options)
+        except ImportError as error:
+            raise UnsupportedError(
+                f"{scheme}:// needs a package that is not installed ({error.name or error})",
+                path=self.name,
+                remedy='Install it: pip install "npzkit[remote]" for s3, gcsfs for gs, '
+                "adlfs for az.",
+            ) from None
+        except ValueError as error:
+            text = shown_url(str(error))
+            raise UnsupportedError(f"the URL is not supported: {text}", path=self.name) from None
+        self.is_s3 = hasattr(self._fs, "call_s3")
+        # It downloaded one version for good, and does not ask the server again.
+        self._is_copy = "simplecache" in self._fs.protocol
+
+    @property
+    def file_system(self) -> Any:
+        if self._process != os.getpid():
+            self._connect()
+        return self._fs
+
+    def open(self, tail_size: int) -> Opened:
+        opened: Opened = self.explained(self._open_s3 if self.is_s3 else self._open, tail_size)
+        return opened
+
+    def readinto(self, offset: int, view: memoryview, version: Version) -> None:
+        read = self._read_s3 if self.is_s3 else self._read
+        data = self.explained(read, offset, len(view), version)
+        if len(data) != len(view):
+            raise TransientError(f"the answer has {len(data)} of {len(view)} bytes")
+        view[:] = data
+
+    # -- S3 -----------------------------------------------------------------
+
+    def _open_s3(self, tail_size: int) -> Opened:
+        try:
+            data, answer = self._get_s3(Range=f"bytes=-{tail_size}")
+        except OSError as error:
+            if status_of(error) != 416:
+                raise
+            # An empty object has no last bytes.
+            return Opened(b"", Version(0))
+        total = str(answer.get("ContentRange", "")).rpartition("/")[2]
+        size = int(total) if total.isdigit() else len(data)
+        modified = str(answer.get("LastModified", ""))
+        return Opened(data, Version(size, str(answer.get("ETag", "")), modified))
+
+    def _read_s3(self, offset: int, size: int, version: Version) -> bytes:
+        last = offset + size - 1
+        try:
+            data, answer = self._get_s3(Range=f"bytes={offset}-{last}", IfMatch=version.tag)
+        except OSError as error:
+            if status_of(error) not in (412, 416):
+                raise
+            raise changed(version) from None
+        expected = f"bytes {offset}-{last}/{version.size}"
+        if answer.get("ContentRange") != expected:
+            raise OSError(f"{self.name}: the store sent another range than was asked for")
+        return data
+
+    def _get_s3(self, **options: Any) -> tuple[bytes, Mapping[str, Any]]:
+        """Make one request; return the bytes, and the rest of the answer."""
+        from fsspec.asyn import sync
+
+        fs = self.file_system
+        bucket, key, version_id = fs.split_path(self.path)
+        if version_id:
+            options["VersionId"] = version_id
+
+        async def get() -> tuple[bytes, Mapping[str, Any]]:
+            answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, **options)
+            try:
+                return await answer["Body"].read(), answer
+            finally:
+                answer["Body"].close()
+
+        found: tuple[bytes, Mapping[str, Any]] = sync(fs.loop, get)
+        return found
+
+    # -- any other store ----------------------------------------------------
+
+    def _open(self, tail_size: int) -> Opened:
+        version = self.find_version()
+        start = max(version.size - tail_size, 0)
+        tail = self.file_system.cat_file(self.path, start=start, end=version.size)
+        # Of another version, if the object was replaced between the two requests.
+        found = self.find_version()
+        if found.differs(version) or len(tail) != version.size - start:
+            raise TransientError("the object is being replaced")
+        return Opened(tail, version)
+
+    def _read(self, offset: int, size: int, version: Version) -> bytes:
+        data: bytes = self.file_system.cat_file(self.path, start=offset, end=offset + size)
+        found = version if self._is_copy else self.find_version()
+        if found.differs(version):
+            raise changed(version, found)
+        return data
+
+    def find_version(self) -> Version:
+        info = self.file_system.info(self.path)
+        if info.get("type") == "directory":
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", self.name)
+        if info.get("size") is None:
+            raise UnsupportedError(
+                "the store does not say how large the object is", path=self.name,
+                remedy="Download the file, and open the copy.",
+            )  # fmt: skip
+        return version_in(info)
+
+    # -- errors -------------------------------------------------------------
+
+    def explained(self, request: Any, *args: Any) -> Any:
+        """Call a request; its errors name the URL and no secret."""
+        try:
+            return request(*args)
+        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
+            raise
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "not found", self.name) from None
+        except PermissionError as error:
+            reason = f"access was refused ({_text(error)})"
+            raise PermissionError(errno.EACCES, reason, self.name) from None
+        except (TimeoutError, ConnectionError) as error:
+            raise TransientError(_text(error)) from None
+        except Exception as error:
+            # Each library has its own errors, most of them no OSError.
+            if _is_passing(error):
+                raise TransientError(_text(error)) from None
+            raise OSError(f"{self.name}: {_text(error)}") from None
+
+
+def version_in(info: Mapping[str, Any]) -> Version:
+    """Return the version in what a file system knows of an object, whose size is known."""
+    mark = next((str(info[name]) for name in _MARKS if info.get(name)), "")
+    return Version(int(info["size"]), mark)
+
+
+def status_of(error: BaseException | None) -> int:
+    """Return the HTTP status in an error of botocore, or in one that came of it; 0 without one."""
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, dict):
+            return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        error = error.__cause__
+    return 0
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether an error of a library may pass: a lost connection, an answer that ended early."""
+    name = type(error).__name__
+    return status_of(error) >= 500 or any(
+        word in name for word in ("Timeout", "Connection", "Payload", "Incomplete", "Disconnected")
+    )
+
+
+def _text(error: BaseException) -> str:
+    return shown_url(str(error) or type(error).__name__)[:300]

@@ -1,0 +1,154 @@
+"""Uploads to stores other than S3, by what fsspec's file systems have in common.
+
+Owns how an object appears at once: a small one by one request, a larger one by the file
+objects of fsspec that commit or discard. Such a file takes its parts in their order, and
+its library tries again what fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any
+
+from npzkit.errors import UnsupportedError
+from npzkit.files.fsspec_store import FsspecStore
+from npzkit.files.stores import TransientError
+from npzkit.files.uploads import Condition, Upload, replaced
+
+__all__ = ["FsspecUpload", "MemoryUpload"]
+
+_BLOCK_SIZE = 1 << 23
+"""Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""
+
+
+class FsspecUpload(Upload):
+    """One object that is being made.
+
+    Parameters
+    ----------
+    store : FsspecStore
+    condition : Condition
+        "Absent" is checked when the object appears by the stores of Google and Azure; by
+        others, and any other condition, before the last request.
+    """
+
+    def __init__(self, store: FsspecStore, condition: Condition) -> None:
+        self.name = store.name
+        self._store, self._condition = store, condition
+        self._file: Any = None
+        self._turn = threading.Condition()
+        self._next = 1
+        self._is_stopped = False
+
+    def check(self) -> None:
+        condition = self._condition
+        if not (condition.is_absent or condition.tag):
+            return
+        try:
+            found = self._store.explained(self._store.find_version).tag
+        except FileNotFoundError:
+            found = None
+        is_wrong = found is not None if condition.is_absent else found != condition.tag
+        if is_wrong:
+            raise replaced(self.name, condition)
+
+    def put(self, data: bytearray) -> None:
+        if not getattr(self._store.file_system, "async_impl", False):
+            # Only the stores of objects are known to make one at once.
+            self.begin()
+            self.send(1, data)
+            self.complete()
+            return
+        self._put(data)
+
+    def _put(self, data: Any) -> None:
+        self.check()
+        mode = "create" if self._condition.is_absent else "overwrite"
+        self._call(self._store.file_system.pipe_file, self._store.path, bytes(data), mode=mode)
+
+    def begin(self) -> None:
+        file = self._call(self._open)
+        if not (hasattr(file, "commit") and hasattr(file, "discard")):
+            raise UnsupportedError(
+                "the store has no files that appear when they are complete", path=self.name,
+                remedy="Write the archive to a path, and upload the file.",
+            )  # fmt: skip
+        self._file = file
+
+    def _open(self) -> Any:
+        fs, path = self._store.file_system, self._store.path
+        options = {"autocommit": False, "block_size": _BLOCK_SIZE}
+        if self._condition.is_absent:
+            with contextlib.suppress(NotImplementedError, ValueError):
+                return fs._open(path, "xb", **options)
+        return fs._open(path, "wb", **options)
+
+    def send(self, number: int, data: bytearray) -> None:
+        with self._turn:
+            self._turn.wait_for(lambda: self._next == number or self._is_stopped)
+            try:
+                if self._is_stopped:
+                    raise OSError(f"{self.name}: an earlier part could not be sent")
+                self._call(self._file.write, data)
+                self._next += 1
+            except BaseException:
+                self._is_stopped = True
+                raise
+            finally:
+                self._turn.notify_all()
+
+    def complete(self) -> None:
+        self.check()
+        self._call(self._file.close)
+        self._call(self._file.commit)
+        self._file = None
+        self._store.file_system.invalidate_cache(self._store.path)
+
+    def stop(self) -> None:
+        # No lock: a thread may hold it while it sends.
+        self._is_stopped = True
+
+    def abort(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                self._call(file.discard)
+            finally:
+                # Otherwise it would be completed when it is collected.
+                with contextlib.suppress(AttributeError):
+                    file.closed = True
+
+    def _call(self, request: Any, *args: Any, **options: Any) -> Any:
+        """Make a request once: a file object that failed cannot take the same bytes again."""
+        try:
+            return self._store.explained(lambda: request(*args, **options))
+        except FileExistsError:
+            raise replaced(self.name, Condition(is_absent=True)) from None
+        except TransientError as error:
+            raise OSError(f"{self.name}: {error}") from None
+
+
+class MemoryUpload(FsspecUpload):
+    """An object in the memory of this process, whose files are visible when they are opened."""
+
+    has_any_order = True
+
+    def __init__(self, store: FsspecStore, condition: Condition) -> None:
+        super().__init__(store, condition)
+        self._parts: dict[int, bytearray] = {}
+
+    def put(self, data: bytearray) -> None:
+        self._put(data)
+
+    def begin(self) -> None:
+        self._parts.clear()
+
+    def send(self, number: int, data: bytearray) -> None:
+        self._parts[number] = data
+
+    def complete(self) -> None:
+        self._put(b"".join(self._parts[number] for number in sorted(self._parts)))
+
+    def abort(self) -> None:
+        self._parts.clear()

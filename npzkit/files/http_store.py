@@ -1,0 +1,300 @@
+"""Objects on web servers: what a request for a range says, and what its answer means.
+
+Owns the headers of a request, redirects, and which status is which error.
+Connections are `npzkit.files.http_connection`'s, and trying again is the
+caller's.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import re
+import ssl
+from collections.abc import Mapping
+from typing import Any, NoReturn
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
+
+from npzkit.errors import UnsupportedError
+from npzkit.files.http_connection import Connections, Exchange, basic_auth, origin_of
+from npzkit.files.stores import Opened, Store, TransientError, Version, changed
+from npzkit.files.urls import shown_url
+
+__all__ = ["HttpStore"]
+
+_TIMEOUT = 30.0
+_MOST_REDIRECTS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+_GONE = (404, 410)
+_REFUSED = (401, 403, 407)
+_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
+_NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
+_UNSAFE = "%/:=&?~#+!$,;'@()*[]"
+_ARCHIVE = b"PK"
+
+
+class HttpStore(Store):
+    """An object behind ``http://`` or ``https://``.
+
+    Parameters
+    ----------
+    url : str
+        A user and a password in it become the header ``Authorization``.
+    options : mapping
+        ``headers`` (dict), ``timeout`` (seconds) and ``client_kwargs`` with
+        ``headers``, ``auth`` (user and password) or ``timeout``, as for
+        fsspec. ``ssl`` (an `ssl.SSLContext`) is used instead of the usual one.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self.name = shown_url(url)
+        parts = urlsplit(quote(url, safe=_UNSAFE))
+        given = _Options(self.name, options)
+        self._headers = {
+            "User-Agent": "npzkit", "Accept": "*/*", "Accept-Encoding": "identity",
+        }  # fmt: skip
+        self._secrets = {**basic_auth(parts.username, parts.password), **given.headers}
+        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+        if not self._url.hostname:
+            raise ValueError(f"the URL {self.name!r} has no host")
+        # Where redirects led to.
+        self._target = self._url
+        self._connections = Connections(given.timeout, given.context)
+
+    # -- requests -----------------------------------------------------------
+
+    def open(self, tail_size: int) -> Opened:
+        exchange = self._get({"Range": f"bytes=-{tail_size}"})
+        response = exchange.response
+        if response.status == 206:
+            begin, end, version = self._range_of(exchange)
+            if end == version.size and begin == max(end - tail_size, 0):
+                return Opened(self._read(exchange, end - begin), version)
+            self._connections.drop(exchange)
+            return self._open_by_size(version, tail_size)
+        if response.status == 416:
+            return self._open_unsatisfied(exchange, tail_size)
+        if response.status == 200:
+            return self._open_whole(exchange, tail_size)
+        return self._fail(exchange)
+
+    def _open_unsatisfied(self, exchange: Exchange, tail_size: int) -> Opened:
+        """Answer for a server to which an empty object, or a range from the end, has no bytes."""
+        found = _NO_RANGE.fullmatch(exchange.response.getheader("Content-Range", ""))
+        self._connections.drop(exchange)
+        if found is None or not int(found[1]):
+            return Opened(b"", _version(exchange.response, 0))
+        return self._open_by_size(_version(exchange.response, int(found[1])), tail_size)
+
+    def _open_whole(self, exchange: Exchange, tail_size: int) -> Opened:
+        """Answer for a server that sends the whole object: an error, unless it is no archive."""
+        response = exchange.response
+        size = response.length
+        most = tail_size if size is None else min(size, tail_size)
+        head = self._read_some(exchange, most)
+        version = _version(response, size or len(head))
+        if not head.startswith(_ARCHIVE):
+            # A login page, for example: the reader says what it is.
+            return Opened(head, version._replace(size=len(head)))
+        if size is None:
+            raise self._no_ranges()
+        return self._open_by_size(version, tail_size)
+
+    def _open_by_size(self, version: Version, tail_size: int) -> Opened:
+        """Ask for the last bytes by their offsets, for a server that counts only from the front."""
+        tail = bytearray(min(tail_size, version.size))
+        self.readinto(version.size - len(tail), memoryview(tail), version)
+        return Opened(tail, version)
+
+    def readinto(self, offset: int, view: memoryview, version: Version) -> None:
+        end = offset + len(view)
+        headers = {"Range": f"bytes={offset}-{end - 1}"}
+        if version.tag and not version.tag.startswith("W/"):
+            headers["If-Match"] = version.tag
+        elif version.modified:
+            headers["If-Unmodified-Since"] = version.modified
+        exchange = self._get(headers)
+        response = exchange.response
+        if response.status in (412, 416):
+            self._connections.drop(exchange)
+            raise changed(version)
+        if response.status == 200:
+            self._connections.drop(exchange)
+            found = _version(response, response.length or version.size)
+            raise changed(version, found) if version.differs(found) else self._no_ranges()
+        if response.status != 206:
+            self._fail(exchange)
+        begin, found_end, found = self._range_of(exchange)
+        if version.differs(found):
+            self._connections.drop(exchange)
+            raise changed(version, found)
+        if (begin, found_end) != (offset, end):
+            self._refuse(exchange, "another range than was asked for")
+        self._fill(exchange, view)
+
+    def _get(self, headers: Mapping[str, str]) -> Exchange:
+        """Send a request; follow redirects, and remember where they led."""
+        is_known = self._target != self._url
+        exchange = self._follow(self._target, headers)
+        if is_known and exchange.response.status in (*_GONE, *_REFUSED):
+            # Addresses that redirects lead to are often valid for minutes only.
+            self._connections.drop(exchange)
+            exchange = self._follow(self._url, headers)
+        return exchange
+
+    def _follow(self, url: SplitResult, headers: Mapping[str, str]) -> Exchange:
+        for _ in range(_MOST_REDIRECTS + 1):
+            # What is meant for one origin is not told to another.
+            secrets = self._secrets if origin_of(url) == origin_of(self._url) else {}
+            try:
+                exchange = self._connections.send(
+                    "GET", url, {**self._headers, **secrets, **headers}
+                )
+            except ssl.SSLCertVerificationError as error:
+                # Tried again, it fails again.
+                raise OSError(f"{self.name}: {error.reason}: {error.verify_message}") from None
+            except (OSError, http.client.HTTPException) as error:
+                raise TransientError(_reason(error)) from None
+            response = exchange.response
+            if response.status not in _REDIRECTS:
+                self._target = url
+                return exchange
+            self._connections.drop(exchange)
+            place = response.getheader("Location", "")
+            url = urlsplit(quote(urljoin(url.geturl(), place), safe=_UNSAFE))
+            if not place or url.scheme not in ("http", "https") or not url.hostname:
+                raise OSError(f"{self.name}: a redirect leads nowhere that can be read")
+            url = url._replace(netloc=url.netloc.rpartition("@")[2])
+        raise OSError(f"{self.name}: more than {_MOST_REDIRECTS} redirects")
+
+    # -- answers ------------------------------------------------------------
+
+    def _range_of(self, exchange: Exchange) -> tuple[int, int, Version]:
+        """Return begin and end of the bytes in an answer, and the object's version."""
+        text = exchange.response.getheader("Content-Range", "")
+        found = _RANGE.fullmatch(text)
+        begin, last, size = map(int, found.groups()) if found else (0, -1, 0)
+        if not begin <= last < size:
+            self._refuse(exchange, f"bytes without saying which: Content-Range is {text[:80]!r}")
+        return begin, last + 1, _version(exchange.response, size)
+
+    def _read(self, exchange: Exchange, size: int) -> bytearray:
+        data = bytearray(size)
+        self._fill(exchange, memoryview(data))
+        return data
+
+    def _fill(self, exchange: Exchange, view: memoryview) -> None:
+        """Read a body of this size."""
+        coding = exchange.response.getheader("Content-Encoding", "identity").lower()
+        if coding not in ("identity", ""):
+            self._refuse(exchange, f"the bytes in another form ({coding[:20]}) than was asked for")
+        length = exchange.response.length
+        if length is not None and length != len(view):
+            self._refuse(exchange, f"{length} bytes instead of {len(view)}")
+        count = self._receive(exchange, view)
+        if count < len(view):
+            self._connections.drop(exchange)
+            raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
+        self._connections.give_back(exchange)
+
+    def _read_some(self, exchange: Exchange, size: int) -> bytes:
+        """Read the beginning of a body, and drop the rest."""
+        data = bytearray(size)
+        count = self._receive(exchange, memoryview(data))
+        self._connections.drop(exchange)
+        return bytes(data[:count])
+
+    def _receive(self, exchange: Exchange, view: memoryview) -> int:
+        try:
+            return exchange.read_body(view)
+        except (OSError, http.client.HTTPException) as error:
+            self._connections.drop(exchange)
+            raise TransientError(_reason(error)) from None
+        except BaseException:
+            self._connections.drop(exchange)
+            raise
+
+    # -- errors -------------------------------------------------------------
+
+    def _fail(self, exchange: Exchange) -> NoReturn:
+        """Raise what a status means that is no success."""
+        response = exchange.response
+        self._connections.drop(exchange)
+        status = f"{response.status} {response.reason[:80]}".strip()
+        if response.status in _GONE:
+            raise FileNotFoundError(errno.ENOENT, f"not found ({status})", self.name)
+        if response.status in _REFUSED:
+            raise PermissionError(errno.EACCES, f"access was refused ({status})", self.name)
+        if response.status in _TRANSIENT:
+            raise TransientError(f"the server answered {status}", _delay_of(response))
+        raise OSError(f"{self.name}: the server answered {status}")
+
+    def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
+        self._connections.drop(exchange)
+        raise OSError(f"{self.name}: the server sent {what}")
+
+    def _no_ranges(self) -> UnsupportedError:
+        return UnsupportedError(
+            "the server does not support ranges of bytes",
+            path=self.name,
+            found="all bytes of the object",
+            expected="those of a range",
+            remedy="Download the file, and open the copy, or read it from front to back with "
+            "npzkit.iter_arrays(response).",
+        )
+
+    def abort(self) -> None:
+        self._connections.abort()
+
+    def close(self) -> None:
+        self._connections.close()
+
+
+class _Options:
+    """What of fsspec's options for HTTP is understood.
+
+    Attributes
+    ----------
+    headers : dict of str to str
+    timeout : float
+    context : ssl.SSLContext or None
+    """
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        client = dict(options.get("client_kwargs") or {})
+        unknown = [
+            *(options.keys() - {"headers", "timeout", "ssl", "client_kwargs"}),
+            *(client.keys() - {"headers", "auth", "timeout"}),
+        ]
+        if unknown:
+            raise UnsupportedError(
+                "the store does not have these options",
+                path=name,
+                found=", ".join(sorted(unknown)),
+                expected="headers, timeout, ssl, client_kwargs with headers, auth or timeout",
+            )
+        auth = client.get("auth")
+        self.headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))
+        self.headers.update(client.get("headers") or {})
+        self.headers.update(options.get("headers") or {})
+        self.timeout = float(options.get("timeout", client.get("timeout", _TIMEOUT)))
+        self.context: ssl.SSLContext | None = options.get("ssl")
+
+
+def _version(response: http.client.HTTPResponse, size: int) -> Version:
+    get = response.getheader
+    return Version(size, get("ETag", "").strip(), get("Last-Modified", "").strip())
+
+
+def _reason(error: Exception) -> str:
+    """Return what went wrong, without what the server sent."""
+    if isinstance(error, OSError):
+        return str(error.strerror or error) or type(error).__name__
+    return f"the answer is not valid HTTP ({type(error).__name__})"
+
+
+def _delay_of(response: http.client.HTTPResponse) -> float:
+    """Return how long the server asks to wait."""
+    text = response.getheader("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0

@@ -1,0 +1,191 @@
+"""An archive in a store, as a source: its tail is kept, and every other byte is a request.
+
+Owns what is asked for, how many requests are under way, and that all bytes are
+of the version that was opened. Knows nothing about zip. What a request is in a
+store is that store's (`npzkit.files.stores`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from npzkit.files.ahead import AheadSource, Span, pieces_of
+from npzkit.files.source import Source, closed_error
+from npzkit.files.stores import Store, Version, tried
+from npzkit.files.threads import run
+from npzkit.files.urls import Location
+
+__all__ = ["REQUEST_COUNT", "TAIL_SIZE", "RemoteSource"]
+
+REQUEST_COUNT = 10
+"""Requests that are under way at once."""
+_LONGEST_WAIT = 60.0
+"""Seconds to wait for one of them to end."""
+
+TAIL_SIZE = (1 << 16) + 64
+"""Bytes of the first request: 64 KiB, and those by which the longest end of a zip exceeds it."""
+_FRONT_FACTOR = 3
+"""What is fetched in front of a range that ends in the tail, as a multiple of its size. An
+archive's end is read backwards: in front of its directory is an index, which is at most so much
+longer."""
+_MOST_FRONT = 1 << 22
+
+
+class RemoteSource(Source):
+    """An object in a store.
+
+    Parameters
+    ----------
+    location : Location
+    store : Store
+        That the URL names. It is closed with the source, also if that cannot be made.
+
+    Attributes
+    ----------
+    location : Location
+    version : Version
+        Of the object when it was opened. Every read is of this version.
+    """
+
+    is_distant = True
+
+    def __init__(self, location: Location, store: Store) -> None:
+        self.location = location
+        self._store = store
+        self.name = self._store.name
+        self._is_closed = False
+        self._given_up: set[object] = set()
+        self._reset_places()
+        try:
+            opened = self._try(partial(self._store.open, TAIL_SIZE), f"the last {TAIL_SIZE} bytes")
+        except BaseException:
+            self._store.close()
+            raise
+        self.version: Version = opened.version
+        self.size = self._file_size = opened.version.size
+        # One assignment when it grows, because threads read.
+        self._tail: tuple[int, Any] = self.size - len(opened.tail), opened.tail
+
+    @property
+    def state(self) -> Any:
+        return tuple(self.version)
+
+    @property
+    def reopening(self) -> tuple[str, dict[str, Any]]:
+        return self.location.url, {"storage_options": self.location.options}
+
+    # -- reading ------------------------------------------------------------
+
+    def at_hand(self, offset: int, size: int) -> bytes | None:
+        start, tail = self._tail
+        begin = offset - start
+        return None if begin < 0 else bytes(memoryview(tail)[begin : begin + size])
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._check_open()
+        start, _ = self._tail
+        if offset < start < offset + size:
+            self._grow(offset)
+        found = self.at_hand(offset, size)
+        return super().read_at(offset, size) if found is None else found
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        spans = pieces_of([(offset, offset + len(view))])
+        self.fill([(begin, view[begin - offset : end - offset]) for begin, end in spans])
+
+    def fill(self, pieces: Iterable[tuple[int, memoryview]], ticket: object = None) -> None:
+        """Fill each view from its offset: one request for each, several under way."""
+        self._check_open()
+        start, tail = self._tail
+        wanted = []
+        for offset, view in pieces:
+            here = min(max(start - offset, 0), len(view))
+            begin, count = max(offset - start, 0), len(view) - here
+            view[here:] = memoryview(tail)[begin : begin + count]
+            if here:
+                wanted.append((offset, view[:here]))
+        if not wanted:
+            return
+        ticket = object() if ticket is None else ticket
+        try:
+            run([partial(self._request, ticket, *piece) for piece in wanted], REQUEST_COUNT)
+        except BaseException as error:
+            self._interrupt(ticket, error)
+            raise
+
+    def ahead(
+        self,
+        spans: Iterable[Span],
+        *,
+        at_once: bool = False,
+        others: bool = False,
+        ticket: object = None,
+    ) -> Source:
+        return AheadSource(self, spans, at_once=at_once, others=others, ticket=ticket)
+
+    def give_up(self, ticket: object) -> None:
+        self._given_up.add(ticket)
+        # Requests of other calls are made again.
+        self._store.abort()
+
+    def _grow(self, offset: int) -> None:
+        """Keep more of the object's end: from `offset` on, and some bytes before it."""
+        start, tail = self._tail
+        front = min(max((self.size - offset) * _FRONT_FACTOR, TAIL_SIZE), _MOST_FRONT, offset)
+        longer = memoryview(bytearray(self.size - offset + front))
+        longer[start - offset + front :] = tail
+        begin = offset - front
+        self.readinto_at(begin, longer[: start - begin])
+        self._tail = begin, longer
+
+    # -- requests -----------------------------------------------------------
+
+    def _request(self, ticket: object, offset: int, view: memoryview) -> None:
+        what = f"bytes {offset} to {offset + len(view) - 1}"
+        read = partial(self._store.readinto, offset, view, self.version)
+        if self._process != os.getpid():
+            self._reset_places()
+        places = self._places
+        with contextlib.suppress(Empty):
+            # An interrupt may have lost a place: nobody waits for ever.
+            places.get(timeout=_LONGEST_WAIT)
+        try:
+            self._try(read, what, lambda: ticket not in self._given_up)
+        except BaseException as error:
+            self._interrupt(ticket, error)
+            raise
+        finally:
+            places.put(None)
+
+    def _interrupt(self, ticket: object, error: BaseException) -> None:
+        """After an interrupt, make threads end that wait for answers: the caller waits for them."""
+        if not isinstance(error, Exception):
+            self.give_up(ticket)
+
+    def _reset_places(self) -> None:
+        """Begin without requests under way. A forked child has none of its parent's."""
+        self._process = os.getpid()
+        places: SimpleQueue[None] = SimpleQueue()
+        any(map(places.put, repeat(None, REQUEST_COUNT)))
+        self._places = places
+
+    def _try(
+        self, request: Callable[[], Any], what: str, is_wanted: Callable[[], bool] = lambda: True
+    ) -> Any:
+        return tried(request, f"{self.name}, {what}", is_wanted)
+
+    # -- the object ---------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed_error()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._store.close()

@@ -1,0 +1,226 @@
+"""Uploads to S3, and to servers that speak its protocol.
+
+Owns the requests of an upload in parts, the conditions that S3 checks when an object
+appears, and which leftovers are removed. Requests are sent by s3fs, whose event loop and
+connections are those of `npzkit.files.fsspec_store`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from npzkit.files.fsspec_store import FsspecStore, status_of
+from npzkit.files.stores import TransientError
+from npzkit.files.uploads import Condition, Upload, replaced
+
+__all__ = ["S3Upload", "end_uploads"]
+
+_MARK = "npzkit-upload"
+"""Name of the metadata by which an upload knows its own object: a lost answer, and the
+request that repeats it, look like those of another writer."""
+_GONE, _CONFLICT, _FAILED, _UNKNOWN = 404, 409, 412, 501
+
+
+class S3Upload(Upload):
+    """One object in a bucket that is being made.
+
+    Parameters
+    ----------
+    store : FsspecStore
+    condition : Condition
+        Checked by S3 at the instant when the object appears, and before that for servers
+        that do not know such conditions.
+    """
+
+    has_any_order = True
+
+    def __init__(self, store: FsspecStore, condition: Condition) -> None:
+        self.name = store.name
+        self._store, self._condition = store, condition
+        bucket, key, _ = store.file_system.split_path(store.path)
+        self._place = {"Bucket": bucket, "Key": key}
+        self._metadata = {_MARK: secrets.token_hex(16)}
+        self._upload_id = ""
+        self._tags: dict[int, str] = {}
+        self._requests: set[Future[Any]] = set()
+
+    def check(self) -> None:
+        condition = self._condition
+        if not (condition.is_absent or condition.tag):
+            return
+        found = self._head()
+        if found is None:
+            is_wrong = bool(condition.tag)
+        else:
+            is_wrong = condition.is_absent or found["ETag"] != condition.tag
+        if is_wrong and not self._is_own(found):
+            raise replaced(self.name, condition)
+
+    def put(self, data: bytearray) -> None:
+        self._make("put_object", Body=data, Metadata=self._metadata)
+
+    def begin(self) -> None:
+        end_uploads(self._store, self._place["Key"], self._place["Key"].__eq__)
+        answer = self._call("create_multipart_upload", Metadata=self._metadata)
+        self._upload_id = answer["UploadId"]
+
+    def send(self, number: int, data: bytearray) -> None:
+        try:
+            answer = self._call(
+                "upload_part", UploadId=self._upload_id, PartNumber=number, Body=data
+            )
+        except FileNotFoundError:
+            raise self._ended() from None
+        self._tags[number] = answer["ETag"]
+
+    def complete(self) -> None:
+        # Some servers ignore the condition of this request.
+        self.check()
+        parts = [{"PartNumber": n, "ETag": tag} for n, tag in sorted(self._tags.items())]
+        self._make(
+            "complete_multipart_upload", UploadId=self._upload_id, MultipartUpload={"Parts": parts}
+        )
+
+    def _make(self, method: str, **options: Any) -> None:
+        """Make the object appear, if the condition is fulfilled."""
+        condition = {}
+        if self._condition.is_absent:
+            condition["IfNoneMatch"] = "*"
+        elif self._condition.tag:
+            condition["IfMatch"] = self._condition.tag
+        try:
+            self._store.explained(self._make_or_explain, method, options, condition)
+        finally:
+            self._store.file_system.invalidate_cache(self._store.path)
+
+    def _make_or_explain(
+        self, method: str, options: Mapping[str, Any], condition: Mapping[str, str]
+    ) -> None:
+        try:
+            self._send(method, {**options, **condition})
+        except OSError as error:
+            status = status_of(error)
+            if status == _UNKNOWN and condition:
+                # A server that knows no conditions.
+                self.check()
+                self._make_or_explain(method, options, {})
+                return
+            if status == _CONFLICT:
+                raise TransientError("another writer writes to this name") from None
+            if status not in (_GONE, _FAILED):
+                raise
+            if self.is_in_place():
+                return
+            if status == _FAILED or _code_of(error) == "NoSuchKey":
+                raise replaced(self.name, self._condition) from None
+            if self._upload_id:
+                raise self._ended() from None
+            raise
+
+    def is_in_place(self) -> bool:
+        return self._is_own(self._head())
+
+    def _is_own(self, found: Mapping[str, Any] | None) -> bool:
+        return found is not None and found.get("Metadata", {}).get(_MARK) == self._metadata[_MARK]
+
+    def _head(self) -> Mapping[str, Any] | None:
+        try:
+            answer: Mapping[str, Any] = self._call("head_object")
+        except FileNotFoundError:
+            return None
+        return answer
+
+    def abort(self) -> None:
+        if self._upload_id:
+            with contextlib.suppress(FileNotFoundError):
+                self._call("abort_multipart_upload", UploadId=self._upload_id)
+            self._upload_id = ""
+
+    def stop(self) -> None:
+        for request in list(self._requests):
+            request.cancel()
+
+    def _ended(self) -> OSError:
+        return OSError(
+            f"{self.name}: the upload was ended by another program, such as a second writer "
+            "to this name"
+        )
+
+    # -- requests -----------------------------------------------------------
+
+    def _call(self, method: str, **options: Any) -> Any:
+        return self._store.explained(self._send, method, options)
+
+    def _send(self, method: str, options: Mapping[str, Any]) -> Any:
+        """Make one request, which ends if its thread is interrupted, or by `stop`."""
+        request = _start(self._store, method, {**self._place, **options})
+        self._requests.add(request)
+        try:
+            return _answer(request)
+        finally:
+            self._requests.discard(request)
+
+
+def end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]) -> None:
+    """End uploads that were begun and not completed, as far as the server and its rights allow.
+
+    Parameters
+    ----------
+    store : FsspecStore
+        Of the bucket.
+    prefix : str
+        Of the keys that are looked at.
+    is_ended : callable
+        Returns whether to end the upload with this key.
+    """
+    with contextlib.suppress(OSError, TransientError):
+        store.explained(_end_uploads, store, prefix, is_ended)
+
+
+def _end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]) -> None:
+    place = {"Bucket": store.file_system.split_path(store.path)[0]}
+    for found in list(_uploads(store, {**place, "Prefix": prefix})):
+        if is_ended(found["Key"]):
+            options = {**place, "Key": found["Key"], "UploadId": found["UploadId"]}
+            with contextlib.suppress(FileNotFoundError):
+                _answer(_start(store, "abort_multipart_upload", options))
+
+
+def _uploads(store: FsspecStore, options: dict[str, str]) -> Iterator[Mapping[str, str]]:
+    """Yield key and id of uploads under way, of which a server lists 1,000 at a time."""
+    while True:
+        answer = _answer(_start(store, "list_multipart_uploads", options))
+        yield from answer.get("Uploads") or ()
+        if not answer.get("IsTruncated"):
+            return
+        options["KeyMarker"] = answer["NextKeyMarker"]
+        options["UploadIdMarker"] = answer["NextUploadIdMarker"]
+
+
+def _start(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Future[Any]:
+    """Start a request in the event loop of s3fs."""
+    fs = store.file_system
+    return asyncio.run_coroutine_threadsafe(fs._call_s3(method, **options), fs.loop)
+
+
+def _answer(request: Future[Any]) -> Any:
+    """Wait for a request; an interrupt ends it."""
+    try:
+        return request.result()
+    finally:
+        request.cancel()
+
+
+def _code_of(error: BaseException | None) -> str:
+    """Return what S3 calls an error."""
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(answer, dict):
+            return str(answer.get("Error", {}).get("Code", ""))
+        error = error.__cause__
+    return ""

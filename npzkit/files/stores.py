@@ -1,0 +1,191 @@
+"""What a store of objects can do for an archive: answer requests for ranges of bytes.
+
+Owns the interface of a store, the version that a request is pinned to, and how
+a request is tried again. Knows neither a protocol nor what the bytes mean.
+"""
+
+from __future__ import annotations
+
+import abc
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from npzkit.errors import StaleArchiveError
+from npzkit.files.urls import shown_url
+
+__all__ = [
+    "Opened",
+    "Store",
+    "TransientError",
+    "Version",
+    "changed",
+    "tried",
+]
+
+ATTEMPTS = 4
+"""Times that a request is made before it fails: three more after the first."""
+FIRST_DELAY = 0.1
+"""Seconds before the second attempt. Each delay is three times the one before."""
+_LONGEST_DELAY = 20.0
+_NAP = 0.1
+"""Seconds after which a thread that waits looks whether it is still wanted."""
+
+T = TypeVar("T")
+
+
+class TransientError(Exception):
+    """A request failed in a way that may pass: it is made again.
+
+    Parameters
+    ----------
+    reason : str
+        Without secrets.
+    delay : float, optional
+        Seconds that the server asks to wait.
+    """
+
+    def __init__(self, reason: str, delay: float = 0.0) -> None:
+        super().__init__(reason)
+        self.delay = delay
+
+
+class Version(NamedTuple):
+    """What tells one state of an object from another.
+
+    Attributes
+    ----------
+    size : int
+        Bytes of the whole object.
+    tag : str
+        The ETag, or another mark that changes with the object; empty if there is none.
+    modified : str
+        When it was modified, as the store writes it; empty if that is not known.
+    """
+
+    size: int
+    tag: str = ""
+    modified: str = ""
+
+    def differs(self, found: Version) -> bool:
+        """Return whether another answer is of another state. What one of them lacks is ignored."""
+        if self.size != found.size:
+            return True
+        if self.tag and found.tag:
+            return self.tag != found.tag
+        return bool(self.modified and found.modified) and self.modified != found.modified
+
+
+class Opened(NamedTuple):
+    """The answer to the first request.
+
+    Attributes
+    ----------
+    tail : bytes-like
+        The object's last bytes, or all.
+    version : Version
+    """
+
+    tail: Any
+    version: Version
+
+
+class Store(abc.ABC):
+    """One object in a store. Shared by threads, and by forked processes.
+
+    Attributes
+    ----------
+    name : str
+        The URL without secrets.
+    """
+
+    name: str
+
+    @abc.abstractmethod
+    def open(self, tail_size: int) -> Opened:
+        """Return the last `tail_size` bytes of the object, and its version.
+
+        Raises
+        ------
+        FileNotFoundError, PermissionError
+            There is no such object, or it may not be read.
+        OSError
+            The store cannot be reached.
+        UnsupportedError
+            The server does not support ranges.
+        """
+
+    @abc.abstractmethod
+    def readinto(self, offset: int, view: memoryview, version: Version) -> None:
+        """Fill `view` with the bytes at `offset` by one request.
+
+        Raises
+        ------
+        StaleArchiveError
+            The object has another version.
+        OSError, UnsupportedError
+            As `open`.
+        """
+
+    def abort(self) -> None:
+        """Make requests of other threads end soon, because nobody waits for them any more."""
+
+    def close(self) -> None:
+        """Close connections. Requests of other threads are completed. May be called twice."""
+
+
+def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = lambda: True) -> T:
+    """Make a request, and make it again after a failure that may pass.
+
+    Parameters
+    ----------
+    request : callable
+        Raises TransientError, TimeoutError or ConnectionError if it may be made again.
+    what : str
+        The request, for messages: URL and range.
+    is_wanted : callable, optional
+        Returns whether anybody still waits for the answer.
+
+    Raises
+    ------
+    OSError
+        All attempts failed.
+    """
+    delay = FIRST_DELAY
+    reason = "nobody waits for it any more"
+    for attempt in range(1, ATTEMPTS + 1):
+        if not is_wanted():
+            raise OSError(f"{what}: given up: {shown_url(reason)}")
+        try:
+            return request()
+        except (TransientError, TimeoutError, ConnectionError) as error:
+            reason, asked = str(error) or type(error).__name__, getattr(error, "delay", 0.0)
+        if attempt < ATTEMPTS:
+            # Jitter, so that many clients do not come back at the same moment.
+            pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - not for secrets
+            _sleep(min(max(pause, asked), _LONGEST_DELAY), is_wanted)
+            delay *= 3
+    raise OSError(f"{what}: failed after {ATTEMPTS} attempts: {shown_url(reason)}")
+
+
+def _sleep(seconds: float, is_wanted: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while is_wanted() and (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _NAP))
+
+
+def changed(expected: Version, found: Version | None = None) -> StaleArchiveError:
+    """Return the error for an object that was replaced."""
+    return StaleArchiveError(
+        "the object was replaced since it was opened",
+        found=None if found is None else _shown(found),
+        expected=_shown(expected),
+        remedy="Open it again.",
+    )
+
+
+def _shown(version: Version) -> str:
+    mark: Mapping[str, Any] = {"version": version.tag, "modified": version.modified}
+    known = [f"{name} {value}" for name, value in mark.items() if value]
+    return ", ".join([f"{version.size} bytes", *known])

@@ -1,0 +1,286 @@
+"""Archives behind URLs in threads, children, pickles and event loops; what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import io
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import StaleArchiveError
+from npzkit.files import stores
+from range_server import RangeServer, good, packed
+
+ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
+
+
+DATA = packed(ARRAYS)
+
+
+@pytest.fixture
+def server():
+    with RangeServer().running() as server:
+        server.url_of_data = server.put(DATA)
+        yield server
+
+
+def is_right(npz, key="w3"):
+    return np.array_equal(npz[key], ARRAYS[key])
+
+
+def test_threads_share_an_archive(server):
+    """Each thread has a connection, which the next one uses again."""
+    with npzkit.open(server.url_of_data) as npz, ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(is_right, [npz] * 40, [f"w{i % 8}" for i in range(40)]))
+        assert len(npz._lend_source()._store._connections._idle) <= 9
+
+
+def test_no_thread_outlives_a_call(server):
+    """HTTP needs no thread beside those of a call."""
+    before = threading.enumerate()
+    with npzkit.open(server.url_of_data) as npz:
+        npz.load_all()
+        npz.verify()
+        ours = [
+            thread for thread in threading.enumerate()
+            if thread not in before and "process_request" not in thread.name
+        ]  # fmt: skip
+        assert ours == []
+
+
+def test_connections_close_with_the_archive(server):
+    """Also if it is only deleted; reads that are under way are completed."""
+    npz = npzkit.open(server.url_of_data)
+    npz.load_all()
+    connections = npz._lend_source()._store._connections
+    sockets = [connection.timed._sock for connection in connections._idle]
+    assert sockets
+    npz.close()
+    assert all(socket.fileno() == -1 for socket in sockets)
+    assert not connections._idle
+    assert not connections._busy
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        npz = npzkit.open(server.url_of_data)
+        npz["w1"]
+        del npz
+        gc.collect()
+
+
+def test_closing_while_another_thread_reads(server):
+    """The read is completed, and its connection closed after it."""
+    npz = npzkit.open(server.url_of_data)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(handler, server):
+        begun.set()
+        go_on.wait(5)
+        good(handler, server)
+
+    server.answer = answer
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(is_right, npz)
+        begun.wait(5)
+        connections = npz._lend_source()._store._connections
+        npz.close()
+        go_on.set()
+        assert read.result()
+    assert not connections._idle
+    assert not connections._busy
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+
+
+def in_child(work):
+    """Fork; return whether `work` returned true in the child."""
+    with warnings.catch_warnings():
+        # Python warns that other threads, such as the server's, do not exist in the child.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        code = 1
+        try:
+            signal.alarm(20)
+            code = 0 if work() else 2
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+@needs_fork
+def test_forked_children(server):
+    """A child opens connections of its own, and the parent goes on with its own."""
+    with npzkit.open(server.url_of_data) as npz:
+        lazy = npz.lazy("w5")
+        npz.load_all()
+        assert in_child(lambda: is_right(npz) and len(npz.load_all()) == 8 and npz.verify().ok)
+        assert in_child(lambda: np.array_equal(lazy[5:9], ARRAYS["w5"][5:9]))
+        assert is_right(npz)
+
+
+@needs_fork
+def test_a_fork_in_the_middle_of_requests(server):
+    """What other threads were doing when the process forked does not matter to the child."""
+    with npzkit.open(server.url_of_data) as npz:
+        begun, go_on = threading.Event(), threading.Event()
+
+        def answer(handler, server):
+            if not begun.is_set():
+                begun.set()
+                go_on.wait(10)
+            good(handler, server)
+
+        server.answer = answer
+        with ThreadPoolExecutor(1) as pool:
+            read = pool.submit(npz.load_all)
+            begun.wait(5)
+            try:
+                assert in_child(lambda: is_right(npz) and len(npz.load_all()) == 8)
+            finally:
+                go_on.set()
+            assert len(read.result()) == 8
+
+
+def test_spawned_children(server):
+    """A spawned process gets the archive by its pickle."""
+    with (
+        npzkit.open(server.url_of_data) as npz,
+        multiprocessing.get_context("spawn").Pool(1) as pool,
+    ):
+        found = pool.apply(_length_of, (pickle.dumps(npz),))
+        assert found == 8
+
+
+def _length_of(data):
+    with pickle.loads(data) as npz:
+        return len(npz)
+
+
+def test_pickles(server):
+    """A pickle has URL, options and version, and is opened again."""
+    options = {"headers": {"X-A": "1"}}
+    with npzkit.open(server.url_of_data, storage_options=options) as npz:
+        data = pickle.dumps(npz)
+        lazy = pickle.loads(pickle.dumps(npz.lazy("w3")))
+        np.testing.assert_array_equal(lazy[3:5], ARRAYS["w3"][3:5])
+        with copy.copy(npz) as other:
+            assert is_right(other)
+    server.forget()
+    with pickle.loads(data) as npz:
+        assert is_right(npz)
+    assert all(request.headers["x-a"] == "1" for request in server.requests)
+    server.etag = '"two"'
+    with pytest.raises(StaleArchiveError, match="pickled"):
+        pickle.loads(data)
+
+
+def test_within_an_event_loop(server):
+    """Notebooks run one."""
+
+    async def read():
+        with npzkit.open(server.url_of_data) as npz:
+            return is_right(npz) and len(npz.load_all()) == 8
+
+    assert asyncio.run(read())
+
+
+def test_memory_within_an_event_loop():
+    """Stores of fsspec have a loop of their own."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    fsspec.filesystem("memory").pipe("/loop/a.npz", DATA)
+
+    async def read():
+        with npzkit.open("memory://loop/a.npz") as npz:
+            return is_right(npz)
+
+    try:
+        assert asyncio.run(read())
+    finally:
+        fsspec.filesystem("memory").store.clear()
+
+
+def test_secrets_are_shown_nowhere(server, caplog, monkeypatch):
+    """Neither in reprs, nor in errors with their tracebacks, warnings or logs."""
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    caplog.set_level(logging.DEBUG)
+    url = server.url_of_data.replace("//", "//me:PASSWORD@") + "?X-Signature=PASSWORD#PASSWORD"
+    options = {"headers": {"Authorization": "PASSWORD"}}
+    texts = []
+    with npzkit.open(url, storage_options=options) as npz, warnings.catch_warnings(record=True):
+        assert "X-Signature=PASSWORD" in server.requests[0].path
+        source = npz._lend_source()
+        texts += [repr(npz), repr(source), repr(source.location), str(source.location)]
+        texts += [npz.archive_info().path, str(npz.verify()), repr(npz.lazy("w1"))]
+        for status in (403, 404, 412, 418, 503, 206):
+            server.answer = lambda handler, server, status=status: handler.reply(status)
+            for use in (lambda: npz["w1"], npz.load_all, lambda: npzkit.open(url)):
+                try:
+                    use()
+                except (OSError, npzkit.NpzkitError) as error:
+                    texts.append("".join(traceback.format_exception(error)))
+                    texts.append(repr(error))
+    assert len(texts) > 30
+    assert "PASSWORD" not in "\n".join(texts) + caplog.text
+
+
+INTERRUPTED = """
+import npzkit, sys
+npz = npzkit.open(sys.argv[1])
+print("open", flush=True)
+try:
+    {use}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+npz.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="signals are sent as on POSIX")
+@pytest.mark.parametrize("use", ["npz.load_all()", "npz['w3']", "npz.verify()"])
+def test_an_interrupt_ends_at_once(server, use):
+    """Ctrl-C does not wait for the answers of a server."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"w3": np.zeros(5 << 20)})
+    url = server.put(stream.getvalue())
+    code = INTERRUPTED.format(use=use)
+    process = subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "open\n"
+        hold = threading.Event()
+
+        def answer(handler, server):
+            handler.record(0)
+            hold.wait(30)
+
+        server.answer = answer
+        deadline = time.monotonic() + 20
+        while server.under_way < 2 and time.monotonic() < deadline and use != "npz.verify()":
+            time.sleep(0.01)
+        time.sleep(0.3)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20)[0] == "interrupted\n"
+        assert time.monotonic() - begin < 10
+        hold.set()
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()

@@ -1,0 +1,289 @@
+"""How fast arrays are read over a network, by npzkit and by others, in one run.
+
+Run it in a checkout with the extra `dev` installed::
+
+    python tests/benchmarks/remote.py [--rounds 5] [--size 64] [--latency 0 5 20 100]
+
+A server on this machine waits before each answer. Each work begins with the URL: files are
+opened again in each round. The contenders take turns, and medians are compared. npzkit
+compares every CRC-32, and so does np.load; the others check nothing.
+
+safetensors' own library reads only local files. Here its header is read with two requests and
+its arrays by ranges, all at once with fsspec. zarr reads a folder by its own concurrency.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import h5py
+import npzkit
+import numpy as np
+import safetensors.numpy
+import zarr
+from report import PEERS
+from rich.console import Console
+from rich.table import Table
+from rows import Result
+from zarr.storage import FsspecStore
+
+MANY, LARGE = "many", "large"
+Work = Callable[[], object]
+
+
+def make_files(folder: Path, size: int) -> None:
+    """Write 200 arrays of 256 KiB, and one large array, in each format."""
+    rng = np.random.default_rng(0)
+    many = {f"layer{i}": rng.random((128, 256)) for i in range(200)}
+    large = {
+        "frames": rng.random((size * 64, 2048)),
+        "a": np.ones(1),
+        "b": np.ones(1),
+        "c": np.ones(1),
+    }
+    for name, arrays in ((MANY, many), (LARGE, large)):
+        npzkit.save(folder / f"{name}.npz", arrays)
+        np.savez(folder / f"{name}-numpy.npz", **arrays)
+        safetensors.numpy.save_file(arrays, folder / f"{name}.safetensors")
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            for key, array in arrays.items():
+                file[key] = array
+        group = zarr.open_group(folder / f"{name}.zarr", mode="w")
+        for key, array in arrays.items():
+            group.create_array(key, data=array, compressors=None)
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve a folder; yields the address."""
+    script = Path(__file__).with_name("latency_server.py")
+    command = [sys.executable, str(script), str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+# -- the contenders ----------------------------------------------------------
+
+
+class Npzkit:
+    """npzkit itself."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def list(self, name: str) -> object:
+        with npzkit.open(f"{self._address}/{name}.npz") as npz:
+            return [(key, npz.info(key).shape) for key in npz]
+
+    def one(self, name: str, key: str) -> object:
+        with npzkit.open(f"{self._address}/{name}.npz") as npz:
+            return npz[key]
+
+    def part(self, name: str, key: str, rows: slice) -> object:
+        with npzkit.open(f"{self._address}/{name}.npz") as npz:
+            return npz.lazy(key)[rows]
+
+    def all(self, name: str) -> object:
+        with npzkit.open(f"{self._address}/{name}.npz") as npz:
+            return npz.load_all()
+
+
+class Numpy:
+    """np.load of a file object of fsspec. It reads an array completely for a part of it."""
+
+    suffix = "-numpy.npz"
+
+    def __init__(self, address: str) -> None:
+        self._fs = fsspec.filesystem("http")
+        self._address = address
+
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[Any]:
+        with self._fs.open(f"{self._address}/{name}{self.suffix}") as file, np.load(file) as npz:
+            yield npz
+
+    def list(self, name: str) -> object:
+        with self._open(name) as npz:
+            return [(key, npz[key].shape) for key in npz]
+
+    def one(self, name: str, key: str) -> object:
+        with self._open(name) as npz:
+            return npz[key]
+
+    def part(self, name: str, key: str, rows: slice) -> object:
+        with self._open(name) as npz:
+            return npz[key][rows]
+
+    def all(self, name: str) -> object:
+        with self._open(name) as npz:
+            return dict(npz)
+
+
+class H5py(Numpy):
+    """h5py with a file object of fsspec."""
+
+    @contextlib.contextmanager
+    def _open(self, name: str) -> Iterator[Any]:
+        url = f"{self._address}/{name}.h5"
+        with self._fs.open(url) as file, h5py.File(file, "r") as found:
+            yield found
+
+    def list(self, name: str) -> object:
+        with self._open(name) as file:
+            return [(key, file[key].shape) for key in file]
+
+    def one(self, name: str, key: str) -> object:
+        with self._open(name) as file:
+            return file[key][:]
+
+    def all(self, name: str) -> object:
+        with self._open(name) as file:
+            return {key: file[key][:] for key in file}
+
+
+class Safetensors:
+    """The ranges that a safetensors header names."""
+
+    def __init__(self, address: str) -> None:
+        self._fs = fsspec.filesystem("http")
+        self._address = address
+
+    def _header(self, name: str) -> tuple[str, int, dict[str, Any]]:
+        url = f"{self._address}/{name}.safetensors"
+        size = int.from_bytes(self._fs.cat_file(url, start=0, end=8), "little")
+        header = json.loads(self._fs.cat_file(url, start=8, end=8 + size))
+        return url, 8 + size, header
+
+    def list(self, name: str) -> object:
+        _, _, header = self._header(name)
+        return [(key, found["shape"]) for key, found in header.items()]
+
+    def one(self, name: str, key: str) -> object:
+        url, base, header = self._header(name)
+        begin, end = header[key]["data_offsets"]
+        data = self._fs.cat_file(url, start=base + begin, end=base + end)
+        return np.frombuffer(data).reshape(header[key]["shape"])
+
+    def part(self, name: str, key: str, rows: slice) -> object:
+        url, base, header = self._header(name)
+        begin, width = base + header[key]["data_offsets"][0], header[key]["shape"][1]
+        first, last = (begin + 8 * width * row for row in (rows.start, rows.stop))
+        return np.frombuffer(self._fs.cat_file(url, start=first, end=last)).reshape(-1, width)
+
+    def all(self, name: str) -> object:
+        url, base, header = self._header(name)
+        spans = [(base + begin, base + end) for begin, end in
+                 (found["data_offsets"] for found in header.values())]  # fmt: skip
+        starts, ends = zip(*spans, strict=True)
+        parts = self._fs.cat_ranges([url] * len(spans), starts, ends, batch_size=10)
+        return {
+            key: np.frombuffer(part).reshape(found["shape"])
+            for (key, found), part in zip(header.items(), parts, strict=True)
+        }
+
+
+class Zarr:
+    """zarr on a folder, whose pages list what is in it."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def _group(self, name: str) -> Any:
+        return zarr.open_group(FsspecStore.from_url(f"{self._address}/{name}.zarr"), mode="r")
+
+    def list(self, name: str) -> object:
+        return [(key, array.shape) for key, array in self._group(name).arrays()]
+
+    def one(self, name: str, key: str) -> object:
+        return self._group(name)[key][:]
+
+    def part(self, name: str, key: str, rows: slice) -> object:
+        return self._group(name)[key][rows]
+
+    def all(self, name: str) -> object:
+        return {key: array[:] for key, array in self._group(name).arrays()}
+
+
+CONTENDERS = {
+    "npzkit": Npzkit, "numpy": Numpy, "zarr": Zarr, "safetensors": Safetensors, "h5py": H5py,
+}  # fmt: skip
+
+
+def works(size: int) -> dict[str, Callable[[Any], object]]:
+    """Return each work, as a function of a contender."""
+    middle = size * 32
+    rows = slice(middle, middle + max(size * 64 // 100, 1))
+    return {
+        "open, list 200 arrays": lambda one: one.list(MANY),
+        "one array of 256 KiB": lambda one: one.one(MANY, "layer77"),
+        f"1 % of {size} MiB": lambda one: one.part(LARGE, "frames", rows),
+        "everything, 52 MB": lambda one: one.all(MANY),
+    }
+
+
+def measure(work: Callable[[Any], object], contenders: dict[str, Any], rounds: int) -> Result:
+    """Return the median seconds of each contender; the first round is not counted."""
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds + 1):
+        for name, one in contenders.items():
+            # What fsspec remembers of folders would save requests.
+            fsspec.filesystem("http").invalidate_cache()
+            gc.collect()
+            begin = time.perf_counter()
+            work(one)
+            taken[name].append(time.perf_counter() - begin)
+    return Result("", {name: statistics.median(found[1:]) for name, found in taken.items()})
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Print a table, and with --markdown the README's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--size", type=int, default=64, help="MiB of the large array")
+    parser.add_argument("--latency", type=float, nargs="+", default=[0, 5, 20, 100], help="ms")
+    parser.add_argument("--markdown", action="store_true", help="print the README's table")
+    options = parser.parse_args(arguments)
+    names = list(CONTENDERS)
+    table = Table("latency", "work", *names, title="ms; x = times npzkit's")
+    lines = [f"| latency | work | npzkit | {' | '.join(PEERS[name][0] for name in names[1:])} |"]
+    lines.append("|---" * (len(names) + 2) + "|")
+    with tempfile.TemporaryDirectory() as place:
+        make_files(Path(place), options.size)
+        with serving(Path(place)) as address:
+            contenders = {name: kind(address) for name, kind in CONTENDERS.items()}
+            for latency in options.latency:
+                urllib.request.urlopen(f"{address}/latency/{latency}").close()
+                for title, work in works(options.size).items():
+                    seconds = measure(work, contenders, options.rounds).seconds
+                    ours = seconds["npzkit"]
+                    found = [f"{seconds[name] / ours:.1f} x" for name in names[1:]]
+                    shown = [f"{seconds[name] * 1000:.1f} ms" for name in names]
+                    cells = [f"{ms}, {x}" for ms, x in zip(shown[1:], found, strict=True)]
+                    table.add_row(f"{latency:g} ms", title, shown[0], *cells)
+                    lines.append(f"| {latency:g} ms | {title} | {shown[0]} | {' | '.join(found)} |")
+    if options.markdown:
+        print("\n".join(lines))
+    else:
+        Console(width=140).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Stores of fsspec: S3 with pinned versions, memory, chains with caches, paths of universal-pathlib."""
+
+from __future__ import annotations
+
+import os
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.cli.commands import run
+from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
+from npzkit.files import stores
+from npzkit.files.fsspec_store import FsspecStore
+from range_server import RangeServer, packed
+from s3 import needs_s3, s3_server
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+
+ARRAYS = {f"w{i}": np.random.default_rng(i).random(8192) for i in range(8)}
+
+
+DATA = packed(ARRAYS)
+OTHER = packed({key: array + 1 for key, array in ARRAYS.items()})
+
+
+def check_reads(npz):
+    """Read in every way that a store takes part in."""
+    np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+    np.testing.assert_array_equal(npz.lazy("w5")[10:20], ARRAYS["w5"][10:20])
+    found = npz.load_all()
+    assert all(np.array_equal(found[key], ARRAYS[key]) for key in ARRAYS)
+    assert npz.verify().ok
+
+
+@pytest.fixture
+def memory():
+    """The URL of an archive in fsspec's memory."""
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/bucket/a.npz", DATA)
+    yield "memory://bucket/a.npz"
+    fs.store.clear()
+
+
+def test_memory(memory):
+    """memory:// is read as any store."""
+    with npzkit.open(memory) as npz:
+        assert repr(npz).startswith(f"NpzFile {memory!r}")
+        check_reads(npz)
+    assert npzkit.verify(memory).ok
+
+
+def test_a_replaced_object_in_memory(memory):
+    """Stores without conditions are asked for the object's mark after each request."""
+    with npzkit.open(memory) as npz:
+        fsspec.filesystem("memory").pipe("/bucket/a.npz", OTHER)
+        with pytest.raises(StaleArchiveError):
+            npz["w3"]
+        with pytest.raises(StaleArchiveError):
+            npz.load_all()
+
+
+def test_what_is_not_there(memory):
+    """Missing objects, folders and unknown schemes are errors at once."""
+    with pytest.raises(FileNotFoundError, match=r"memory://bucket/b\.npz"):
+        npzkit.open("memory://bucket/b.npz")
+    with pytest.raises(IsADirectoryError):
+        npzkit.open("memory://bucket")
+    with pytest.raises(UnsupportedError, match="not supported"):
+        npzkit.open("nothing://bucket/b.npz")
+    fsspec.filesystem("memory").pipe("/bucket/empty.npz", b"")
+    with pytest.raises(ZipFormatError, match="empty"):
+        npzkit.open("memory://bucket/empty.npz")
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    """The error says what to install."""
+
+    def missing(*args, **options):
+        raise ImportError("Install s3fs to access S3", name="s3fs")
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", missing)
+    with pytest.raises(UnsupportedError, match=r"s3:// needs .*npzkit\[remote\]"):
+        npzkit.open("s3://bucket/a.npz")
+
+
+def test_a_chain_with_a_cache(tmp_path):
+    """simplecache downloads the file once; reads then make no request for bytes."""
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed")
+    with RangeServer().running() as server:
+        url = f"simplecache::{server.put(DATA)}"
+        options = {"simplecache": {"cache_storage": str(tmp_path)}}
+        with npzkit.open(url, storage_options=options) as npz:
+            assert repr(npz).startswith(f"NpzFile {url!r}")
+            server.forget()
+            check_reads(npz)
+            assert server.count == 0
+
+
+def test_universal_paths(memory, tmp_path):
+    """A UPath is its URL with its options; a local one is a path."""
+    upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
+    with npzkit.open(upath.UPath(memory)) as npz:
+        check_reads(npz)
+    np.testing.assert_array_equal(npzkit.load_tree(upath.UPath(memory))["w1"], ARRAYS["w1"])
+    path = tmp_path / "a.npz"
+    path.write_bytes(DATA)
+    for local in (upath.UPath(path), upath.UPath(path.as_uri())):
+        with npzkit.open(local, mmap_mode="r") as npz:
+            assert isinstance(npz["w1"], np.memmap)
+
+
+def test_passing_faults_of_a_store(memory, monkeypatch):
+    """Timeouts and lost connections of a library are tried again; other errors name the URL."""
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    fs = fsspec.filesystem("memory")
+    cat_file, faults = fs.cat_file, []
+
+    def failing(self, *args, **options):
+        if faults:
+            raise faults.pop()
+        return cat_file(*args, **options)
+
+    monkeypatch.setattr(type(fs), "cat_file", failing)
+
+    class ClientPayloadError(Exception):
+        pass
+
+    with npzkit.open(memory) as npz:
+        faults += [TimeoutError(), ConnectionResetError(), ClientPayloadError("cut")]
+        np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+        faults += [TimeoutError("slow")] * 4
+        with pytest.raises(OSError, match=r"memory://bucket/a.npz, bytes .*4 attempts: slow"):
+            npz["w3"]
+        faults += [RuntimeError("broken for https://me:secret@host/a?b")]
+        with pytest.raises(OSError, match=r"a.npz: broken for https://host/a\?\.\.\.$"):
+            npz["w3"]
+        faults += [PermissionError("no")]
+        with pytest.raises(PermissionError, match="access was refused"):
+            npz["w3"]
+        monkeypatch.setattr(type(fs), "cat_file", lambda *args, **options: b"short")
+        with pytest.raises(OSError, match="5 of"):
+            npz["w3"]
+
+
+# -- S3 ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def s3():
+    """Options for a server whose bucket, named data, has an archive."""
+    with s3_server() as options:
+        fsspec.filesystem("s3", **options).pipe("data/a.npz", DATA)
+        yield options
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The requests that s3fs makes: method and range."""
+    import s3fs
+
+    made = []
+    call = s3fs.S3FileSystem._call_s3
+
+    async def counted(self, method, *args, **options):
+        made.append((method, options.get("Range")))
+        return await call(self, method, *args, **options)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_call_s3", counted)
+    return made
+
+
+@needs_s3
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+class TestS3:
+    """Objects on a real server of S3."""
+
+    URL = "s3://data/a.npz"
+
+    def test_requests(self, s3, calls):
+        """Opening is one request, an array another, all of them one."""
+        with npzkit.open(self.URL, storage_options=s3) as npz:
+            assert len(calls) == 1
+            npz.summary()
+            assert len(calls) == 1
+            np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+            assert len(calls) == 2
+            npz.load_all()
+            assert len(calls) == 3
+            check_reads(npz)
+        assert {method for method, _ in calls} == {"get_object"}
+
+    def test_a_replaced_object(self, s3):
+        """The ETag is a condition of each request."""
+        fs = fsspec.filesystem("s3", **s3)
+        fs.pipe("data/b.npz", DATA)
+        with npzkit.open("s3://data/b.npz", storage_options=s3) as npz:
+            fs.pipe("data/b.npz", OTHER)
+            with pytest.raises(StaleArchiveError):
+                npz["w3"]
+            fs.pipe("data/b.npz", b"x")
+            with pytest.raises(StaleArchiveError):
+                npz.load_all()
+            fs.rm("data/b.npz")
+            with pytest.raises(FileNotFoundError):
+                npz["w3"]
+
+    def test_what_is_not_there(self, s3):
+        """Missing objects and buckets are not found; an empty object is no archive."""
+        for url in ("s3://data/c.npz", "s3://nobucket/c.npz"):
+            with pytest.raises(FileNotFoundError, match=url):
+                npzkit.open(url, storage_options=s3)
+        fsspec.filesystem("s3", **s3).pipe("data/empty.npz", b"")
+        with pytest.raises(ZipFormatError, match="empty"):
+            npzkit.open("s3://data/empty.npz", storage_options=s3)
+
+    def test_an_object_of_many_parts(self, s3):
+        """A multipart upload has an ETag of another form."""
+        array = np.arange(1_500_000)
+        data = packed({"a": array})
+        fs = fsspec.filesystem("s3", **s3)
+        with fs.open("data/parts.npz", "wb", block_size=5 << 20) as file:
+            file.write(data)
+        with npzkit.open("s3://data/parts.npz", storage_options=s3) as npz:
+            assert "-" in npz._lend_source().version.tag
+            np.testing.assert_array_equal(npz["a"], array)
+
+    def test_secrets_are_not_shown(self, s3):
+        """Neither in a repr nor in an error."""
+        with npzkit.open(self.URL, storage_options=s3) as npz:
+            assert "secret" not in repr(npz).lower()
+            assert "secret" not in repr(npz._lend_source().location).lower()
+        with pytest.raises(OSError) as caught:
+            npzkit.open("s3://data/none", storage_options=s3)
+        assert "secret" not in str(caught.value).lower()
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+
+    def test_the_command(self, s3, capsys):
+        """Options are given at the prompt, as JSON if they are not text."""
+        options = [
+            f"--storage-option=key={s3['key']}", f"--storage-option=secret={s3['secret']}",
+            "--storage-option", f"endpoint_url={s3['endpoint_url']}",
+            '--storage-option=client_kwargs={"region_name": "us-east-1"}',
+        ]  # fmt: skip
+        assert run(["show", self.URL, "w3", "0:3", *options]) == 0
+        assert f"{ARRAYS['w3'][0]:.4f}"[:5] in capsys.readouterr().out
+        assert run(["ls", *options, self.URL]) == 0
+        assert "w7" in capsys.readouterr().out
+
+
+def test_a_forked_child_has_its_own_store(memory, monkeypatch):
+    """A file system of the parent is not used, because its thread is not in the child."""
+    store = FsspecStore(memory, {})
+    before = store.file_system
+    monkeypatch.setattr(store, "_process", -1)
+    store.file_system
+    assert store._process == os.getpid()
+    assert type(store._fs) is type(before)

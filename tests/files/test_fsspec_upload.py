@@ -1,0 +1,315 @@
+"""Archives written to stores that fsspec knows, besides S3: at once, or by files that commit."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.cli.commands import run
+from npzkit.errors import UnsupportedError
+from npzkit.files import fsspec_upload, stores, upload_sink
+from npzkit.files.destinations import open_upload
+from npzkit.files.uploads import Condition
+from npzkit.files.urls import find_location
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+
+ARRAYS = {f"k{i}": np.random.default_rng(i).normal(size=(40, 50)) for i in range(3)}
+URL = "memory://bucket/a.npz"
+
+
+@pytest.fixture(autouse=True)
+def memory(monkeypatch):
+    """The store in memory, which is empty; parts are small."""
+    monkeypatch.setattr(upload_sink, "PART_SIZE", 5000)
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+    file_system = fsspec.filesystem("memory")
+    yield file_system
+    file_system.store.clear()
+    file_system.pseudo_dirs[:] = [""]
+
+
+def check(url, **options):
+    with npzkit.open(url, **options) as npz:
+        assert npz.verify().ok
+        assert all(np.array_equal(npz[key], array) for key, array in ARRAYS.items())
+
+
+# -- in memory ------------------------------------------------------------------
+
+
+def test_save_and_replace(memory):
+    """An object is replaced; mode "x" is refused before anything is written."""
+    npzkit.save(URL, {"x": np.arange(3)})
+    npzkit.save(URL, ARRAYS, compression="deflated")
+    check(URL)
+    with pytest.raises(FileExistsError, match=f"already exists: '{URL}'"):
+        npzkit.NpzWriter(URL, "x")
+    assert memory.find("/") == ["/bucket/a.npz"]
+
+
+def test_mode_x_is_checked_again(memory):
+    """An object that another writer made meanwhile stays."""
+    with pytest.raises(FileExistsError), npzkit.NpzWriter(URL, "x") as writer:
+        writer["a"] = ARRAYS["k0"]
+        npzkit.save(URL, {"other": np.arange(3)})
+    assert npzkit.open(URL).files == ["other"]
+
+
+def test_an_exception_leaves_nothing(memory):
+    """The older object stays."""
+    npzkit.save(URL, {"x": np.arange(3)})
+    with pytest.raises(ValueError, match="mine"), npzkit.NpzWriter(URL) as writer:
+        writer["a"] = ARRAYS["k0"]
+        raise ValueError("mine")
+    assert npzkit.open(URL).files == ["x"]
+
+
+def test_a_condition_on_the_older_object(memory):
+    """It is replaced if it is as it was."""
+    npzkit.save(URL, {"x": np.arange(3)})
+    location = find_location(URL)
+    with pytest.raises(npzkit.errors.StaleArchiveError, match="another writer replaced"):
+        open_upload(location, Condition(tag="other"))
+
+
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("https://me:secret@host/a.npz?token=secret", "web servers"),
+        ("simplecache::s3://bucket/a.npz", "chain"),
+        ("nosuchscheme://bucket/a.npz", "nosuchscheme"),
+    ],
+)
+def test_what_cannot_be_written_to(url, what):
+    """The error has a remedy, and no secret."""
+    with pytest.raises(UnsupportedError, match=what) as caught:
+        npzkit.save(url, ARRAYS)
+    assert "secret" not in str(caught.value)
+
+
+def test_mode_a_is_refused():
+    """The error says how to add to a copy."""
+    with pytest.raises(UnsupportedError, match=r"npzkit.repack\(path, url\)"):
+        npzkit.NpzWriter(URL, "a")
+
+
+def test_functions(tmp_path):
+    """savez, pack, convert, repack and repair write to URLs."""
+    path, url = tmp_path / "a.npz", "memory://bucket/b.npz"
+    npzkit.save(path, ARRAYS, metadata={"step": 1})
+    npzkit.savez("memory://bucket/z", **ARRAYS)
+    check("memory://bucket/z.npz")
+    assert npzkit.pack(url, [path]).output == url
+    check(url)
+    with pytest.raises(FileExistsError):
+        npzkit.pack(url, [path])
+    assert npzkit.convert(path, url, overwrite=True, compression="deflated").output == url
+    check(url)
+    with pytest.raises(FileExistsError):
+        npzkit.convert(path, url)
+    with pytest.raises(UnsupportedError, match=r"only \.npz"):
+        npzkit.convert(path, "memory://bucket/b.mat")
+    npzkit.convert(path, tmp_path / "folder/")
+    assert npzkit.convert(tmp_path / "folder", url, overwrite=True).keys == tuple(ARRAYS)
+    check(url)
+    npzkit.repack(path, url, compression="deflated")
+    npzkit.repack(url, url, compression="stored")
+    check(url)
+    assert not npzkit.repair(url, "memory://bucket/c.npz").lost
+    check("memory://bucket/c.npz")
+
+
+def test_a_rewrite_in_place():
+    """An object is replaced by its own copy, unless another writer replaced it meanwhile."""
+    npzkit.save(URL, ARRAYS)
+    npzkit.repack(URL, compression="deflated")
+    check(URL)
+
+    def progress(done, total):
+        npzkit.save(URL, {"other": np.arange(3)})
+
+    with pytest.raises(npzkit.errors.StaleArchiveError):
+        npzkit.repack(URL, compression="stored", progress=progress)
+    assert npzkit.open(URL).files == ["other"]
+
+
+def test_large_arrays_are_converted_in_parts(monkeypatch, tmp_path):
+    """They pass through a file, because an upload is not filled in any order."""
+    from npzkit.reading import blocks
+
+    monkeypatch.setattr(blocks, "BLOCK_SIZE", 5000)
+    npzkit.convert(_folder(tmp_path), URL)
+    check(URL)
+    npzkit.convert(_folder(tmp_path), URL, overwrite=True, compression="deflated")
+    check(URL)
+
+
+def _folder(tmp_path):
+    (tmp_path / "arrays").mkdir(exist_ok=True)
+    for key, array in ARRAYS.items():
+        np.save(tmp_path / "arrays" / f"{key}.npy", array)
+    return tmp_path / "arrays"
+
+
+# -- at a prompt ----------------------------------------------------------------
+
+
+@pytest.fixture
+def npz(capsys):
+    """Call a command; return its exit code and what it printed."""
+
+    def call(*arguments):
+        code = run(list(map(str, arguments)))
+        found = capsys.readouterr()
+        return code, found.out + found.err
+
+    return call
+
+
+def test_commands_that_write(npz, tmp_path):
+    """pack, convert, repack and repair take URLs, and replace no object without --force."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, ARRAYS)
+    assert npz("pack", URL, path) == (0, f"{URL}: 3 arrays\n")
+    code, text = npz("pack", URL, path)
+    assert code == 2
+    assert f"'{URL}' already exists. Pass --force to replace it." in text
+    assert npz("convert", path, URL)[0] == 2
+    assert npz("convert", "--force", path, URL) == (0, f"{URL}: 3 arrays\n")
+    assert npz("repack", "-o", URL, path)[0] == 2
+    code, text = npz("repack", "-o", "memory://bucket/new/", path)
+    assert code == 0
+    assert text.startswith("memory://bucket/new/a.npz: ")
+    check("memory://bucket/new/a.npz")
+    assert npz("repack", URL) == (0, f"{URL}: repacked\n")
+    assert npz("repair", "-o", "memory://bucket/c.npz", URL)[0] == 0
+    check("memory://bucket/c.npz")
+
+
+def test_commands_for_checkpoints(npz):
+    """They take URLs, and show no secrets."""
+    from npzkit.checkpoint import CheckpointStore
+
+    url = "memory://me:secret@runs/a"
+    assert npz("ckpt", "ls", url) == (0, "memory://runs/a has no checkpoints\n")
+    with CheckpointStore(url) as store:
+        for step in (1, 2):
+            store.save(step, {"w": np.full(3, step)}, {"loss": 1 / step})
+    for command in (["ls"], ["show"], ["verify"], ["prune", "--latest", "1"]):
+        code, text = npz("ckpt", command[0], url, *command[1:])
+        assert code == 0, text
+        assert "step" in text
+        assert "secret" not in text
+    assert npz("ckpt", "ls", "--json", url)[1].count('"step"') == 1
+    assert npz("ckpt", "diff", url, 1, 2)[0] == 2
+
+
+# -- files that commit ----------------------------------------------------------
+
+
+class Files:
+    """File systems whose files commit or discard, as fsspec asks of them; made on first use."""
+
+    objects: ClassVar[dict[str, bytes]] = {}
+    modes: ClassVar[list[str]] = []
+    fault = None
+
+    @classmethod
+    def register(cls):
+        from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+        class File(AbstractBufferedFile):
+            def _initiate_upload(self):
+                self.received = b""
+
+            def _upload_chunk(self, final=False):
+                if Files.fault:
+                    raise Files.fault
+                self.received += self.buffer.getvalue()
+                return True
+
+            def commit(self):
+                Files.objects[self.path] = self.received
+
+            def discard(self):
+                Files.modes.append("discard")
+
+        class FileSystem(AbstractFileSystem):
+            protocol = "files"
+            cachable = False
+
+            def _open(self, path, mode="rb", **options):
+                Files.modes.append(mode)
+                return File(self, path, mode, **options)
+
+            def info(self, path, **options):
+                if path not in Files.objects:
+                    raise FileNotFoundError(path)
+                size = len(Files.objects[path])
+                return {"name": path, "size": size, "type": "file", "etag": str(size)}
+
+            def cat_file(self, path, start=None, end=None, **options):
+                return Files.objects[path][start:end]
+
+        fsspec.register_implementation("files", FileSystem, clobber=True)
+
+
+@pytest.fixture
+def files(monkeypatch):
+    Files.objects, Files.modes, Files.fault = {}, [], None
+    Files.register()
+    monkeypatch.setattr(fsspec_upload, "_BLOCK_SIZE", 1000)
+    return Files
+
+
+@pytest.mark.parametrize("arrays", [ARRAYS, {"x": np.arange(3)}])
+def test_files_that_commit(files, arrays):
+    """Nothing is visible before the commit; parts are sent in their order."""
+    url = "files://bucket/a.npz"
+    with npzkit.NpzWriter(url, "x") as writer:
+        for key, array in arrays.items():
+            writer[key] = array
+        assert not files.objects
+    assert files.modes == ["xb"]
+    with npzkit.open(url) as npz:
+        assert npz.verify().ok
+    with pytest.raises(FileExistsError):
+        npzkit.NpzWriter(url, "x")
+
+
+@pytest.mark.parametrize("fault", [ConnectionResetError("reset"), ValueError("odd")])
+def test_files_that_fail(files, fault):
+    """They are discarded; a file that failed is not written to again."""
+    files.fault = fault
+    with pytest.raises(OSError, match=r"files://bucket/a.npz: (reset|odd)"):
+        npzkit.save("files://bucket/a.npz", ARRAYS)
+    assert not files.objects
+    assert files.modes == ["wb", "discard"]
+
+
+def test_an_exception_discards_the_file(files):
+    """Also when it is collected, it is not completed."""
+    with pytest.raises(ValueError, match="mine"), npzkit.NpzWriter("files://b/a.npz") as writer:
+        writer["a"] = ARRAYS["k0"]
+        raise ValueError("mine")
+    assert not files.objects
+    assert files.modes == ["wb", "discard"]
+
+
+def test_paths_of_universal_pathlib(memory):
+    """They are URLs, with their own storage options."""
+    upath = pytest.importorskip("upath", reason="universal-pathlib is not installed")
+    from npzkit.checkpoint import CheckpointStore
+
+    folder = upath.UPath("memory://bucket/u")
+    npzkit.save(folder / "a.npz", ARRAYS)
+    npzkit.savez(folder / "b", x=np.arange(3))
+    npzkit.repack(folder / "a.npz", folder / "c.npz", compression="deflated")
+    with CheckpointStore(folder) as store:
+        store.save(1, {"w": np.ones(3)})
+    check(folder / "c.npz")
+    names = ["a.npz", "b.npz", "c.npz", "step_00000001.npz"]
+    assert memory.find("/") == [f"/bucket/u/{name}" for name in names]

@@ -130,7 +130,11 @@ def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Mem
 
 def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
-    return os.path.getsize(file) if os.path.isfile(file) else open_source(npz).file_size
+    if os.path.isfile(file):
+        return os.path.getsize(file)
+    # A stream was read to its end. Of a remote file, more facts would take requests.
+    is_stream = not isinstance(npz, npzkit.NpzFile)
+    return npz.archive_info().size if is_stream else open_source(npz).file_size
 
 
 def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:

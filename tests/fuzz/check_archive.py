@@ -475,9 +475,9 @@ def _compare_member(data: bytes, theirs: Any, info: Any, read: Result) -> str:
 def _begin_by_zipfile(theirs: Any, info: Any) -> bytes | None:
     """Return a member's first bytes, more than any header has here.
 
-    Short of its last one, if the CRC is wrong: numpy may have read no further.
+    If its end is damaged, they are fewer: numpy may have read no further.
     """
-    for size in (info.file_size, max(info.file_size - 1, 0)):
+    for size in (info.file_size, max(info.file_size - 1, 0), 1 << 12, 1 << 8):
         found = by_numpy(lambda count: theirs.zip.open(info).read(count), min(size, 1 << 16))
         if not isinstance(found, BaseException):
             return found

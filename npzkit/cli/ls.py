@@ -32,7 +32,7 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
-from npzkit.files.source import open_source
+from npzkit.files.source import is_archive, open_source
 from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
@@ -130,7 +130,10 @@ def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Mem
 
 def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
-    return os.path.getsize(file) if os.path.isfile(file) else open_source(npz).file_size
+    if os.path.isfile(file):
+        return os.path.getsize(file)
+    # Of an archive behind a URL, other details may take a request.
+    return open_source(npz).file_size if is_archive(npz) else npz.archive_info().size
 
 
 def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:

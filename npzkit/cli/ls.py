@@ -32,7 +32,7 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
-from npzkit.files.source import open_source
+from npzkit.files.source import is_archive, open_source
 from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
@@ -132,9 +132,8 @@ def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
     if os.path.isfile(file):
         return os.path.getsize(file)
-    # A stream was read to its end. Of a remote file, more facts would take requests.
-    is_stream = not isinstance(npz, npzkit.NpzFile)
-    return npz.archive_info().size if is_stream else open_source(npz).file_size
+    # Of an archive behind a URL, other details may take a request.
+    return open_source(npz).file_size if is_archive(npz) else npz.archive_info().size
 
 
 def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:

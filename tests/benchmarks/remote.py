@@ -263,8 +263,9 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     names = list(CONTENDERS)
     table = Table("latency", "work", *names, title="ms; x = times npzkit's")
-    lines = [f"| latency | work | npzkit | {' | '.join(PEERS[name][0] for name in names[1:])} |"]
-    lines.append("|---" * (len(names) + 2) + "|")
+    if options.markdown:
+        print(f"| latency | work | npzkit | {' | '.join(PEERS[name][0] for name in names[1:])} |")
+        print("|---" * (len(names) + 2) + "|")
     with tempfile.TemporaryDirectory() as place:
         make_files(Path(place), options.size)
         with serving(Path(place)) as address:
@@ -278,10 +279,10 @@ def main(arguments: list[str] | None = None) -> None:
                     shown = [f"{seconds[name] * 1000:.1f} ms" for name in names]
                     cells = [f"{ms}, {x}" for ms, x in zip(shown[1:], found, strict=True)]
                     table.add_row(f"{latency:g} ms", title, shown[0], *cells)
-                    lines.append(f"| {latency:g} ms | {title} | {shown[0]} | {' | '.join(found)} |")
-    if options.markdown:
-        print("\n".join(lines))
-    else:
+                    if options.markdown:
+                        line = f"| {latency:g} ms | {title} | {shown[0]} | {' | '.join(found)} |"
+                        print(line, flush=True)
+    if not options.markdown:
         Console(width=140).print(table)
 
 

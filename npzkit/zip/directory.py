@@ -301,7 +301,7 @@ def _read_last_commit(
 
     `fault` is what is wrong with the end record that ends where the file does.
     """
-    beginnings = [source.read_at(start, min(2, source.size - start)) for start in starts]
+    beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
     if _SIGNATURE_BEGINNING not in beginnings:
         # Without a record at its start it has no commit, and it may be long.
         raise _no_commit(source, starts, fault)

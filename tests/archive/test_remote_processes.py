@@ -242,7 +242,9 @@ def test_secrets_are_shown_nowhere(server, caplog, monkeypatch):
 
 
 INTERRUPTED = """
-import npzkit, sys
+import npzkit, signal, sys
+# The tests may have been started with SIGINT ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 npz = npzkit.open(sys.argv[1])
 print("open", flush=True)
 try:

@@ -422,7 +422,7 @@ class Blocked(RecordedUpload):
 @pytest.mark.skipif(
     not hasattr(signal, "pthread_kill"), reason="the system sends no signals to threads"
 )
-def test_an_interrupt_ends_requests_that_are_under_way():
+def test_an_interrupt_ends_requests_that_are_under_way(interrupts):
     """It does not wait for a store that does not answer."""
     upload = Blocked()
     with pytest.raises(KeyboardInterrupt):

@@ -54,7 +54,7 @@ STRIDE = 1 if ONLY_SEED or DEEP else 50
 """One of so many states is read."""
 SAMPLED = 40 if DEEP else 15
 """One of so many distinct states is shown to other readers, too."""
-POWER_LIMIT = amount(100, 1200)
+POWER_LIMIT = amount(60, 1200)
 """Torn states of one stretch between two syncs."""
 NO_FILE = "no file"
 EMPTY_ARCHIVE = b"PK\5\6" + bytes(18)

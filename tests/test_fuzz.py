@@ -14,8 +14,8 @@ from seeds import FINDINGS
 from fuzz import Tally, loop
 
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
-RUNS = {"npy": amount(1500, 8000), "archive": amount(150, 800), "append": amount(200, 1500),
-        "stream": amount(300, 3000)}  # fmt: skip
+RUNS = {"npy": amount(1000, 8000), "archive": amount(100, 800), "append": amount(120, 1500),
+        "stream": amount(200, 3000)}  # fmt: skip
 """Less than a second of each by default."""
 
 

@@ -33,7 +33,7 @@ from npzkit.files import disk
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 STATE_COUNT = amount(100, 2_000)
-KILL_COUNT = amount(30, 300)
+KILL_COUNT = amount(16, 300)
 """Of each of two tests."""
 LOST = -1
 """Stands for no step at all among what may be found."""
@@ -219,7 +219,7 @@ def test_killed_at_any_call(work, tmp_path):
 def test_power_lost_at_any_call(work, tmp_path):
     """A step that was saved with durable=True survives a loss of power, retention and all."""
     rng = random.Random(1)
-    folders = power_loss_folders(work, rng, amount(4, 100))
+    folders = power_loss_folders(work, rng, amount(2, 100))
     assert check(folders, tmp_path / "state", STATE_COUNT) >= 50
 
 
@@ -238,7 +238,7 @@ def test_power_lost_without_durable(tmp_path):
     place = tmp_path / "state"
     place.mkdir()
     found = set()
-    for state in power_loss_folders(work, random.Random(2), amount(4, 100)):
+    for state in power_loss_folders(work, random.Random(2), amount(2, 100)):
         if (LOST, 0) in state.allowed:
             continue
         for path, content in state.files.items():

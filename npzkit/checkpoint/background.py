@@ -131,7 +131,7 @@ def outlive_pools() -> None:
     """Have Python wait for saves at its end before it ends the thread pools of libraries.
 
     It ends pools before it waits for threads. The libraries of stores need a pool to look up
-    addresses.
+    addresses. Python 3.12 starts no thread at its end, so there a pool must have one already.
     """
     # Of functions that are registered later, the last one is called first.
     import concurrent.futures.thread  # noqa: F401

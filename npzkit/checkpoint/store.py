@@ -110,6 +110,10 @@ class CheckpointStore:
     Nothing of a tree is pickled. In a forked child, a store can read; the saves
     under way are its parent's.
 
+    Close a store behind a URL before the program ends. At its end, Python 3.12 and
+    versions without `threading`'s private hooks start no thread, which the first
+    request to a store may need. The save then fails with a warning.
+
     The background does not copy an array that cannot change: one that is read-only
     together with all that it is a view of. Do not write to such an array's memory
     through a view that was made while it was writable.

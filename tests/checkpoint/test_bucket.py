@@ -156,6 +156,8 @@ from npzkit.checkpoint import CheckpointStore
 
 memory = type(fsspec.filesystem("memory"))
 put, pool = memory.pipe_file, ThreadPoolExecutor()
+# Python 3.12 starts no thread at its end.
+pool.submit(int).result()
 
 def put_by_a_pool(*args, **options):
     threading.main_thread().join(0.2)

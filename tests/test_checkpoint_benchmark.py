@@ -19,6 +19,8 @@ import report
 if checkpoints.MISSING:
     pytest.skip(f"torch is compared; not installed: {checkpoints.MISSING}", allow_module_level=True)
 
+# The libraries that are compared warn as they like.
+pytestmark = pytest.mark.filterwarnings("ignore")
 README = Path(__file__).parent.parent / "README.md"
 
 

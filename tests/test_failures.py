@@ -40,7 +40,7 @@ LARGE = NOISE.random(extent(40_000, 300_000))
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EINTR]
-INTERRUPT_COUNT = amount(6, 40)
+INTERRUPT_COUNT = amount(4, 40)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ remembered of a list of objects. A step is listed once its upload is complete.
 
 There is no lock: stores of objects have none that ends with its holder. A step that is
 new is written on the condition that there is none, and one that is saved again on the
-condition that it is as it was. So of two writers of one step, one is told.
+condition that nobody changed it. So of two writers of one step, one gets an error.
 """
 
 from __future__ import annotations

@@ -42,14 +42,13 @@ def open_destination(
 
 def check_writable(location: Location) -> None:
     """Raise UnsupportedError if nothing can be written to such a URL. Makes no request."""
-    scheme = location.url.partition("://")[0].lower()
-    if scheme in ("http", "https"):
+    if location.is_web:
         raise UnsupportedError(
             "archives cannot be written to web servers", path=str(location),
             remedy="Write to a path, and upload the file; or use the URL of a store, "
             "such as s3://bucket/a.npz.",
         )  # fmt: skip
-    if "::" in scheme:
+    if location.is_chain:
         raise UnsupportedError(
             "archives cannot be written through a chain of URLs", path=str(location),
             remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",

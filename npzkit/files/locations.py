@@ -45,7 +45,7 @@ def open_anywhere(
 
 def _store_of(location: Location) -> Store:
     """Return the store that a URL names. Makes no request."""
-    if location.url.partition("://")[0].lower() in ("http", "https"):
+    if location.is_web:
         from npzkit.files.http_store import HttpStore
 
         return HttpStore(location.url, location.options)

@@ -52,8 +52,7 @@ class Objects:
     """
 
     def __init__(self, location: Location) -> None:
-        scheme = location.url.partition("://")[0].lower()
-        if scheme in ("http", "https") or "::" in scheme:
+        if location.is_web or location.is_chain:
             raise UnsupportedError(
                 "a web server, or a chain of URLs, cannot hold a store of checkpoints",
                 path=str(location), remedy="Use a store of objects, such as s3://bucket/run.",

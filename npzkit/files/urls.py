@@ -45,6 +45,21 @@ class Location(NamedTuple):
     url: str
     options: dict[str, Any]
 
+    @property
+    def scheme(self) -> str:
+        """What stands before ``://``, in lower case: ``s3``, or a chain such as ``zip::s3``."""
+        return self.url.partition("://")[0].lower()
+
+    @property
+    def is_web(self) -> bool:
+        """Whether a web server has it."""
+        return self.scheme in ("http", "https")
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether one file system reads it through another."""
+        return "::" in self.scheme
+
     def __repr__(self) -> str:
         return f"Location({shown_url(self.url)!r})"
 

@@ -228,8 +228,12 @@ def _read(
             "npzkit.repair(path, output) saves the members that are sound."
         )
         raise
-    if source.at_hand(start, 4) is None and all(e.header_offset != start for e in named.values()):
-        # Otherwise the first local header is checked when its member is read.
+    # If a member begins at the start, its local header is checked when it is read.
+    if (
+        source.is_distant
+        and source.at_hand(start, 4) is None
+        and all(entry.header_offset != start for entry in named.values())
+    ):
         find_base(source, end, starts, certain=True)
     if strict:
         check_names(named.values())

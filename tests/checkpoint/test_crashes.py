@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from children import forked, read_rest
-from crash import CONTENT, NAMES, Recorder, cuts, front, recorded, renamed, replay
+from crash import CONTENT, NAMES, Recorder, Unsynced, cuts, front, recorded, renamed, replay
 from deep import amount
 from faults import FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
@@ -141,30 +141,19 @@ def killed_folders(work: Work) -> Iterator[Folder]:
 
 def power_loss_folders(work: Work, rng: random.Random, count: int) -> Iterator[Folder]:
     """Yield folders after a loss of power: of what was not synced, any part may be there."""
-    names, contents = dict(work.recorder.names), dict(work.recorder.contents)
-    named: list = []
-    pending: dict[int, list] = {inode: [] for inode in contents}
+    unsynced = Unsynced(work.recorder)
     allowed = work.states[0]
     for call in work.recorder.calls:
         if call.kind == "mark":
             allowed = work.states[call.allowed[0]]
-        elif call.kind == "sync":
-            contents[call.inode] = replay(contents[call.inode], pending[call.inode])
-            pending[call.inode] = []
-        elif call.kind == "sync folder":
-            names, named = renamed(names, named), []
-        elif call.kind in NAMES:
-            named.append(call)
-            if call.kind == "create":
-                contents[call.inode], pending[call.inode] = b"", []
-        elif call.kind in CONTENT:
-            pending[call.inode].append(call)
-        subsets = [s for n in range(len(named) + 1) for s in itertools.combinations(named, n)]
-        for subset in rng.sample(subsets, min(len(subsets), count)):
-            found = renamed(names, subset)
+        unsynced.follow(call)
+        possible = unsynced.possible_names()
+        for names in rng.sample(possible, min(len(possible), count)):
             files = {
-                path: replay(contents[inode], rng.choice([[], some(pending[inode], rng)]))
-                for path, inode in found.items()
+                path: replay(
+                    unsynced.contents[inode], rng.choice([[], some(unsynced.pending[inode], rng)])
+                )
+                for path, inode in names.items()
             }
             yield Folder(allowed, files)
 

@@ -35,8 +35,8 @@ import pytest
 from npzkit.files import disk
 
 __all__ = [
-    "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "killed_states",
-    "power_loss_states", "recorded", "replay",
+    "RECORDED", "Call", "RecordedFile", "Recorder", "Recording", "State", "Unsynced",
+    "killed_states", "power_loss_states", "recorded", "replay",
 ]  # fmt: skip
 
 NEAR = 80
@@ -314,6 +314,50 @@ def killed_states(recording: Recording, path: str) -> Iterator[State]:
             yield State(allowed, None if inode is None else contents[inode])
 
 
+class Unsynced:
+    """A disk on which calls are followed, and what a loss of power may take of them.
+
+    Attributes
+    ----------
+    names : dict of str to int
+        The files by their paths, as far as their folders were synced.
+    contents : dict of int to bytes
+        What was synced of each file.
+    named : list of Call
+        Changes of names that were not synced.
+    pending : dict of int to list of Call
+        Changes of each file that were not synced.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.names, self.contents = dict(recording.names), dict(recording.contents)
+        self.named: list[Call] = []
+        self.pending: dict[int, list[Call]] = {inode: [] for inode in self.contents}
+
+    def follow(self, call: Call) -> None:
+        """Note a call; marks change nothing."""
+        inode = call.inode
+        if call.kind == "sync":
+            self.contents[inode] = replay(self.contents[inode], self.pending[inode])
+            self.pending[inode] = []
+        elif call.kind == "sync folder":
+            self.names, self.named = renamed(self.names, self.named), []
+        elif call.kind in NAMES:
+            self.named.append(call)
+            if call.kind == "create":
+                self.contents[inode], self.pending[inode] = b"", []
+        elif call.kind in CONTENT:
+            self.pending[inode].append(call)
+
+    def possible_names(self) -> list[dict[str, int]]:
+        """Return each set of names that may be left: any of the changes may be lost."""
+        return [
+            renamed(self.names, subset)
+            for size in range(len(self.named) + 1)
+            for subset in itertools.combinations(self.named, size)
+        ]
+
+
 def power_loss_states(
     recording: Recording, path: str, random: Random, limit: int
 ) -> Iterator[State]:
@@ -328,24 +372,23 @@ def power_loss_states(
     limit : int
         Torn states of one stretch between two syncs.
     """
-    names, contents = recording.names, dict(recording.contents)
-    named: list[Call] = []
-    pending: dict[int, list[Call]] = {inode: [] for inode in contents}
+    unsynced = Unsynced(recording)
     allowed: tuple[int, ...] = ()
     done = set()
 
     def states() -> Iterator[State]:
         if not allowed:
             return
-        for inode in _reachable(names, named, path):
+        for inode in {names.get(path) for names in unsynced.possible_names()}:
             if inode is None:
                 yield State(allowed, None)
                 continue
-            key = inode, contents[inode], len(pending[inode]), allowed
+            content, pending = unsynced.contents[inode], unsynced.pending[inode]
+            key = inode, content, len(pending), allowed
             if key not in done:
                 done.add(key)
-                for content in _after_loss(contents[inode], pending[inode], random, limit):
-                    yield State(allowed, content)
+                for left in _after_loss(content, pending, random, limit):
+                    yield State(allowed, left)
 
     for call in recording.calls:
         if call.kind in ("sync", "sync folder", "mark"):
@@ -353,28 +396,10 @@ def power_loss_states(
             yield from states()
         if call.kind == "mark":
             allowed = call.allowed
-        elif call.kind == "sync":
-            contents[call.inode] = replay(contents[call.inode], pending[call.inode])
-            pending[call.inode] = []
-        elif call.kind == "sync folder":
-            names, named = renamed(names, named), []
-        elif call.kind in NAMES:
-            named.append(call)
-            if call.kind == "create":
-                contents[call.inode], pending[call.inode] = b"", []
+        unsynced.follow(call)
+        if call.kind in NAMES:
             yield from states()
-        elif call.kind in CONTENT:
-            pending[call.inode].append(call)
     yield from states()
-
-
-def _reachable(names: dict[str, int], named: list[Call], path: str) -> set[int | None]:
-    """Return the files that `path` may name, where any of the calls may be lost."""
-    return {
-        renamed(names, subset).get(path)
-        for size in range(len(named) + 1)
-        for subset in itertools.combinations(named, size)
-    }
 
 
 def _after_loss(content: bytes, pending: list[Call], random: Random, limit: int) -> Iterator[bytes]:

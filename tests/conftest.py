@@ -33,6 +33,18 @@ def _little_for_the_collector():
     gc.freeze()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(tmp_path_factory):
+    """Have the processes that tests start share compiled modules, where none are written."""
+    if not sys.dont_write_bytecode:
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patched:
+        patched.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patched.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
     """The folder of files that other programs made."""

@@ -926,7 +926,7 @@ def test_a_commit_without_its_directory_is_repaired_and_not_cut_off(tmp_path):
         with work.committing():
             w.close()
     checker = Checker()
-    states = power_loss_states(recorder, str(path), random.Random(0), 30_000)
+    states = power_loss_states(recorder, str(path), random.Random(0), amount(5_000, 30_000))
     checker.check("repaired", states, work.contents)
     assert not checker.violations
     assert checker.count > 100

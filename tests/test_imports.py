@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import os
 import subprocess
@@ -65,6 +66,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
 
 
+@functools.cache
 def imports_of(path: Path) -> set[str]:
     """Every module a file imports, inside functions too."""
     found = set()

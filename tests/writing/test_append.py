@@ -483,7 +483,7 @@ def test_an_append_over_65_535_members(tmp_path):
 def test_an_append_to_very_many_members(tmp_path):
     """One array more, one fewer and one renamed, of tens of thousands."""
     path = tmp_path / "a.npz"
-    count = extent(20_000, 100_000)
+    count = extent(10_000, 100_000)
     npzkit.save(path, {f"k{number}": np.uint8(number % 256) for number in range(count)})
     with npzkit.NpzWriter(path, "a") as w:
         w["new"] = NOISE

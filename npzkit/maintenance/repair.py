@@ -402,7 +402,7 @@ class _Salvage:
         ZipFormatError
             The members would overlap. Nothing was written.
         """
-        listed = newest.listed(self._source)
+        listed = newest.listed()
         if not newest.is_complete:
             self._find(newest)
             entries = {**(newest.last.entries if newest.last else {}), **newest.entries}

@@ -17,9 +17,9 @@ from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, TailSource, open_source
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
-from npzkit.zip.array_index import Note, read_notes
+from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entry_records import read_listed
+from npzkit.zip.entry_records import listed_records
 from npzkit.zip.long_comment import LongComment, find_long_comment
 from npzkit.zip.writer import ZipWriter
 
@@ -38,7 +38,7 @@ class Resumed(NamedTuple):
         At the end of the archive.
     listed : dict of str to bytes
         Its entries, by the members' names.
-    notes : dict of str to Note
+    notes : Notes
         What its array index keeps of them.
     comment : bytes
         Of any size.
@@ -48,7 +48,7 @@ class Resumed(NamedTuple):
 
     sink: Sink
     listed: dict[str, bytes]
-    notes: dict[str, Note]
+    notes: Notes
     comment: bytes
     long_comment: LongComment | None = None
 
@@ -68,7 +68,7 @@ def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) ->
 def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
     """Begin a new archive; see `npzkit.files.destinations.open_destination`."""
     sink = open_destination(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
-    return Resumed(sink, {}, {}, b"")
+    return Resumed(sink, {}, Notes(), b"")
 
 
 def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
@@ -132,7 +132,7 @@ def _resume_file(file: Any) -> Resumed:
         )
     source = open_source(file)
     if not source.size:
-        return Resumed(sink, {}, {}, b"")
+        return Resumed(sink, {}, Notes(), b"")
     directory, resumed = _read(source, sink)
     size = directory.end_offset if resumed.listed or directory.directory_offset else 0
     return resumed._replace(sink=FileSink(file, committed_size=size))
@@ -142,5 +142,5 @@ def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
     directory = read_directory(source, limits=Limits())
     comment, long = directory.read_comment(source), find_long_comment(directory.comment)
-    listed, notes = read_listed(source, directory), read_notes(source, directory)
+    listed, notes = listed_records(directory), read_notes(source, directory)
     return directory, Resumed(sink, listed, notes, comment, long)

@@ -12,7 +12,8 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from npzkit.codecs.checksum import crc32
+import numpy as np
+
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -26,7 +27,7 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.directory_columns import parse_columns
+from npzkit.zip.directory_columns import Columns, Ints, parse_columns
 from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
@@ -34,9 +35,9 @@ from npzkit.zip.end_record import (
     describe,
     find_base,
     find_fitting,
-    resolve_end,
+    place_end,
 )
-from npzkit.zip.entries import Entry, check_names, parse_entries
+from npzkit.zip.entries import Entry, check_names, parse_entries, walk_entries
 from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.tail import (
@@ -80,10 +81,8 @@ class Directory(NamedTuple):
         Where its central directory begins.
     end_offset : int
         Where the archive ends, behind the end record's comment.
-    size : int
-        Bytes of its entries.
-    crc32 : int
-        Of the same.
+    data : bytes
+        Its entries as they lie in the file.
     start_offset : int
         Where the archive begins: behind other data, maybe.
     """
@@ -92,14 +91,25 @@ class Directory(NamedTuple):
     comment: bytes
     directory_offset: int
     end_offset: int
-    size: int
-    crc32: int
+    data: bytes
     start_offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of its entries."""
+        return len(self.data)
+
+    @property
+    def positions(self) -> Ints:
+        """Where each entry begins in `data`, those of repeated names too."""
+        if isinstance(self.entries, Columns):
+            return self.entries.positions
+        return np.array([begin for begin, _ in walk_entries(self.data)], np.int64)
 
     def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
         """Return the directory with entries whose CRCs were changed, here and in the file."""
-        found = crc32(source.read_at(self.directory_offset, self.size))
-        return self._replace(entries=entries, crc32=found)
+        data = source.read_at(self.directory_offset, self.size)
+        return self._replace(entries=entries, data=data)
 
     def read_comment(self, source: Source) -> bytes:
         """Return the archive's comment, also one that its end record cannot hold.
@@ -117,10 +127,9 @@ class Directory(NamedTuple):
         An append may have written another one behind it.
         """
         try:
-            data = source.read_at(self.directory_offset, self.size)
+            return source.read_at(self.directory_offset, self.size) == self.data
         except StaleArchiveError:
             return False
-        return crc32(data) == self.crc32
 
 
 def read_directory(
@@ -188,8 +197,7 @@ def _find_end(
     # From front to back: of an end record in another's comment, other programs take the inner one.
     for offset in reversed(find_fitting(source.read_at(low, end_offset - low), low)):
         try:
-            end = resolve_end(source, offset)
-            find_base(source, end, starts)
+            end = place_end(source, offset, starts)
         except (ZipFormatError, UnsupportedError) as error:
             fault = error
         else:
@@ -217,7 +225,7 @@ def _read(
     """Check the end record against the file and read the entries it counts."""
     record = end.record
     check_member_count(record.entry_count, limits)
-    start, base = find_base(source, end, starts)
+    start, base = end.start_offset, end.base
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
     try:
@@ -241,7 +249,7 @@ def _read(
         _report_repeated(names, strict)
     if limits.total_size is not None:
         check_total_size(sum(entry.uncompressed_size for entry in named.values()), limits)
-    return Directory(named, record.comment, offset, end.end_offset, len(data), crc32(data), start)
+    return Directory(named, record.comment, offset, end.end_offset, data, start)
 
 
 def _parse(

@@ -170,7 +170,8 @@ def walk_entries(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each entry of a checked directory begins and ends; stop behind the last."""
     position = 0
     while data.startswith(records.CENTRAL_ENTRY_SIGNATURE, position):
-        end = position + CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(data, position + 28))
+        name_size, extra_size, comment_size = ENTRY_SIZES.unpack_from(data, position + 28)
+        end = position + CENTRAL_ENTRY_SIZE + name_size + extra_size + comment_size
         yield position, end
         position = end
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.destinations import open_destination
 from npzkit.files.path_sink import PathSink
@@ -19,14 +20,17 @@ from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entry_records import listed_records
 from npzkit.zip.long_comment import LongComment, find_long_comment
+from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Resumed", "open_archive"]
 
-_TAIL_SIZE = 1 << 17
-"""Bytes at the end of an archive that are read at once: the directories of most fit in."""
+_TAIL_SIZE = END_SIZE + COMMENT_MAX_SIZE
+"""Bytes at the end of an archive that are read at once: those in which the end record is
+searched. The directories of most archives are among them."""
 
 
 class Resumed(NamedTuple):
@@ -109,7 +113,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         directory, resumed = _read(source, sink)
         listed = resumed.listed
         if listed or directory.directory_offset:
-            sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
+            _take_up(sink, source, directory)
     except BaseException as error:
         sink.close()
         if isinstance(error, NpzkitError):
@@ -120,6 +124,14 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         sink.close()
         sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
     return resumed._replace(sink=sink)
+
+
+def _take_up(sink: PathSink, source: Source, directory: Directory) -> None:
+    """Have the sink write behind the archive, as long as its last commit is what was read."""
+    size = directory.end_offset - directory.directory_offset
+    behind = directory.directory_offset + directory.size
+    end = source.read_at(behind, directory.end_offset - behind)
+    sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
 
 
 def _resume_file(file: Any) -> Resumed:

@@ -143,7 +143,7 @@ def _parse_all(data: bytes, offset: int) -> tuple[dict[str, bytes], dict[str, En
     places = list(walk_entries(data))
     size = places[-1][1] if places else 0
     try:
-        entries = parse_entries(data[:size], len(places), 0, 0, offset)
+        entries, _ = parse_entries(data[:size], len(places), 0, 0, offset)
     except FormatError:
         return None
     records = {

@@ -27,7 +27,7 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.directory_columns import Columns, Ints, parse_columns
+from npzkit.zip.directory_columns import Ints, parse_columns
 from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
@@ -37,7 +37,7 @@ from npzkit.zip.end_record import (
     find_fitting,
     place_end,
 )
-from npzkit.zip.entries import Entry, check_names, parse_entries, walk_entries
+from npzkit.zip.entries import Entry, check_names, parse_entries
 from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.tail import (
@@ -83,6 +83,8 @@ class Directory(NamedTuple):
         Where the archive ends, behind the end record's comment.
     data : bytes
         Its entries as they lie in the file.
+    positions : numpy.ndarray of int64
+        Where each entry begins in `data`, those of repeated names too.
     start_offset : int
         Where the archive begins: behind other data, maybe.
     """
@@ -92,19 +94,13 @@ class Directory(NamedTuple):
     directory_offset: int
     end_offset: int
     data: bytes
+    positions: Ints
     start_offset: int
 
     @property
     def size(self) -> int:
         """Bytes of its entries."""
         return len(self.data)
-
-    @property
-    def positions(self) -> Ints:
-        """Where each entry begins in `data`, those of repeated names too."""
-        if isinstance(self.entries, Columns):
-            return self.entries.positions
-        return np.array([begin for begin, _ in walk_entries(self.data)], np.int64)
 
     def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
         """Return the directory with entries whose CRCs were changed, here and in the file."""
@@ -229,7 +225,7 @@ def _read(
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
     try:
-        named, names = _parse(data, record.entry_count, base, start, offset)
+        named, names, positions = _parse(data, record.entry_count, base, start, offset)
     except ZipFormatError as error:
         error.remedy = (
             "The file is damaged, or a faulty program wrote it: download it or create it again. "
@@ -249,19 +245,20 @@ def _read(
         _report_repeated(names, strict)
     if limits.total_size is not None:
         check_total_size(sum(entry.uncompressed_size for entry in named.values()), limits)
-    return Directory(named, record.comment, offset, end.end_offset, data, start)
+    return Directory(named, record.comment, offset, end.end_offset, data, positions, start)
 
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[Mapping[str, Entry], Sequence[str]]:
-    """Return the entries by name, and all names there are, repeated ones too."""
+) -> tuple[Mapping[str, Entry], Sequence[str], Ints]:
+    """Return the entries by name, and the name and position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
         columns = parse_columns(data, count, base, start, offset)
         if columns is not None:
-            return columns, columns.names
-    entries = parse_entries(data, count, base, start, offset)
-    return {entry.name: entry for entry in entries}, [entry.name for entry in entries]
+            return columns, columns.names, columns.positions
+    entries, positions = parse_entries(data, count, base, start, offset)
+    names = [entry.name for entry in entries]
+    return dict(zip(names, entries, strict=True)), names, np.array(positions, np.int64)
 
 
 def check_member_count(count: int, limits: Limits) -> None:

@@ -98,8 +98,10 @@ class Entry(NamedTuple):
     end_offset: int
 
 
-def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -> list[Entry]:
-    """Parse all entries in one pass: 1 microsecond each.
+def parse_entries(
+    data: bytes, count: int, base: int, start: int, offset: int
+) -> tuple[list[Entry], list[int]]:
+    """Return all entries, and where each begins in the directory: 1 microsecond each.
 
     Parameters
     ----------
@@ -121,6 +123,7 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
     if count * CENTRAL_ENTRY_SIZE > len(data):
         raise _miscounted(count, len(data) // CENTRAL_ENTRY_SIZE, offset)
     entries: list[Entry] = []
+    positions: list[int] = []
     append, unpack, new, size = entries.append, ENTRY_FIELDS.unpack_from, tuple.__new__, len(data)
     # Where a member ends is known once the next one's offset is.
     pending: tuple[object, ...] = ()
@@ -152,6 +155,7 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
                 extra, (uncompressed_size, compressed_size, header_offset), offset + position
             )
         header_offset += base
+        positions.append(position)
         if pending:
             append(new(Entry, (*pending, header_offset)))
         pending = (
@@ -163,7 +167,9 @@ def parse_entries(data: bytes, count: int, base: int, start: int, offset: int) -
         raise _miscounted(count, "more bytes after the last entry", offset + position)
     if pending:
         append(new(Entry, (*pending, offset)))
-    return entries if _is_laid_out(entries, start) else _lay_out(entries, start, offset)
+    if not _is_laid_out(entries, start):
+        entries = _lay_out(entries, start, offset)
+    return entries, positions
 
 
 def walk_entries(data: bytes) -> Iterator[tuple[int, int]]:

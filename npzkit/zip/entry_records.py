@@ -59,7 +59,7 @@ def _records(directory: Directory) -> list[bytes]:
 
 def entry_of(record: bytes, end_offset: int) -> Entry:
     """Parse one entry; its member may end at `end_offset` at the latest."""
-    return parse_entries(record, 1, 0, 0, end_offset)[0]
+    return parse_entries(record, 1, 0, 0, end_offset)[0][0]
 
 
 def record_of(entry: Entry) -> bytes:

@@ -12,8 +12,6 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -83,7 +81,7 @@ class Directory(NamedTuple):
         Where the archive ends, behind the end record's comment.
     data : bytes
         Its entries as they lie in the file.
-    positions : numpy.ndarray of int64
+    positions : list of int, or numpy.ndarray
         Where each entry begins in `data`, those of repeated names too.
     start_offset : int
         Where the archive begins: behind other data, maybe.
@@ -94,7 +92,7 @@ class Directory(NamedTuple):
     directory_offset: int
     end_offset: int
     data: bytes
-    positions: Ints
+    positions: list[int] | Ints
     start_offset: int
 
     @property
@@ -250,7 +248,7 @@ def _read(
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[Mapping[str, Entry], Sequence[str], Ints]:
+) -> tuple[Mapping[str, Entry], Sequence[str], list[int] | Ints]:
     """Return the entries by name, and the name and position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
         columns = parse_columns(data, count, base, start, offset)
@@ -258,7 +256,7 @@ def _parse(
             return columns, columns.names, columns.positions
     entries, positions = parse_entries(data, count, base, start, offset)
     names = [entry.name for entry in entries]
-    return dict(zip(names, entries, strict=True)), names, np.array(positions, np.int64)
+    return dict(zip(names, entries, strict=True)), names, positions
 
 
 def check_member_count(count: int, limits: Limits) -> None:

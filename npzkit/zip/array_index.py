@@ -35,7 +35,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -123,7 +123,9 @@ class Notes:
         The same index's row for each member; taken over.
     """
 
-    def __init__(self, heads: Sequence[bytes] = (b"",), rows: dict[str, bytes] | None = None) -> None:
+    def __init__(
+        self, heads: Sequence[bytes] = (b"",), rows: dict[str, bytes] | None = None
+    ) -> None:
         self._heads = _Heads(heads)
         self._rows = {} if rows is None else rows
 

@@ -269,6 +269,10 @@ class PathSink(Sink):
         self._flush_before(offset + len(view))
         self._file.readinto_at(offset, view)
 
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._flush_before(offset + size)
+        return self._file.read_at(offset, size)
+
     def patch(self, offset: int, data: Buffer) -> None:
         self._flush_before(offset + len(data))
         self._put(offset, data)

@@ -25,6 +25,7 @@ from npzkit.zip.extra_fields import (
     parse_zip64,
 )
 from npzkit.zip.records import (
+    CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
     ENTRY_FIELDS,
     ENTRY_SIZES,
@@ -138,12 +139,12 @@ def parse_entries(
         name_end = position + CENTRAL_ENTRY_SIZE + name_size
         raw_name = data[position + CENTRAL_ENTRY_SIZE : name_end]
         end = name_end + extra_size + comment_size
-        if signature != records.CENTRAL_ENTRY_SIGNATURE or end > size:
+        if signature != CENTRAL_ENTRY_SIGNATURE or end > size:
             # Parsing the record at length raises the precise error.
             _parse_precisely(data, position, offset)
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
-        if not name.isprintable() or not name or UNICODE_PATH in extra:
+        if not name or not name.isprintable() or (extra_size and UNICODE_PATH in extra):
             name, flags = read_name(raw_name, flags, extra)
         if (
             extra_size
@@ -175,7 +176,7 @@ def parse_entries(
 def walk_entries(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield where each entry of a checked directory begins and ends; stop behind the last."""
     position = 0
-    while data.startswith(records.CENTRAL_ENTRY_SIGNATURE, position):
+    while data.startswith(CENTRAL_ENTRY_SIGNATURE, position):
         name_size, extra_size, comment_size = ENTRY_SIZES.unpack_from(data, position + 28)
         end = position + CENTRAL_ENTRY_SIZE + name_size + extra_size + comment_size
         yield position, end

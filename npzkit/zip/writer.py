@@ -302,9 +302,8 @@ class ZipWriter:
         if not self.sink.can_read:
             return b""
         position = self.sink.position
-        data = bytearray(min(position, records.ZIP64_LOCATOR_SIZE))
-        self.sink.readinto_at(position - len(data), memoryview(data))
-        return bytes(data)
+        size = min(position, records.ZIP64_LOCATOR_SIZE)
+        return self.sink.read_at(position - size, size)
 
 
 class ReservedMember:

@@ -14,6 +14,7 @@ if sys.platform != "linux":
     pytest.skip("the benchmark needs preadv, fallocate and /proc", allow_module_level=True)
 
 import bench
+import bounds
 import report
 import rows
 
@@ -57,6 +58,16 @@ def test_each_row_runs(run, tmp_path, name):
         assert {aim for _, aim, _, _ in found} == set(rows.ROWS[name].aims)
         assert all(figure > 0 for _, _, figure, _ in found)
         assert rows.ROWS[name].title[:20] in printed
+
+
+def test_what_bounds_slow_rows_is_measured(capsys):
+    """What bounds the rows that are behind is printed beside their aims."""
+    bounds.main(["--quick", "--rounds", "1"])
+    printed = capsys.readouterr().out
+    for name in bounds.BOUNDED:
+        assert rows.ROWS[name].title in printed
+    assert "system calls alone" in printed
+    assert printed.count("aim: ") == printed.count("encoder alone") + 2
 
 
 def results(**seconds: float) -> list:

@@ -145,6 +145,10 @@ of the arrays of mixed data exceeded the tolerance."""
 _PLACE_SLACK = 4
 """Bytes per place that are ignored: in so little data, tables of codes take a larger
 share than in the whole. This matters only for data that compress to almost nothing."""
+_LONG_PLACE_SIZE = 24 << 10
+"""Places of data that compress to less than a tenth. In 12 KiB, the tables of codes are
+so large a share that sparse data seemed to need libdeflate, in three times the time.
+What comes before hardly matters to so few symbols, and is left out."""
 _HISTORY_SIZE = 32 << 10
 _SMALLEST_SAMPLED = 64 << 10
 """For less data, trying encoders takes longer than the best of them saves."""
@@ -307,8 +311,11 @@ def _find_places(view: memoryview) -> list[tuple[bytes, memoryview]]:
     places = []
     for index in range(count):
         start = (len(view) - _PLACE_SIZE) * (2 * index + 1) // (2 * count)
-        history = bytes(view[max(0, start - _HISTORY_SIZE) : start])
-        places.append((history, view[start : start + _PLACE_SIZE]))
+        data = view[start : start + _PLACE_SIZE]
+        if 10 * _whole_size(_candidates()[0], data) < _PLACE_SIZE:
+            places.append((b"", view[start : start + _LONG_PLACE_SIZE]))
+        else:
+            places.append((bytes(view[max(0, start - _HISTORY_SIZE) : start]), data))
     return places
 
 
@@ -319,9 +326,11 @@ def _sizes(encoder: Encoder, places: Iterable[tuple[bytes, memoryview]]) -> Iter
             # It takes no history: what that adds to the size is subtracted.
             yield _whole_size(encoder, b"".join((history, data))) - _whole_size(encoder, history)
             continue
-        compressor = _compressor(encoder, history)
+        # The other strategies look at no more than the byte before.
+        is_matching = encoder.strategy == zlib.Z_DEFAULT_STRATEGY
+        compressor = _compressor(encoder, history if is_matching else b"")
         yield len(compressor.compress(data)) + len(compressor.flush())
 
 
-def _whole_size(encoder: Encoder, data: bytes) -> int:
+def _whole_size(encoder: Encoder, data: memoryview | bytes) -> int:
     return len(deflate_chunk(encoder, data, final=True)) if data else 0

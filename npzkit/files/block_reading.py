@@ -53,6 +53,8 @@ def crc32_at(
                 advance(len(step))
         return crc, end - start
 
+    if size <= BLOCK_SIZE:
+        return read(offset)[0]
     crc = 0
     starts = range(offset, offset + size, BLOCK_SIZE)
     for found in run([partial(read, start) for start in starts], threads):

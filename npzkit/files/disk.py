@@ -169,6 +169,15 @@ class File:
                 raise OSError(errno.EIO, "the file was truncated while it was written", self.path)
             view, offset = view[count:], offset + count
 
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return the bytes at `offset`, without a copy where the system has ``pread``."""
+        data = os.pread(self.descriptor, size, offset) if hasattr(os, "pread") else b""
+        if len(data) == size:
+            return data
+        buffer = bytearray(size)
+        self.readinto_at(offset, memoryview(buffer))
+        return bytes(buffer)
+
     def truncate(self, size: int) -> None:
         """Truncate the file to `size` bytes, or extend it with zeros."""
         os.ftruncate(self.descriptor, size)

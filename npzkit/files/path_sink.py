@@ -191,13 +191,13 @@ class PathSink(Sink):
 
     # -- writing ------------------------------------------------------------
 
-    def resume(self, committed_size: int, last_size: int) -> None:
+    def resume(self, committed_size: int, last_size: int, last_crc32: int) -> None:
         """Set the size of the archive to append to.
 
-        Its last `last_size` bytes were written by its last commit.
+        Its last `last_size` bytes, which have this CRC-32, were written by its last commit.
         """
         self.committed_size = self.position = self._flushed = committed_size
-        self._known = last_size, self._crc_of_last(last_size)
+        self._known = last_size, last_crc32
 
     def _crc_of_last(self, size: int) -> int:
         """Return the CRC-32 of the last `size` committed bytes."""
@@ -268,6 +268,10 @@ class PathSink(Sink):
     def readinto_at(self, offset: int, view: memoryview) -> None:
         self._flush_before(offset + len(view))
         self._file.readinto_at(offset, view)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._flush_before(offset + size)
+        return self._file.read_at(offset, size)
 
     def patch(self, offset: int, data: Buffer) -> None:
         self._flush_before(offset + len(data))

@@ -92,6 +92,12 @@ class Sink(abc.ABC):
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill `view` with bytes that were written or skipped before."""
 
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return bytes that were written or skipped before."""
+        buffer = bytearray(size)
+        self.readinto_at(offset, memoryview(buffer))
+        return bytes(buffer)
+
     @abc.abstractmethod
     def commit(self, last: bytes, before: bytes = b"") -> None:
         """Write the last record, and make everything written so far valid.
@@ -259,3 +265,6 @@ class WrittenSource(Source):
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         self._sink.readinto_at(offset, view)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        return self._sink.read_at(offset, size)

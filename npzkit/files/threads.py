@@ -221,8 +221,8 @@ class Pipeline:
                 self.drain()
         finally:
             self._pending.clear()
-            with contextlib.suppress(Empty):
-                while True:
+            while not self._jobs.empty():
+                with contextlib.suppress(Empty):
                     self._jobs.get_nowait()
             self._dismiss()
             self._workers.wait()

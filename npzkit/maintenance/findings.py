@@ -210,7 +210,7 @@ def archive_findings(
     if dead:
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
         yield Finding(None, "note", what)
-    repeated = repeated_names(source, directory)
+    repeated = repeated_names(directory)
     collisions = dict(find_collisions(entry.name for entry in listed.values()))
     for key, entry in listed.items():
         if entry.name in repeated:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
@@ -402,7 +403,7 @@ class _Salvage:
         ZipFormatError
             The members would overlap. Nothing was written.
         """
-        listed = newest.listed(self._source)
+        listed = newest.listed()
         if not newest.is_complete:
             self._find(newest)
             entries = {**(newest.last.entries if newest.last else {}), **newest.entries}
@@ -415,12 +416,13 @@ class _Salvage:
             is_newer = entry.header_offset >= newest.end_offset and name not in newest.records
             if is_newer or name not in listed:
                 listed[name] = record_of(entry)
-        size = self._source.size
+        size, known_size = self._source.size, min(self._source.size, _KNOWN_SIZE)
         parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
+        known = self._source.read_at(size - known_size, known_size)
         self._source.close()
         sink = PathSink(path, resume=True, durable=True, lock=lock)
         try:
-            sink.resume(size, min(size, _KNOWN_SIZE))
+            sink.resume(size, known_size, crc32(known))
             ZipWriter(sink, listed).commit(newest.comment)
             sink.close()
         except BaseException:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -30,6 +29,8 @@ from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
 __all__ = ["IndexedHeaders", "index_disagrees", "read_indexed_headers"]
 
 _METHODS = (STORED, DEFLATED)
+_METHOD_NAMES = np.array([method_name(number) for number in range(max(_METHODS) + 1)], object)
+"""By their numbers."""
 _OF_HEADERS = ("shape", "dtype", "fortran_order", "nbytes")
 _COLUMNS = (
     "flags", "method", "crc32", "compressed_size", "uncompressed_size", "header_offset",
@@ -117,30 +118,30 @@ class IndexedHeaders:
         fields, index = self._fields, self._index
         plain = np.array([_is_plain(header) for header in self._headers])
         kept = plain[self._numbers] & (fields["extra_size"] == 0)
-        rows = np.flatnonzero(kept)
-        numbers = self._numbers[rows]
-        methods = fields["method"][rows]
+        numbers = self._numbers[kept]
+        methods = fields["method"][kept]
         is_stored = methods == STORED
-        offsets = fields["header_offset"] + LOCAL_HEADER_SIZE + fields["name_size"]
-        starts = (offsets + index.extra_sizes)[rows]
+        starts = fields["header_offset"] + LOCAL_HEADER_SIZE + fields["name_size"]
+        starts = (starts + index.extra_sizes)[kept]
         starts += self._of_headers("data_offset", np.int64)[numbers] * is_stored
         no_attrs: Mapping[str, Any] = MappingProxyType({})
-        shown = list(map(keys.__getitem__, rows.tolist()))
+        is_kept = kept.tolist()
+        shown = list(itertools.compress(keys, is_kept))
         columns = (
             shown,
-            map(list(self._entries).__getitem__, rows.tolist()),
+            itertools.compress(self._entries, is_kept),
             *[self._of_headers(name)[numbers].tolist() for name in _OF_HEADERS],
-            fields["compressed_size"][rows].tolist(),
-            map({number: method_name(number) for number in _METHODS}.get, methods.tolist()),
-            fields["crc32"][rows].tolist(),
+            fields["compressed_size"][kept].tolist(),
+            _METHOD_NAMES[methods].tolist(),
+            fields["crc32"][kept].tolist(),
             starts.tolist(),
             (is_stored & (starts % ALIGNMENT == 0)).tolist(),
-            (is_stored | index.has_seek_index[rows]).tolist(),
-            itertools.repeat(no_attrs, len(rows)),
+            (is_stored | index.has_seek_index[kept]).tolist(),
+            itertools.repeat(no_attrs, len(shown)),
         )
         # `ArrayInfo._make` does the same in twice the time.
-        make = partial(tuple.__new__, ArrayInfo)
-        return dict(zip(shown, map(make, zip(*columns, strict=True)), strict=True))
+        made = map(tuple.__new__, itertools.repeat(ArrayInfo), zip(*columns, strict=True))
+        return dict(zip(shown, made, strict=True))
 
     def _of_headers(self, name: str, dtype: Any = object) -> np.ndarray[Any, Any]:
         """Return an attribute of each header, for arrays of numbers of headers."""

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.destinations import open_destination
 from npzkit.files.path_sink import PathSink
@@ -17,16 +18,19 @@ from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, TailSource, open_source
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
-from npzkit.zip.array_index import Note, read_notes
+from npzkit.zip.array_index import Notes, read_notes
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entry_records import read_listed
+from npzkit.zip.end_record import COMMENT_MAX_SIZE
+from npzkit.zip.entry_records import listed_records
 from npzkit.zip.long_comment import LongComment, find_long_comment
+from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["Resumed", "open_archive"]
 
-_TAIL_SIZE = 1 << 17
-"""Bytes at the end of an archive that are read at once: the directories of most fit in."""
+_TAIL_SIZE = END_SIZE + COMMENT_MAX_SIZE
+"""Bytes at the end of an archive that are read at once: those in which the end record is
+searched. The directories of most archives are among them."""
 
 
 class Resumed(NamedTuple):
@@ -38,7 +42,7 @@ class Resumed(NamedTuple):
         At the end of the archive.
     listed : dict of str to bytes
         Its entries, by the members' names.
-    notes : dict of str to Note
+    notes : Notes
         What its array index keeps of them.
     comment : bytes
         Of any size.
@@ -48,7 +52,7 @@ class Resumed(NamedTuple):
 
     sink: Sink
     listed: dict[str, bytes]
-    notes: dict[str, Note]
+    notes: Notes
     comment: bytes
     long_comment: LongComment | None = None
 
@@ -68,7 +72,7 @@ def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) ->
 def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
     """Begin a new archive; see `npzkit.files.destinations.open_destination`."""
     sink = open_destination(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
-    return Resumed(sink, {}, {}, b"")
+    return Resumed(sink, {}, Notes(), b"")
 
 
 def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
@@ -109,7 +113,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         directory, resumed = _read(source, sink)
         listed = resumed.listed
         if listed or directory.directory_offset:
-            sink.resume(directory.end_offset, directory.end_offset - directory.directory_offset)
+            _take_up(sink, source, directory)
     except BaseException as error:
         sink.close()
         if isinstance(error, NpzkitError):
@@ -122,6 +126,14 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     return resumed._replace(sink=sink)
 
 
+def _take_up(sink: PathSink, source: Source, directory: Directory) -> None:
+    """Have the sink write behind the archive, as long as its last commit is what was read."""
+    size = directory.end_offset - directory.directory_offset
+    behind = directory.directory_offset + directory.size
+    end = source.read_at(behind, directory.end_offset - behind)
+    sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
+
+
 def _resume_file(file: Any) -> Resumed:
     """Open an archive in a file object, which must be able to read, write and seek."""
     sink = FileSink(file, committed_size=0)
@@ -132,7 +144,7 @@ def _resume_file(file: Any) -> Resumed:
         )
     source = open_source(file)
     if not source.size:
-        return Resumed(sink, {}, {}, b"")
+        return Resumed(sink, {}, Notes(), b"")
     directory, resumed = _read(source, sink)
     size = directory.end_offset if resumed.listed or directory.directory_offset else 0
     return resumed._replace(sink=FileSink(file, committed_size=size))
@@ -142,5 +154,5 @@ def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
     directory = read_directory(source, limits=Limits())
     comment, long = directory.read_comment(source), find_long_comment(directory.comment)
-    listed, notes = read_listed(source, directory), read_notes(source, directory)
+    listed, notes = listed_records(directory), read_notes(source, directory)
     return directory, Resumed(sink, listed, notes, comment, long)

@@ -7,6 +7,7 @@ change of the listing leaves behind. Writes nothing: a commit does.
 from __future__ import annotations
 
 from collections.abc import Set
+from itertools import repeat
 from typing import Any
 
 from npzkit.errors import KeyExistsError
@@ -44,7 +45,7 @@ class Contents:
         self._zip, self._unsealed, self._path = writer, unsealed, path
         self._attributes = EditedAttributes()
         # Members that are no arrays: their names may collide with keys.
-        self._has_bare = not all(name.endswith(SUFFIX) for name in writer.listed)
+        self._has_bare = not all(map(str.endswith, writer.listed, repeat(SUFFIX)))
         self.is_edited = False
         self.has_dead = False
 

@@ -32,26 +32,26 @@ The index is only a shortcut: reading a member always checks the member's own he
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import accumulate, repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.files.source import Source
 from npzkit.zip.directory import Directory
-from npzkit.zip.directory_columns import Bools, Columns, Ints
-from npzkit.zip.entries import walk_entries
+from npzkit.zip.directory_columns import Bools, Ints, windows_of
 from npzkit.zip.long_comment import COMMENT_NAME, format_hidden
 from npzkit.zip.records import LOCAL_HEADER_SIZE, SENTINEL_16
 
 __all__ = [
     "INDEX_NAME",
-    "UNKNOWN",
     "ArrayIndex",
     "Note",
+    "Notes",
     "find_array_index",
-    "format_array_index",
     "is_hidden",
     "read_notes",
 ]
@@ -67,15 +67,18 @@ _END = struct.Struct("<QQL4s")
 _CRC32_OFFSET = 16
 """Of the field in an entry of the central directory (4.3.12)."""
 _SEEKABLE = 1 << 31
-_NOTE = np.dtype([("head", "<u4"), ("extra_size", "<u2")])
+_ROW = struct.Struct("<LH")
+_ROWS = np.dtype([("head", "<u4"), ("extra_size", "<u2")])
+_FEW = 200
+"""Fewer entries are changed one by one, which takes less time than NumPy's start."""
 _LEAST_SIZE = LOCAL_HEADER_SIZE + len(_RAW_NAME) + _BEGIN.size + _END.size
+_UNKNOWN = bytes(_ROW.size)
+"""The row of a member that was written by another program."""
 
 
 Note = tuple[bytes, int, bool]
 """What the index keeps of one member: its head, the bytes of the extra field of its
 local header, and whether a seek index follows it."""
-UNKNOWN: Note = (b"", 0, False)
-"""Of a member that was written by another program."""
 
 
 def is_hidden(name: str) -> bool:
@@ -105,88 +108,175 @@ class ArrayIndex(NamedTuple):
     extra_sizes: Ints
     has_seek_index: Bools
 
-    def notes(self) -> Iterator[Note]:
-        """Return what is kept of each entry, in the directory's order."""
-        heads = map(self.heads.__getitem__, self.numbers.tolist())
-        return zip(heads, self.extra_sizes.tolist(), self.has_seek_index.tolist(), strict=True)
 
+class Notes:
+    """What the index of an archive will keep of its members, while the archive is written.
 
-def format_array_index(
-    notes: Sequence[Note],
-    directory: bytes,
-    sizes: Iterable[int],
-    metadata: tuple[int, int] = (0, 0),
-) -> bytes:
-    """Format the hidden member: its local header and the index.
+    Rows are kept as the bytes that they are in the file, so that an append does
+    not parse and format those of all members.
 
     Parameters
     ----------
-    notes : sequence of Note
-        One per entry of the directory, in its order. Heads over 65,535 bytes are left out.
-    directory : bytes
-        The central directory, which follows the index in the file.
-    sizes : iterable of int
-        Bytes of each entry.
-    metadata : tuple of int
-        Offset from the archive's start and size of the hidden member with large metadata.
+    heads : sequence of bytes
+        Of the index that is there; the first one is empty.
+    rows : dict of str to bytes
+        The same index's row for each member; taken over.
     """
-    heads, extra_sizes, has_seek_index = zip(*notes, strict=True) if notes else ((), (), ())
-    numbers = dict.fromkeys(heads, 0)
-    kept = [head for head in numbers if 0 < len(head) <= SENTINEL_16]
-    numbers.update(zip(kept, range(1, len(kept) + 1), strict=True))
-    count = len(notes)
-    table = np.empty(count, _NOTE)
-    table["head"] = np.fromiter(map(numbers.__getitem__, heads), np.uint32, count)
-    table["head"] |= np.fromiter(has_seek_index, np.uint32, count) << 31
-    table["extra_size"] = np.fromiter(extra_sizes, np.uint16, count)
-    entry_sizes = np.fromiter(sizes, np.int64, count)
-    crc = _masked_crc32(directory, np.cumsum(entry_sizes) - entry_sizes)
-    parts: list[Any] = [_BEGIN.pack(_VERSION, count, crc, len(kept))]
-    for head in kept:
-        parts += (_HEAD_SIZE.pack(len(head)), head)
-    parts.append(table.tobytes())
-    body_size = sum(map(len, parts)) + _END.size
-    size = LOCAL_HEADER_SIZE + len(_RAW_NAME) + body_size
-    parts.append(_END.pack(*metadata, size, _MAGIC))
-    body = b"".join(parts)
-    return format_hidden(INDEX_NAME, body)
+
+    def __init__(
+        self, heads: Sequence[bytes] = (b"",), rows: dict[str, bytes] | None = None
+    ) -> None:
+        self._heads = _Heads(heads)
+        self._rows = {} if rows is None else rows
+
+    def enter(self, name: str, note: Note) -> None:
+        """Keep a member's note, in place of one of the same name."""
+        head, extra_size, has_seek_index = note
+        self._rows[name] = _format_row(self._heads[head], extra_size, has_seek_index)
+
+    def enter_plain(
+        self, names: Iterable[str], heads: Iterable[bytes], extra_sizes: Iterable[int]
+    ) -> None:
+        """Keep the notes of many members without seek indexes."""
+        numbers = map(self._heads.__getitem__, heads)
+        rows = map(_format_row, numbers, extra_sizes, repeat(False))
+        self._rows.update(zip(names, rows, strict=True))
+
+    def format(
+        self,
+        entries: dict[str, bytes],
+        directory: bytes,
+        metadata: tuple[int, int] | None = None,
+    ) -> bytes:
+        """Format the index as a hidden member; empty if it would say nothing.
+
+        Parameters
+        ----------
+        entries : dict of str to bytes
+            The entries of the directory, by member name.
+        directory : bytes
+            These entries together. They follow the index in the file.
+        metadata : tuple of int, optional
+            Offset from the archive's start and size of the hidden member with large metadata.
+        """
+        rows = list(map(self._rows.get, entries, repeat(_UNKNOWN)))
+        heads, renumbered = self._used(dict.fromkeys(rows))
+        if not heads and metadata is None:
+            return b""
+        positions = list(accumulate(map(len, entries.values()), initial=0))
+        crc = _masked_crc32(directory, positions[:-1])
+        parts = [_BEGIN.pack(_VERSION, len(rows), crc, len(heads))]
+        for head in heads:
+            parts += (_HEAD_SIZE.pack(len(head)), head)
+        parts += map(renumbered.__getitem__, rows)
+        body = b"".join(parts)
+        size = LOCAL_HEADER_SIZE + len(_RAW_NAME) + len(body) + _END.size
+        return format_hidden(INDEX_NAME, body + _END.pack(*metadata or (0, 0), size, _MAGIC))
+
+    def _used(self, rows: Iterable[bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
+        """Return the heads that some rows use, in their order, and each row with its new number."""
+        used = _Heads()
+        renumbered = {}
+        for row in rows:
+            number, extra_size = _ROW.unpack(row)
+            head = self._heads.of(number & ~_SEEKABLE)
+            renumbered[row] = _ROW.pack(number & _SEEKABLE | used[head], extra_size)
+        return used.in_order[1:], renumbered
+
+
+class _Heads(dict[bytes, int]):
+    """The number of each head, counted up as they come.
+
+    Attributes
+    ----------
+    in_order : list of bytes
+    """
+
+    def __init__(self, heads: Sequence[bytes] = (b"",)) -> None:
+        super().__init__(zip(heads, range(len(heads)), strict=True))
+        self.in_order = list(heads)
+
+    def __missing__(self, head: bytes) -> int:
+        if len(head) > SENTINEL_16:
+            return 0
+        number = self[head] = len(self.in_order)
+        self.in_order.append(head)
+        return number
+
+    def of(self, number: int) -> bytes:
+        """Return the head of a number; empty for one that only a damaged index has."""
+        return self.in_order[number] if number < len(self.in_order) else b""
+
+
+@lru_cache(256)
+def _format_row(number: int, extra_size: int, has_seek_index: bool) -> bytes:
+    return _ROW.pack(number | has_seek_index << 31, extra_size)
+
+
+class _Body(NamedTuple):
+    """An index that fits its directory, as it lies in the file."""
+
+    offset: int
+    heads: list[bytes]
+    table: memoryview
 
 
 def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     """Read the index before a directory; None if there is no valid one."""
+    found = _find(source, directory)
+    if found is None:
+        return None
+    offset, heads, data = found
+    table = np.frombuffer(data, _ROWS)
+    numbers = (table["head"] & (_SEEKABLE - 1)).astype(np.int64)
+    if len(table) and numbers.max() >= len(heads):
+        return None
+    extra_sizes = table["extra_size"].astype(np.int64)
+    return ArrayIndex(offset, heads, numbers, extra_sizes, table["head"] >= _SEEKABLE)
+
+
+def read_notes(source: Source, directory: Directory) -> Notes:
+    """Return what the index keeps of each member: nothing if there is no valid one."""
+    found = _find(source, directory)
+    if found is None:
+        return Notes()
+    table, step = bytes(found.table), _ROW.size
+    rows = [table[start : start + step] for start in range(0, len(table), step)]
+    return Notes(found.heads, dict(zip(directory.entries, rows, strict=True)))
+
+
+def _find(source: Source, directory: Directory) -> _Body | None:
+    """Read the index before a directory; None if there is none that fits it."""
     start, end = directory.start_offset, directory.directory_offset
     if end - start < _LEAST_SIZE:
         return None
     *_, size, magic = _END.unpack(source.read_at(end - _END.size, _END.size))
     if magic != _MAGIC or not _LEAST_SIZE <= size <= end - start:
         return None
-    offset = end - size
-    body = _checked_body(source.read_at(offset, size))
-    parsed = None if body is None else _parse(body, len(directory.entries))
-    if parsed is None or parsed[1] != _crc32_of(source, directory):
+    body = _checked_body(source.read_at(end - size, size))
+    if body is None:
         return None
-    return parsed[0]._replace(offset=offset)
+    version, count, crc, head_count = _BEGIN.unpack_from(body)
+    if (version, count) != (_VERSION, len(directory.entries)) or head_count > count:
+        return None
+    table_offset = len(body) - _END.size - count * _ROW.size
+    if table_offset < _BEGIN.size:
+        return None
+    heads = _parse_heads(body[_BEGIN.size : table_offset], head_count)
+    if heads is None or crc != _masked_crc32(directory.data, directory.positions):
+        return None
+    return _Body(end - size, heads, body[table_offset : -_END.size])
 
 
-def read_notes(source: Source, directory: Directory) -> dict[str, Note]:
-    """Return what the index keeps of each member, by name; empty if there is no index."""
-    index = find_array_index(source, directory)
-    return {} if index is None else dict(zip(directory.entries, index.notes(), strict=True))
-
-
-def _masked_crc32(directory: bytes, positions: Ints) -> int:
+def _masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:
     """Return the CRC-32 of a directory, the CRC-32 field of each entry taken as zero."""
-    data = np.frombuffer(bytearray(directory), np.uint8)
-    for offset in range(_CRC32_OFFSET, _CRC32_OFFSET + 4):
-        data[positions + offset] = 0
+    data = bytearray(directory)
+    if len(positions) < _FEW:
+        for position in positions:
+            data[position + _CRC32_OFFSET : position + _CRC32_OFFSET + 4] = bytes(4)
+    else:
+        windows_of(data, "<u4")[np.asarray(positions) + _CRC32_OFFSET] = 0
     return crc32(data)
-
-
-def _crc32_of(source: Source, directory: Directory) -> int:
-    data = source.read_at(directory.directory_offset, directory.size)
-    if isinstance(directory.entries, Columns):
-        return _masked_crc32(data, directory.entries.positions)
-    return _masked_crc32(data, np.array([begin for begin, _ in walk_entries(data)], np.int64))
 
 
 def _checked_body(data: bytes) -> memoryview | None:
@@ -195,29 +285,13 @@ def _checked_body(data: bytes) -> memoryview | None:
     return memoryview(body) if format_hidden(INDEX_NAME, body) == data else None
 
 
-def _parse(body: memoryview, count: int) -> tuple[ArrayIndex, int] | None:
-    """Parse a body whose own CRC-32 is right; return it with the CRC-32 of its directory."""
-    version, entry_count, crc, head_count = _BEGIN.unpack_from(body)
-    if (version, entry_count) != (_VERSION, count) or head_count > count:
-        return None
-    position, end = _BEGIN.size, len(body) - _END.size - count * _NOTE.itemsize
-    heads = [b""]
-    for _ in range(head_count):
-        if position + _HEAD_SIZE.size > end:
-            return None
+def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:
+    """Parse that many heads, behind an empty one; None if they do not fill the data."""
+    position, heads = 0, [b""]
+    for _ in range(count):
         start = position + _HEAD_SIZE.size
-        position = start + _HEAD_SIZE.unpack_from(body, position)[0]
-        if position > end:
+        if start > len(data):
             return None
-        heads.append(bytes(body[start:position]))
-    if position != end:
-        return None
-    table = np.frombuffer(body, _NOTE, count, end)
-    numbers = table["head"] & (_SEEKABLE - 1)
-    if count and int(numbers.max()) > head_count:
-        return None
-    index = ArrayIndex(
-        0, heads, numbers.astype(np.int64), table["extra_size"].astype(np.int64),
-        table["head"] >= _SEEKABLE,
-    )  # fmt: skip
-    return index, crc
+        position = start + _HEAD_SIZE.unpack_from(data, position)[0]
+        heads.append(bytes(data[start:position]))
+    return heads if position == len(data) else None

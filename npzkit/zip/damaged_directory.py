@@ -16,7 +16,7 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, resolve_end
 from npzkit.zip.entries import Entry, parse_entries, walk_entries
-from npzkit.zip.entry_records import entry_of, read_listed
+from npzkit.zip.entry_records import entry_of, listed_records
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -67,11 +67,11 @@ class NewestState(NamedTuple):
         """Where the last complete commit ends: members behind it are newer."""
         return 0 if self.last is None else self.last.end_offset
 
-    def listed(self, source: Source) -> dict[str, bytes]:
+    def listed(self) -> dict[str, bytes]:
         """Return the entries of the last commit, and those that are known of the newest."""
         if self.is_complete or self.last is None:
             return dict(self.records)
-        return {**read_listed(source, self.last), **self.records}
+        return {**listed_records(self.last), **self.records}
 
 
 def find_newest(source: Source) -> NewestState:
@@ -84,7 +84,7 @@ def find_newest(source: Source) -> NewestState:
     comment = _comment_of(source, tail.offset)
     if last is not None and tail.offset < start:
         # Its own end record truncates its comment.
-        return NewestState(last, dict(last.entries), read_listed(source, last), True, True, comment)
+        return NewestState(last, dict(last.entries), listed_records(last), True, True, comment)
     begin, end = _place_of(source, tail, start)
     data = source.read_at(begin, end - begin)
     is_walked = end - tail.directory_end in (0, _RECORDS64_SIZE)
@@ -143,7 +143,7 @@ def _parse_all(data: bytes, offset: int) -> tuple[dict[str, bytes], dict[str, En
     places = list(walk_entries(data))
     size = places[-1][1] if places else 0
     try:
-        entries = parse_entries(data[:size], len(places), 0, 0, offset)
+        entries, _ = parse_entries(data[:size], len(places), 0, 0, offset)
     except FormatError:
         return None
     records = {

@@ -12,7 +12,6 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -26,7 +25,7 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.directory_columns import parse_columns
+from npzkit.zip.directory_columns import Ints, parse_columns
 from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
@@ -34,7 +33,7 @@ from npzkit.zip.end_record import (
     describe,
     find_base,
     find_fitting,
-    resolve_end,
+    place_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries
 from npzkit.zip.long_comment import read_comment
@@ -80,10 +79,10 @@ class Directory(NamedTuple):
         Where its central directory begins.
     end_offset : int
         Where the archive ends, behind the end record's comment.
-    size : int
-        Bytes of its entries.
-    crc32 : int
-        Of the same.
+    data : bytes
+        Its entries as they lie in the file.
+    positions : list of int, or numpy.ndarray
+        Where each entry begins in `data`, those of repeated names too.
     start_offset : int
         Where the archive begins: behind other data, maybe.
     """
@@ -92,14 +91,19 @@ class Directory(NamedTuple):
     comment: bytes
     directory_offset: int
     end_offset: int
-    size: int
-    crc32: int
+    data: bytes
+    positions: list[int] | Ints
     start_offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of its entries."""
+        return len(self.data)
 
     def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
         """Return the directory with entries whose CRCs were changed, here and in the file."""
-        found = crc32(source.read_at(self.directory_offset, self.size))
-        return self._replace(entries=entries, crc32=found)
+        data = source.read_at(self.directory_offset, self.size)
+        return self._replace(entries=entries, data=data)
 
     def read_comment(self, source: Source) -> bytes:
         """Return the archive's comment, also one that its end record cannot hold.
@@ -117,10 +121,9 @@ class Directory(NamedTuple):
         An append may have written another one behind it.
         """
         try:
-            data = source.read_at(self.directory_offset, self.size)
+            return source.read_at(self.directory_offset, self.size) == self.data
         except StaleArchiveError:
             return False
-        return crc32(data) == self.crc32
 
 
 def read_directory(
@@ -188,8 +191,7 @@ def _find_end(
     # From front to back: of an end record in another's comment, other programs take the inner one.
     for offset in reversed(find_fitting(source.read_at(low, end_offset - low), low)):
         try:
-            end = resolve_end(source, offset)
-            find_base(source, end, starts)
+            end = place_end(source, offset, starts)
         except (ZipFormatError, UnsupportedError) as error:
             fault = error
         else:
@@ -217,11 +219,11 @@ def _read(
     """Check the end record against the file and read the entries it counts."""
     record = end.record
     check_member_count(record.entry_count, limits)
-    start, base = find_base(source, end, starts)
+    start, base = end.start_offset, end.base
     offset = record.directory_offset + base
     data = source.read_at(offset, record.directory_size)
     try:
-        named, names = _parse(data, record.entry_count, base, start, offset)
+        named, names, positions = _parse(data, record.entry_count, base, start, offset)
     except ZipFormatError as error:
         error.remedy = (
             "The file is damaged, or a faulty program wrote it: download it or create it again. "
@@ -241,19 +243,20 @@ def _read(
         _report_repeated(names, strict)
     if limits.total_size is not None:
         check_total_size(sum(entry.uncompressed_size for entry in named.values()), limits)
-    return Directory(named, record.comment, offset, end.end_offset, len(data), crc32(data), start)
+    return Directory(named, record.comment, offset, end.end_offset, data, positions, start)
 
 
 def _parse(
     data: bytes, count: int, base: int, start: int, offset: int
-) -> tuple[Mapping[str, Entry], Sequence[str]]:
-    """Return the entries by name, and all names there are, repeated ones too."""
+) -> tuple[Mapping[str, Entry], Sequence[str], list[int] | Ints]:
+    """Return the entries by name, and the name and position of each, repeated ones too."""
     if count >= _COLUMNS_COUNT:
         columns = parse_columns(data, count, base, start, offset)
         if columns is not None:
-            return columns, columns.names
-    entries = parse_entries(data, count, base, start, offset)
-    return {entry.name: entry for entry in entries}, [entry.name for entry in entries]
+            return columns, columns.names, columns.positions
+    entries, positions = parse_entries(data, count, base, start, offset)
+    names = [entry.name for entry in entries]
+    return dict(zip(names, entries, strict=True)), names, positions
 
 
 def check_member_count(count: int, limits: Limits) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "describe",
     "find_base",
     "find_fitting",
+    "place_end",
     "resolve_end",
 ]
 
@@ -47,12 +48,16 @@ class End(NamedTuple):
         Where the end record itself begins.
     end_offset : int
         Where its comment ends.
+    start_offset, base : int
+        As `find_base` returns them; 0 before that is known.
     """
 
     record: EndOfCentralDirectory
     records_offset: int
     record_offset: int
     end_offset: int
+    start_offset: int = 0
+    base: int = 0
 
 
 def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
@@ -93,6 +98,13 @@ def _positions(data: bytes, signature: bytes) -> Iterator[int]:
     while position >= 0:
         yield position
         position = data.rfind(signature, 0, position + len(signature) - 1)
+
+
+def place_end(source: Source, offset: int, starts: Sequence[int]) -> End:
+    """Parse the end record at `offset`, and find where its archive starts."""
+    end = resolve_end(source, offset)
+    start, base = find_base(source, end, starts)
+    return end._replace(start_offset=start, base=base)
 
 
 def resolve_end(source: Source, offset: int) -> End:

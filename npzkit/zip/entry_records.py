@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import collections
 
-from npzkit.files.source import Source
 from npzkit.zip.directory import Directory
-from npzkit.zip.entries import Entry, accepting_name, parse_entries, walk_entries
+from npzkit.zip.entries import Entry, accepting_name, parse_entries
 from npzkit.zip.extra_fields import format_extra, iter_extra
 from npzkit.zip.layout import central_bytes, central_entry
 from npzkit.zip.records import (
@@ -24,34 +23,27 @@ from npzkit.zip.records import (
 
 __all__ = [
     "entry_of",
-    "read_listed",
+    "listed_records",
     "record_of",
     "repeated_names",
     "with_block",
 ]
 
 
-def read_listed(source: Source, directory: Directory) -> dict[str, bytes]:
+def listed_records(directory: Directory) -> dict[str, bytes]:
     """Return the entries of a directory as bytes, by name.
 
     If two have the same name, the last one is returned, as by `read_directory`.
     """
-    start = directory.directory_offset
-    data = source.read_at(start, directory.end_offset - start)
-    names = iter(directory.entries)
-    listed: dict[str, bytes] = {}
-    records = [data[begin:end] for begin, end in walk_entries(data)]
+    records = _records(directory)
     if len(records) == len(directory.entries):
-        return dict(zip(names, records, strict=True))
-    for record in records:
-        listed[entry_of(record, directory.directory_offset).name] = record
-    return listed
+        return dict(zip(directory.entries, records, strict=True))
+    return {entry_of(record, directory.directory_offset).name: record for record in records}
 
 
-def repeated_names(source: Source, directory: Directory) -> dict[str, int]:
+def repeated_names(directory: Directory) -> dict[str, int]:
     """Return the names that more than one entry has, and how many have them."""
-    data = source.read_at(directory.directory_offset, directory.size)
-    records = [data[begin:end] for begin, end in walk_entries(data)]
+    records = _records(directory)
     if len(records) == len(directory.entries):
         return {}
     offset = directory.directory_offset
@@ -59,9 +51,18 @@ def repeated_names(source: Source, directory: Directory) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count > 1}
 
 
+def _records(directory: Directory) -> list[bytes]:
+    """Return all entries of a directory as bytes, those of repeated names too."""
+    data, begins = directory.data, directory.positions
+    if not isinstance(begins, list):
+        # Slicing takes four times as long with NumPy's integers.
+        begins = begins.tolist()
+    return [data[begin:end] for begin, end in zip(begins, [*begins[1:], None], strict=False)]
+
+
 def entry_of(record: bytes, end_offset: int) -> Entry:
     """Parse one entry; its member may end at `end_offset` at the latest."""
-    return parse_entries(record, 1, 0, 0, end_offset)[0]
+    return parse_entries(record, 1, 0, 0, end_offset)[0][0]
 
 
 def record_of(entry: Entry) -> bytes:

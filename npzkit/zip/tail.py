@@ -32,7 +32,7 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.files.source import Source
-from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, find_base, resolve_end
+from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, place_end
 from npzkit.zip.extra_fields import iter_extra
 from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
 from npzkit.zip.records import (
@@ -118,11 +118,9 @@ def find_commits(source: Source, starts: Sequence[int], end: int) -> Iterator[En
     """
     for offset in itertools.islice(_fitting_records(source, starts, end), _COMMIT_COUNT):
         try:
-            found = resolve_end(source, offset)
-            find_base(source, found, starts)
+            yield place_end(source, offset, starts)
         except (ZipFormatError, UnsupportedError):
             continue
-        yield found
 
 
 def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterator[int]:

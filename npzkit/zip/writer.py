@@ -9,7 +9,7 @@ of threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 from npzkit.codecs.checksum import crc32, crc32_combine
@@ -17,7 +17,7 @@ from npzkit.codecs.methods import STORED
 from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip import records
-from npzkit.zip.array_index import UNKNOWN, Note, format_array_index
+from npzkit.zip.array_index import Note, Notes
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import (
@@ -57,7 +57,7 @@ class ZipWriter:
         At the start of the archive, or behind it.
     listed : dict of str to bytes, optional
         The entries that are there, by name; taken over.
-    notes : dict of str to Note, optional
+    notes : Notes, optional
         What the array index keeps of them, as far as that is known; taken over.
     long_comment : (bytes, LongComment), optional
         A comment that the end record cannot hold, and where it is already.
@@ -76,14 +76,14 @@ class ZipWriter:
         self,
         sink: Sink,
         listed: dict[str, bytes] | None = None,
-        notes: dict[str, Note] | None = None,
+        notes: Notes | None = None,
         long_comment: tuple[bytes, LongComment] | None = None,
         *,
         head_size: Callable[[bytes], int] = lambda prefix: 0,
     ) -> None:
         self.sink = sink
         self.listed = {} if listed is None else listed
-        self._notes = {} if notes is None else notes
+        self._notes = Notes() if notes is None else notes
         self._long_comment = long_comment
         self._head_size = head_size
         # While deflated members are under way, no place behind them is known.
@@ -209,9 +209,8 @@ class ZipWriter:
     def write_small(self, members: SmallMembers, method: int) -> None:
         """Write small members, in one write: the bytes are those of `write_member`."""
         data, entries, extra_sizes = format_members(members, method, self.sink.position)
-        notes = map(_plain_note, members.heads, extra_sizes)
         self.listed.update(zip(members.names, entries, strict=True))
-        self._notes.update(zip(members.names, notes, strict=True))
+        self._notes.enter_plain(members.names, members.heads, extra_sizes)
         self.sink.write(data)
 
     def copy_member(
@@ -261,7 +260,7 @@ class ZipWriter:
     def enter(self, name: str, header: LocalHeader, header_offset: int, note: Note) -> None:
         """List a member in the directory; it replaces one of the same name."""
         self.listed[name] = central_bytes(central_entry(header, header_offset))
-        self._notes[name] = note
+        self._notes.enter(name, note)
 
     def commit(self, comment: bytes = b"") -> None:
         """Write the central directory and the end record: all that is listed counts.
@@ -272,7 +271,9 @@ class ZipWriter:
         if len(comment) > COMMENT_MAX_SIZE:
             long = self._put_comment(comment)
             comment = long.comment
-        entries = {name: entry for name, entry in self.listed.items() if entry}
+        entries = self.listed
+        if not all(entries.values()):
+            entries = {name: entry for name, entry in entries.items() if entry}
         directory = b"".join(entries.values())
         index = self._format_index(entries, directory, long)
         before = directory or self._last_bytes()
@@ -294,29 +295,15 @@ class ZipWriter:
         """Return the array index; empty if there are few members, or no array."""
         if len(entries) < _INDEXED_COUNT and long is None:
             return b""
-        get = self._notes.get
-        notes = [get(name, UNKNOWN) for name in entries]
-        if long is None and not any(note[0] for note in notes):
-            return b""
-        return format_array_index(notes, directory, map(len, entries.values()), long or (0, 0))
+        return self._notes.format(entries, directory, long)
 
     def _last_bytes(self) -> bytes:
         """Return the last bytes that were written, as far as they can be read back."""
         if not self.sink.can_read:
             return b""
         position = self.sink.position
-        data = bytearray(min(position, records.ZIP64_LOCATOR_SIZE))
-        self.sink.readinto_at(position - len(data), memoryview(data))
-        return bytes(data)
-
-
-@lru_cache(256)
-def _plain_note(head: bytes, extra_size: int) -> Note:
-    """Return the note of a member without a seek index: one object for all that are alike.
-
-    The garbage collector would look at thousands of them several times.
-    """
-    return head, extra_size, False
+        size = min(position, records.ZIP64_LOCATOR_SIZE)
+        return self.sink.read_at(position - size, size)
 
 
 class ReservedMember:

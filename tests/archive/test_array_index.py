@@ -14,7 +14,7 @@ from memory_store import InStore, MemoryStore
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
-from npzkit.zip.array_index import find_array_index, format_array_index
+from npzkit.zip.array_index import Notes, find_array_index
 from npzkit.zip.directory import read_directory
 
 ARRAYS = {
@@ -133,9 +133,12 @@ def lying(data, change):
     raw = source.read_at(directory.directory_offset, directory.size)
     places = [at for at in range(len(raw)) if raw.startswith(b"PK\1\2", at)]
     records = [raw[a:b] for a, b in zip(places, [*places[1:], len(raw)], strict=True)]
-    forged = format_array_index(
-        [change(note) for note in index.notes()], b"".join(records), map(len, records)
-    )
+    heads = [index.heads[number] for number in index.numbers]
+    rows = zip(heads, index.extra_sizes.tolist(), index.has_seek_index.tolist(), strict=True)
+    notes = Notes()
+    for name, note in zip(directory.entries, rows, strict=True):
+        notes.enter(name, change(note))
+    forged = notes.format(dict(zip(directory.entries, records, strict=True)), b"".join(records))
     assert len(forged) == directory.directory_offset - index.offset
     return data[: index.offset] + forged + data[directory.directory_offset :]
 

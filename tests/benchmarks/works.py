@@ -150,11 +150,16 @@ def append_zipfile(path: Path, array: np.ndarray) -> None:
         np.lib.format.write_array(member, array)
 
 
-def restored(path: Path, append: Callable[[], object]) -> Callable[[], object]:
-    """Append to a file that is as it was before: cutting it back is not timed."""
+def restored(
+    path: Path, append: Callable[[], object], tail_size: int = 20 * MIB
+) -> Callable[[], object]:
+    """Append to a file that is as it was before: writing its last bytes again is not timed.
+
+    The default size empties the processor's caches.
+    """
     size = path.stat().st_size
     with path.open("rb") as file:
-        file.seek(max(size - 20 * MIB, 0))
+        file.seek(max(size - tail_size, 0))
         start, tail = file.tell(), file.read()
 
     def before() -> None:
@@ -439,7 +444,7 @@ def append_tiny(place: Place) -> Iterator[Work]:
 # -- saving deflated ---------------------------------------------------------
 
 
-def _deflate(place: Place, title: str, arrays: Arrays) -> Work:
+def deflate(place: Place, title: str, arrays: Arrays) -> Work:
     ours, theirs = place.paths("k.npz", "n.npz")
     npzkit.savez_compressed(ours, **arrays)
     np.savez_compressed(theirs, **arrays)
@@ -454,23 +459,23 @@ def _deflate(place: Place, title: str, arrays: Arrays) -> Work:
 
 
 def deflate_1(place: Place) -> Iterator[Work]:
-    return (_deflate(place, name, {"a": kind(name, place.part(1_000_000))}) for name in KINDS)
+    return (deflate(place, name, {"a": kind(name, place.part(1_000_000))}) for name in KINDS)
 
 
 def deflate_48(place: Place) -> Iterator[Work]:
-    return (_deflate(place, name, {"a": kind(name, place.part(48 * MIB))}) for name in KINDS)
+    return (deflate(place, name, {"a": kind(name, place.part(48 * MIB))}) for name in KINDS)
 
 
 def deflate_small(place: Place) -> Iterator[Work]:
-    yield _deflate(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
+    yield deflate(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
 
 
 def deflate_mixed(place: Place) -> Iterator[Work]:
-    yield _deflate(place, "2,000 mixed arrays", mixed(place.part(2_000)))
+    yield deflate(place, "2,000 mixed arrays", mixed(place.part(2_000)))
 
 
 def deflate_real(place: Place) -> Iterator[Work]:
-    return (_deflate(place, title, arrays) for title, arrays in real(place.divisor == 1).items())
+    return (deflate(place, title, arrays) for title, arrays in real(place.divisor == 1).items())
 
 
 # -- loading deflated --------------------------------------------------------

@@ -62,7 +62,8 @@ def entries(data: bytes, start: int, count: int) -> object:
             found = read_directory(open_source(stream), starts=(0, start), limits=Limits())
         except NpzkitError as error:
             return type(error), str(error)
-    return list(found.entries.items()), found[1:], [str(warning.message) for warning in caught]
+    fields = found._replace(positions=list(map(int, found.positions)))[1:]
+    return list(found.entries.items()), fields, [str(warning.message) for warning in caught]
 
 
 @given(st.lists(members(), max_size=5), st.binary(max_size=9), st.booleans(), st.data())

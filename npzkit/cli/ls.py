@@ -15,6 +15,7 @@ import npzkit
 from npzkit.cli.listed_members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
+    archives_argument,
     as_text,
     dtype_text,
     info_dict,
@@ -55,10 +56,7 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
 
 
 @click.command()
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True,
-    type=click.Path(readable=False, allow_dash=True),
-)  # fmt: skip
+@archives_argument
 @click.option(
     "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
 )

@@ -2,18 +2,18 @@
 
 Owns the search for that block. libdeflate compresses what it gets as one stream, and
 marks the last block as the final one (RFC 1951, section 3.2.3). Only a decoder finds
-the bit with that mark: that of zlib-ng stops behind each block, and takes an eighth of
-the time of compressing. Its extension module contains the functions, and `ctypes` calls
-them there.
+the bit with that mark. zlib-ng's decoder stops after each block, and takes an eighth of
+the time of compressing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import zlib
 from collections.abc import Callable
+
+from npzkit.codecs.extension_functions import exported_functions
 
 __all__ = ["can_continue", "continuable"]
 
@@ -100,11 +100,12 @@ def can_continue() -> bool:
 @functools.cache
 def _finder() -> Callable[[bytearray, int], tuple[int, int]] | None:
     """Return a function that finds the first and the last bit of a stream's last block."""
-    try:
-        library = ctypes.CDLL(str(importlib.import_module("zlib_ng.zlib_ng").__file__))
-        begin, step, end = library.zng_inflateInit2, library.zng_inflate, library.zng_inflateEnd
-    except (ImportError, OSError, AttributeError):
+    functions = exported_functions(
+        "zlib_ng.zlib_ng", "zng_inflateInit2", "zng_inflate", "zng_inflateEnd"
+    )
+    if functions is None:
         return None
+    begin, step, end = functions
     pointer = ctypes.POINTER(_Stream)
     begin.argtypes = step.argtypes = (pointer, ctypes.c_int)
     end.argtypes = (pointer,)

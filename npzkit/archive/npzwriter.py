@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.committing import commit, finish
 from npzkit.archive.written_archive import WrittenArchive
+from npzkit.files.file_objects import name_of
 from npzkit.files.locking import check_timeout
-from npzkit.files.source import name_of
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key

@@ -16,7 +16,8 @@ import numpy as np
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.archive.opened_index import OpenedIndex
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
-from npzkit.files.source import UNNAMED, Source
+from npzkit.files.file_objects import UNNAMED
+from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing

@@ -33,7 +33,8 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
-from npzkit.files.source import is_archive, open_source
+from npzkit.files.file_objects import is_archive
+from npzkit.files.source import open_source
 from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:

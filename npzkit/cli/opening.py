@@ -19,7 +19,7 @@ import click
 
 import npzkit
 from npzkit.cli.output import printable
-from npzkit.files.source import cannot_seek
+from npzkit.files.file_objects import cannot_seek
 from npzkit.files.urls import Location, find_location, shown_url
 
 if TYPE_CHECKING:

@@ -422,9 +422,9 @@ class NpzWriter:
             read and written at offsets, and the array can be filled in any order.
         ValueError
             The shape is bad, or an array that grows is not sealed yet: nothing
-            can be written behind it.
+            can be written after it.
         OSError
-            There is no room for the array, if that can be known beforehand.
+            There is no room for the array, if the system tells it in advance.
         StaleArchiveError
             Another program changed the file.
 

@@ -131,7 +131,7 @@ def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
     if os.path.isfile(file):
         return os.path.getsize(file)
-    # Of an archive behind a URL, other details may take a request.
+    # Of an archive at a URL, other details may take a request.
     return open_source(npz).file_size if is_archive(npz) else npz.archive_info().size
 
 

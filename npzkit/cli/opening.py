@@ -90,7 +90,7 @@ pickle_option = click.option(
 
 
 def file_size(path: str) -> int | None:
-    """Return the bytes of a file; None for a folder, and behind a URL."""
+    """Return the bytes of a file; None for a folder or a URL."""
     found = find_location(path)
     if isinstance(found, Location) or os.path.isdir(found):
         return None

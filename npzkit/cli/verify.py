@@ -48,7 +48,7 @@ def verify(
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with
     an object per file. FILE may be - for the standard input, which is read to its
-    end; of a pipe, seek indexes are not tried.
+    end. In a pipe, seek indexes are not checked.
 
     Example: npzkit verify model.npz
     """

@@ -75,7 +75,7 @@ def continuable(stream: bytearray, size: int) -> bytearray:
         raise ImportError("zlib-ng is missing")
     start, end = find(stream, size)
     stream[start >> 3] &= ~(1 << (start & 7))
-    # The bits behind the end are zero, as is the header of a stored block.
+    # The bits after the end are zero, as is the header of a stored block.
     del stream[(end + 7) >> 3 :]
     stream += bytes(((end + _EMPTY_BLOCK_SIZE + 7) >> 3) - len(stream)) + _LENGTHS
     return stream
@@ -83,7 +83,7 @@ def continuable(stream: bytearray, size: int) -> bytearray:
 
 @functools.cache
 def can_continue() -> bool:
-    """Return whether this installation has a decoder that stops behind each block."""
+    """Return whether this installation has a decoder that stops after each block."""
     find = _finder()
     if find is None:
         return False

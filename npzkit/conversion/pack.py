@@ -92,7 +92,7 @@ def pack(
         .tsv, and white space for .txt.
     header : bool, optional
         Whether the first row of a table names its columns. By default it does
-        so if no cell of it is a value, but some cells below are.
+        if none of its cells is a value, but some cells below are.
     allow_pickle : bool, default False
         Whether to read and write arrays of Python objects, which runs code
         from the inputs.

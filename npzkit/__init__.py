@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
     from npzkit.limits import Limits
     from npzkit.maintenance.repack import repack
-    from npzkit.maintenance.repair import RepairReport, repair
+    from npzkit.maintenance.repair import repair
+    from npzkit.maintenance.repair_report import RepairReport
     from npzkit.maintenance.verify import VerifyReport, verify
     from npzkit.members.info import ArchiveInfo, ArrayInfo
 
@@ -95,7 +96,7 @@ _HOMES = {
     "NpzWriter": "npzkit.archive.npzwriter",
     "NpzkitError": "npzkit.errors",
     "PackReport": "npzkit.conversion.pack",
-    "RepairReport": "npzkit.maintenance.repair",
+    "RepairReport": "npzkit.maintenance.repair_report",
     "Statistics": "npzkit.analysis.statistics",
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.verify",

@@ -16,8 +16,9 @@ from typing import Any
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays, write_members
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
+from npzkit.files.file_objects import UNNAMED, name_of
 from npzkit.files.locations import open_anywhere
-from npzkit.files.source import UNNAMED, SourceFile, name_of
+from npzkit.files.source import SourceFile
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX

@@ -33,7 +33,7 @@ class                      raised when                     is also a
 `TreeMismatchError`        it does not fit an example      ``ValueError``
 `TornArchiveWarning`       an append was not finished      ``UserWarning``
 `AmbiguousArchiveWarning`  a name occurs more than once    ``UserWarning``
-`DamagedCheckpointWarning` a damaged step was passed over  ``UserWarning``
+`DamagedCheckpointWarning` a damaged step was skipped      ``UserWarning``
 `TreeMismatchWarning`      ... with ``strict=False``       ``UserWarning``
 ========================== =============================== =======================
 
@@ -431,4 +431,4 @@ class TreeMismatchWarning(UserWarning):
 
 
 class DamagedCheckpointWarning(UserWarning):
-    """A damaged step was passed over; an older one is used."""
+    """A damaged step was skipped; an older one is used."""

@@ -105,7 +105,7 @@ class Part:
         return Part(source, self._index, self._field, fortran_order=self._fortran_order)
 
     def last_position(self) -> tuple[int, ...]:
-        """Return the position in the array behind which nothing is read; it is not empty."""
+        """Return the position in the array after which nothing is read; it is not empty."""
         return tuple(
             item if isinstance(item, int) else max(item[0], item[-1]) for item in self._items
         )

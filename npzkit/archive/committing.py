@@ -31,13 +31,13 @@ def commit(archive: WrittenArchive, *, is_last: bool = False) -> None:
     archive.unsealed.check_none_grows("commit()")
     changed = metadata.changed()
     contents.apply_attrs()
-    # Bytes behind the last commit are a change as well.
+    # Bytes after the last commit are a change as well.
     is_changed = contents.is_edited or sink.committed_size != sink.position
     # An empty archive that is new is written too.
     if sink.position and not is_changed and changed is None:
         return
     if not (sink.committed_size or is_last or any(contents.listed.values())):
-        # Members behind an end record at the file's start would not be an archive.
+        # Members after an end record at the file's start would not be an archive.
         return
     # The directory of the commit before is given up.
     contents.has_dead |= sink.committed_size > 0

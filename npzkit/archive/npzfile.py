@@ -455,7 +455,7 @@ class NpzFile(Mapping[str, Any]):
         ------
         NotMappableError
             The member is compressed or holds objects, or the archive is not a
-            file on disk. For "r+", also if its CRC is stored behind its data.
+            file on disk. For "r+", also if its CRC is stored after its data.
         StaleArchiveError
             The file changed since it was opened. For "r+", also if the path
             leads to another file now.

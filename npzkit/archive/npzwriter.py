@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.committing import commit, finish
 from npzkit.archive.written_archive import WrittenArchive
+from npzkit.files.file_objects import name_of
 from npzkit.files.locking import check_timeout
-from npzkit.files.source import name_of
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
@@ -422,9 +422,9 @@ class NpzWriter:
             read and written at offsets, and the array can be filled in any order.
         ValueError
             The shape is bad, or an array that grows is not sealed yet: nothing
-            can be written behind it.
+            can be written after it.
         OSError
-            There is no room for the array, if that can be known beforehand.
+            There is no room for the array, if the system tells it in advance.
         StaleArchiveError
             Another program changed the file.
 

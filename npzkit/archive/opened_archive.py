@@ -16,7 +16,8 @@ import numpy as np
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.archive.opened_index import OpenedIndex
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
-from npzkit.files.source import UNNAMED, Source
+from npzkit.files.file_objects import UNNAMED
+from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
@@ -68,13 +69,13 @@ class OpenedArchive:
         pickle_kwargs: Mapping[str, Any] | None,
     ) -> None:
         self.source, self.handles, self.limits = source, handles, limits
-        # In a file object, an archive may begin at the object's position, behind other data.
+        # In a file object, an archive may begin at the object's position, after other data.
         self._starts = sorted({0, source.position})
         self.directory = read_directory(source, starts=self._starts, strict=strict, limits=limits)
         self.reader = MemberReader(
             source, limits, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs
         )
-        # A writer may cut off what lies behind, or write there.
+        # A writer may cut off what follows, or write there.
         source.size = self.directory.end_offset
         self.index = OpenedIndex(self.reader)
         self._maps: Maps | None = None

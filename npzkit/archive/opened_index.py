@@ -1,7 +1,7 @@
 """The array index of an archive that is open: read once, when somebody lists the archive.
 
 Owns when it is read, and that what it says is compared with each array that is
-read. What is believed of it is `npzkit.reading.indexed_headers`'s.
+read. `npzkit.reading.indexed_headers` decides what of it is used.
 """
 
 from __future__ import annotations

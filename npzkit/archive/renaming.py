@@ -1,8 +1,8 @@
 """How an array gets another key.
 
-Owns the rename of one member. Its name also stands before its data, where
-committed bytes are never changed: the member is copied. An array of tied
-tensors that is about to go is renamed to the next key that has it.
+Owns the rename of one member. The member is copied, because its name is also
+stored before its data, and committed bytes are never changed. If an array of
+tied tensors is removed, it is renamed to the next key that has it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _tied(archive: WrittenArchive) -> dict[str, list[str]]:
 
 
 def _copy(archive: WrittenArchive, old_name: str, name: str) -> None:
-    """Write a copy of a member under another name, behind all others."""
+    """Write a copy of a member under another name, after all others."""
     source = WrittenSource(archive.sink, archive.sink.position)
     entry = entry_of(archive.contents.listed[old_name], source.size)
     check_copyable(source, entry)

@@ -1,4 +1,4 @@
-"""Saving in a thread, and that every failure is heard.
+"""Saving in a thread: every failure is raised once, or is a warning when Python ends.
 
 Owns `Saving`, the thread, what happens to a failure that nobody waited for, and the
 end of Python. A thread per save is started and waited for by `threading`, so that
@@ -99,7 +99,7 @@ class Saving:
 
 
 _unheard: set[Saving] = set()
-"""Saves that are under way, and those whose failure nobody has heard of."""
+"""Saves that are under way, and those whose failure was not raised yet."""
 
 
 _ending = threading.Event()
@@ -187,7 +187,7 @@ class Background:
         saving.wait()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait for the save under way, and raise a failure that was not heard before.
+        """Wait for the save under way, and raise a failure that was not raised before.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class Background:
         self.raise_failure()
 
     def raise_failure(self) -> None:
-        """Raise the failure of a save that has ended, unless it was heard before."""
+        """Raise the failure of a save that has ended, unless it was raised before."""
         last = self._last
         if last is None or not last.done():
             return

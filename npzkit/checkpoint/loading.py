@@ -1,7 +1,7 @@
 """Reading a step back: the one asked for, or the newest that is sound.
 
 Owns `Checkpoint`, which errors count as damage while a step is read, and that a
-damaged step is never passed over in silence. How a tree is made of arrays is
+damaged step is never skipped silently. How a tree is made of arrays is
 `npzkit.archive.trees`'s.
 """
 
@@ -97,7 +97,7 @@ class Loader:
                 gone.add(step)
             except DamagedCheckpointError as error:
                 damaged[step] = error
-                warn(f"{error.what}; it was passed over", DamagedCheckpointWarning)
+                warn(f"{error.what}; this step was skipped", DamagedCheckpointWarning)
         if damaged:
             raise self._none_sound(damaged) from damaged[max(damaged)]
         raise NoCheckpointError(

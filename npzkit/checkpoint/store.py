@@ -1,9 +1,8 @@
 """A folder of checkpoints: what users can do with one.
 
-Owns `CheckpointStore`: what its calls take, check and promise, and their order. Files
-are `npzkit.checkpoint.folder`'s, objects behind URLs `npzkit.checkpoint.bucket`'s,
-reading `npzkit.checkpoint.loading`'s, threads `npzkit.checkpoint.background`'s, and
-what may be removed `npzkit.checkpoint.retention`'s.
+Owns `CheckpointStore`: what its calls take, check and promise, and their order. The
+work is done by other modules: `folder` for files, `bucket` for objects at URLs,
+`loading` for reading, `background` for threads, `retention` for what may be removed.
 """
 
 from __future__ import annotations
@@ -110,7 +109,7 @@ class CheckpointStore:
     Nothing of a tree is pickled. In a forked child, a store can read; the saves
     under way are its parent's.
 
-    Close a store behind a URL before the program ends. At its end, Python 3.12 and
+    Close a store at a URL before the program ends. At its end, Python 3.12 and
     versions without `threading`'s private hooks start no thread, which the first
     request to a store may need. The save then fails with a warning.
 
@@ -418,7 +417,7 @@ class CheckpointStore:
         ----------
         step : int, optional
             By default the newest step whose data match their checksums. Damaged
-            steps are passed over with a warning.
+            steps are skipped with a warning.
         like : object, optional
             An example with the structure and the types to load: classes of
             namedtuples and dataclasses, tensors with their devices and dtypes. It
@@ -461,14 +460,14 @@ class CheckpointStore:
         NotMappableError
             An array is compressed, and `mmap_mode` is given.
         UnsupportedError
-            The steps are behind a URL, and `mmap_mode` is given.
+            The steps are at a URL, and `mmap_mode` is given.
         ValueError
             `like` and `into` are both given, or an array in `into` is read-only.
 
         Warns
         -----
         DamagedCheckpointWarning
-            For each damaged step that was passed over.
+            For each damaged step that was skipped.
         TreeMismatchWarning
             With ``strict=False``.
         """
@@ -612,7 +611,7 @@ class CheckpointStore:
         Raises
         ------
         NpzkitError, OSError
-            A save failed, and nobody has heard of it.
+            A save failed, and the error was not raised before.
         """
         with self._background.turn:
             self._is_open = False

@@ -248,9 +248,9 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> None:
 def diff(folder: str, a: int, b: int, as_json: bool) -> None:
     """Show which arrays and values of FOLDER differ between the steps A and B.
 
-    Arrays are compared by their recorded CRC-32s and not read; npzkit diff
-    compares the values of arrays. Exits with 0 if there is no difference, 1 if there is
-    one, and 2 if a step cannot be opened.
+    Arrays are not read: their recorded CRC-32s are compared. npzkit diff compares
+    the values of arrays. Exits with 0 if there is no difference, 1 if there is one,
+    and 2 if a step cannot be opened.
 
     Example: npzkit ckpt diff run 100 200
     """

@@ -24,25 +24,27 @@ _SCALARS: Mapping[type, Callable[[Any], str]] = {
 
 
 def json_text(value: Any, margin: str = "\n") -> str:
-    """Return a value as JSON. A margin begins with the line's end."""
+    """Return a value as JSON. A margin begins with the line's end.
+
+    Each level takes one Python frame, so the deepest metadata fit into Python's stack.
+    """
+    heads: Iterable[str] = repeat("")
+    values: Collection[Any] = value
     if isinstance(value, Mapping):
         pairs = {str(key): inner for key, inner in value.items()}
         heads = [f"{encode_basestring_ascii(key)}: " for key in pairs]
-        return _items("{}", heads, pairs.values(), margin)
-    if isinstance(value, (list, tuple)):
-        return _items("[]", repeat(""), value, margin)
-    if isinstance(value, float) and not math.isfinite(value):
+        values, brackets = pairs.values(), "{}"
+    elif isinstance(value, (list, tuple)):
+        brackets = "[]"
+    elif isinstance(value, float) and not math.isfinite(value):
         return "null"
-    return json.dumps(value, default=str)
-
-
-def _items(brackets: str, heads: Iterable[str], values: Collection[Any], margin: str) -> str:
-    """Return items in brackets, each on a line of its own."""
+    else:
+        return json.dumps(value, default=str)
     inner_margin = margin + "  "
     lines = []
-    for head, value in zip(heads, values, strict=False):
-        encode = _SCALARS.get(type(value))
-        lines.append(head + (encode(value) if encode else json_text(value, inner_margin)))
+    for head, item in zip(heads, values, strict=False):
+        encode = _SCALARS.get(type(item))
+        lines.append(head + (encode(item) if encode else json_text(item, inner_margin)))
     if not lines:
         return brackets
     return f"{brackets[0]}{inner_margin}{f',{inner_margin}'.join(lines)}{margin}{brackets[1]}"

@@ -15,6 +15,7 @@ import npzkit
 from npzkit.cli.listed_members import Member, members_of, tell_unreadable
 from npzkit.cli.opening import (
     NESTED_TEXT,
+    archives_argument,
     as_text,
     dtype_text,
     info_dict,
@@ -32,7 +33,8 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
-from npzkit.files.source import is_archive, open_source
+from npzkit.files.file_objects import is_archive
+from npzkit.files.source import open_source
 from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
@@ -55,10 +57,7 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
 
 
 @click.command()
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True,
-    type=click.Path(readable=False, allow_dash=True),
-)  # fmt: skip
+@archives_argument
 @click.option(
     "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
 )
@@ -132,7 +131,7 @@ def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
     if os.path.isfile(file):
         return os.path.getsize(file)
-    # Of an archive behind a URL, other details may take a request.
+    # Of an archive at a URL, other details may take a request.
     return open_source(npz).file_size if is_archive(npz) else npz.archive_info().size
 
 

@@ -19,7 +19,7 @@ import click
 
 import npzkit
 from npzkit.cli.output import printable
-from npzkit.files.source import cannot_seek
+from npzkit.files.file_objects import cannot_seek
 from npzkit.files.urls import Location, find_location, shown_url
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "COMPLETE_VARIABLE",
     "NESTED_TEXT",
     "archive_argument",
+    "archives_argument",
     "as_text",
     "complete_key",
     "dtype_text",
@@ -77,7 +78,11 @@ class _NamedFile(click.Path):
 
 # readable=False: the system's message on an unreadable file is better than click's.
 named_file = _NamedFile(readable=False)
-archive_argument = click.argument("file", type=click.Path(readable=False, allow_dash=True))
+_file_or_pipe = click.Path(readable=False, allow_dash=True)
+archive_argument = click.argument("file", type=_file_or_pipe)
+archives_argument = click.argument(
+    "files", metavar="FILE...", nargs=-1, required=True, type=_file_or_pipe
+)
 
 pickle_option = click.option(
     "--allow-pickle", is_flag=True, help="Unpickle Python objects, which can run code from FILE."
@@ -85,7 +90,7 @@ pickle_option = click.option(
 
 
 def file_size(path: str) -> int | None:
-    """Return the bytes of a file; None for a folder, and behind a URL."""
+    """Return the bytes of a file; None for a folder or a URL."""
     found = find_location(path)
     if isinstance(found, Location) or os.path.isdir(found):
         return None
@@ -130,25 +135,24 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
         yield
 
 
-@contextlib.contextmanager
-def seekable_input(file: str) -> Iterator[Any]:
+def seekable_input(file: str) -> contextlib.AbstractContextManager[Any]:
     """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
-    with _input(file) as source:
-        if not cannot_seek(source):
-            yield source
-            return
-        with _copied(source) as kept:
-            yield kept
+    return _copied_if(file, cannot_seek)
 
 
-@contextlib.contextmanager
-def forward_input(file: str) -> Iterator[Any]:
+def forward_input(file: str) -> contextlib.AbstractContextManager[Any]:
     """Yield FILE itself, or for ``-`` or a pipe a stream, which may not be able to seek.
 
     A pipe that cannot be followed, as that of np.savez, is copied to a temporary file.
     """
+    return _copied_if(file, lambda source: cannot_seek(source) and _hides_an_end(source))
+
+
+@contextlib.contextmanager
+def _copied_if(file: str, is_unfit: Callable[[Any], bool]) -> Iterator[Any]:
+    """Yield FILE itself, or a temporary file with its contents."""
     with _input(file) as source:
-        if not cannot_seek(source) or not _hides_an_end(source):
+        if not is_unfit(source):
             yield source
             return
         with _copied(source) as kept:

@@ -65,8 +65,8 @@ def input_options(command: Any) -> Any:
         ),
         click.option(
             "--header/--no-header", default=None,
-            help="Whether the first row of a table names its columns. By default it does so if no "
-            "cell of it is a value, but some cells below are.",
+            help="Whether the first row of a table names its columns. By default it does if none "
+            "of its cells is a value, but some cells below are.",
         ),
     ):  # fmt: skip
         command = option(command)

@@ -84,7 +84,7 @@ def repack(
         after = file_size(target)
         document = {"path": shown_url(archive.path), "ok": True, "output": shown_url(target),
                     "size_before": before, "size": after}  # fmt: skip
-        # The size of an archive behind a URL is not known here.
+        # The size of an archive at a URL is not known here.
         sizes = " -> ".join(format_size(size) for size in (before, after) if size)
         text = "" if quiet else f"{printable(shown_url(target))}: {sizes or 'repacked'}"
         return Outcome(document, text, "repacked")

@@ -18,9 +18,13 @@ from npzkit.cli.output import (
     print_json,
     printable,
 )
+from npzkit.cli.refusals import Refusal
 from npzkit.files.urls import shown_url
 
 __all__ = ["tree"]
+
+_JSON_DEPTH = 200
+"""Most levels of folders in JSON. Each takes two levels of objects."""
 
 
 class _Folder:
@@ -49,7 +53,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
         members = members_of(npz, npz.files)
     root = _grow(members)
     if as_json:
-        print_json({"path": shown_url(file), **_as_dict(root)})
+        print_json({"path": shown_url(file), **_as_dict(root, depth)})
     else:
         click.echo(f"{printable(shown_url(file))}  {_count_text(root)}")
         lines = list(_branches(root, depth))
@@ -128,16 +132,29 @@ def _leaf(name: str, member: Member) -> str:
     return f"{printable(name)}  {kind}  {format_size(info.nbytes)}"
 
 
-def _as_dict(root: _Folder) -> dict[str, Any]:
-    """Return the tree as nested dicts, without recursion."""
+def _as_dict(root: _Folder, depth: int | None) -> dict[str, Any]:
+    """Return the tree as nested dicts, without recursion. Folders below `depth` are left out.
+
+    Raises
+    ------
+    Refusal
+        The dicts are nested too deeply for programs that read JSON.
+    """
     found: dict[str, Any] = {}
-    stack = [(root, found)]
+    stack = [(root, found, 0)]
     while stack:
-        folder, target = stack.pop()
+        folder, target, level = stack.pop()
         target["size"], target["count"] = folder.size, folder.count
+        if depth is not None and level >= depth:
+            continue
+        if level > _JSON_DEPTH:
+            raise Refusal(
+                f"Keys have more than {_JSON_DEPTH} folders, too many for JSON. "
+                f"Pass --depth {_JSON_DEPTH}, or leave out --json."
+            )
         target["members"] = [member.key for _, member in folder.members]
-        target["folders"] = {}
-        for name, inner in folder.folders.items():
-            target["folders"][name] = {}
-            stack.append((inner, target["folders"][name]))
+        target["folders"] = {name: {} for name in folder.folders}
+        stack += [
+            (inner, target["folders"][name], level + 1) for name, inner in folder.folders.items()
+        ]
     return found

@@ -17,7 +17,7 @@ from npzkit.cli.archives import (
     shown_path,
     work_through,
 )
-from npzkit.cli.opening import complete_key, forward_input
+from npzkit.cli.opening import archives_argument, complete_key, forward_input
 from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
@@ -27,10 +27,7 @@ __all__ = ["outcome_of", "verify"]
 
 
 @click.command()
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True,
-    type=click.Path(readable=False, allow_dash=True),
-)  # fmt: skip
+@archives_argument
 @click.option(
     "-k", "--key", "keys", multiple=True, metavar="KEY", shell_complete=complete_key,
     help="Check only this array. May be given several times.",
@@ -51,7 +48,7 @@ def verify(
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with
     an object per file. FILE may be - for the standard input, which is read to its
-    end; of a pipe, seek indexes are not tried.
+    end. In a pipe, seek indexes are not checked.
 
     Example: npzkit verify model.npz
     """

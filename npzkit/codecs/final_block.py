@@ -2,18 +2,18 @@
 
 Owns the search for that block. libdeflate compresses what it gets as one stream, and
 marks the last block as the final one (RFC 1951, section 3.2.3). Only a decoder finds
-the bit with that mark: that of zlib-ng stops behind each block, and takes an eighth of
-the time of compressing. Its extension module contains the functions, and `ctypes` calls
-them there.
+the bit with that mark. zlib-ng's decoder stops after each block, and takes an eighth of
+the time of compressing.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import zlib
 from collections.abc import Callable
+
+from npzkit.codecs.extension_functions import exported_functions
 
 __all__ = ["can_continue", "continuable"]
 
@@ -75,7 +75,7 @@ def continuable(stream: bytearray, size: int) -> bytearray:
         raise ImportError("zlib-ng is missing")
     start, end = find(stream, size)
     stream[start >> 3] &= ~(1 << (start & 7))
-    # The bits behind the end are zero, as is the header of a stored block.
+    # The bits after the end are zero, as is the header of a stored block.
     del stream[(end + 7) >> 3 :]
     stream += bytes(((end + _EMPTY_BLOCK_SIZE + 7) >> 3) - len(stream)) + _LENGTHS
     return stream
@@ -83,7 +83,7 @@ def continuable(stream: bytearray, size: int) -> bytearray:
 
 @functools.cache
 def can_continue() -> bool:
-    """Return whether this installation has a decoder that stops behind each block."""
+    """Return whether this installation has a decoder that stops after each block."""
     find = _finder()
     if find is None:
         return False
@@ -100,11 +100,12 @@ def can_continue() -> bool:
 @functools.cache
 def _finder() -> Callable[[bytearray, int], tuple[int, int]] | None:
     """Return a function that finds the first and the last bit of a stream's last block."""
-    try:
-        library = ctypes.CDLL(str(importlib.import_module("zlib_ng.zlib_ng").__file__))
-        begin, step, end = library.zng_inflateInit2, library.zng_inflate, library.zng_inflateEnd
-    except (ImportError, OSError, AttributeError):
+    functions = exported_functions(
+        "zlib_ng.zlib_ng", "zng_inflateInit2", "zng_inflate", "zng_inflateEnd"
+    )
+    if functions is None:
         return None
+    begin, step, end = functions
     pointer = ctypes.POINTER(_Stream)
     begin.argtypes = step.argtypes = (pointer, ctypes.c_int)
     end.argtypes = (pointer,)

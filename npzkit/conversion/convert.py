@@ -125,7 +125,7 @@ def convert(
     Parameters
     ----------
     src : path or URL
-        The file or folder to read; behind a URL, an .npz archive. Only this
+        The file or folder to read. A URL must be of an .npz archive. Only this
         file is read: links and data in other files are not followed.
     dst : path or URL
         The file or folder to write. It appears when it is complete. URLs are as

@@ -25,8 +25,8 @@ from npzkit.errors import (
     PickleRefusedError,
     printable,
 )
+from npzkit.files.file_objects import UNNAMED, name_of
 from npzkit.files.progress import Advance
-from npzkit.files.source import UNNAMED, name_of
 from npzkit.members.keys import SUFFIX, check_key
 
 __all__ = ["ARCHIVE_SUFFIX", "SUFFIXES", "Given", "Input", "Inputs", "arrays_in_folder",

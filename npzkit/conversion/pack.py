@@ -21,9 +21,9 @@ from npzkit.conversion.output_paths import check_file_path
 from npzkit.conversion.tables import TableOptions, check_delimiter
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.destinations import open_destination
+from npzkit.files.file_objects import UNNAMED
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import Sink, write_all
-from npzkit.files.source import UNNAMED
 from npzkit.files.urls import Location, find_location
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
@@ -92,7 +92,7 @@ def pack(
         .tsv, and white space for .txt.
     header : bool, optional
         Whether the first row of a table names its columns. By default it does
-        so if no cell of it is a value, but some cells below are.
+        if none of its cells is a value, but some cells below are.
     allow_pickle : bool, default False
         Whether to read and write arrays of Python objects, which runs code
         from the inputs.

@@ -45,7 +45,7 @@ class TableOptions(NamedTuple):
         None takes that of the file's suffix.
     has_header : bool or None
         Whether the first row names the columns. If it is None, the first row
-        does so if no cell of it is a value, but some cells below are.
+        does if none of its cells is a value, but some cells below are.
     """
 
     delimiter: str | None = None

@@ -14,7 +14,8 @@ from typing import Any
 
 from npzkit.errors import NoDataError
 from npzkit.files.disk import check_binary
-from npzkit.files.source import Source, name_of
+from npzkit.files.file_objects import name_of
+from npzkit.files.source import Source
 
 __all__ = ["ForwardSource"]
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.disk import Buffer
-from npzkit.files.source import Source, name_of, unwrapped
+from npzkit.files.file_objects import name_of, unwrapped
+from npzkit.files.source import Source
 
 __all__ = ["SEAL_SIZE", "FileSink", "Sink", "WrittenSource", "write_all"]
 

@@ -16,17 +16,21 @@ import abc
 import errno
 import io
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
 from npzkit.files.disk import CLOSED, Descriptor, check_binary, duplicated
+from npzkit.files.file_objects import (
+    UNNAMED,
+    is_archive,
+    is_plain_file,
+    name_of,
+    position_of,
+    unwrapped,
+)
 from npzkit.files.locking import is_locked
-
-UNNAMED = "object"
-"""The name that NumPy shows for a file object without a name."""
 
 _CALL_SIZE = 1 << 26
 """Most bytes to read with a call that returns them as a new object."""
@@ -34,7 +38,6 @@ _CALL_SIZE = 1 << 26
 T = TypeVar("T")
 
 __all__ = [
-    "UNNAMED",
     "BufferSource",
     "FileSource",
     "LentSource",
@@ -42,13 +45,9 @@ __all__ = [
     "Source",
     "SourceFile",
     "TailSource",
-    "cannot_seek",
     "closed_error",
     "duplicate",
-    "is_archive",
-    "name_of",
     "open_source",
-    "unwrapped",
 ]
 
 
@@ -226,7 +225,7 @@ class FileSource(Source):
         self._lent: Any = None if is_own else file
         self._descriptor: Any = file if is_own else _Lent(file, handle if owned else None)
         self._lock = threading.Lock()
-        self.position = _position(file)
+        self.position = position_of(file)
         self.refresh()
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -386,7 +385,7 @@ class SeekingSource(Source):
         self._owned = owned
         self._is_closed = False
         self._lock = threading.Lock()
-        self.position = _position(file)
+        self.position = position_of(file)
         end = file.seek(0, os.SEEK_END)
         self.size = self._file_size = end if end is not None else file.tell()
         file.seek(self.position)
@@ -539,52 +538,6 @@ def duplicate(source: Source) -> Any:
     return file
 
 
-def is_archive(file: Any) -> bool:
-    """Return whether `file` is an open archive, whose source can be used."""
-    return hasattr(file, "_lend_source")
-
-
-def cannot_seek(file: Any) -> bool:
-    """Return whether `file` is a stream that can only be read from front to back."""
-    if not hasattr(file, "read") or is_archive(file):
-        return False
-    seekable = getattr(file, "seekable", None)
-    return not hasattr(file, "seek") if seekable is None else not seekable()
-
-
-def name_of(file: Any) -> str:
-    """Return a file object's name for messages; the number of a descriptor is not a name."""
-    name = getattr(file, "name", None)
-    return name if isinstance(name, str) else UNNAMED
-
-
-def _position(file: Any) -> int:
-    """Return the current position of a file object that may lack ``tell``."""
-    if hasattr(file, "tell"):
-        return cast(int, file.tell())
-    return cast(int, file.seek(0, os.SEEK_CUR))
-
-
-def unwrapped(file: Any) -> Any:
-    """Return the plain file inside a NamedTemporaryFile, or `file` itself."""
-    return getattr(file, "file", file) if type(file).__module__ == "tempfile" else file
-
-
-def _is_plain_file(file: Any) -> bool:
-    """Return whether the descriptor of a file object has the same bytes as the object.
-
-    This is not so for a GzipFile, whose descriptor leads to compressed bytes,
-    or for a subclass that changes ``read``. Only a ``FileIO``, with or without
-    a buffer of `io`, is read by its descriptor.
-    """
-    if type(file) not in (io.FileIO, Descriptor, io.BufferedReader, io.BufferedRandom):
-        return False
-    raw = getattr(file, "raw", file)
-    if type(raw) not in (io.FileIO, Descriptor) or raw.closed or not raw.readable():
-        return False
-    return stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
-
-
 def open_source(file: Any, *, owned: bool = False) -> Source:
     """Return a source for a path, a bytes-like object, a file object or an open archive.
 
@@ -626,7 +579,7 @@ def _wrap_file(file: Any, *, owned: bool) -> Source:
     """Return a source that reads by descriptor if `file` is a plain file, or by seeking."""
     inner = unwrapped(file)
     check_binary(inner, "rb")
-    if _is_plain_file(inner):
+    if is_plain_file(inner):
         if inner.writable() and isinstance(inner, io.BufferedRandom):
             inner.flush()
         return FileSource(inner, handle=file, owned=owned)

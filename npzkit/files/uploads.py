@@ -72,7 +72,7 @@ class Upload(abc.ABC):
 
     @abc.abstractmethod
     def begin(self) -> None:
-        """Begin to take parts. Remove what killed writers left behind under this name."""
+        """Begin to take parts. Remove what killed writers left under this name."""
 
     @abc.abstractmethod
     def send(self, number: int, data: bytearray) -> None:
@@ -106,5 +106,5 @@ def replaced(name: str, condition: Condition) -> OSError | StaleArchiveError:
         return FileExistsError(errno.EEXIST, "already exists", name)
     return StaleArchiveError(
         "another writer replaced or removed the object meanwhile", path=name,
-        remedy="Its object is kept. Write yours again to replace that.",
+        remedy="The object of the other writer is kept. To replace it, write the archive again.",
     )  # fmt: skip

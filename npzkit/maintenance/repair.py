@@ -1,6 +1,6 @@
 """Repairing a damaged archive.
 
-Owns the decisions on what is cut off, saved and reported. Members are found
+Owns the decisions on what is cut off, saved and lost. Members are found
 without a directory by `npzkit.zip.local_header_scan`, and checked by
 `npzkit.maintenance.verify`.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import NpzkitError, ZipFormatError, printable, shown_key
+from npzkit.errors import NpzkitError, ZipFormatError, shown_key
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
 from npzkit.files.locations import open_anywhere
@@ -24,6 +24,7 @@ from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.limits import Limits
+from npzkit.maintenance.repair_report import Lost, RepairReport
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
 from npzkit.maintenance.verify import has_wrong_index, member_error, read_size
 from npzkit.members.amounts import format_count
@@ -58,103 +59,12 @@ from npzkit.zip.long_comment import COMMENT_NAME, read_comment
 from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["Lost", "RepairReport", "repair"]
+__all__ = ["repair"]
 
 _NEEDS_OUTPUT = "Pass a path or a URL as output: what is sound is saved there."
 
-_SHOWN_COUNT = 10
-"""Most uncertain keys that the printed report lists."""
 _KNOWN_SIZE = 1 << 16
 """Bytes at the end of a file that are compared before it is written to."""
-
-
-class Lost(NamedTuple):
-    """A member that was found but could not be saved, or not completely.
-
-    Attributes
-    ----------
-    key : str
-    what : str
-        What is wrong with the member.
-    where : int
-        Bytes from the start of the damaged file.
-    """
-
-    key: str
-    what: str
-    where: int
-
-
-class RepairReport(NamedTuple):
-    """The report of `repair`.
-
-    Attributes
-    ----------
-    output : str
-        The path of the repaired archive.
-    kept : tuple of str
-        The keys in the repaired archive.
-    lost : tuple of Lost
-        Members that are missing in it, or not complete.
-    cut_size : int
-        Bytes of an unfinished append, which were removed.
-    is_rebuilt : bool
-        Whether the newest directory was damaged, so that members were searched
-        for by their own headers.
-    uncertain : tuple of str
-        Kept keys that are not in the readable part of the newest directory. The
-        arrays are sound, but may have been removed or renamed before.
-    sealed : tuple of str
-        Keys of arrays with an interrupted flush of a map, which was completed:
-        their CRC-32 now matches their data.
-    """
-
-    output: str
-    kept: tuple[str, ...]
-    lost: tuple[Lost, ...] = ()
-    cut_size: int = 0
-    is_rebuilt: bool = False
-    uncertain: tuple[str, ...] = ()
-    sealed: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the report as a dict that JSON can represent."""
-        lost = [row._asdict() for row in self.lost]
-        lists = {name: list(getattr(self, name)) for name in ("kept", "uncertain", "sealed")}
-        return {**self._asdict(), **lists, "lost": lost}
-
-    def to_json(self, **options: Any) -> str:
-        """Return the report as JSON; `options` are those of `json.dumps`."""
-        import json
-
-        return json.dumps(self.as_dict(), **options)
-
-    def __str__(self) -> str:
-        lines = [f"{printable(self.output)}: {format_count(len(self.kept), 'member')} kept"]
-        if self.is_rebuilt:
-            lines.append("the directory was lost: members were found by their own headers")
-        lines += self._uncertain_lines()
-        if self.cut_size:
-            lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
-        lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
-        lines += [
-            f"lost: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"
-            for lost in self.lost
-        ]
-        return "\n".join(lines)
-
-    def _uncertain_lines(self) -> list[str]:
-        """Return the lines about uncertain keys."""
-        text = "may have been removed or renamed before; the record of it is lost"
-        if not self.uncertain:
-            return []
-        if self.uncertain == self.kept:
-            return [f"uncertain: any of these arrays {text}"]
-        lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {text}:"]
-        lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
-        if len(self.uncertain) > _SHOWN_COUNT:
-            lines.append(f"  and {len(self.uncertain) - _SHOWN_COUNT} more")
-        return lines
 
 
 def repair(

@@ -21,9 +21,10 @@ from npzkit.errors import (
     StaleArchiveError,
 )
 from npzkit.files.block_reading import BLOCK_SIZE, crc32_at
+from npzkit.files.file_objects import UNNAMED, cannot_seek, is_archive
 from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.source import UNNAMED, SeekingSource, Source, cannot_seek, is_archive
+from npzkit.files.source import SeekingSource, Source
 from npzkit.files.threads import Pipeline, run, thread_count
 from npzkit.limits import Limits
 from npzkit.maintenance.findings import (

@@ -66,7 +66,7 @@ class _Prefixed:
 def read_pickled(
     stream: MemberStream, pickle_kwargs: dict[str, Any] | None
 ) -> np.ndarray[Any, Any]:
-    """Unpickle the bytes behind the header after their CRC-32 was compared.
+    """Compare the CRC-32 of the bytes after the header, and unpickle them.
 
     If `pickle_kwargs` is None, raise before it is read.
     """

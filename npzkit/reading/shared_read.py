@@ -134,7 +134,7 @@ class HeaderFinder:
     def find(
         self, head: bytes | memoryview, entry: Entry, verify: bool
     ) -> tuple[NpyHeader, int] | None:
-        """Return a member's NPY header, and where its data begins behind `head`'s start.
+        """Return a member's NPY header, and where its data begins, from `head`'s start.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class HeaderFinder:
             header = self._parse_other(data, start, entry)
             if header is None:
                 return None
-        # Bytes behind a short member are the next one's.
+        # Bytes after a short member are the next one's.
         return header if header.data_offset + header.nbytes == entry.uncompressed_size else None
 
     def _parse_other(

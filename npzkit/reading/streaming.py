@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
-from npzkit.files.source import UNNAMED
+from npzkit.files.file_objects import UNNAMED
 from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE

@@ -83,7 +83,7 @@ class AppendedArray(CreatedArray):
 
 
 def begin_growing(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> AppendedArray:
-    """Write the header of an array that grows; rows are written behind it.
+    """Write the header of an array that grows; rows are written after it.
 
     Until the array is sealed, nothing else can be written to the archive.
     """

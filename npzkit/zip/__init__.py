@@ -10,10 +10,10 @@ read, each importing only those before it:
 - `directory_columns`: the same for many entries at once
 - `local_header`: a local header checked against its entry, one or many at once
 - `member_checks`: whether a member can be read, and where its data begins
-- `tail`: the bytes behind the last end record that fits
+- `tail`: the bytes after the last end record that fits
 - `directory`: end record and entries together
 - `member_stream`: a member's data, decompressed piece by piece
-- `sozip`: the seek index behind a deflated member
+- `sozip`: the seek index after a deflated member
 - `chunks`, `random_access`: the bytes at an offset
 - `forward_stream`, `forward`: an archive that is read from front to back
 

@@ -236,7 +236,7 @@ class Columns(Mapping[str, Entry]):
         """Whether each row's name is in `window` at its place.
 
         Eight bytes are compared at a time, except of long names. `window` has at least
-        eight bytes behind every name.
+        eight bytes after every name.
         """
         if self._words is None:
             self._words = windows_of(self._data + bytes(_WORD_SIZE), "<u8")
@@ -251,7 +251,7 @@ class Columns(Mapping[str, Entry]):
         for done in range(0, longest, _WORD_SIZE):
             some = np.flatnonzero(left > done)
             differing = self._words[starts[some] + done] ^ local_words[places[some] + done]
-            # Of a name's last word, the bytes behind its end do not count.
+            # Of a name's last word, the bytes after its end do not count.
             unused = 8 * np.maximum(_WORD_SIZE - (left[some] - done), 0)
             same[some] &= (differing << unused.astype(np.uint64)) == 0
         return same

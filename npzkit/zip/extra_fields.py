@@ -1,4 +1,4 @@
-"""Extra fields: the tagged blocks behind names in both kinds of header. No I/O.
+"""Extra fields: the tagged blocks after names in both kinds of header. No I/O.
 
 Owns the four that npzkit reads or writes: zip64 sizes (section 4.5.3), Info-ZIP's
 Unicode path (4.6.9), key-value pairs (sozip/keyvaluepairs-spec 0.5) and the
@@ -186,7 +186,7 @@ def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
             )
         parts += (struct.pack("<H", len(data)), data)
     payload = b"".join(parts)
-    # The local header adds the alignment behind it, in the same field.
+    # The local header adds the alignment after it, in the same field.
     if len(payload) > 0xFFFF - 256:
         raise LimitExceededError(
             "the attributes of an array are too long",

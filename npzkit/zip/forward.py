@@ -204,7 +204,7 @@ class ForwardArchive:
         check_total_size(self._total, self.limits)
 
     def end(self, member: ForwardMember) -> None:
-        """Move on behind the member that was yielded last; see `ForwardMember.end`."""
+        """Move to the end of the member that was yielded last; see `ForwardMember.end`."""
         if not member.has_ended:
             member.end()
             if member.is_described_late:
@@ -285,7 +285,7 @@ class ForwardMember:
         Whether it is a seek index, the array index or large metadata, which no
         directory lists.
     has_ended : bool
-        Whether the source is behind the member.
+        Whether the source is at the end of the member.
     """
 
     def __init__(self, source: ForwardSource, entry: Entry, size_limit: int | None) -> None:
@@ -354,7 +354,7 @@ class ForwardMember:
         return LateStream(self._source, entry, self._start)
 
     def end(self) -> None:
-        """Move on to where the member ends, behind its data and its descriptor.
+        """Move on to where the member ends, after its data and its descriptor.
 
         Raises
         ------
@@ -373,7 +373,7 @@ class ForwardMember:
         self._keep_descriptor(stream.found)
 
     def _keep_descriptor(self, found: Entry) -> None:
-        """Keep the descriptor behind the data, after comparing it with what was found."""
+        """Compare the descriptor that follows the data with what was found, and keep it."""
         size = _descriptor_size(self._source, found)
         if size:
             self._source.keep(size)
@@ -401,7 +401,7 @@ def _entry_of(data: bytes, offset: int) -> Entry:
         sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
     except ZipFormatError as error:
         raise error.locate(offset=offset) from error.__cause__
-    # Info-ZIP gives the size of stored data here, and only the CRC behind it.
+    # Info-ZIP gives the size of stored data here, and only the CRC after it.
     is_given = header.method == STORED and sizes[0] and SENTINEL_32 not in sizes
     if flags & FLAG_DESCRIPTOR and not is_given:
         sizes = UNKNOWN_SIZE, UNKNOWN_SIZE
@@ -424,7 +424,7 @@ def _descriptors(entry: Entry) -> tuple[bytes, ...]:
 def _descriptor_size(source: ForwardSource, entry: Entry) -> int:
     """Return the bytes of the descriptor that comes next in a stream; 0 if none fits.
 
-    Waits for no byte behind it, unless it may be the beginning of a longer one.
+    Waits for no byte after it, unless it may be the beginning of a longer one.
     """
     fitting: list[bytes] = []
     for descriptor in sorted(_descriptors(entry), key=len):

@@ -24,7 +24,7 @@ _LZMA_END_MARK = 1 << 1
 _DICTIONARY_SIZE = 1 << 26
 """The largest dictionary of LZMA in a stream of unknown size: its largest preset has it."""
 _INPUT_SIZES = 1 << 12, 1 << 16
-"""Compressed bytes fed at a time: those behind the end are decoded by nobody."""
+"""Compressed bytes fed at a time: those after the end are decoded by nobody."""
 _DRAIN_SIZE = 1 << 16
 _PIECE_SIZE = 1 << 18
 

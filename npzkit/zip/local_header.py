@@ -50,7 +50,7 @@ _EXPECTED = slice(_first, _first + len(REPEATED))
 _COMPARED_FLAGS = {FLAG_ENCRYPTED: "encryption flag", FLAG_DESCRIPTOR: "descriptor flag"}
 """The bits of the flags that decide how a member is read; programs differ in others."""
 _DESCRIBED = {"crc32", "compressed_size", "uncompressed_size"}
-"""Fields that a data descriptor behind the data has, instead of the local header."""
+"""Fields that a data descriptor after the data has, instead of the local header."""
 
 _FORCED_ZIP64 = struct.Struct("<LQQ")
 _FORCED_ZIP64_START = 16 << 16 | ZIP64_ID
@@ -58,7 +58,7 @@ _FORCED_ZIP64_START = 16 << 16 | ZIP64_ID
 
 
 def find_data(head: bytes | memoryview, entry: Entry, verify: bool = True) -> int | None:
-    """Check a member's local header and return where its data begins, behind `head`'s start.
+    """Check a member's local header and return where its data begins, from `head`'s start.
 
     Parameters
     ----------

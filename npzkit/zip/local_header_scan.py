@@ -50,7 +50,7 @@ _SCAN_SIZE = 1 << 22
 _STEP_SIZE = 1 << 18
 _MAX_VERSION = 63
 _MAX_DESCRIPTOR_TRIES = 1000
-"""Descriptors that are tried behind data of unknown size: it may hold their signature."""
+"""Descriptors that are tried after data of unknown size: it may hold their signature."""
 _SIGNATURES = (
     LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE, b""
 )  # fmt: skip
@@ -99,7 +99,7 @@ class Found(NamedTuple):
     data_start : int
         Where its data begins in the file.
     end_offset : int
-        Where it ends by its own sizes, behind its descriptor; maybe behind the
+        Where it ends by its own sizes, after its descriptor; maybe after the
         file's end.
     """
 
@@ -194,7 +194,7 @@ class HeaderScan:
         self._start, self._data = 0, b""
 
     def next_from(self, offset: int) -> int | None:
-        """Return the first place at `offset` or behind it where a header has room, or None."""
+        """Return the first place at `offset` or after it where a header has room, or None."""
         while offset + LOCAL_HEADER_SIZE <= self._end:
             if not self._start <= offset < self._start + len(self._data) - 3:
                 self._start = offset

@@ -54,7 +54,7 @@ class MemberStream(io.RawIOBase):
     Notes
     -----
     At the end of the data the stream checks that the compressed stream ends
-    there as well, that nothing is left behind it, and the CRC.
+    there as well, that nothing follows it, and the CRC.
     """
 
     def __init__(

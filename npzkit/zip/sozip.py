@@ -1,9 +1,9 @@
-"""The seek index of a deflated member: SOZip's hidden file behind it.
+"""The seek index of a deflated member: SOZip's hidden file after it.
 
 Owns the index's bytes, its name, and whether it is valid. A member with
 an index was deflated in chunks that need nothing of each other (profile 1 of
 sozip/sozip-spec, `sozip_specification.md`): each but the last ends in a sync
-flush and a full flush. The index is a stored member right behind it, with a
+flush and a full flush. The index is a stored member right after it, with a
 local header and no entry in the directory.
 """
 
@@ -165,7 +165,7 @@ def parse_index(data: bytes, uncompressed_size: int, compressed_size: int) -> Se
 
 
 def find_index(source: Source, entry: Entry, data_start: int) -> SeekIndex | None:
-    """Read the index behind a member; None if there is no valid one.
+    """Read the index after a member; None if there is no valid one.
 
     Parameters
     ----------

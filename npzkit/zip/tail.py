@@ -79,7 +79,7 @@ _BEGINNINGS = (
 
 
 class TailKind(Enum):
-    """What the bytes behind an end record are."""
+    """What the bytes after an end record are."""
 
     TORN = "an append that was not finished"
     DAMAGED = "a commit whose end record or directory is damaged"
@@ -159,7 +159,7 @@ class _Claims(NamedTuple):
 
     @property
     def distance(self) -> Any:
-        """How far behind its archive's start the record says that it is."""
+        """How far from its archive's start the record says that it is."""
         return self.directory_size + self.directory_offset + self.records64_size
 
 
@@ -205,8 +205,8 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
     found = _walk(window, start, start, comment)
     for _ in range(_COMMIT_COUNT):
         # Newer commits may follow a damaged one.
-        behind = _next_commit(window, found) if found.kind is TailKind.DAMAGED else None
-        newer = None if behind is None else _walk(window, start, behind, b"")
+        after = _next_commit(window, found) if found.kind is TailKind.DAMAGED else None
+        newer = None if after is None else _walk(window, start, after, b"")
         if newer is None or newer.kind is not TailKind.DAMAGED:
             break
         found = newer
@@ -220,7 +220,7 @@ def read_tail(source: Source, start: int, comment: bytes = b"") -> Tail:
 
 
 def _is_own(source: Source, place: int, start: int) -> bool:
-    """Whether the end record at `place` describes a directory behind `start` in this file.
+    """Whether the end record at `place` describes a directory after `start` in this file.
 
     That of an archive in an array counts from that archive's own first byte.
     Where bytes were lost or inserted, the directory is right before the record,
@@ -245,9 +245,9 @@ def _next_commit(window: _Window, tail: Tail) -> int | None:
     record = window.at(tail.offset, END_SIZE)
     if tail.directory_offset < 0 or len(record) < END_SIZE:
         return None
-    behind = tail.offset + END_SIZE + int.from_bytes(record[-2:], "little")
-    is_followed = window.at(behind, 4) in (LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE)
-    return behind if is_followed else None
+    after = tail.offset + END_SIZE + int.from_bytes(record[-2:], "little")
+    is_followed = window.at(after, 4) in (LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE)
+    return after if is_followed else None
 
 
 def _walk(window: _Window, start: int, position: int, comment: bytes) -> Tail:
@@ -301,7 +301,7 @@ class _Window:
         return self._data[offset - self._start : offset - self._start + size]
 
     def last_record(self, low: int) -> int | None:
-        """Return where the last end record begins, if other programs find it behind `low`."""
+        """Return where the last end record begins, if other programs find it after `low`."""
         return self._last if self._last is not None and self._last >= low else None
 
     @functools.cached_property
@@ -332,7 +332,7 @@ def _member_end(window: _Window, head: bytes, position: int) -> int | None:
     names = window.at(position, end)
     name, extra = names[LOCAL_HEADER_SIZE:][:name_size], names[LOCAL_HEADER_SIZE + name_size :]
     if flags & FLAG_DESCRIPTOR:
-        raise ZipFormatError("the member's size stands behind its data", offset=position)
+        raise ZipFormatError("the member's size follows its data", offset=position)
     if _CONTROL_CHARACTER.search(name):
         # No key has such characters, but the records that a wrong size takes for a name.
         raise ZipFormatError("the member's name contains control characters", offset=position)
@@ -501,7 +501,7 @@ def damaged_commit(start: int, tail: Tail) -> ZipFormatError:
         found=f"records from byte {start} on that no end record fits",
         expected="an end record that leads to its directory",
         remedy="npzkit.repair(path, output) saves the newest state; "
-        "npzkit.repair(path) writes its directory again, behind what is there.",
+        "npzkit.repair(path) writes its directory again, at the end of the file.",
     )
 
 
@@ -524,7 +524,7 @@ def report_torn(source: Source, end_offset: int, *, strict: bool) -> None:
         raise ZipFormatError(
             "the archive has a torn end",
             offset=end_offset,
-            found=f"{size} bytes behind its last complete end record",
+            found=f"{size} bytes after its last complete end record",
             expected="none",
             remedy="Open it without strict=True to read what was committed.",
         )

@@ -121,6 +121,26 @@ def test_tree_of_odd_keys(cli, tmp_path):
     assert result.code == 0
     assert "a  not an array  4 B" in result.out
     assert "└── b  not an array  4 B" in result.out
+    result = cli("tree", path, "--json")
+    assert (result.code, result.out) == (2, "")
+    assert "Keys have more than 200 folders, too many for JSON." in result.err
+    found = cli("tree", path, "--json", "--depth", "2").json()
+    assert found["folders"]["d"]["folders"]["d"] == {"size": 8, "count": 2}
+    found = cli("tree", path, "--json", "--depth", "200").json()
+    assert found["folders"]["d"]["folders"]["d"]["members"] == ["d/d/y"]
+
+
+@pytest.mark.parametrize("command", ["ls", "info"])
+def test_the_deepest_metadata_are_printed_as_json(cli, tmp_path, command):
+    """Metadata and attributes that can be saved can also be printed, as deep as they are."""
+    value: list[object] = []
+    for _ in range(498):
+        value = [value]
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path, metadata={"deep": value}) as w:
+        w.add("x", np.ones(2), attrs={"deep": value})
+    found = cli(command, path, "--json").json()
+    assert (found[0] if command == "ls" else found)["metadata"] == {"deep": value}
 
 
 def test_info_of_an_archive(cli, model):

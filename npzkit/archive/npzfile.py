@@ -163,6 +163,7 @@ class NpzFile(Mapping[str, Any]):
         self.max_header_size = limits.header_size
         self.mmap_mode = mmap_mode
         self._closes_silently = False
+        self._read_comment: bytes | None = None
         self._metadata: Mapping[str, Any] | None = None
         given: dict[str, Any] = {
             "strict": strict, "limits": limits,
@@ -225,10 +226,16 @@ class NpzFile(Mapping[str, Any]):
     @property
     def metadata(self) -> Mapping[str, Any]:
         if self._metadata is None:
-            with Explained(self._archive, None):
-                comment = self._archive.directory.read_comment(self._archive.source)
-            self._metadata = parse_metadata(comment)
+            self._metadata = parse_metadata(self._comment)
         return self._metadata
+
+    @property
+    def _comment(self) -> bytes:
+        """The text of the metadata."""
+        if self._read_comment is None:
+            with Explained(self._archive, None):
+                self._read_comment = self._archive.directory.read_comment(self._archive.source)
+        return self._read_comment
 
     # -- arrays -------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from typing import Any
 from npzkit.archive.renaming import hand_over
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import KeyExistsError
+from npzkit.members.containers import is_within
 from npzkit.members.keys import SUFFIX
-from npzkit.members.nesting import TREE_KEY, has_note, is_within, replace_note, with_note
+from npzkit.members.nesting import TREE_KEY, has_note, replace_note, with_note
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 

@@ -16,9 +16,10 @@ from npzkit.archive.opening import open
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
 from npzkit.files.urls import check_local
 from npzkit.limits import Limits
+from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
 from npzkit.members.likeness import Fitting
-from npzkit.members.nesting import MISSING, TREE_KEY, is_within, links, unflatten
+from npzkit.members.nesting import MISSING, TREE_KEY, links, unflatten
 from npzkit.members.selection import UNREAD, Selection
 from npzkit.members.tensors import from_array
 
@@ -205,9 +206,9 @@ def _tree_of(
 ) -> Any:
     """Return what was asked for, in the structure in which it was saved."""
     note, path = npz.metadata.get(TREE_KEY), npz._archive.path
-    keys = [key for key in npz.files if is_within(key, prefix)]
+    keys = [key for key in npz.files if is_within(key, prefix)] if prefix else npz.files
     wanted = keys if selection is None else selection.keys(keys)
-    tied = links(note) if len(wanted) < len(npz.files) else {}
+    tied = links(note, selection) if len(wanted) < len(npz.files) else {}
     linked = dict.fromkeys((target for target in tied.values() if target in npz), UNREAD)
     needed = {
         target for key, target in tied.items()
@@ -215,18 +216,22 @@ def _tree_of(
     }  # fmt: skip
     linked |= read(needed.difference(wanted))
     arrays, parts = _joined(npz, read, wanted)
-    whole = {key: arrays.get(key, UNREAD) for key in keys if key not in parts}
+    if parts:
+        keys = [key for key in keys if key not in parts]
     if "torch" not in sys.modules:
         as_tensor = None
     try:
         tree = unflatten(
-            whole, note, prefix, linked={**whole, **linked, **arrays}, as_tensor=as_tensor
-        )
+            arrays, note, prefix, keys=keys, linked={**linked, **arrays},
+            selection=selection, as_tensor=as_tensor,
+        )  # fmt: skip
     except NpzkitError as error:
         raise error.locate(path=path) from None
     if tree is MISSING:
         raise missing(prefix, npz.files, path)
-    return tree if selection is None else selection.prune(tree, npz.files, path, prefix)
+    if selection is not None:
+        selection.check_used(npz.files, path, is_empty=tree is UNREAD)
+    return tree
 
 
 def _joined(npz: NpzFile, read: Read, keys: list[str]) -> tuple[dict[str, Any], set[str]]:

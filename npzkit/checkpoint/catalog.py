@@ -50,7 +50,7 @@ def is_gone(error: BaseException) -> bool:
 def record_of(npz: NpzFile, step: int) -> Record:
     """Return the checked record of an open step."""
     try:
-        return parse_record(npz.metadata, step)
+        return parse_record(npz.metadata, npz._comment, step)
     except NpzkitError as error:
         raise error.locate(path=npz._archive.path) from None
 

@@ -135,12 +135,14 @@ def format_record(record: Record) -> dict[str, Any]:
     return {**metadata, _OWN_KEY: checked}
 
 
-def parse_record(metadata: Mapping[str, Any], step: int) -> Record:
+def parse_record(metadata: Mapping[str, Any], text: bytes, step: int) -> Record:
     """Return what an archive's metadata say, and check them.
 
     Parameters
     ----------
     metadata : mapping
+    text : bytes
+        Their JSON, as it is in the file.
     step : int
         The step that the file's name says.
 
@@ -163,8 +165,10 @@ def parse_record(metadata: Mapping[str, Any], step: int) -> Record:
             expected=_VERSION,
             remedy="A newer npzkit may have written it: install that one.",
         )
-    crc = crc32(format_metadata(rest))
-    if own.get("crc32") != crc:
+    # The text ends with npzkit's own item. The checksum is that of the text without it.
+    end = b"," + format_metadata({_OWN_KEY: own})[1:]
+    crc = crc32(b"}", crc32(memoryview(text)[: -len(end)]))
+    if own.get("crc32") != crc or not text.endswith(end):
         raise ZipFormatError(
             "the metadata of the checkpoint are damaged: their CRC-32 differs",
             found=crc,

@@ -13,7 +13,7 @@ from typing import Any
 from npzkit.members.jax_arrays import is_pytree, pytree_items, rebuilt_pytree
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record
 
-__all__ = ["child_key", "children_of", "is_changeable", "rebuilt", "update"]
+__all__ = ["child_key", "children_of", "is_changeable", "is_within", "rebuilt", "update"]
 
 
 def children_of(node: Any) -> dict[Any, Any] | None:
@@ -34,6 +34,11 @@ def children_of(node: Any) -> dict[Any, Any] | None:
 def child_key(key: str, name: object) -> str:
     """Return the key of an item of the container at `key`."""
     return f"{key}/{name}" if key else str(name)
+
+
+def is_within(key: str, prefix: str) -> bool:
+    """Return whether a key is `prefix`, or is inside it; an empty prefix has all keys."""
+    return not prefix or key == prefix or key.startswith(prefix + "/")
 
 
 def rebuilt(node: Any, items: dict[Any, Any]) -> Any:

@@ -24,7 +24,7 @@ before it, if that one has arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
@@ -36,6 +36,7 @@ from npzkit.members.jax_arrays import is_pytree
 from npzkit.members.leaves import KINDS, MISSING, decode, encode, exact_array, holds_more
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
+from npzkit.members.selection import UNREAD, Selection
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
     "flatten",
     "has_note",
     "is_nested",
-    "is_within",
     "links",
     "relinked",
     "replace_note",
@@ -364,29 +364,30 @@ def _is_link(note: Any) -> bool:
     )
 
 
-def links(note: Any) -> dict[str, str]:
+def links(note: Any, selection: Selection | None = None) -> dict[str, str]:
     """Return the keys of tensors that are the memory of another one, and that one's key.
+
+    With a selection, those of the nodes where something can be wanted.
 
     Examples
     --------
     >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
     {'a/0': 'w'}
     """
-    return dict(_links(note, ""))
-
-
-def _links(note: Any, prefix: str) -> Iterator[tuple[str, str]]:
-    stack = [(prefix, note)]
+    found: dict[str, str] = {}
+    stack = [("", note)]
     while stack:
         key, note = stack.pop()
         if _is_link(note):
-            yield key, note[1]
+            found[key] = note[1]
         inner = _items_of(note)
+        wanted = None if selection is None else selection.names_in(key)
         stack += [
             (child_key(key, name), inner[name])
             for name in reversed(inner)
-            if not _is_leaf(inner[name])
+            if not _is_leaf(inner[name]) and (wanted is None or name in wanted)
         ]
+    return found
 
 
 def _is_leaf(note: Any) -> bool:
@@ -457,7 +458,9 @@ def unflatten(
     note: Any,
     prefix: str = "",
     *,
+    keys: Iterable[str] | None = None,
     linked: Mapping[str, Any] | None = None,
+    selection: Selection | None = None,
     as_tensor: Callable[..., Any] | None = None,
 ) -> Any:
     """Return the tree of arrays by their keys, with a note from `flatten`.
@@ -471,15 +474,20 @@ def unflatten(
     note : object
     prefix : str, optional
         The key of a subtree to return. By default the complete tree is returned.
+    keys : iterable of str, optional
+        Keys of all arrays, if `arrays` has only some of them; by default its own.
     linked : mapping of str to object, optional
         The arrays for tensors that were saved under another key; by default `arrays`.
+    selection : Selection, optional
+        What of the tree to return, for which `arrays` has the arrays. A list, tuple
+        or namedtuple that loses items becomes a dict by index or name.
     as_tensor : callable, optional
         As in `npzkit.members.leaves.decode`.
 
     Returns
     -------
     dict or object
-        `MISSING` if the tree has nothing at `prefix`.
+        `MISSING` if the tree has nothing at `prefix`, `UNREAD` if nothing there is wanted.
 
     Raises
     ------
@@ -495,116 +503,156 @@ def unflatten(
     >>> unflatten({"a/c/0": 2}, {"a": {"c": ["tuple", None, ["value", "x"]]}}, "a/c")
     (2, 'x')
     """
-    tree = _Branch()
-    ends = _ends_of(arrays)
-    for key, array in arrays.items():
-        _place(tree, key, array, ends)
-    found: Any = tree
+    keys = list(arrays if keys is None else keys)
+    _check_depth(keys)
+    found: Any = _Branch(keys, 0, arrays)
     if prefix:
-        found, note = _descend(tree, note, prefix.split("/"))
+        found, note = _descend(found, note, prefix.split("/"))
+    restoring = _Restoring(arrays if linked is None else linked, as_tensor, selection)
     try:
-        restored = _Restoring(arrays if linked is None else linked, as_tensor).value(found, note, 0)
+        restored = restoring.value(found, note, 0, None if selection is None else prefix)
     except RecursionError:
         # The note is too deep to be shown, or the caller's stack was nearly full.
         raise _damaged("too deep") from None
-    if not prefix and not isinstance(restored, dict):
+    if not prefix and not isinstance(restored, dict) and restored is not UNREAD:
         raise _damaged(note)
     return restored
 
 
-def is_within(key: str, prefix: str) -> bool:
-    """Return whether a key is `prefix`, or is inside it; an empty prefix has all keys."""
-    return not prefix or key == prefix or key.startswith(prefix + "/")
+class _Branch:
+    """A mapping made from keys, as opposed to one that is a leaf. Its items are made when asked for.
+
+    Parameters
+    ----------
+    keys : list of str
+    start : int
+        Where the names in it begin in its keys.
+    arrays : mapping of str to object
+        The arrays that were read.
+    """
+
+    __slots__ = ("_arrays", "_items", "_start", "keys")
+
+    def __init__(self, keys: list[str], start: int, arrays: Mapping[str, Any]) -> None:
+        self.keys, self._start, self._arrays = keys, start, arrays
+        self._items: dict[str, Any] | None = None
+
+    @property
+    def items(self) -> dict[str, Any]:
+        """Arrays and branches by name, in the order of the keys.
+
+        An array whose key begins with the key of another is beside that one.
+        """
+        if self._items is None:
+            start = self._start
+            names = [key[start:] for key in self.keys]
+            ends = {name for name in names if "/" not in name}
+            self._items = items = {}
+            for key, name in zip(self.keys, names, strict=True):
+                first, slash, _ = name.partition("/")
+                if not slash or first in ends:
+                    items[name] = self._arrays.get(key, UNREAD)
+                elif first in items:
+                    items[first].keys.append(key)
+                else:
+                    items[first] = _Branch([key], start + len(first) + 1, self._arrays)
+        return self._items
 
 
-class _Branch(dict[Any, Any]):
-    """A mapping made from keys, as opposed to one that is a leaf."""
-
-
-def _ends_of(keys: Iterable[str]) -> dict[Any, Any]:
-    """Return keys as nested dicts by their parts. A dict has None if a key ends there."""
-    ends: dict[Any, Any] = {}
+def _check_depth(keys: Iterable[str]) -> None:
     for key in keys:
-        parts = key.split("/")
-        if len(parts) > _MAX_DEPTH:
+        if key.count("/") >= _MAX_DEPTH:
             raise LimitExceededError(
                 "the key has too many parts for a tree",
                 key=key,
-                found=str(len(parts)),
+                found=str(key.count("/") + 1),
                 expected=f"at most {_MAX_DEPTH}",
                 remedy="Read the array with npzkit.open.",
             )
-        inner = ends
-        for part in parts:
-            inner = inner.setdefault(part, {})
-        inner[None] = True
-    return ends
-
-
-def _place(tree: dict[str, Any], key: str, array: Any, ends: dict[Any, Any]) -> None:
-    """Put an array at the parts of its key, or beside an array whose key is a prefix of it."""
-    *parts, name = key.split("/")
-    for index, part in enumerate(parts):
-        ends = ends[part]
-        if None in ends:
-            name = "/".join([*parts[index:], name])
-            break
-        tree = tree.setdefault(part, _Branch())
-    tree[name] = array
 
 
 def _descend(found: Any, note: Any, parts: Sequence[str]) -> tuple[Any, Any]:
     """Return the subtree at a key, and its note."""
     for index, part in enumerate(parts):
         left = "/".join(parts[index:])
-        if isinstance(found, _Branch) and left in found:
+        items = found.items if isinstance(found, _Branch) else {}
+        if left in items:
             # It may be beside an array whose key is a prefix of its key.
-            return found[left], _items_of(note).get(left)
-        found = found.get(part, MISSING) if isinstance(found, _Branch) else MISSING
-        note = _items_of(note).get(part)
+            return items[left], _items_of(note).get(left)
+        found, note = items.get(part, MISSING), _items_of(note).get(part)
     return found, note
 
 
 class _Restoring:
-    """Make a tree of what keys and a note describe."""
+    """Make a tree of what keys and a note describe.
 
-    def __init__(self, linked: Mapping[str, Any], as_tensor: Callable[..., Any] | None) -> None:
+    The key of a node is passed along as long as it matters: until all that is below it
+    is wanted. It is None from there on, and everywhere if no part is selected.
+    """
+
+    def __init__(
+        self,
+        linked: Mapping[str, Any],
+        as_tensor: Callable[..., Any] | None,
+        selection: Selection | None,
+    ) -> None:
         self._linked = linked
         self._as_tensor = as_tensor
+        self._selection: Any = selection
         # By the identity of their arrays, which are kept alive.
         self._tensors: dict[int, Any] = {}
         self._types: set[Any] = set()
 
-    def value(self, found: Any, note: Any, depth: int) -> Any:
-        """Return the original value of a node, or `MISSING` if it was removed."""
+    def value(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
+        """Return the original value of a node.
+
+        It is `MISSING` if the node was removed, and `UNREAD` if nothing of it is wanted.
+        """
+        if key is not None and self._selection.has_all_in(key):
+            value = self._value(found, note, depth, None)
+            return value if value is MISSING or self._is_wanted(key) else UNREAD
+        return self._value(found, note, depth, key)
+
+    def _value(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
         if note is None:
-            return _plain(found)
+            return self._plain(found, key)
         if depth > _MAX_DEPTH + 1:
             raise _damaged("too deep")
         if _is_leaf(note):
-            return self._leaf(found, note)
+            return self._leaf(found, note, key)
         if isinstance(note, Mapping):
-            return self._mapping(found, note, depth)
+            return self._mapping(found, note, depth, key)
         if not (isinstance(note, list) and note):
             raise _damaged(note)
         if note[0] in ("list", "tuple"):
-            items = self._items(found, note, depth)
+            items = self._items(found, note, depth, key)
             return tuple(items) if note[0] == "tuple" and isinstance(items, list) else items
         if _is_named(note):
-            items = self._items(found, note, depth)
+            items = self._items(found, note, depth, key)
             return self._named(note)._make(items) if isinstance(items, list) else items
         if _has_ints(note):
-            return _with_ints(self._mapping(found, note[1], depth), found, note[2:], note)
+            return _with_ints(self._mapping(found, note[1], depth, key), found, note[2:], note)
         if _is_link(note):
-            found = self._linked.get(note[1], MISSING) if found is MISSING else found
-            return self._leaf(found, ["as", "tensor", *note[2:]])
+            return self._leaf(found, ["as", "tensor", *note[2:]], key, note[1])
         raise _damaged(note)
 
-    def _leaf(self, found: Any, note: Any) -> Any:
+    def _is_wanted(self, key: str | None) -> bool:
+        return key is None or key in self._selection
+
+    def _plain(self, found: Any, key: str | None) -> Any:
+        """Return what the keys alone say."""
+        return self._mapping(found, {}, 0, key) if isinstance(found, _Branch) else found
+
+    def _leaf(self, found: Any, note: Any, key: str | None, first_key: str | None = None) -> Any:
+        """Return a value, or the tensor that was saved under another key."""
+        is_array = found is not MISSING
+        if first_key is not None and not is_array:
+            found = self._linked.get(first_key, MISSING)
         try:
-            return decode(_plain(found), note, self._as_tensor and self._tensor)
+            value = decode(self._plain(found, key), note, self._as_tensor and self._tensor)
         except ValueError:
             raise _damaged(note) from None
+        return value if value is MISSING or is_array or self._is_wanted(key) else UNREAD
 
     def _tensor(self, array: Any, *special: Any) -> Any:
         """Return the tensor of an array, the same one each time."""
@@ -612,32 +660,63 @@ class _Restoring:
             self._tensors[id(array)] = array, self._as_tensor(array, *special)
         return self._tensors[id(array)][1]
 
-    def _mapping(self, found: Any, notes: Mapping[str, Any], depth: int) -> Any:
-        if found is MISSING:
-            found = {}
-        elif not isinstance(found, dict):
-            return found
-        restored = {
-            name: self.value(found.get(name, MISSING), notes.get(name), depth + 1)
-            for name in (found if notes.keys() <= found.keys() else _in_order(found, notes))
-        }
-        return {name: value for name, value in restored.items() if value is not MISSING}
-
-    def _items(self, found: Any, note: Any, depth: int) -> Any:
-        """Return the list of items, or what is there if it is not one any more."""
+    def _mapping(self, found: Any, notes: Mapping[str, Any], depth: int, key: str | None) -> Any:
         if found is not MISSING and not isinstance(found, _Branch):
             return found
-        children = {} if found is MISSING else found
+        items = {} if found is MISSING else found.items
+        names = items if notes.keys() <= items.keys() else _in_order(items, notes)
+        if key is not None and (wanted := self._selection.names_in(key)) is not None:
+            names = [name for name in names if name in wanted]
+        restored = {
+            name: self.value(
+                items.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
+            )
+            for name in names
+        }  # fmt: skip
+        kept = {name: value for name, value in restored.items() if value is not MISSING}
+        return self._wanted(kept, key)
+
+    def _wanted(self, items: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Return the items of a node that are wanted, or `UNREAD` if there are none."""
+        if key is None:
+            return items
+        kept = {name: value for name, value in items.items() if value is not UNREAD}
+        return kept if kept or (not items and self._is_wanted(key)) else UNREAD
+
+    def _items(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
+        """Return the list of items, or a dict if it is not one any more, or loses some."""
+        if found is not MISSING and not isinstance(found, _Branch):
+            return found
+        children = {} if found is MISSING else found.items
         notes = _items_of(note)
-        items = [
-            self.value(children.get(name, MISSING), inner, depth + 1)
+        wanted = None if key is None else self._selection.names_in(key)
+        items = {
+            name: self.value(children.get(name, MISSING), inner, depth + 1, _below(key, name))
+            if wanted is None or name in wanted
+            else self._passed_over(children.get(name, MISSING), inner)
             for name, inner in notes.items()
-        ]
-        is_whole = all(item is not MISSING for item in items)
+        }
+        is_whole = all(item is not MISSING for item in items.values())
         if not is_whole or children.keys() - notes.keys():
             # An item was removed or added since.
-            return _plain(found)
-        return items
+            return self._plain(found, key)
+        kept = self._wanted(items, key)
+        if kept is UNREAD or len(kept) == len(items):
+            return kept if kept is UNREAD else list(kept.values())
+        return kept if _is_named(note) else {int(name): item for name, item in kept.items()}
+
+    def _passed_over(self, found: Any, note: Any) -> Any:
+        """Return `UNREAD` if a node is there, or `MISSING`."""
+        is_there = True
+        if found is not MISSING:
+            pass
+        elif note is None or _is_leaf(note):
+            is_there = note is not None and note[0] != "as"
+        elif not (isinstance(note, Mapping) or _has_ints(note) or _is_link(note)):
+            is_there = MISSING not in [
+                self._passed_over(MISSING, inner) for inner in _items_of(note).values()
+            ]
+        return UNREAD if is_there else MISSING
 
     def _named(self, note: Any) -> Any:
         """Return the class of a namedtuple."""
@@ -678,11 +757,8 @@ def _with_ints(restored: Any, found: Any, strings: list[Any], note: Any) -> Any:
     }
 
 
-def _plain(found: Any) -> Any:
-    """Return `found` with plain dicts instead of branches."""
-    if isinstance(found, _Branch):
-        return {name: _plain(value) for name, value in found.items()}
-    return found
+def _below(key: str | None, name: str) -> str | None:
+    return None if key is None else child_key(key, name)
 
 
 def _damaged(note: Any) -> ZipFormatError:

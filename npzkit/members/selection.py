@@ -1,25 +1,67 @@
 """Parts of a tree, by patterns of keys.
 
-Owns what a pattern means (a key, everything below a key, or a shell pattern
-whose ``*`` matches slashes too), and what is left of a tree if only some of its
-leaves are wanted. Reads nothing.
+Owns what a pattern means: a key, everything below a key, or a shell pattern
+whose ``*`` matches slashes too. It also owns where in a tree a pattern can match, so
+that nothing else has to be looked at. Reads nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from fnmatch import translate
-from typing import Any
+from typing import Any, NamedTuple
 
-from npzkit.members.containers import child_key, children_of, rebuilt
+from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
-from npzkit.members.nesting import MISSING, is_within
 
 __all__ = ["UNREAD", "Selection"]
 
 UNREAD: Any = object()
-"""The place of an array that was not read."""
+"""The place of what is there, but was not read."""
+
+_SPECIAL = re.compile(r"[*?\[]")
+
+
+class _Rule(NamedTuple):
+    """What one pattern means.
+
+    Attributes
+    ----------
+    pattern : str
+    root : str
+        The key of the node that contains all that the pattern can match.
+    key : str
+        The key that the pattern is, if it is one.
+    start : str
+        What all matching keys start with.
+    regex : re.Pattern or None
+        None if the pattern has no special characters.
+    """
+
+    pattern: str
+    root: str
+    key: str
+    start: str
+    regex: re.Pattern[str] | None
+
+    def matches(self, key: str) -> bool:
+        return is_within(key, self.key) or (
+            self.regex is not None and self.regex.match(key) is not None
+        )
+
+    def matching(self, keys: Sequence[str]) -> list[str]:
+        """Return those of many keys that match."""
+        return [key for key in keys if key.startswith(self.start) and self.matches(key)]
+
+
+def _rule(pattern: str) -> _Rule:
+    key = pattern.rstrip("/")
+    special = _SPECIAL.search(pattern)
+    if special is None:
+        return _Rule(pattern, key, key, key, None)
+    start = pattern[: special.start()]
+    return _Rule(pattern, start.rpartition("/")[0], key, start, re.compile(translate(pattern)))
 
 
 class Selection:
@@ -37,74 +79,75 @@ class Selection:
     Examples
     --------
     >>> wanted = Selection(["a/1", "b*"])
-    >>> wanted.prune({"a": [1, 2, 3], "b": 4, "c": 5}, ["a", "b"], None)
-    {'a': {1: 2}, 'b': 4}
+    >>> wanted.keys(["a/0", "a/1", "a/1/x", "bias"]), "c" in wanted
+    (['a/1', 'a/1/x', 'bias'], False)
     """
 
     def __init__(self, patterns: str | Iterable[str]) -> None:
-        self._patterns = [patterns] if isinstance(patterns, str) else list(patterns)
-        if not self._patterns:
+        patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+        if not patterns:
             raise ValueError("only must have at least one pattern")
-        for pattern in self._patterns:
+        for pattern in patterns:
             if not isinstance(pattern, str):
                 raise TypeError(f"only must be patterns of keys, not {pattern!r}")
-        self._rules = [
-            (pattern, pattern.rstrip("/"), re.compile(translate(pattern)).match)
-            for pattern in self._patterns
-        ]
+        self._rules = list(map(_rule, patterns))
         self._used: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
-        found = False
-        for pattern, prefix, matches in self._rules:
-            if is_within(key, prefix) or matches(key):
-                self._used.add(pattern)
-                found = True
-        return found
+        used = [rule.pattern for rule in self._rules if rule.matches(key)]
+        self._used.update(used)
+        return bool(used)
 
     def keys(self, keys: Sequence[str]) -> list[str]:
-        """Return the keys that are wanted."""
-        self._used.clear()
-        return [key for key in keys if key in self]
+        """Return the keys that are wanted, in their order."""
+        found = {rule.pattern: rule.matching(keys) for rule in self._rules}
+        self._used = {pattern for pattern, matching in found.items() if matching}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        wanted = set().union(*found.values())
+        return [key for key in keys if key in wanted]
 
-    def prune(self, tree: Any, keys: Sequence[str], path: str | None, prefix: str = "") -> Any:
-        """Return a tree without what is not wanted, and without `UNREAD`.
+    def names_in(self, key: str) -> Set[str] | None:
+        """Return the names in a container that can lead to what is wanted; None for all.
 
-        A list, tuple or namedtuple that loses items becomes a dict by index or
-        name.
+        Examples
+        --------
+        >>> wanted = Selection(["a/b/c", "a/d*"])
+        >>> sorted(wanted.names_in("")), wanted.names_in("a"), wanted.names_in("x")
+        (['a', 'a/b', 'a/b/c'], None, set())
+        """
+        names: set[str] = set()
+        for rule in self._rules:
+            if is_within(key, rule.root):
+                return None
+            if is_within(rule.root, key):
+                parts = rule.root[len(key) + 1 if key else 0 :].split("/")
+                # A name contains slashes if its beginning is the key of an array.
+                names.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        return names
+
+    def has_all_in(self, key: str) -> bool:
+        """Return whether everything at and below a key is wanted, as far as keys tell."""
+        rules = [r for r in self._rules if is_within(key, r.root) or is_within(r.root, key)]
+        return bool(rules) and all(r.regex is None and is_within(key, r.root) for r in rules)
+
+    def check_used(self, keys: Sequence[str], path: str | None, *, is_empty: bool) -> None:
+        """Check that each pattern has matched something.
 
         Parameters
         ----------
-        tree : object
         keys : sequence of str
             Those of the archive, for the message of the error.
         path : str or None
             Of the archive, for the message.
-        prefix : str, optional
-            The key of `tree`.
+        is_empty : bool
+            Whether nothing at all was found.
 
         Raises
         ------
         MemberNotFoundError
             A pattern matches nothing.
         """
-        pruned = self._pruned(tree, prefix)
-        for pattern in self._patterns:
-            if pattern not in self._used or pruned is MISSING:
-                raise missing(pattern, keys, path)
-        return pruned
-
-    def _pruned(self, node: Any, key: str) -> Any:
-        if node is UNREAD:
-            return MISSING
-        children = children_of(node)
-        if not children:
-            return node if key in self else MISSING
-        kept = {}
-        for name, child in children.items():
-            value = self._pruned(child, child_key(key, name))
-            if value is not MISSING:
-                kept[name] = value
-        if not kept:
-            return MISSING
-        return rebuilt(node, kept) if len(kept) == len(children) else kept
+        for rule in self._rules:
+            if is_empty or rule.pattern not in self._used:
+                raise missing(rule.pattern, keys, path)

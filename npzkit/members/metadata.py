@@ -38,6 +38,9 @@ _OWN = "npzkit."
 _LEAVES = {str, int, float, bool, NoneType}
 """Types of values that need no check. The structure of a tree has many of them."""
 
+_CONTAINERS = {dict, list}
+"""Types of what JSON is parsed to."""
+
 MAX_DEPTH = 500
 """Nested lists and mappings. JSON can read deeper values than it can write."""
 
@@ -169,14 +172,12 @@ def is_deeper(value: object, depth: int) -> bool:
     """Return whether lists and mappings are nested more than `depth` deep."""
     layer: list[Any] = [value]
     for _ in range(depth + 1):
-        layer = [value for value in layer if isinstance(value, (dict, list))]
-        if not layer:
+        outer: list[Any] = [value for value in layer if type(value) in _CONTAINERS]
+        if not outer:
             return False
-        layer = [
-            inner
-            for outer in layer
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
+        layer = []
+        for container in outer:
+            layer += container.values() if type(container) is dict else container
     return True
 
 

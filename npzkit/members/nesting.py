@@ -24,14 +24,15 @@ before it, if that one has arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import chain
 from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, ZipFormatError
-from npzkit.members.containers import child_key
+from npzkit.members.containers import child_key, is_within
 from npzkit.members.jax_arrays import is_pytree
 from npzkit.members.leaves import KINDS, MISSING, decode, encode, exact_array, holds_more
 from npzkit.members.metadata import TREE_KEY, format_metadata
@@ -154,10 +155,28 @@ class _Flattening:
                 notes.setdefault(last, None)
             if note is not None:
                 notes[name] = note
+        self._check_slashes(names, notes, prefix)
         if any(type(key) is int for key in grouped):
             strings = [k for k in grouped if isinstance(k, str) and re.fullmatch(_INT, k)]
             return ["ints", notes, strings] if strings else ["ints", notes]
         return notes if notes or (prefix and not tree) else None
+
+    def _check_slashes(self, names: Iterable[str], notes: Mapping[str, Any], prefix: str) -> None:
+        """Check that arrays under a name with a slash come back under that name.
+
+        They do so beside an array whose key is the name's first part.
+        """
+        for name in names:
+            if "/" not in name:
+                continue
+            key, first = prefix + name, prefix + name.partition("/")[0]
+            is_beside = first in self._arrays and (key in self._arrays or notes.get(name) is None)
+            if not is_beside and any(is_within(other, key) for other in self._arrays):
+                raise UnsupportedError(
+                    f"what is under this key cannot be kept beside {first!r}",
+                    key=key,
+                    remedy="Choose another name, without a slash.",
+                )
 
     def _value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
         if type(value) is np.ndarray:
@@ -385,7 +404,7 @@ def links(note: Any, selection: Selection | None = None) -> dict[str, str]:
         stack += [
             (child_key(key, name), inner[name])
             for name in reversed(inner)
-            if not _is_leaf(inner[name]) and (wanted is None or name in wanted)
+            if (wanted is None or name in wanted or "/" in name) and not _is_leaf(inner[name])
         ]
     return found
 
@@ -520,7 +539,7 @@ def unflatten(
 
 
 class _Branch:
-    """A mapping made from keys, as opposed to one that is a leaf. Its items are made when asked for.
+    """A mapping made from keys, as opposed to one that is a leaf.
 
     Parameters
     ----------
@@ -531,32 +550,32 @@ class _Branch:
         The arrays that were read.
     """
 
-    __slots__ = ("_arrays", "_items", "_start", "keys")
+    __slots__ = ("_arrays", "_keys", "_start")
 
     def __init__(self, keys: list[str], start: int, arrays: Mapping[str, Any]) -> None:
-        self.keys, self._start, self._arrays = keys, start, arrays
-        self._items: dict[str, Any] | None = None
+        self._keys, self._start, self._arrays = keys, start, arrays
 
-    @property
-    def items(self) -> dict[str, Any]:
-        """Arrays and branches by name, in the order of the keys.
+    def items(self, wanted: Set[str] | None = None) -> dict[str, Any]:
+        """Return arrays and branches by name, in the order of the keys.
 
-        An array whose key begins with the key of another is beside that one.
+        An array whose key begins with the key of another is beside that one. All branches
+        but those that are `wanted` are only said to be there.
         """
-        if self._items is None:
-            start = self._start
-            names = [key[start:] for key in self.keys]
-            ends = {name for name in names if "/" not in name}
-            self._items = items = {}
-            for key, name in zip(self.keys, names, strict=True):
-                first, slash, _ = name.partition("/")
-                if not slash or first in ends:
-                    items[name] = self._arrays.get(key, UNREAD)
-                elif first in items:
-                    items[first].keys.append(key)
-                else:
-                    items[first] = _Branch([key], start + len(first) + 1, self._arrays)
-        return self._items
+        start, arrays = self._start, self._arrays
+        names = [key[start:] for key in self._keys]
+        ends = {name for name in names if "/" not in name}
+        items: dict[str, Any] = {}
+        for key, name in zip(self._keys, names, strict=True):
+            first, slash, _ = name.partition("/")
+            if not slash or first in ends:
+                items[name] = arrays.get(key, UNREAD)
+            elif wanted is not None and first not in wanted:
+                items[first] = UNREAD
+            elif first in items:
+                items[first]._keys.append(key)
+            else:
+                items[first] = _Branch([key], start + len(first) + 1, arrays)
+        return items
 
 
 def _check_depth(keys: Iterable[str]) -> None:
@@ -575,7 +594,7 @@ def _descend(found: Any, note: Any, parts: Sequence[str]) -> tuple[Any, Any]:
     """Return the subtree at a key, and its note."""
     for index, part in enumerate(parts):
         left = "/".join(parts[index:])
-        items = found.items if isinstance(found, _Branch) else {}
+        items = found.items({part}) if isinstance(found, _Branch) else {}
         if left in items:
             # It may be beside an array whose key is a prefix of its key.
             return items[left], _items_of(note).get(left)
@@ -663,18 +682,21 @@ class _Restoring:
     def _mapping(self, found: Any, notes: Mapping[str, Any], depth: int, key: str | None) -> Any:
         if found is not MISSING and not isinstance(found, _Branch):
             return found
-        items = {} if found is MISSING else found.items
-        names = items if notes.keys() <= items.keys() else _in_order(items, notes)
-        if key is not None and (wanted := self._selection.names_in(key)) is not None:
-            names = [name for name in names if name in wanted]
+        wanted = self._names_in(key)
+        items = {} if found is MISSING else found.items(wanted)
         restored = {
             name: self.value(
                 items.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
             )
-            for name in names
+            for name in _names(items, notes, wanted)
         }  # fmt: skip
         kept = {name: value for name, value in restored.items() if value is not MISSING}
         return self._wanted(kept, key)
+
+    def _names_in(self, key: str | None) -> Set[str] | None:
+        """Return the names in a node that can lead to what is wanted; None for all."""
+        found: Set[str] | None = None if key is None else self._selection.names_in(key)
+        return found
 
     def _wanted(self, items: dict[str, Any], key: str | None) -> dict[str, Any]:
         """Return the items of a node that are wanted, or `UNREAD` if there are none."""
@@ -687,9 +709,9 @@ class _Restoring:
         """Return the list of items, or a dict if it is not one any more, or loses some."""
         if found is not MISSING and not isinstance(found, _Branch):
             return found
-        children = {} if found is MISSING else found.items
+        wanted = self._names_in(key)
+        children = {} if found is MISSING else found.items(wanted)
         notes = _items_of(note)
-        wanted = None if key is None else self._selection.names_in(key)
         items = {
             name: self.value(children.get(name, MISSING), inner, depth + 1, _below(key, name))
             if wanted is None or name in wanted
@@ -713,9 +735,8 @@ class _Restoring:
         elif note is None or _is_leaf(note):
             is_there = note is not None and note[0] != "as"
         elif not (isinstance(note, Mapping) or _has_ints(note) or _is_link(note)):
-            is_there = MISSING not in [
-                self._passed_over(MISSING, inner) for inner in _items_of(note).values()
-            ]
+            items = note[3:] if _is_named(note) else note[1:]
+            is_there = all(self._passed_over(MISSING, item) is UNREAD for item in items)
         return UNREAD if is_there else MISSING
 
     def _named(self, note: Any) -> Any:
@@ -728,6 +749,19 @@ class _Restoring:
             return named(*kind)
         except ValueError:
             raise _damaged(note) from None
+
+
+def _names(
+    found: Mapping[str, Any], notes: Mapping[str, Any], wanted: Set[str] | None
+) -> Iterable[str]:
+    """Return the names of items, or those that are wanted, in their order."""
+    if wanted is not None:
+        # A name with a slash is beside the array with the key that it begins with.
+        wanted = {name for name in chain(found, notes) if name in wanted or "/" in name}
+        if len(wanted) < 2:
+            return wanted
+    names = found if notes.keys() <= found.keys() else _in_order(found, notes)
+    return names if wanted is None else [name for name in names if name in wanted]
 
 
 def _in_order(found: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:

@@ -110,20 +110,20 @@ class Selection:
     def names_in(self, key: str) -> Set[str] | None:
         """Return the names in a container that can lead to what is wanted; None for all.
 
+        Names that contain slashes can lead there too.
+
         Examples
         --------
         >>> wanted = Selection(["a/b/c", "a/d*"])
         >>> sorted(wanted.names_in("")), wanted.names_in("a"), wanted.names_in("x")
-        (['a', 'a/b', 'a/b/c'], None, set())
+        (['a'], None, set())
         """
         names: set[str] = set()
         for rule in self._rules:
             if is_within(key, rule.root):
                 return None
             if is_within(rule.root, key):
-                parts = rule.root[len(key) + 1 if key else 0 :].split("/")
-                # A name contains slashes if its beginning is the key of an array.
-                names.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+                names.add(rule.root[len(key) + 1 if key else 0 :].partition("/")[0])
         return names
 
     def has_all_in(self, key: str) -> bool:

@@ -767,3 +767,43 @@ def test_a_mutated_note_is_read_or_refused(tree, data):
             assert "the structure of the nested data is damaged" in str(error)  # noqa: PT017
         except MemberNotFoundError:
             assert prefix is not None
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"x": {"a": 5, "a/b": np.ones(1)}},
+        {"b": [None, 5], "b/c": {"w": np.ones(1)}},
+        {"a": np.ones(1), "a/b": [np.ones(1), 5]},
+    ],
+)
+def test_a_name_with_a_slash_that_would_lose_a_value(tree):
+    """A value that the file has no place for is refused, not left out in silence."""
+    with pytest.raises(UnsupportedError, match="beside"):
+        npzkit.save(io.BytesIO(), tree)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"x": {"a": 5, "a/b": 6}},
+        {"a": np.ones(1), "a/b": np.ones(2), "a/c": 5},
+        {"a/b": np.ones(2), "a": np.ones(1)},
+        {"a/b": np.ones(2), "a/c": {"d": 5}},
+    ],
+)
+def test_names_with_slashes_that_can_be_kept(tree):
+    """A name may contain a slash beside an array or a value, or where it means a mapping."""
+    stream = io.BytesIO()
+    npzkit.save(stream, tree)
+    found = flattened(npzkit.load_tree(stream))
+    assert list(found) == list(flattened(tree))
+    assert all(np.array_equal(found[key], value) for key, value in flattened(tree).items())
+
+
+def flattened(tree, prefix=""):
+    flat = {}
+    for name, value in tree.items():
+        is_inner = isinstance(value, dict)
+        flat |= flattened(value, f"{prefix}{name}/") if is_inner else {prefix + name: value}
+    return flat

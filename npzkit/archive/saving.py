@@ -155,7 +155,19 @@ def prepare_arrays(
     return members, coding
 
 
-def write_members(file: Any, members: Iterable[Member], coding: Coding, **options: Any) -> None:
-    """Write prepared members as one archive; `options` are those of `NpzWriter`."""
+def write_members(
+    file: Any,
+    members: Iterable[Member],
+    coding: Coding,
+    *,
+    formatted: bytes | None = None,
+    **options: Any,
+) -> None:
+    """Write prepared members as one archive.
+
+    `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
+    `npzkit.members.metadata.format_metadata`, for callers that have it.
+    """
     with NpzWriter(file, **options) as writer:
+        writer._archive.metadata.formatted = formatted
         writer._archive.alone(writer._archive.write, members, coding, False)

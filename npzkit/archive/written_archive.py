@@ -123,6 +123,6 @@ class WrittenArchive:
             self.contents.give_way(name)
         with self.state.giving_up():
             if pipeline is not None:
-                pipeline.drain()
+                self.zip.wait_for_place(pipeline)
             encode = None if coding.method == STORED else partial(deflate_small, level=coding.level)
             self.zip.write_small(arrays.members(encode), coding.method)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
@@ -102,9 +102,7 @@ class Bucket:
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
 
-    def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
-    ) -> None:
+    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
         """Upload a step, which replaces an older one when it is complete.
 
         Raises
@@ -120,7 +118,7 @@ class Bucket:
         condition = Condition(is_absent=True) if older is None else Condition(tag=older.tag)
         try:
             sink = open_upload(self._objects.location(name), condition)
-            write_members(sink, members, coding, metadata=metadata)
+            write_members(sink, members, coding, formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
             raise ArchiveLockedError(
                 f"another checkpoint store saved or removed step {step} at the same time",

@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from npzkit.archive.npzfile import NpzFile
@@ -70,10 +70,11 @@ class Storage(Protocol):
     def status(self, step: int) -> Status:
         """Return the size and the time of a step; FileNotFoundError if it is gone."""
 
-    def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
-    ) -> None:
-        """Write a step, which replaces an older one of this number when it is complete."""
+    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
+        """Write a step with the text of its metadata.
+
+        It replaces an older one of this number when it is complete.
+        """
 
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
@@ -140,11 +141,10 @@ class Folder:
 
     # -- changes ------------------------------------------------------------
 
-    def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
-    ) -> None:
+    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
         """Write a step's file, which replaces an older one when it is complete."""
-        write_members(self.path_of(step), members, coding, metadata=metadata, durable=self._durable)
+        path = self.path_of(step)
+        write_members(path, members, coding, formatted=metadata, durable=self._durable)
 
     def remove(self, step: int) -> None:
         """Remove a step's file if it exists."""

@@ -116,8 +116,8 @@ def _number(name: str, value: Any) -> int | float | bool:
     return found
 
 
-def format_record(record: Record) -> dict[str, Any]:
-    """Return the metadata that a step's archive is saved with, with their checksum.
+def format_record(record: Record) -> bytes:
+    """Return the metadata that a step's archive is saved with, as JSON with their checksum.
 
     Raises
     ------
@@ -131,8 +131,13 @@ def format_record(record: Record) -> dict[str, Any]:
     }
     if record.structure is not None:
         metadata[TREE_KEY] = record.structure
-    checked = {"version": _VERSION, "crc32": crc32(format_metadata(metadata))}
-    return {**metadata, _OWN_KEY: checked}
+    text = format_metadata(metadata)
+    return text[:-1] + _end_of({"version": _VERSION, "crc32": crc32(text)})
+
+
+def _end_of(own: Mapping[str, Any]) -> bytes:
+    """Return npzkit's own item, with which the JSON ends."""
+    return b"," + format_metadata({_OWN_KEY: own})[1:]
 
 
 def parse_record(metadata: Mapping[str, Any], text: bytes, step: int) -> Record:
@@ -165,8 +170,7 @@ def parse_record(metadata: Mapping[str, Any], text: bytes, step: int) -> Record:
             expected=_VERSION,
             remedy="A newer npzkit may have written it: install that one.",
         )
-    # The text ends with npzkit's own item. The checksum is that of the text without it.
-    end = b"," + format_metadata({_OWN_KEY: own})[1:]
+    end = _end_of(own)
     crc = crc32(b"}", crc32(memoryview(text)[: -len(end)]))
     if own.get("crc32") != crc or not text.endswith(end):
         raise ZipFormatError(

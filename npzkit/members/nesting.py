@@ -181,14 +181,16 @@ class _Flattening:
     def _value(self, value: Any, key: str, around: tuple[int, ...]) -> Any:
         if type(value) is np.ndarray:
             return self._array(value, key, None)
-        if isinstance(value, Mapping):
-            return self.mapping(value, key + "/", around)
-        if isinstance(value, (list, tuple)):
-            return self._items(value, key, around)
-        if is_record(value):
-            return self.mapping(fields_of(value), key + "/", _within(value, around, key))
+        is_leaf = is_tensor(value)
+        if not is_leaf:
+            if isinstance(value, Mapping):
+                return self.mapping(value, key + "/", around)
+            if isinstance(value, (list, tuple)):
+                return self._items(value, key, around)
+            if is_record(value):
+                return self.mapping(fields_of(value), key + "/", _within(value, around, key))
         try:
-            first = self._first_key(value, key) if is_tensor(value) else key
+            first = self._first_key(value, key) if is_leaf else key
             if first != key:
                 return ["same", first, *special_dtype(value)]
             array, note = encode(value, is_top=len(around) == 1)

@@ -69,6 +69,13 @@ def form_of(tensor: Any) -> Form:
     UnsupportedError
         The tensor is sparse, quantized or of another kind without plain data.
     """
+    _check_kind(tensor)
+    shape, name = tuple(tensor.shape), _name_of(tensor.dtype)
+    return Form((*shape, 2) if name == "complex32" else shape, _numpy_dtype(name))
+
+
+def _check_kind(tensor: Any) -> None:
+    """Check that a tensor has plain data."""
     torch = sys.modules["torch"]
     kind: Any = type(tensor)
     if _is_special(kind, torch):
@@ -76,8 +83,6 @@ def form_of(tensor: Any) -> Form:
         raise _refused(kind.__name__)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise _refused("nested" if tensor.is_nested else f"{tensor.layout}, {tensor.dtype}")
-    shape, name = tuple(tensor.shape), _name_of(tensor.dtype)
-    return Form((*shape, 2) if name == "complex32" else shape, _numpy_dtype(name))
 
 
 @functools.lru_cache(256)
@@ -142,7 +147,7 @@ def identity(tensor: Any) -> Any:
     UnsupportedError
         As `form_of`.
     """
-    form_of(tensor)
+    _check_kind(tensor)
     if tensor.is_meta or not tensor.numel():
         return None
     return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
@@ -165,8 +170,8 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     UnsupportedError
         The tensor has no plain data, or PyTorch cannot convert it.
     """
-    torch = sys.modules["torch"]
-    dtype = form_of(tensor).dtype
+    _check_kind(tensor)
+    torch, dtype = sys.modules["torch"], _numpy_dtype(_name_of(tensor.dtype))
     bits, plain = _bits_of(tensor.dtype), tensor
     try:
         if tensor.dtype is torch.complex32:

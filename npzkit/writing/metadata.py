@@ -29,10 +29,13 @@ class EditedMetadata:
     values : dict
     comment : bytes
         Of the last commit.
+    formatted : bytes or None
+        The comment to write in place of what the values say, if a caller has formatted it.
     """
 
     def __init__(self, comment: bytes, added: Mapping[str, Any]) -> None:
         self.comment = comment
+        self.formatted: bytes | None = None
         self.values = dict(parse_metadata(comment))
         self._committed = format_metadata(self.values)
         self.values.update(added)
@@ -45,7 +48,7 @@ class EditedMetadata:
         LimitExceededError, ValueError, TypeError
             The values are too long, or JSON cannot express them.
         """
-        comment = format_metadata(self.values)
+        comment = format_metadata(self.values) if self.formatted is None else self.formatted
         return comment if comment != self._committed else None
 
     def take(self, changed: bytes) -> None:

@@ -6,6 +6,7 @@ Knows neither archives nor files.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 from collections.abc import Mapping
@@ -159,9 +160,17 @@ def _chain(header: bytes, pieces: Any) -> Any:
 def _format_attrs(attrs: Mapping[str, Any] | None, dtype: np.dtype[Any]) -> bytes:
     """Format attributes, with the dtype's name if NPY cannot express it."""
     extension = extension_name(dtype)
-    if extension is not None:
-        attrs = {**(attrs or {}), DTYPE_ATTRIBUTE: extension}
-    return format_attrs(attrs)
+    if extension is None:
+        return format_attrs(attrs)
+    if not attrs:
+        return _format_name(extension)
+    return format_attrs({**attrs, DTYPE_ATTRIBUTE: extension})
+
+
+@functools.cache
+def _format_name(extension: str) -> bytes:
+    """Format the name of a dtype, of which an archive has few."""
+    return format_attrs({DTYPE_ATTRIBUTE: extension})
 
 
 def prepare_header(

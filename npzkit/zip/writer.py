@@ -166,13 +166,17 @@ class ZipWriter:
             self.sink, self.enter, layout, name, size, pipeline, coding, extra, self._head_size
         )
 
+    def wait_for_place(self, pipeline: Pipeline) -> None:
+        """Wait until it is known where the next member begins."""
+        if self._is_deflating:
+            pipeline.drain()
+            self._is_deflating = False
+
     def _write_stored(
         self, name: str, pieces: Sequence[Any], size: int, pipeline: Pipeline, extra: bytes
     ) -> None:
         """Write data that lies in memory, so that its size and its place are known."""
-        if self._is_deflating:
-            pipeline.drain()
-            self._is_deflating = False
+        self.wait_for_place(pipeline)
         sink = self.sink
         if sink.is_concurrent and size >= _PARALLEL_SIZE:
             member = self.reserve_member(name, size, extra)

@@ -2,7 +2,8 @@
 
 Owns which arrays are copied, and copying on several threads. An array is not copied if
 neither it nor what it is a view of can be written to: read-only arrays that own their
-data, and read-only views of bytes or of a read-only map.
+data, and read-only views of bytes or of a read-only map. An array of JAX does not say
+whose memory it uses: `jax.device_put` may take NumPy's, and `from_dlpack` PyTorch's.
 """
 
 from __future__ import annotations

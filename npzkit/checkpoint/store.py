@@ -115,7 +115,8 @@ class CheckpointStore:
 
     The background does not copy an array that cannot change: one that is read-only
     together with all that it is a view of. Do not write to such an array's memory
-    through a view that was made while it was writable.
+    through a view that was made while it was writable. Arrays of JAX are copied, because
+    they may use memory of NumPy or PyTorch.
 
     Examples
     --------

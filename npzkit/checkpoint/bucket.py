@@ -5,7 +5,8 @@ remembered of a list of objects. A step is listed once its upload is complete.
 
 There is no lock: stores of objects have none that ends with its holder. A step that is
 new is written on the condition that there is none, and one that is saved again on the
-condition that nobody changed it. So of two writers of one step, one gets an error.
+condition that nobody changed it. So of two writers of one step, one gets an error. A policy
+removes a step on the condition that nobody has saved it again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from npzkit.checkpoint.step_names import is_step_name, name_of_step, steps_in
 from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files.destinations import open_upload
 from npzkit.files.objects import Listed, Objects
+from npzkit.files.stores import Version
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location
 from npzkit.writing.array_members import Member
@@ -127,10 +129,11 @@ class Bucket:
         finally:
             self._forget()
 
-    def remove(self, step: int) -> None:
-        """Remove a step's object if it exists."""
+    def remove(self, step: int, identity: Identity | None = None) -> bool:
+        """Remove a step's object if it exists and is the one with this identity."""
+        version = None if identity is None else Version(*identity)
         try:
-            self._objects.remove(name_of_step(step))
+            return self._objects.remove(name_of_step(step), version)
         finally:
             self._forget()
 

@@ -120,6 +120,11 @@ class Catalog:
             known = self._known[step] = _Known(identity)
         return known
 
+    def seen(self, step: int) -> Identity | None:
+        """Return the identity of the file that is known as a step, without looking again."""
+        known = self._known.get(step)
+        return None if known is None else known.identity
+
     def note(self, step: int, *, is_sound: bool) -> None:
         """Remember whether a step is sound, for as long as its file is the same."""
         self._known[step] = self._of(step)._replace(is_sound=is_sound)

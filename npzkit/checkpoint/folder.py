@@ -79,8 +79,11 @@ class Storage(Protocol):
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
 
-    def remove(self, step: int) -> None:
-        """Remove a step if it exists."""
+    def remove(self, step: int, identity: Identity | None = None) -> bool:
+        """Remove a step if it exists, and return whether it is gone.
+
+        With an identity, a step that was saved again since stays.
+        """
 
     def settle(self, step: int) -> None:
         """Wait until a step is on disk, and its name, unless each commit does so."""
@@ -146,9 +149,14 @@ class Folder:
         path = self.path_of(step)
         write_members(path, members, coding, formatted=metadata, durable=self._durable)
 
-    def remove(self, step: int) -> None:
-        """Remove a step's file if it exists."""
+    def remove(self, step: int, identity: Identity | None = None) -> bool:
+        """Remove a step's file if it exists and is the one with this identity."""
+        with contextlib.suppress(FileNotFoundError):
+            # A second writer has no lock on a share without locks.
+            if identity is not None and self.identity(step) != identity:
+                return False
         disk.unlink(self.path_of(step))
+        return True
 
     def settle(self, step: int) -> None:
         """Wait until a step's file and its name are on disk, if that was not done before."""

@@ -1,8 +1,8 @@
 """Removing steps that a policy does not keep.
 
 Owns which steps are never removed, whatever the policy says: the newest sound step,
-steps that this process is reading, and damaged steps, from which a user may still want
-to rescue arrays. Damaged steps do not count for the policy.
+steps that this process is reading, steps that another writer has saved again meanwhile,
+and damaged steps, from which a user may still want to rescue arrays. Damaged steps do not count for the policy.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import warnings
 
 from npzkit.checkpoint.catalog import Catalog
-from npzkit.checkpoint.folder import Storage
+from npzkit.checkpoint.folder import Identity, Storage
 from npzkit.checkpoint.policies import Policy
 from npzkit.checkpoint.readers import Readers
 
@@ -76,18 +76,20 @@ class Retention:
         steps, newest = self._choose(self._policy)
         if newest is not None and steps:
             self._storage.settle(newest)
-        removed = tuple(step for step in steps if self._remove(step))
+        # What is known of a step, and is why it is not kept, is of the file that was seen.
+        seen = {step: self._catalog.seen(step) for step in steps}
+        removed = tuple(step for step in steps if self._remove(step, seen[step]))
         if removed:
             _logger.info("removed the steps %s of %s", list(removed), self._storage.path)
         return removed
 
-    def _remove(self, step: int) -> bool:
-        """Remove a step unless a reader has begun, and return whether it was removed."""
+    def _remove(self, step: int, seen: Identity | None) -> bool:
+        """Remove a step unless a reader has begun or another writer has saved it again.
+
+        Return whether it was removed.
+        """
         with self._readers.lock:
-            if self._readers.is_read(step):
-                return False
-            self._storage.remove(step)
-        return True
+            return not self._readers.is_read(step) and self._storage.remove(step, seen)
 
     def apply_after_commit(self) -> tuple[int, ...]:
         """Remove steps, and return which; warn if one cannot be removed.

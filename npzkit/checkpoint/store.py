@@ -102,6 +102,8 @@ class CheckpointStore:
     Stores of objects have no locks. If two stores save the same step at the same
     time, one of them gets ArchiveLockedError. S3 checks that when the step appears.
     Google and Azure do so for a step that is new. For others, it is checked just before.
+    A policy does not remove a step that another store has saved again meanwhile. S3 checks
+    that when the step is removed; for other stores, it is checked just before.
     The first `save` ends the uploads to S3 that killed writers have left there.
     It would also end those of another store that is saving. What `metrics` returns,
     and what is known of a step, may be a second old.

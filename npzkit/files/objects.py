@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from npzkit.errors import UnsupportedError
+from npzkit.errors import StaleArchiveError, UnsupportedError
 from npzkit.files.fsspec_store import FsspecStore, version_in
 from npzkit.files.stores import Version, tried
 from npzkit.files.urls import Location
@@ -99,11 +99,34 @@ class Objects:
             return found
         return None
 
-    def remove(self, name: str) -> None:
-        """Remove an object if it exists."""
-        fs = self._store.file_system
-        with contextlib.suppress(FileNotFoundError):
-            self._try(f"the removal of {name}", partial(fs.rm_file, f"{self._store.path}/{name}"))
+    def remove(self, name: str, version: Version | None = None) -> bool:
+        """Remove an object if it exists, and return whether it is gone.
+
+        With a version, which is one that was listed, another version of it stays. S3 compares
+        the version at the instant of the removal; for other stores, it is compared just before.
+        """
+        if version is not None:
+            # Some stores write a version in another way where they tell of a single object.
+            found = self.listed().get(name)
+            if found is not None and found.version.differs(version):
+                return False
+        try:
+            self._try(f"the removal of {name}", partial(self._remove, name, version))
+        except StaleArchiveError:
+            return False
+        except FileNotFoundError:
+            # Another process removed it.
+            pass
+        return True
+
+    def _remove(self, name: str, version: Version | None) -> None:
+        path = f"{self._store.path}/{name}"
+        if self._store.is_s3 and version is not None and version.tag:
+            from npzkit.files.s3_upload import remove_version
+
+            remove_version(self._store, path, version.tag)
+        else:
+            self._store.file_system.rm_file(path)
 
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
         """End uploads of killed writers, as far as the store lists them; it is asked by name."""

@@ -1,7 +1,7 @@
 """Uploads to S3, and to servers that speak its protocol.
 
 Owns the requests of an upload in parts, the conditions that S3 checks when an object
-appears, and which leftovers are removed. Requests are sent by s3fs, whose event loop and
+appears or is removed, and which leftovers are removed. Requests are sent by s3fs, whose event loop and
 connections are those of `npzkit.files.fsspec_store`.
 """
 
@@ -18,7 +18,7 @@ from npzkit.files.fsspec_store import FsspecStore, status_of
 from npzkit.files.stores import TransientError
 from npzkit.files.uploads import Condition, Upload, replaced
 
-__all__ = ["S3Upload", "end_uploads"]
+__all__ = ["S3Upload", "end_uploads", "remove_version"]
 
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the
@@ -164,6 +164,33 @@ class S3Upload(Upload):
             return _answer(request)
         finally:
             self._requests.discard(request)
+
+
+def remove_version(store: FsspecStore, path: str, tag: str) -> None:
+    """Remove an object if it has this ETag.
+
+    Servers that do not know the condition, and versions of botocore before it, remove any.
+
+    Raises
+    ------
+    StaleArchiveError
+        Another writer replaced the object.
+    """
+    bucket, key, _ = store.file_system.split_path(path)
+    place = {"Bucket": bucket, "Key": key}
+    try:
+        _answer(_start(store, "delete_object", {**place, "IfMatch": tag}))
+    except OSError as error:
+        status = status_of(error)
+        if status == _CONFLICT:
+            raise TransientError("another writer writes to this name") from None
+        if status == _FAILED:
+            raise replaced(store.name, Condition(tag=tag)) from None
+        if status != _UNKNOWN:
+            raise
+        _answer(_start(store, "delete_object", place))
+    finally:
+        store.file_system.invalidate_cache(path)
 
 
 def end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool]) -> None:

@@ -9,6 +9,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore, best, bucket, latest
+from npzkit.checkpoint.retention import Retention
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
@@ -17,6 +18,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.files import upload_sink
+from npzkit.files.stores import Version
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -240,6 +242,28 @@ def test_two_writers_of_one_step(store, monkeypatch, is_new):
     assert store.load(5).tree["w"].sum() == 3
 
 
+def save_again_before_removal(monkeypatch, url, **options):
+    """Have another store save step 1 again when the next removal by a policy has begun."""
+    apply = Retention._remove
+
+    def remove_late(self, step, seen):
+        monkeypatch.setattr(Retention, "_remove", apply)
+        CheckpointStore(url, **options).save(1, {"w": np.full(3, 7)})
+        return apply(self, step, seen)
+
+    monkeypatch.setattr(Retention, "_remove", remove_late)
+
+
+def test_a_step_that_is_saved_again_before_it_is_removed(monkeypatch):
+    """A policy removes the step that it saw, and no other one of that number."""
+    with CheckpointStore(URL, keep=latest(1)) as store:
+        store.save(1, {"w": np.zeros(3)})
+        save_again_before_removal(monkeypatch, URL)
+        assert store.save(2, {"w": np.zeros(3)}).removed == ()
+        assert store.load(1).tree["w"].sum() == 21
+        assert store.save(3, {"w": np.zeros(3)}).removed == (1, 2)
+
+
 def test_what_needs_files_is_refused(store):
     """Maps are for folders."""
     filled(store, 1)
@@ -305,6 +329,20 @@ class TestS3:
         assert store.load(5).tree["w"].sum() == 3
         left = fsspec.filesystem("s3", **s3).list_multipart_uploads("data")
         assert not any(found["Key"].startswith("meet/") for found in left)
+
+    @pytest.mark.parametrize("sees_it", [True, False])
+    def test_a_step_that_is_saved_again_before_it_is_removed(self, s3, monkeypatch, sees_it):
+        """The server itself keeps it, also if it was saved after the last look at it."""
+        url = f"s3://data/again/{sees_it}"
+        with CheckpointStore(url, latest(1), storage_options=s3) as store:
+            store.save(1, {"w": np.zeros(3)})
+            save_again_before_removal(monkeypatch, url, storage_options=s3)
+            if not sees_it:
+                monkeypatch.setattr(Version, "differs", lambda self, found: False)
+            assert store.save(2, {"w": np.zeros(3)}).removed == ()
+            assert store.load(1).tree["w"].sum() == 21
+            assert store.save(3, {"w": np.zeros(3)}).removed == (1, 2)
+            assert store.steps == (3,)
 
     def test_leftovers(self, s3):
         """The first save of the next store ends uploads of steps, and no others."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.checkpoint import CheckpointStore, Policy, best, every, latest
+from npzkit.checkpoint.retention import Retention
 
 
 def open_store(folder, keep=None, **options):
@@ -283,3 +284,21 @@ def test_metrics_are_read_once(tmp_path, monkeypatch):
         save(store, *range(10))
         assert len(opened) <= 10
         assert len(os.listdir(tmp_path)) == 11
+
+
+def test_a_step_that_is_saved_again_before_it_is_removed(tmp_path, monkeypatch):
+    """Where locks do not work, a policy removes the file that it saw, and no newer one."""
+    remove = Retention._remove
+    with open_store(tmp_path / "run", latest(1)) as store, open_store(tmp_path / "b") as other:
+        save(store, 1)
+        other.save(1, {"w": np.full(50, 7)})
+
+        def remove_late(self, step, seen):
+            monkeypatch.setattr(Retention, "_remove", remove)
+            os.replace(other.path(1), store.path(1))
+            return remove(self, step, seen)
+
+        monkeypatch.setattr(Retention, "_remove", remove_late)
+        assert store.save(2, {"w": np.ones(50)}).removed == ()
+        assert store.load(1).tree["w"][0] == 7
+        assert store.save(3, {"w": np.ones(50)}).removed == (1, 2)

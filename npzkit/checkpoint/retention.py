@@ -2,7 +2,8 @@
 
 Owns which steps are never removed, whatever the policy says: the newest sound step,
 steps that this process is reading, steps that another writer has saved again meanwhile,
-and damaged steps, from which a user may still want to rescue arrays. Damaged steps do not count for the policy.
+and damaged steps, from which a user may still want to rescue arrays. Damaged steps do
+not count for the policy.
 """
 
 from __future__ import annotations

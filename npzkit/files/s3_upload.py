@@ -1,8 +1,8 @@
 """Uploads to S3, and to servers that speak its protocol.
 
 Owns the requests of an upload in parts, the conditions that S3 checks when an object
-appears or is removed, and which leftovers are removed. Requests are sent by s3fs, whose event loop and
-connections are those of `npzkit.files.fsspec_store`.
+appears or is removed, and which leftovers are removed. Requests are sent by s3fs, whose
+event loop and connections are those of `npzkit.files.fsspec_store`.
 """
 
 from __future__ import annotations

@@ -531,7 +531,8 @@ class CheckpointStore:
         Returns
         -------
         DiffReport
-            Its `changed`, `added` and `removed` are tuples of keys.
+            Its `changed`, `added` and `removed` are tuples of the keys of arrays and of
+            values, such as a learning rate. `compared` counts both, `values` the latter.
 
         Raises
         ------

@@ -265,7 +265,8 @@ def diff(folder: str, a: int, b: int, as_json: bool) -> None:
         context.exit(2)
     changes = {"changed": report.changed, "added": report.added, "removed": report.removed}
     if as_json:
-        print_json({"a": a, "b": b, "equal": report.equal, **changes,
+        print_json({"a": a, "b": b, "equal": report.equal, "compared": report.compared,
+                    "values": report.values, **changes,
                     "problems": [problem._asdict() for problem in report.problems]})  # fmt: skip
     else:
         for what, keys in changes.items():
@@ -274,8 +275,8 @@ def diff(folder: str, a: int, b: int, as_json: bool) -> None:
         for problem in report.problems:
             click.echo(f"npzkit: {in_a_line(at_prompt(problem.what))}", err=True)
         counts = [f"{len(keys):,} {what}" for what, keys in changes.items() if keys]
-        compared = format_count(report.compared, "key")
-        click.echo(f"{compared} compared: {', '.join(counts) or 'no difference'}")
+        compared = f"{report.what_was_compared} compared"
+        click.echo(f"{compared}: {', '.join(counts) or 'no difference'}")
     context.exit(2 if report.problems else int(not report.equal))
 
 

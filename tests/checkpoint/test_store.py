@@ -567,7 +567,30 @@ def test_diff_compares_values_too(store):
     )
     assert (report.rows[0].a, report.rows[0].b) == (0.1, 0.2)
     assert "opt/lr: values differ: 0.1 and 0.2" in str(report)
+    assert str(report).endswith("1 array and 5 values: 2 changed, 1 added")
+    assert (report.compared, report.values) == (6, 5)
     assert store.diff(2, 2).equal
+
+
+def test_diff_of_a_value_that_became_an_array(store):
+    """It has changed. So has nothing else if an empty dict was filled, but for what is in it."""
+    store.save(1, {"opt": {"lr": 0.5, "state": {}}})
+    store.save(2, {"opt": {"lr": np.array(0.5), "state": {0: {"m": np.ones(1)}}}})
+    report = store.diff(1, 2)
+    assert (report.changed, report.added, report.removed) == (
+        ("opt/lr",),
+        ("opt/state/0/m",),
+        (),
+    )
+    assert "opt/lr: type differs: 0.5 and an array" in str(report)
+    assert store.diff(2, 1).removed == ("opt/state/0/m",)
+    store.save(3, {"opt": {"lr": {"0": np.ones(1)}, "state": 7}})
+    report = store.diff(3, 1)
+    assert (report.changed, report.added, report.removed) == (
+        ("opt/state",),
+        ("opt/lr",),
+        ("opt/lr/0",),
+    )
 
 
 def test_delete_removes_a_step(store):

@@ -47,6 +47,12 @@ def test_each_row_runs(tmp_path, capsys, name):
     assert checkpoints.ROWS[name].title[:20] in capsys.readouterr().out
 
 
+def test_the_reuse_of_files_is_measured(capsys):
+    """`--reuse` compares a save with each proof that nothing has changed."""
+    checkpoints.main(["--reuse", "--quick", "--rounds", "1"])
+    assert len(re.findall("times the time of a save", capsys.readouterr().out)) == 4
+
+
 def test_the_readme_has_a_place_for_the_table():
     """The README's table of checkpoints has the columns that `--markdown` prints."""
     readme = README.read_text(encoding="utf-8")

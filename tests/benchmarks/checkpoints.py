@@ -3,6 +3,7 @@
 It needs torch, safetensors and ml_dtypes; orbax takes part if it is installed with jax::
 
     python tests/benchmarks/checkpoints.py [--rounds 7] [--only save] [--json results.json]
+    python tests/benchmarks/checkpoints.py --reuse    # would it pay to link what did not change?
 
 The options are those of `bench`, and so is the way to measure: the libraries take
 turns, caches and memory are warm, and medians are compared. Each save makes new files, and no
@@ -12,14 +13,19 @@ loads. Other libraries compare none.
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import mmap
+import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import bench
+import npzkit
 import numpy as np
 from libraries import MISSING, Library, libraries, state_of, zeros
 from npzkit.checkpoint import CheckpointStore
@@ -28,6 +34,7 @@ from rows import Aim, Row, ahead, seconds, time_over
 from works import Place, Work
 
 STEP_COUNT = 1000
+LEAF_COUNT = 100_000
 PEERS = {
     "torch": ("torch.save", "#ee6677"), "safetensors": ("safetensors", "#228833"),
     "DCP": ("torch DCP", "#ccbb44"), "orbax": ("orbax", "#66ccee"),
@@ -89,6 +96,26 @@ def steps(place: Place) -> Iterator[Work]:
     yield Work("steps", {"npzkit": lambda: store.steps})
 
 
+def part_of_many(place: Place) -> Iterator[Work]:
+    """Yield a part of a structure of many arrays and many values."""
+    kinds = {
+        "values": lambda i: {"lr": i, "name": str(i), "decay": [i, None]},
+        "arrays": lambda i: {name: np.full(2, i) for name in ("w", "b", "m", "v")},
+    }
+    for name, layer in kinds.items():
+        store = CheckpointStore(place.folder / name, durable=False)
+        count = place.part(LEAF_COUNT) // 4
+        store.save(1, {"net": {f"layer{i}": layer(i) for i in range(count)}})
+        yield Work(
+            f"{place.part(LEAF_COUNT):,} {name}",
+            {
+                "npzkit": lambda store=store: store.load(only="net/layer1/*").tree,
+                "everything": lambda store=store: store.load() and None,
+            },
+        )
+        store.close()
+
+
 def row(title: str, kind: str, name: str, *aims: Aim) -> Row:
     return Row(f"{title}, {STATES[kind]}", partial(works, kind, name), aims)
 
@@ -107,6 +134,9 @@ ROWS = {
     "map-large": row("map", "large", "map"),
     "map-real": row("map", "real", "map"),
     "part": row("load 1 % of", "real", "load_part", time_over("everything", 0.05)),
+    "part-many": Row(
+        f"load one layer of {LEAF_COUNT:,} leaves", part_of_many, (time_over("everything", 0.75),)
+    ),
     "steps": Row(f"list {STEP_COUNT:,} steps", steps, (seconds(0.005),)),
 }  # fmt: skip
 
@@ -153,10 +183,72 @@ def measured_peak(library: Library, name: str, divisor: int) -> float:
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
+# -- reuse -------------------------------------------------------------------
+
+REUSED_COUNT, REUSED_SIZE = 8, 32 << 20
+
+
+def reuse(place: Place, rounds: int) -> dict[str, float]:
+    """Return how many times the time of saving it takes to find that nothing has changed.
+
+    A step that links to the former one needs a proof that they are equal: the bytes, or a
+    hash of 128 bits, which the former step would have kept.
+    """
+    size = place.part(REUSED_SIZE)
+    rng = np.random.default_rng(0)
+    arrays = {f"w{i}": rng.integers(0, 256, size, np.uint8) for i in range(REUSED_COUNT)}
+    former, new = place.paths("former.npz", "new.npz")
+    npzkit.save(former, arrays)
+
+    def save() -> None:
+        npzkit.save(new, arrays)
+
+    def compare_with_map() -> None:
+        with npzkit.open(former) as npz:
+            assert all(np.array_equal(npz.memmap(key), array) for key, array in arrays.items())
+
+    def compare_with_read() -> None:
+        with npzkit.open(former) as npz:
+            assert all(np.array_equal(npz.read(key), array) for key, array in arrays.items())
+
+    def digest() -> None:
+        for array in arrays.values():
+            hashlib.blake2b(array, digest_size=16).digest()
+
+    ways = {
+        "save": save, "compare through a map": compare_with_map,
+        "read and compare": compare_with_read, "hash to 128 bits": digest,
+    }  # fmt: skip
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            new.unlink(missing_ok=True)
+            warm_memory(2 * REUSED_COUNT * size)
+            seconds[name].append(bench.timed(way)[0])
+    medians = {name: statistics.median(found) for name, found in seconds.items()}
+    return {name: found / medians["save"] for name, found in medians.items()}
+
+
+def show_reuse(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--reuse", action="store_true")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder), bench.QUICK if options.quick else 1)
+        for name, ratio in reuse(place, options.rounds).items():
+            print(f"{name:24} {ratio:6.2f} times the time of a save")
+
+
 CHECKPOINTS = Suite(ROWS, PEERS, memory)
 
 
 def main(arguments: list[str] | None = None) -> None:
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if "--reuse" in arguments:
+        show_reuse(arguments)
+        return
     if MISSING:
         raise SystemExit(f"this needs more packages: python -m pip install {' '.join(MISSING)}")
     bench.main(arguments, CHECKPOINTS)

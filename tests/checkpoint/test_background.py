@@ -342,41 +342,38 @@ def run(code, *arguments):
     )  # fmt: skip
 
 
-def test_python_waits_for_a_save_before_it_ends(tmp_path):
-    """A program that ends without `close` still saves, several threads and all."""
-    code = """
-        import atexit, sys
-        # Functions are called at exit in the opposite order: this one after npzkit's own.
-        atexit.register(lambda: store.save(3, {}))
-        import numpy as np
-        from npzkit.checkpoint import CheckpointStore
-        store = CheckpointStore(sys.argv[1], background=True)
-        store.save(1, {str(n): np.full(3_000_000, n) for n in range(2)})
-        atexit.register(lambda: (store.wait(), store.save(2, {"w": np.ones(10**6)})))
-    """
-    found = run(code, tmp_path)
-    assert (found.returncode, found.stderr) == (0, "")
-    with CheckpointStore(tmp_path) as store:
-        assert store.verify().ok
-        assert store.steps == (1, 2, 3)
+PROGRAM = """
+    import atexit, sys, time
+    # Functions are called at exit in the opposite order: this one after npzkit's own.
+    atexit.register(lambda: store.save(3, {}))
+    import numpy as np
+    from npzkit.checkpoint import CheckpointStore
+    from npzkit.checkpoint.folder import Folder
 
-
-def test_a_failure_that_nobody_heard_of_is_a_warning_at_exit(tmp_path):
-    """A program that ends without another call says that its last step was not saved."""
-    code = """
-        import sys, time
-        from npzkit.checkpoint import CheckpointStore
-        from npzkit.checkpoint.folder import Folder
-        def commit(*args):
+    class FullFolder(Folder):
+        def commit(self, *args):
             time.sleep(0.05)
             raise OSError(28, "No space left on device")
-        Folder.commit = commit
-        CheckpointStore(sys.argv[1], background=True).save(7, {})
-    """
-    found = run(code, tmp_path)
+
+    full = CheckpointStore(sys.argv[2], background=True)
+    full._storage.__class__ = FullFolder
+    full.save(7, {})
+    store = CheckpointStore(sys.argv[1], background=True)
+    store.save(1, {str(n): np.full(3_000_000, n) for n in range(2)})
+    atexit.register(lambda: (store.wait(), store.save(2, {"w": np.ones(10**6)})))
+"""
+
+
+def test_python_waits_for_saves_before_it_ends(tmp_path):
+    """A program that ends without `close` still saves, and says which step was not saved."""
+    found = run(PROGRAM, tmp_path / "run", tmp_path / "full")
     assert found.returncode == 0
+    assert found.stderr.count("RuntimeWarning") == 1
     assert "step 7 was not saved to" in found.stderr
     assert "No space left on device" in found.stderr
+    with CheckpointStore(tmp_path / "run") as store:
+        assert store.verify().ok
+        assert store.steps == (1, 2, 3)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")

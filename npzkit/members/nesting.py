@@ -567,22 +567,26 @@ class _Branch:
         names = [key[start:] for key in self._keys]
         ends = {name for name in names if "/" not in name}
         items: dict[str, Any] = {}
+        # Most keys follow others of the same branch.
+        last, branch = "", None
         for key, name in zip(self._keys, names, strict=True):
-            first, slash, _ = name.partition("/")
-            if not slash or first in ends:
-                items[name] = arrays.get(key, UNREAD)
-            elif wanted is not None and first not in wanted:
-                items[first] = UNREAD
-            elif first in items:
-                items[first]._keys.append(key)
-            else:
-                items[first] = _Branch([key], start + len(first) + 1, arrays)
+            if not (last and name.startswith(last)):
+                first, slash, _ = name.partition("/")
+                if not slash or first in ends:
+                    items[name], last = arrays.get(key, UNREAD), ""
+                    continue
+                last, branch = first + "/", items.get(first)
+                if branch is None and (wanted is None or first in wanted):
+                    branch = _Branch([], start + len(last), arrays)
+                items[first] = UNREAD if branch is None else branch
+            if isinstance(branch, _Branch):
+                branch._keys.append(key)
         return items
 
 
 def _check_depth(keys: Iterable[str]) -> None:
     for key in keys:
-        if key.count("/") >= _MAX_DEPTH:
+        if len(key) > _MAX_DEPTH and key.count("/") >= _MAX_DEPTH:
             raise LimitExceededError(
                 "the key has too many parts for a tree",
                 key=key,

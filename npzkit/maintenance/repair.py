@@ -328,7 +328,7 @@ class _Salvage:
                 listed[name] = record_of(entry)
         size, known_size = self._source.size, min(self._source.size, _KNOWN_SIZE)
         parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
-        known = self._source.read_at(size - known_size, known_size)
+        known = self._source.original.read_at(size - known_size, known_size)
         self._source.close()
         sink = PathSink(path, resume=True, durable=True, lock=lock)
         try:

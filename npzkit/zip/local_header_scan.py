@@ -117,10 +117,15 @@ class CorrectedSource(Source):
     Parameters
     ----------
     source : Source
+
+    Attributes
+    ----------
+    original : Source
+        The file as it is.
     """
 
     def __init__(self, source: Source) -> None:
-        self._source = source
+        self.original = source
         self.name, self.path, self.size = source.name, source.path, source.size
         self._corrections: dict[int, bytes] = {}
         self._offsets: list[int] = []
@@ -132,7 +137,7 @@ class CorrectedSource(Source):
         self._corrections[offset] = data
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        self._source.readinto_at(offset, view)
+        self.original.readinto_at(offset, view)
         first = max(bisect.bisect(self._offsets, offset) - 1, 0)
         for start in itertools.takewhile(
             lambda start: start < offset + len(view), self._offsets[first:]
@@ -143,7 +148,7 @@ class CorrectedSource(Source):
                 view[begin - offset : end - offset] = data[begin - start : end - start]
 
     def close(self) -> None:
-        self._source.close()
+        self.original.close()
 
 
 def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import io
 import os
 import statistics
 import tempfile
@@ -22,14 +23,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import repeat
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import npzkit
+import npzkit.zip.deflate
 import numpy as np
 import works
 from bench import QUICK, measure
 from data import MIB, kind
 from npzkit.codecs.checksum import crc32
-from npzkit.codecs.encoders import Encoder, choose_encoder, deflate_chunk
 from npzkit.files.threads import run, thread_count
 from npzkit.members.info import ArrayInfo
 from rich.console import Console
@@ -37,7 +40,6 @@ from rich.table import Table
 from rows import ROWS
 from works import Place, Work
 
-_CHUNK_SIZE, _SECTION_SIZE = 1 << 18, 1 << 23
 _TAIL_SIZE = 1 << 16
 _WARM_COUNT = 10
 Contenders = dict[str, Callable[[], object]]
@@ -131,23 +133,22 @@ def _nothing(_: object) -> None:
 # -- saving deflated ---------------------------------------------------------
 
 
-def encoder_tasks(view: memoryview) -> list[Callable[[], bytes]]:
-    """Return the work of the chosen encoders, chunk by chunk."""
-    tasks: list[Callable[[], bytes]] = []
-    for start in range(0, len(view), _CHUNK_SIZE):
-        if start % _SECTION_SIZE == 0:
-            encoder = choose_encoder(view[start : start + _SECTION_SIZE])
-        tasks.append(partial(encode, encoder, view[start : start + _CHUNK_SIZE]))
-    return tasks
+class Calls:
+    """The calls that `savez_compressed` makes of a function of `npzkit.zip.deflate`, to repeat."""
 
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        self.tasks: list[Callable[[], Any]] = []
+        self._real = getattr(npzkit.zip.deflate, name)
+        with mock.patch.object(npzkit.zip.deflate, name, self._record):
+            npzkit.savez_compressed(io.BytesIO(), a=array)
 
-def encode(encoder: Encoder, chunk: memoryview) -> bytes:
-    return deflate_chunk(encoder, chunk, final=False)
+    def _record(self, *given: Any, **options: Any) -> Any:
+        kept = [bytes(one) if isinstance(one, memoryview) else one for one in given]
+        self.tasks.append(partial(self._real, *kept, **options))
+        return self._real(*given, **options)
 
-
-def choose_all(view: memoryview) -> None:
-    for start in range(0, len(view), _SECTION_SIZE):
-        choose_encoder(view[start : start + _SECTION_SIZE])
+    def repeat(self, threads: int) -> None:
+        run(self.tasks, threads)
 
 
 def deflate(place: Place, size: int) -> Iterator[Bounded]:
@@ -156,16 +157,13 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
     for name in ("smooth float64", "sparse float64", "text as uint8"):
         array = kind(name, place.part(size))
         work = works.deflate(place, name, {"a": array})
-        view = memoryview(array).cast("B")
-        tasks = encoder_tasks(view)
-        deflated = np.frombuffer(b"".join(task() for task in tasks), np.uint8)
+        encoded, chosen = Calls("deflate_chunk", array), Calls("choose_encoder", array)
+        deflated = np.frombuffer(b"".join(task() for task in encoded.tasks), np.uint8)
         parts: Contenders = {
-            "encoder alone, all processors": lambda tasks=tasks: _nothing(
-                run(tasks, thread_count(None))
-            ),
-            "choice of the encoder": lambda view=view: choose_all(view),
+            "encoders alone, all processors": partial(encoded.repeat, thread_count(None)),
+            "choice of the encoders": partial(chosen.repeat, 1),
             "write to a new file": works.fresh(
-                bare, lambda deflated=deflated: works.bare_write(bare, {"a": deflated})
+                bare, partial(works.bare_write, bare, {"a": deflated})
             ),
         }
         yield work._replace(contenders=work.contenders | parts), {}

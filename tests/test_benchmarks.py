@@ -67,7 +67,7 @@ def test_what_bounds_slow_rows_is_measured(capsys):
     for name in bounds.BOUNDED:
         assert rows.ROWS[name].title in printed
     assert "system calls alone" in printed
-    assert printed.count("aim: ") == printed.count("encoders alone") + 2
+    assert printed.count("aim: ") == printed.count("all processors") + 2
 
 
 def results(**seconds: float) -> list:

@@ -160,6 +160,7 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
         encoded, chosen = Calls("deflate_chunk", array), Calls("choose_encoder", array)
         deflated = np.frombuffer(b"".join(task() for task in encoded.tasks), np.uint8)
         parts: Contenders = {
+            "encoders alone, one processor": partial(encoded.repeat, 1),
             "encoders alone, all processors": partial(encoded.repeat, thread_count(None)),
             "choice of the encoders": partial(chosen.repeat, 1),
             "write to a new file": works.fresh(

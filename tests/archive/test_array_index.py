@@ -14,8 +14,9 @@ from memory_store import InStore, MemoryStore
 from npzkit.errors import ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
-from npzkit.zip.array_index import Notes, find_array_index
+from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
 from npzkit.zip.directory import read_directory
+from npzkit.zip.long_comment import format_hidden
 
 ARRAYS = {
     "layer.0.weight": np.arange(12.0).reshape(3, 4),
@@ -261,6 +262,37 @@ def test_it_follows_every_edit(written):
     check_same_infos(written)
     with npzkit.open(written) as npz:
         assert npz.archive_info().dead_size == 0
+
+
+def test_headers_that_no_array_has_any_more_are_dropped(written):
+    """However often an array gets another shape, the index has the headers of the last ones."""
+    for size in range(1, 30):
+        with npzkit.NpzWriter(written, "a", auto_repack=False) as w:
+            w.add("empty", np.zeros(size), overwrite=True)
+    data = written.read_bytes()
+    fresh = io.BytesIO()
+    with npzkit.open(data) as npz:
+        npzkit.save(fresh, npz.load_all())
+    index, same = index_of(data)[0], index_of(fresh.getvalue())[0]
+    assert (index.heads, index.numbers.tolist()) == (same.heads, same.numbers.tolist())
+    check_same_infos(written)
+
+
+def test_an_append_to_an_index_with_a_wrong_number(written):
+    """A number without a header switches the index off; an append leaves that member unknown."""
+    data = bytearray(written.read_bytes())
+    index, directory = index_of(data)
+    start = index.offset + 30 + len(INDEX_NAME)
+    body = data[start : directory.directory_offset]
+    row = len(body) - 20 - 4 - 6 * len(ARRAYS)
+    body[row] = 99
+    data[index.offset : directory.directory_offset] = format_hidden(INDEX_NAME, bytes(body))
+    assert index_of(data)[0] is None
+    written.write_bytes(data)
+    with npzkit.NpzWriter(written, "a") as w:
+        w["more"] = np.arange(3)
+    assert index_of(written.read_bytes())[0].numbers[0] == 0
+    check_same_infos(written)
 
 
 def test_an_append_to_a_foreign_archive(tmp_path):

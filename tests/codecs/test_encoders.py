@@ -123,6 +123,13 @@ def test_the_choice_keeps_to_the_size_of_zlib(kind):
     assert size <= 1.03 * reference_size(data), encoder
 
 
+def test_sparse_data_get_a_fast_encoder():
+    """The tables of codes in a sample are not taken for a larger size of all."""
+    data = memoryview(make_kind("sparse", 1 << 20)).cast("B")
+    for start in range(0, 1 << 16, 1 << 12):
+        assert choose_encoder(data[start : start + 1_000_000]).strategy == zlib.Z_RLE
+
+
 @pytest.mark.parametrize("missing", MISSING, ids=str)
 @pytest.mark.parametrize("kind", ["labels", "running sums", "smooth float64", "sparse"])
 def test_the_choice_does_without_libraries(kind, missing, without):

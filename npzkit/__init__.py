@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
-    from npzkit.archive.opening import open
     from npzkit.archive.saving import save
     from npzkit.archive.trees import load_tree
     from npzkit.conversion.convert import ConvertReport, convert
@@ -39,6 +38,9 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repair_report import RepairReport
     from npzkit.maintenance.verify import VerifyReport, verify
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.sharding.opening import open
+    from npzkit.sharding.shardedfile import ShardedFile
+    from npzkit.sharding.shardedwriter import ShardedWriter
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -55,6 +57,8 @@ __all__ = [
     "NpzkitError",
     "PackReport",
     "RepairReport",
+    "ShardedFile",
+    "ShardedWriter",
     "Statistics",
     "TornArchiveWarning",
     "VerifyReport",
@@ -97,6 +101,8 @@ _HOMES = {
     "NpzkitError": "npzkit.errors",
     "PackReport": "npzkit.conversion.pack",
     "RepairReport": "npzkit.maintenance.repair_report",
+    "ShardedFile": "npzkit.sharding.shardedfile",
+    "ShardedWriter": "npzkit.sharding.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.verify",
@@ -107,7 +113,7 @@ _HOMES = {
     "iter_arrays": "npzkit.archive.iterating",
     "load": "npzkit.drop_ins",
     "load_tree": "npzkit.archive.trees",
-    "open": "npzkit.archive.opening",
+    "open": "npzkit.sharding.opening",
     "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",

@@ -60,9 +60,11 @@ __all__ = [
     "DamagedCheckpointError",
     "DamagedCheckpointWarning",
     "FormatError",
+    "IndexFormatError",
     "KeyExistsError",
     "LimitExceededError",
     "MemberNotFoundError",
+    "MissingShardError",
     "NoCheckpointError",
     "NoDataError",
     "NotAnArrayError",
@@ -231,6 +233,14 @@ class FormatError(NpzkitError, ValueError):
 
 class NpyFormatError(FormatError):
     """An array's header or data is not valid NPY."""
+
+
+class IndexFormatError(FormatError):
+    """The index of a sharded archive is not valid, or does not fit the shards."""
+
+
+class MissingShardError(NpzkitError, FileNotFoundError):
+    """A shard that the index of a sharded archive names does not exist."""
 
 
 class ZipFormatError(FormatError, zipfile.BadZipFile):

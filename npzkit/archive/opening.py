@@ -26,57 +26,7 @@ def open(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> NpzFile:
-    """Open an archive for reading.
-
-    Parameters
-    ----------
-    file : path, URL, bytes-like, file object or zipfile.ZipFile
-        Bytes are the contents of an archive, never a path. URLs begin with
-        ``https://``, ``http://``, ``s3://``, ``gs://``, ``az://``,
-        ``memory://``, or any other scheme of fsspec. They may be chains, such
-        as ``simplecache::https://...``, and ``UPath`` objects.
-    mmap_mode : {None, "r", "c", "r+"}, optional
-        If given, ``npz[key]`` maps the array instead of reading it; see
-        `NpzFile.memmap`.
-    allow_pickle : bool, default False
-        Whether arrays of Python objects may be read.
-    pickle_kwargs : dict, optional
-        Passed to `pickle.loads`.
-    strict : bool, default False
-        Raise an error for oddities that otherwise only cause a warning.
-    limits : Limits, optional
-        Upper bounds on sizes and counts.
-    storage_options : dict, optional
-        For the store of a URL, as for fsspec: ``{"anon": True}`` for S3,
-        ``{"headers": {...}, "timeout": 30}`` for HTTP. Without them, a store's
-        library reads the environment.
-
-    Returns
-    -------
-    NpzFile
-        To be closed, preferably by a ``with`` statement.
-
-    Raises
-    ------
-    OSError, NpzkitError
-        As `NpzFile`.
-
-    Notes
-    -----
-    Opening a URL makes one request, which brings the end of the archive. A
-    second one follows if its directory is longer than 64 KiB, or if the store
-    can only count from the front. `NpzFile.info` and `NpzFile.lazy` make none
-    for archives of npzkit. An array takes one request. All requests are for the
-    version that was opened: if the object is replaced, they raise
-    `StaleArchiveError`.
-
-    Examples
-    --------
-    >>> import npzkit
-    >>> with npzkit.open("fixtures/numpy_savez.npz") as npz:
-    ...     print(npz.files)
-    ['x', 'y', 'scalar']
-    """
+    """Open an archive in one file for reading; the parameters are those of `npzkit.open`."""
     return NpzFile(
         file,
         mmap_mode=mmap_mode,

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from npzkit.archive.stream_listing import StreamListing
 
-    Listing = npzkit.NpzFile | StreamListing
+    Archive = npzkit.NpzFile | npzkit.ShardedFile
+    Listing = Archive | StreamListing
     """An archive whose headers can be read."""
 
 __all__ = [
@@ -98,7 +99,7 @@ def file_size(path: str) -> int | None:
 
 
 @contextlib.contextmanager
-def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
+def opened(file: str, *, allow_pickle: bool = False) -> Iterator[Archive]:
     """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
     with (
         seekable_input(file) as source,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
@@ -16,9 +16,11 @@ from npzkit.archive.opening import open as open_file
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits
 from npzkit.sharding.shard_names import INDEX_NAME
-from npzkit.sharding.shardedfile import ShardedFile
 
-__all__ = ["open"]
+if TYPE_CHECKING:
+    from npzkit.sharding.shardedfile import ShardedFile
+
+__all__ = ["is_sharded", "open", "opened"]
 
 
 def open(
@@ -86,44 +88,69 @@ def open(
     ['x', 'y', 'scalar']
     """
     missing: OSError | None = None
-    if not is_folder(file, storage_options):
+    if not _names_folder(file):
         try:
             return open_file(
                 file, mmap_mode=mmap_mode, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
                 strict=strict, limits=limits, storage_options=storage_options,
             )  # fmt: skip
-        except (FileNotFoundError, IsADirectoryError) as error:
-            # A store has no folders: the URL may be the prefix of one.
-            if not isinstance(find_location(file, storage_options), Location):
+        except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+            # Windows has no permission to open a folder. A store has no folders: the URL may be
+            # the prefix of one.
+            if not _may_be_folder(file):
                 raise
             missing = error
+    from npzkit.sharding.shardedfile import ShardedFile
+
     try:
         return ShardedFile(
             file, mmap_mode=mmap_mode, strict=strict, limits=limits,
             storage_options=storage_options,
         )  # fmt: skip
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         if missing is None:
             raise
-        raise missing from None
+    raise missing
 
 
-def is_folder(file: Any, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Return whether this is the path or the URL of a folder, or of an index."""
-    found = find_location(file, storage_options)
-    if isinstance(found, Location):
-        path = found.url.partition("?")[0] if found.is_web else found.url
-        return path.endswith(("/", f"/{INDEX_NAME}"))
-    if not isinstance(found, (str, os.PathLike)):
+def is_sharded(file: Any) -> bool:
+    """Return whether this is an open sharded archive, or a path or URL that can only be one."""
+    if isinstance(file, Mapping):
+        from npzkit.sharding.shardedfile import ShardedFile
+
+        return isinstance(file, ShardedFile)
+    return _names_folder(file) or (
+        not isinstance(find_location(file), Location) and _may_be_folder(file)
+    )
+
+
+def _names_folder(file: Any) -> bool:
+    """Return whether this can only be a sharded archive: its index, or a URL that ends with /."""
+    if not isinstance(file, (str, os.PathLike)):
         return False
-    return os.path.basename(os.fspath(found)) == INDEX_NAME or os.path.isdir(found)
+    name = os.fspath(file) if isinstance(file, os.PathLike) else file
+    if not isinstance(name, str) or not (name.endswith((INDEX_NAME, "/")) or "?" in name):
+        return False
+    found = find_location(file)
+    if not isinstance(found, Location):
+        return os.path.basename(name) == INDEX_NAME
+    path = found.url.partition("?")[0] if found.is_web else found.url
+    return path.endswith(("/", f"/{INDEX_NAME}"))
+
+
+def _may_be_folder(file: Any) -> bool:
+    """Return whether this is the path of a folder, or a URL."""
+    found = find_location(file)
+    if isinstance(found, Location):
+        return True
+    return isinstance(found, (str, os.PathLike)) and os.path.isdir(found)
 
 
 @contextlib.contextmanager
 def opened(file: Any) -> Iterator[NpzFile | ShardedFile]:
     """Yield an open archive as it is, and anything else opened until the block ends."""
-    if isinstance(file, (NpzFile, ShardedFile)):
-        yield file
+    if isinstance(file, NpzFile) or (isinstance(file, Mapping) and is_sharded(file)):
+        yield file  # type: ignore[misc]
         return
     with open(file) as npz:
         yield npz

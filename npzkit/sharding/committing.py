@@ -14,7 +14,8 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError, UnsafeNameError
 from npzkit.files.threads import run, thread_count
 from npzkit.members.metadata import format_metadata
-from npzkit.sharding.index_format import ArrayRow, PartRow, ShardRow, format_index, parse_index
+from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
+from npzkit.sharding.index_format import format_index, parse_index
 from npzkit.sharding.places import Found, Place
 from npzkit.sharding.records import ShardRecord, StoredPart, record_of
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of

@@ -17,7 +17,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.reading.indexing import Positions, Selection
-from npzkit.sharding.index_format import Index
+from npzkit.sharding.index import Index
 from npzkit.sharding.shards import OpenShards
 
 __all__ = ["ShardedArray"]

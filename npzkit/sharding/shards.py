@@ -13,7 +13,7 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.threads import run
-from npzkit.sharding.index_format import Index
+from npzkit.sharding.index import Index
 from npzkit.sharding.places import Place
 
 __all__ = ["OpenShards"]

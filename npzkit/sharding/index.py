@@ -25,7 +25,7 @@ from npzkit.members.keys import check_keys
 from npzkit.members.metadata import MAX_DEPTH, is_deeper
 from npzkit.sharding.index_columns import by_number, column, listed, mapping, starts_of, strings
 from npzkit.sharding.shard_names import check_attempt, check_shard_names
-from npzkit.sharding.tiling import check_tiling
+from npzkit.sharding.tiling import fault_of, find_untiled
 from npzkit.zip.member_checks import MAX_RATIOS
 
 __all__ = ["ArrayRow", "Index", "PartRow", "ShardRow"]
@@ -143,7 +143,7 @@ class Index:
         self.nbytes: list[int] = sizes.tolist()
         counts = column(arrays["parts"], count)
         self._read_parts(parts, ndims, counts)
-        self._check_parts(counts, sizes)
+        self._check_parts(ndims, shapes, counts, sizes)
 
     # -- what it says -------------------------------------------------------
 
@@ -248,27 +248,61 @@ class Index:
         self._offsets = column(parts["offset"], self._box_starts[-1])
         self._part_shapes = column(parts["shape"], self._box_starts[-1])
 
-    def _check_parts(self, counts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> None:
+    def _check_parts(
+        self,
+        ndims: np.ndarray[Any, Any],
+        shapes: np.ndarray[Any, Any],
+        counts: np.ndarray[Any, Any],
+        sizes: np.ndarray[Any, Any],
+    ) -> None:
         """Check that parts tile their arrays, and that shards can hold them."""
-        part_sizes = np.repeat(sizes, counts)
-        for number in np.flatnonzero((counts != 1) | (sizes == 0)).tolist():
-            shape, dtype = self.shape(number), self.descr(number)[0]
-            if (counts[number] > 0) != (0 not in shape):
+        is_several = counts > 1
+        starts = np.array(self._shape_starts[:-1], np.int64)
+        for ndim in np.unique(ndims).tolist():
+            rows = np.flatnonzero(ndims == ndim)
+            lengths = shapes[starts[rows][:, None] + np.arange(ndim)]
+            wrong = rows[(counts[rows] > 0) != (lengths > 0).all(axis=1)]
+            if len(wrong):
                 raise IndexFormatError(
                     "an array without items has no parts, and others have some",
-                    key=self.keys[number], found=f"{counts[number]} parts of shape {shape}",
+                    key=self.keys[wrong[0]], found=f"{counts[wrong[0]]} parts",
                 )  # fmt: skip
-            if counts[number] > 1:
-                offsets, shapes = self.boxes(number)
-                try:
-                    check_tiling(shape, offsets, shapes)
-                except IndexFormatError as error:
-                    error.locate(key=self.keys[number])
-                    raise
-                parts = self.part_numbers(number)
-                part_sizes[parts.start : parts.stop] = shapes.prod(axis=1) * dtype.itemsize
+            several = is_several[rows]
+            self._check_tilings(rows[several], lengths[several], counts[rows[several]])
+        part_sizes = np.repeat(sizes, counts)
+        if len(self._part_shapes):
+            part_sizes[np.repeat(is_several, counts)] = self._sizes_of_boxes(ndims, counts)
         self._check_room(part_sizes)
         self._check_stored_once(counts)
+
+    def _check_tilings(
+        self,
+        rows: np.ndarray[Any, Any],
+        bounds: np.ndarray[Any, Any],
+        counts: np.ndarray[Any, Any],
+    ) -> None:
+        """Check that the parts of several arrays, with as many axes, tile each of them."""
+        if not len(rows):
+            return
+        boxes = [self.boxes(row) for row in rows.tolist()]
+        if not bounds.shape[1]:
+            raise IndexFormatError("an array of one item has several parts", key=self.keys[rows[0]])
+        offsets, shapes = (np.concatenate(columns) for columns in zip(*boxes, strict=True))
+        for at in find_untiled(bounds, counts, offsets, shapes)[:1]:
+            error = fault_of(tuple(bounds[at].tolist()), *boxes[at])
+            error.locate(key=self.keys[rows[at]])
+            raise error
+
+    def _sizes_of_boxes(
+        self, ndims: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """Return the bytes of each part of the arrays with several; their tiling was checked."""
+        is_several = counts > 1
+        lengths = np.repeat(ndims[is_several], counts[is_several])
+        items = np.multiply.reduceat(self._part_shapes, np.cumsum(lengths) - lengths)
+        itemsizes = np.array([dtype.itemsize for _, _, dtype, _ in self._dtypes], np.int64)
+        array_sizes = itemsizes[np.array(self._dtype_of)[is_several]]
+        return np.asarray(items * np.repeat(array_sizes, counts[is_several]))
 
     def _check_room(self, sizes: np.ndarray[Any, Any]) -> None:
         """Check that parts of these sizes fit into the shards, as far as the index says."""
@@ -301,8 +335,9 @@ class Index:
         for part, key in self._part_keys.items():
             number = self._numbers.get(key)
             numbers[part] = others.setdefault(key, -1 - len(others)) if number is None else number
-        pairs = np.array([self._shard_of, numbers]).T
-        if len(np.unique(pairs, axis=0)) != len(pairs):
+        numbers += len(others)
+        pairs = np.array(self._shard_of, np.int64) * (len(counts) + len(others)) + numbers
+        if len(np.unique(pairs)) != len(pairs):
             raise IndexFormatError("an array in a shard is taken for two parts")
 
 

@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
     from npzkit.limits import Limits
+    from npzkit.maintenance.findings import VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.maintenance.repair_report import RepairReport
-    from npzkit.maintenance.verify import VerifyReport, verify
     from npzkit.members.info import ArchiveInfo, ArrayInfo
     from npzkit.sharding.opening import open
     from npzkit.sharding.shardedfile import ShardedFile
     from npzkit.sharding.shardedwriter import ShardedWriter
+    from npzkit.sharding.verifying import verify
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -105,7 +106,7 @@ _HOMES = {
     "ShardedWriter": "npzkit.sharding.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
     "TornArchiveWarning": "npzkit.errors",
-    "VerifyReport": "npzkit.maintenance.verify",
+    "VerifyReport": "npzkit.maintenance.findings",
     "benchmark": "npzkit.analysis.benchmark",
     "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
@@ -121,7 +122,7 @@ _HOMES = {
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",
-    "verify": "npzkit.maintenance.verify",
+    "verify": "npzkit.sharding.verifying",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
 _MODULES = {"checkpoint", "errors", "format"}

@@ -1,19 +1,19 @@
-"""Opening archives: by what they can be opened from, or as they are given.
+"""Opening an archive that is one file.
 
-Owns `open`, and that an archive which is given open stays open.
+Owns the choice of what it can be opened from. `npzkit.open` is
+`npzkit.sharding.opening`'s.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
 from npzkit.limits import Limits
 
-__all__ = ["open", "opened"]
+__all__ = ["open"]
 
 
 def open(
@@ -36,13 +36,3 @@ def open(
         limits=limits,
         storage_options=storage_options,
     )
-
-
-@contextlib.contextmanager
-def opened(file: Any) -> Iterator[NpzFile]:
-    """Yield an `NpzFile` as it is, and anything else opened until the block ends."""
-    if isinstance(file, NpzFile):
-        yield file
-        return
-    with open(file) as npz:
-        yield npz

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
     from npzkit.archive.stream_listing import StreamListing
 
-    Archive = npzkit.NpzFile | npzkit.ShardedFile
-    Listing = Archive | StreamListing
+    Listing = npzkit.NpzFile | StreamListing
     """An archive whose headers can be read."""
 
 __all__ = [
@@ -99,7 +98,7 @@ def file_size(path: str) -> int | None:
 
 
 @contextlib.contextmanager
-def opened(file: str, *, allow_pickle: bool = False) -> Iterator[Archive]:
+def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]:
     """Open FILE, or the standard input for ``-``. Warnings begin with its name."""
     with (
         seekable_input(file) as source,

@@ -18,7 +18,7 @@ from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
 from npzkit.sharding.index_format import format_index, parse_index
 from npzkit.sharding.places import Found, Place
 from npzkit.sharding.records import ShardRecord, StoredPart, record_of
-from npzkit.sharding.shard_names import INDEX_NAME, attempt_of
+from npzkit.sharding.shard_names import INDEX_NAME, attempt_of, is_temporary
 
 __all__ = ["commit_index", "read_records"]
 
@@ -166,13 +166,14 @@ def _remove_others(
 
     Those are the shards of the older index, those of this attempt that did not reach it,
     and those of other attempts that were written long before. A later one may be of an
-    attempt that is under way.
+    attempt that is under way. Files without a name of npzkit's shards are never removed.
     """
-    own = {name: attempt_of(name) for name in files}
-    newest = max((files[name].modified for name in kept if name in files), default=0.0)
+    newest = max((files[name].modified for name in kept), default=0.0)
     for name, found in files.items():
-        if own[name] is None or name in kept:
+        own = attempt_of(name)
+        if name in kept or not (own or is_temporary(name)):
             continue
         is_old = newest - found.modified > _ABANDONED_SECONDS
-        if name in older or own[name] == attempt or is_old:
+        if is_old or (own and (name in older or own == attempt)):
             place.remove(name)
+    place.end_uploads(lambda name: attempt_of(name) == attempt)

@@ -9,6 +9,7 @@ arrays takes a fraction of a second.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -133,7 +134,7 @@ class Index:
         self._dtype_of: list[int] = column(arrays["dtype"], count, len(self._dtypes) - 1).tolist()
         self._fortran = frozenset(column(arrays["fortran"], None, count - 1).tolist())
         self._attrs = by_number(arrays["attrs"], count)
-        _check_depth([self.metadata, *map(mapping, self._attrs.values())])
+        _check_depth([dict(self.metadata), *map(mapping, self._attrs.values())])
         ndims = column(arrays["ndim"], count, MAX_DIMENSIONS)
         self._ndims: list[int] = ndims.tolist()
         self._shape_starts = starts_of(ndims)
@@ -178,6 +179,11 @@ class Index:
         """Return the attributes of an array."""
         return MappingProxyType(self._attrs.get(number, {}))
 
+    @property
+    def compressed_size(self) -> int:
+        """Bytes of all parts in the shards, without headers."""
+        return sum(self._part_sizes)
+
     def part_numbers(self, number: int) -> range:
         """Return the numbers of the parts of an array."""
         return range(self._part_starts[number], self._part_starts[number + 1])
@@ -186,9 +192,8 @@ class Index:
         """Return offsets and shapes of the parts of an array: arrays of a row per part."""
         start, end = self._box_starts[number], self._box_starts[number + 1]
         if start == end:
-            shapes = np.array([self.shape(number)] * len(self.part_numbers(number)), np.int64)
-            shapes = shapes.reshape(-1, self._ndims[number])
-            return np.zeros_like(shapes), shapes
+            size = (len(self.part_numbers(number)), self._ndims[number])
+            return np.zeros(size, np.int64), np.full(size, self.shape(number), np.int64)
         size = (-1, self._ndims[number])
         return self._offsets[start:end].reshape(size), self._part_shapes[start:end].reshape(size)
 
@@ -202,13 +207,30 @@ class Index:
 
     def parts(self, number: int) -> Iterator[PartRow]:
         """Yield the parts of an array."""
-        key = self.keys[number]
-        boxes = zip(*(column.tolist() for column in self.boxes(number)), strict=True)
+        boxes = zip(*(numbers.tolist() for numbers in self.boxes(number)), strict=True)
         for part, (offset, shape) in zip(self.part_numbers(number), boxes, strict=True):
-            yield PartRow(
-                self._shard_of[part], self._part_keys.get(part, key), tuple(offset), tuple(shape),
-                self._part_sizes[part], self._crcs[part], self._methods[part],
-            )  # fmt: skip
+            yield self._part_row(number, part, offset, shape)
+
+    def part(self, number: int, part: int) -> PartRow:
+        """Return one part of an array."""
+        at = part - self.part_numbers(number).start
+        offsets, shapes = self.boxes(number)
+        return self._part_row(number, part, offsets[at].tolist(), shapes[at].tolist())
+
+    def _part_row(self, number: int, part: int, offset: list[int], shape: list[int]) -> PartRow:
+        return PartRow(
+            self._shard_of[part], self._part_keys.get(part, self.keys[number]), tuple(offset),
+            tuple(shape), self._part_sizes[part], self._crcs[part], self._methods[part],
+        )  # fmt: skip
+
+    def part_nbytes(self, number: int, part: int) -> int:
+        """Return the bytes of a part in memory."""
+        return math.prod(self.part(number, part).shape) * self.descr(number)[0].itemsize
+
+    def saved_dtype(self, number: int) -> tuple[Any, str | None]:
+        """Return the ``descr`` of an array as JSON has it, and the name of what it stands for."""
+        descr, extension, *_ = self._dtypes[self._dtype_of[number]]
+        return descr, extension
 
     # -- checks -------------------------------------------------------------
 

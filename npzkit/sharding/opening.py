@@ -1,6 +1,6 @@
 """Opening archives, in one file or in many.
 
-Owns `open`, which tells the two apart.
+Owns `open`, which tells the two apart, and that an archive which is given open stays open.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
@@ -17,10 +17,7 @@ from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits
 from npzkit.sharding.shard_names import INDEX_NAME
 
-if TYPE_CHECKING:
-    from npzkit.sharding.shardedfile import ShardedFile
-
-__all__ = ["is_sharded", "open", "opened"]
+__all__ = ["holds_index", "is_sharded", "open", "opened"]
 
 
 def open(
@@ -32,7 +29,7 @@ def open(
     strict: bool = False,
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> NpzFile | ShardedFile:
+) -> NpzFile:
     """Open an archive for reading.
 
     Parameters
@@ -62,9 +59,9 @@ def open(
 
     Returns
     -------
-    NpzFile or ShardedFile
-        A `ShardedFile` for a folder. To be closed, preferably by a ``with``
-        statement.
+    NpzFile
+        For a folder, an `npzkit.ShardedFile`, which is one too. To be closed,
+        preferably by a ``with`` statement.
 
     Raises
     ------
@@ -115,13 +112,18 @@ def open(
 
 def is_sharded(file: Any) -> bool:
     """Return whether this is an open sharded archive, or a path or URL that can only be one."""
-    if isinstance(file, Mapping):
+    if isinstance(file, NpzFile):
         from npzkit.sharding.shardedfile import ShardedFile
 
         return isinstance(file, ShardedFile)
     return _names_folder(file) or (
         not isinstance(find_location(file), Location) and _may_be_folder(file)
     )
+
+
+def holds_index(path: str) -> bool:
+    """Return whether a path is an index, or that of a folder which has one."""
+    return os.path.basename(path) == INDEX_NAME or os.path.isfile(os.path.join(path, INDEX_NAME))
 
 
 def _names_folder(file: Any) -> bool:
@@ -147,10 +149,10 @@ def _may_be_folder(file: Any) -> bool:
 
 
 @contextlib.contextmanager
-def opened(file: Any) -> Iterator[NpzFile | ShardedFile]:
-    """Yield an open archive as it is, and anything else opened until the block ends."""
-    if isinstance(file, NpzFile) or (isinstance(file, Mapping) and is_sharded(file)):
-        yield file  # type: ignore[misc]
+def opened(file: Any, **options: Any) -> Iterator[NpzFile]:
+    """Yield an `NpzFile` as it is, and anything else opened until the block ends."""
+    if isinstance(file, NpzFile):
+        yield file
         return
-    with open(file) as npz:
+    with open(file, **options) as npz:
         yield npz

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from npzkit.errors import LimitExceededError, StaleArchiveError
+from npzkit.errors import ArchiveLockedError, LimitExceededError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.destinations import check_writable, open_upload
 from npzkit.files.locations import open_anywhere
+from npzkit.files.locking import lock_path
 from npzkit.files.objects import Objects
 from npzkit.files.path_sink import PathSink
 from npzkit.files.uploads import Condition
@@ -76,7 +77,10 @@ class Place(Protocol):
         """Wait until files are on disk."""
 
     def remove(self, name: str) -> None:
-        """Remove a file if it exists."""
+        """Remove a file if it exists, unless a writer has it open."""
+
+    def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
+        """End uploads that are under way, or were left by killed writers; asked by name."""
 
 
 def place_of(folder: Any, storage_options: Mapping[str, Any] | None = None) -> Folder | Prefix:
@@ -164,8 +168,15 @@ class Folder:
         disk.sync_directory(self._path)
 
     def remove(self, name: str) -> None:
-        """Remove a file if it exists."""
-        disk.unlink(self.file(name))
+        """Remove a file if it exists, unless a writer has it open."""
+        path = self.file(name)
+        with contextlib.suppress(FileNotFoundError, ArchiveLockedError):
+            # A writer holds a lock on its temporary file.
+            lock_path(path, 0.0).close()
+            disk.unlink(path)
+
+    def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
+        """Do nothing: a killed writer leaves a temporary file, which is listed."""
 
 
 class Prefix:
@@ -236,6 +247,10 @@ class Prefix:
     def remove(self, name: str) -> None:
         """Remove an object if it exists."""
         self._objects().remove(name)
+
+    def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
+        """End uploads, as far as the store lists them."""
+        self._objects().end_uploads(is_ended)
 
 
 def _read_all(file: Any) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import IndexFormatError, NotAnArrayError
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
-from npzkit.members.metadata import parse_attrs, user_attrs
+from npzkit.members.metadata import parse_attrs
 
 __all__ = ["PART_ATTRIBUTE", "ShardRecord", "StoredPart", "part_attribute", "record_of"]
 
@@ -41,7 +41,7 @@ class StoredPart(NamedTuple):
         The name of a dtype that NPY cannot name.
     fortran_order : bool
     attrs : dict
-        The user's.
+        The user's, and those that npzkit keeps with arrays which were split.
     compressed_size, crc32, method : int
         As in the shard's directory.
     """
@@ -110,15 +110,16 @@ def _part_of(npz: NpzFile, stored_key: str) -> StoredPart:
         )
     attrs = parse_attrs(entry.extra)
     shape = header.shape
-    place = attrs.get(PART_ATTRIBUTE)
+    place, extension = attrs.pop(PART_ATTRIBUTE, None), attrs.pop(DTYPE_ATTRIBUTE, None)
     key, offset, global_shape = stored_key, (0,) * len(shape), shape
     if place is not None:
         key, offset, global_shape = _place(place, len(shape), stored_key)
     dtype = header.dtype
     return StoredPart(
         key, stored_key, offset, shape, global_shape,
-        dtype.str if dtype.names is None else _as_lists(dtype.descr), attrs.get(DTYPE_ATTRIBUTE),
-        header.fortran_order, user_attrs(attrs),
+        dtype.str if dtype.names is None else _as_lists(dtype.descr),
+        extension if isinstance(extension, str) else None,
+        header.fortran_order, attrs,
         entry.compressed_size, entry.crc32, entry.method,
     )  # fmt: skip
 

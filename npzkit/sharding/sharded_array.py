@@ -16,6 +16,7 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
+from npzkit.members.metadata import user_attrs
 from npzkit.reading.indexing import Positions, Selection
 from npzkit.sharding.index import Index
 from npzkit.sharding.shards import OpenShards
@@ -30,7 +31,7 @@ class Archive(Protocol):
 
     path: str
     _index: Index
-    _shards: OpenShards
+    _archive: OpenShards
 
     def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
     def _part(self, number: int, part: int) -> LazyArray: ...
@@ -58,7 +59,7 @@ class ShardedArray(LazyArray):
             (1, 0), shape, index.fortran_order(number), descr, 0, index.nbytes[number], False
         )
         self.shape = shape
-        self.attrs = MappingProxyType(dict(index.attrs(number)))
+        self.attrs = MappingProxyType(user_attrs(index.attrs(number)))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -78,7 +79,7 @@ class ShardedArray(LazyArray):
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions, from the parts that have them."""
         npz: Archive = self._npz
-        npz._shards.check_open()
+        npz._archive.check_open()
         jobs = list(self._pieces(selection.positions))
         block = npz._allocate(self._number, selection.shape, [part for part, _, _ in jobs])
         tasks = [lambda job=job: self._read_piece(block, *job) for job in jobs]

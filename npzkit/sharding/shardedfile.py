@@ -6,12 +6,16 @@ array has, and `npzkit.archive.npzfile` reads a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from npzkit.archive.numpy_attributes import ArrayAttributes
+from npzkit.archive.checked_pieces import check_array
+from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, check_mmap_mode
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
@@ -23,15 +27,20 @@ from npzkit.errors import (
     UnsupportedError,
     shown_key,
 )
+from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
 from npzkit.limits import Limits
-from npzkit.members.info import ArrayInfo, format_summary
+from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
 from npzkit.members.keys import SUFFIX, check_several, missing
+from npzkit.members.metadata import user_attrs
 from npzkit.reading.member import check_out
 from npzkit.sharding.index_format import parse_index
 from npzkit.sharding.places import place_of
 from npzkit.sharding.sharded_array import ShardedArray
 from npzkit.sharding.shards import OpenShards
+
+if TYPE_CHECKING:
+    from npzkit.maintenance.findings import VerifyReport
 
 __all__ = ["PartInfo", "ShardedFile"]
 
@@ -70,7 +79,7 @@ class PartInfo(NamedTuple):
     method: str
 
 
-class ShardedFile(Mapping[str, Any]):
+class ShardedFile(NpzFile):
     """An open sharded archive: ``npz[key]`` reads one array, whatever shards it is in.
 
     Returned by `npzkit.open` for a folder with an ``index.json``. Opening reads
@@ -141,6 +150,8 @@ class ShardedFile(Mapping[str, Any]):
         if mmap_mode is not None:
             check_mmap_mode(mmap_mode)
         self.mmap_mode = mmap_mode
+        self.allow_pickle, self.pickle_kwargs = False, None
+        self.max_header_size = (limits or Limits()).header_size
         self._place = place_of(folder, storage_options)
         self._options = {"mmap_mode": mmap_mode, "strict": strict, "limits": limits}
         data = self._place.read_index()
@@ -151,7 +162,7 @@ class ShardedFile(Mapping[str, Any]):
             raise
         self._version = len(data), crc32(data)
         options = {"strict": strict, "limits": limits}
-        self._shards = OpenShards(self._place, self._index, data, options)
+        self._archive: Any = OpenShards(self._place, self._index, data, options)
 
     # -- the mapping --------------------------------------------------------
 
@@ -172,27 +183,20 @@ class ShardedFile(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return self._index.number(key) is not None
 
-    def __getitem__(self, key: str) -> Any:
-        if self.mmap_mode is not None:
-            return self.memmap(key, self.mmap_mode)
-        return self.read(key)
-
-    def get(self, key: str, default: Any = None, /) -> Any:
-        """Return the array with this key, or `default` if there is none."""
-        return self[key] if key in self else default  # noqa: SIM401 - this is get
-
     def __repr__(self) -> str:
         keys = ", ".join(map(shown_key, self._index.keys[:_REPR_COUNT]))
         if len(self) > _REPR_COUNT:
             keys += "..."
         return f"ShardedFile {self.path!r} with keys: {keys}"
 
-    def _ipython_key_completions_(self) -> list[str]:
-        return self.files
+    def _repr_html_(self) -> str:
+        from npzkit.archive.notebook import SHOWN_COUNT, members_html
 
-    @property
-    def f(self) -> ArrayAttributes:
-        return ArrayAttributes(self)
+        title = repr(f"{self.path}")
+        state = "" if self._archive.is_open else ", closed"
+        infos = map(self._info, range(min(len(self), SHOWN_COUNT)))
+        size = sum(self._index.nbytes)
+        return members_html(f"ShardedFile {title}{state}", infos, len(self), size, self.metadata)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -200,7 +204,7 @@ class ShardedFile(Mapping[str, Any]):
 
     def _find(self, key: str) -> int:
         """Return the number of the array that a key means."""
-        self._shards.check_open()
+        self._archive.check_open()
         number = self._index.number(key)
         if number is None:
             raise missing(key, self._index.keys, self.path)
@@ -211,7 +215,7 @@ class ShardedFile(Mapping[str, Any]):
     def _part(self, number: int, part: int) -> Any:
         """Return a part of an array as a `LazyArray`, checked to be what the index says."""
         index = self._index
-        shard = self._shards.get(index.shard_of(part))
+        shard = self._archive.get(index.shard_of(part))
         lazy = shard.lazy(index.part_key(part, index.keys[number]))
         at = part - index.part_numbers(number).start
         shape = tuple(index.boxes(number)[1][at].tolist())
@@ -233,7 +237,7 @@ class ShardedFile(Mapping[str, Any]):
     def _check_backed(self, parts: Iterable[int]) -> None:
         """Check that the shards of parts exist, as large as the index says."""
         shards = sorted({self._index.shard_of(part) for part in parts})
-        self._shards.prove(shards)
+        self._archive.prove(shards)
 
     def _allocate(
         self, number: int, shape: tuple[int, ...], parts: Sequence[int]
@@ -332,7 +336,7 @@ class ShardedFile(Mapping[str, Any]):
         def read(part: int, offset: list[int], shape: list[int]) -> None:
             place = array[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
             self._part(number, part)
-            shard = self._shards.get(index.shard_of(part))
+            shard = self._archive.get(index.shard_of(part))
             key = index.part_key(part, index.keys[number])
             shard.read(key, place if array.ndim else array, verify, threads=inner)
 
@@ -374,7 +378,7 @@ class ShardedFile(Mapping[str, Any]):
             `keys` is a string.
         """
         check_several(keys)
-        self._shards.check_open()
+        self._archive.check_open()
         chosen = self.files if keys is None else list(dict.fromkeys(keys))
         numbers = [self._find(key) for key in chosen]
         count = thread_count(threads)
@@ -413,7 +417,7 @@ class ShardedFile(Mapping[str, Any]):
             index.part_key(index.part_numbers(number).start, index.keys[number])
             for _, number in wanted
         ]
-        found = self._shards.get(shard).load_all(stored, threads, verify=verify)
+        found = self._archive.get(shard).load_all(stored, threads, verify=verify)
         for (key, number), name in zip(wanted, stored, strict=True):
             array = found[name]
             if not isinstance(array, np.ndarray):
@@ -469,8 +473,47 @@ class ShardedFile(Mapping[str, Any]):
                 remedy="Read it, or parts of it with npz.lazy(key).",
             )  # fmt: skip
         self._part(number, parts[0])
-        shard = self._shards.get(self._index.shard_of(parts[0]))
-        return shard.memmap(self._index.part_key(parts[0], self._index.keys[number]), mode)
+        shard = self._archive.get(self._index.shard_of(parts[0]))
+        part_key = self._index.part_key(parts[0], self._index.keys[number])
+        array: np.memmap[Any, Any] = shard.memmap(part_key, mode)
+        return array
+
+    def stream(self, key: str) -> BinaryIO:
+        """Open an array as a readable binary stream of the bytes of an .npy file.
+
+        Of an array of several parts, all parts are checked before the first
+        byte is returned, so that they are read twice.
+
+        Parameters
+        ----------
+        key : str
+            With or without ``.npy``.
+
+        Returns
+        -------
+        file object
+            Can be read while the archive is open.
+        """
+        number = self._find(key)
+        parts = self._index.part_numbers(number)
+        if len(parts) == 1:
+            return self._stream_of(number, parts[0])
+        from npzkit.sharding.parts_stream import PartsStream
+
+        stream = PartsStream(self.lazy(key), lambda: check_array(self, key, lambda size: None))
+        return cast(BinaryIO, io.BufferedReader(stream, 1 << 18))
+
+    def _streams(self, key: str) -> Iterator[BinaryIO]:
+        number = self._find(key)
+        for part in self._index.part_numbers(number):
+            yield self._stream_of(number, part)
+
+    def _stream_of(self, number: int, part: int) -> BinaryIO:
+        """Open a part, which was checked to be what the index says."""
+        self._part(number, part)
+        shard = self._archive.get(self._index.shard_of(part))
+        stream: BinaryIO = shard.stream(self._index.part_key(part, self._index.keys[number]))
+        return stream
 
     # -- what is known of them ----------------------------------------------
 
@@ -485,10 +528,10 @@ class ShardedFile(Mapping[str, Any]):
         Returns
         -------
         ArrayInfo
-            Of an array of several parts, `compressed_size` is the sum,
-            `method` is ``"several"`` if they differ, and `crc32` is that of the
-            parts' CRC-32s, four bytes each, in the order of `parts`.
-            `data_offset` is 0.
+            Of an array of several parts, `method` also has their number,
+            `compressed_size` is the sum, and `crc32` is that of the parts'
+            CRC-32s, four bytes each, in the order of `parts`. `data_offset` is
+            that in a shard, which the index does not have: 0.
         """
         return self._info(self._find(key))
 
@@ -517,7 +560,8 @@ class ShardedFile(Mapping[str, Any]):
     def _info(self, number: int) -> ArrayInfo:
         index = self._index
         key, parts = index.keys[number], list(index.parts(number))
-        methods = {part.method for part in parts} or {STORED}
+        methods = sorted({part.method for part in parts} or {STORED})
+        method = " and ".join(map(method_name, methods))
         crc = b"".join(part.crc32.to_bytes(4, "little") for part in parts)
         return ArrayInfo(
             key=key,
@@ -527,37 +571,119 @@ class ShardedFile(Mapping[str, Any]):
             fortran_order=index.fortran_order(number),
             nbytes=index.nbytes[number],
             compressed_size=sum(part.compressed_size for part in parts),
-            method=method_name(methods.pop()) if len(methods) == 1 else "several",
+            method=method if len(parts) < 2 else f"{method} in {len(parts)} parts",
             crc32=parts[0].crc32 if len(parts) == 1 else crc32(crc),
             data_offset=0,
             aligned=False,
-            seekable=len(parts) != 1 or parts[0].method == STORED,
-            attrs=index.attrs(number),
+            seekable=len(parts) == 1 and parts[0].method == STORED,
+            attrs=MappingProxyType(user_attrs(index.attrs(number))),
         )
+
+    def archive_info(self) -> ArchiveInfo:
+        """Return the sizes of the archive: of all shards, and of the index as its directory."""
+        self._archive.check_open()
+        index, index_size = self._index, self._version[0]
+        size = sum(shard.size for shard in index.shards) + index_size
+        return ArchiveInfo(
+            path=self.path, size=size, member_count=len(self), start_offset=0, directory_offset=0,
+            directory_size=index_size, end_offset=size, dead_size=0, torn_size=0, comment=b"",
+            compressed_size=index.compressed_size, uncompressed_size=sum(index.nbytes),
+        )  # fmt: skip
+
+    def _saved_attrs(self, key: str) -> Mapping[str, Any]:
+        return self._index.attrs(self._find(key))
+
+    def _join(self, key: str, read: Callable[[str], Any]) -> Any:
+        from npzkit.members.multipart import join
+
+        number = self._find(key)
+        return join(read, self._index.keys[number], dict(self._index.attrs(number)))
 
     def summary(self) -> str:
         """Return a table of the arrays: key, shape, dtype, size and method."""
         infos = map(self._info, range(len(self)))
         return format_summary(f"ShardedFile {self.path!r}", infos)
 
+    def verify(
+        self,
+        keys: Iterable[str] | None = None,
+        progress: Callable[[int, int], object] | None = None,
+        *,
+        threads: int | None = None,
+    ) -> VerifyReport:
+        """Check the index against the shards, and all data; see `npzkit.verify`.
+
+        Parameters
+        ----------
+        keys : iterable of str, optional
+            The arrays to check; by default all, and the shards as archives.
+        progress : callable, optional
+            Called with the number of uncompressed bytes checked so far and in
+            total.
+        threads : int, optional
+            Number of threads; by default one per processor.
+
+        Returns
+        -------
+        VerifyReport
+            ``ok``, and one row per problem or oddity found. Offsets are those
+            in the shard that a row names.
+
+        Raises
+        ------
+        MemberNotFoundError
+            One of `keys` does not exist.
+        ClosedArchiveError
+            The archive is closed.
+        """
+        self._archive.check_open()
+        check_several(keys)
+        from npzkit.sharding.verify import verify_shards
+
+        numbers = range(len(self)) if keys is None else [self._find(key) for key in keys]
+        return verify_shards(
+            self._archive, self._index, numbers, progress, threads, is_complete=keys is None
+        )
+
     # -- the archive --------------------------------------------------------
 
     def close(self) -> None:
         """Close the shards. Closing it again does nothing. Later reads raise ClosedArchiveError."""
-        shards = getattr(self, "_shards", None)
+        shards = getattr(self, "_archive", None)
         if shards is not None:
             shards.close()
+
+    def flush(self) -> None:
+        """Do nothing: no map of a sharded archive can be changed."""
+
+    @property
+    def fid(self) -> Any:
+        return None
+
+    @property
+    def zip(self) -> zipfile.ZipFile:
+        raise _not_one_file(self.path)
+
+    def _lend_source(self) -> Source:
+        raise _not_one_file(self.path)
 
     def __enter__(self) -> ShardedFile:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __del__(self) -> None:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        self._shards.check_open()
+        self._archive.check_open()
         folder, own_options = self._place.reopening
         return _reopen, (folder, self._version, {**self._options, **own_options})
+
+
+def _not_one_file(path: str) -> UnsupportedError:
+    return UnsupportedError(
+        "a sharded archive is not one file", path=path,
+        remedy="Open one of its shards, or convert it: npzkit.convert(folder, 'all.npz').",
+    )  # fmt: skip
 
 
 def _reopen(folder: str, version: tuple[int, int], options: Mapping[str, Any]) -> ShardedFile:

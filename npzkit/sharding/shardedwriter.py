@@ -5,12 +5,11 @@ Owns `ShardedWriter`: what its calls take, check and promise.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.errors import ClosedArchiveError
+from npzkit.errors import ClosedArchiveError, MissingShardError
 from npzkit.files.threads import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.sharding.amounts import parse_size
@@ -83,8 +82,8 @@ class ShardedWriter:
     -----
     A writer that is killed leaves files that no index names, and the archive as
     it was. The next commit removes them: those of its own attempt at once, and
-    those of other attempts if they are an hour older than its own. So two
-    attempts that write to one folder at the same time should not take hours.
+    those of other attempts if they are an hour older than its own. If such an
+    attempt was still under way, its commit raises MissingShardError.
 
     Examples
     --------
@@ -264,7 +263,7 @@ class ShardedWriter:
         IndexFormatError
             The parts of an array overlap, leave gaps, or have several dtypes.
         MissingShardError
-            A shard is not there.
+            A shard is not there, or the attempt has none.
         StaleArchiveError, FileExistsError, ArchiveLockedError
             Another writer committed at the same time. Its archive is kept.
 
@@ -275,12 +274,11 @@ class ShardedWriter:
         `StaleArchiveError` for shards that they had not opened.
         """
         self.close()
-        if shards is None:
-            found = sorted(n for n in self._place.listed() if attempt_of(n) == self.attempt)
-        else:
-            found = list(shards)  # type: ignore[arg-type]
-        known = {record.name: record for record in self._records}
-        given: list[Any] = [known.get(shard, shard) for shard in found]
+        known: dict[str, ShardRecord] = {record.name: record for record in self._records}
+        given: list[str | ShardRecord] = (
+            self._find_shards() if shards is None
+            else [known.get(shard, shard) if isinstance(shard, str) else shard for shard in shards]
+        )  # fmt: skip
         names = [shard for shard in given if isinstance(shard, str)]
         check_shard_names(names)
         read = dict(zip(names, read_records(self._place, names), strict=True))
@@ -288,6 +286,28 @@ class ShardedWriter:
         commit_index(
             self._place, records, self.metadata, attempt=self.attempt, durable=self._durable
         )
+
+    def _find_shards(self) -> list[str | ShardRecord]:
+        """Return the shards of the attempt, those that were completed first before others.
+
+        Raises
+        ------
+        MissingShardError
+            There is none: the name of the attempt may be wrong.
+        """
+        own = {record.name: record for record in self._records}
+        listed = self._place.listed()
+        others = [
+            (found.modified, name)
+            for name, found in listed.items()
+            if attempt_of(name) == self.attempt and name not in own
+        ]
+        if not (own or others):
+            raise MissingShardError(
+                f"there is no shard of the attempt {self.attempt!r}", path=self._place.name,
+                remedy="Give all writers the same attempt, and close them before the commit.",
+            )  # fmt: skip
+        return [*own.values(), *(name for _, name in sorted(others))]
 
     def abort(self) -> None:
         """Remove what this writer wrote, and close it. Nothing of it can be committed."""
@@ -309,12 +329,3 @@ class ShardedWriter:
             self.close()
         elif self._is_open:
             self.abort()
-
-    def __del__(self) -> None:
-        if getattr(self, "_is_open", False) and self._shard is not None:
-            warnings.warn(
-                f"ShardedWriter {self._place.name!r} was never closed; its last shard is discarded",
-                ResourceWarning,
-                stacklevel=2,
-                source=self,
-            )

@@ -35,6 +35,12 @@ class OpenShards:
         Of the index, which is compared if a shard is not what it should be.
     options : dict
         Of `NpzFile`.
+
+    Attributes
+    ----------
+    is_open : bool
+    path : str
+        Of the folder, for messages.
     """
 
     def __init__(self, place: Place, index: Index, data: bytes, options: dict[str, Any]) -> None:
@@ -42,6 +48,7 @@ class OpenShards:
         self._open: dict[int, NpzFile] = {}
         self._proven: set[int] = set()
         self.is_open = True
+        self.path = place.name
 
     def get(self, number: int) -> NpzFile:
         """Return an open shard, which is closed when nobody uses it any more.

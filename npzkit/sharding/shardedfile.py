@@ -216,11 +216,21 @@ class ShardedFile(NpzFile):
         """Return a part of an array as a `LazyArray`, checked to be what the index says."""
         index = self._index
         shard = self._archive.get(index.shard_of(part))
-        lazy = shard.lazy(index.part_key(part, index.keys[number]))
+        stored_key = index.part_key(part, index.keys[number])
+        self._check_stored(number, stored_key, shard)
+        lazy = shard.lazy(stored_key)
         at = part - index.part_numbers(number).start
         shape = tuple(index.boxes(number)[1][at].tolist())
         self._check_part(number, shape, lazy.shape, lazy.dtype)
         return lazy
+
+    def _check_stored(self, number: int, stored_key: str, shard: NpzFile) -> None:
+        """Check that a shard has the array that the index says."""
+        if stored_key not in shard:
+            raise IndexFormatError(
+                f"the shard {shard._archive.path!r} has no array {stored_key!r}", path=self.path,
+                key=self._index.keys[number], remedy="Write the archive again.",
+            )  # fmt: skip
 
     def _check_part(
         self, number: int, shape: tuple[int, ...], found: Any, dtype: np.dtype[Any]
@@ -417,7 +427,10 @@ class ShardedFile(NpzFile):
             index.part_key(index.part_numbers(number).start, index.keys[number])
             for _, number in wanted
         ]
-        found = self._archive.get(shard).load_all(stored, threads, verify=verify)
+        npz = self._archive.get(shard)
+        for (_, number), name in zip(wanted, stored, strict=True):
+            self._check_stored(number, name, npz)
+        found = npz.load_all(stored, threads, verify=verify)
         for (key, number), name in zip(wanted, stored, strict=True):
             array = found[name]
             if not isinstance(array, np.ndarray):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.errors import ClosedArchiveError, MissingShardError
+from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError
 from npzkit.files.threads import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.sharding.amounts import parse_size
@@ -283,9 +283,17 @@ class ShardedWriter:
         check_shard_names(names)
         read = dict(zip(names, read_records(self._place, names), strict=True))
         records = [read[shard] if isinstance(shard, str) else shard for shard in given]
-        commit_index(
-            self._place, records, self.metadata, attempt=self.attempt, durable=self._durable
-        )
+        try:
+            commit_index(
+                self._place, records, self.metadata, attempt=self.attempt, durable=self._durable
+            )
+        except IndexFormatError as error:
+            if shards is None and error.remedy is None:
+                error.remedy = (
+                    "Shards of an earlier run may have the same attempt: give each run a new one, "
+                    "or pass the shards that count."
+                )
+            raise
 
     def _find_shards(self) -> list[str | ShardRecord]:
         """Return the shards of the attempt, those that were completed first before others.

@@ -193,7 +193,7 @@ def test_an_index_that_lies_about_a_part_is_refused(folder, index):
 
 
 def test_a_large_index_is_compact_and_parsed_by_columns():
-    """20,000 arrays and 40,000 parts take less than 100 bytes each, and all of them are kept."""
+    """5,000 arrays and 10,000 parts take less than 100 bytes each, and all of them are kept."""
     shards = [ShardRow(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]
     rows = [
         ArrayRow(
@@ -203,12 +203,12 @@ def test_a_large_index_is_compact_and_parsed_by_columns():
                 for half in range(2)
             ),
         )
-        for at in range(20_000)
+        for at in range(5_000)
     ]  # fmt: skip
     data = format_index("a", {}, shards, rows)
-    assert len(data) < 100 * 40_000
+    assert len(data) < 100 * 10_000
     index = parse_index(data)
-    assert (len(index.keys), sum(index.nbytes)) == (20_000, 20_000 * 128)
+    assert (len(index.keys), sum(index.nbytes)) == (5_000, 5_000 * 128)
     assert list(index.parts(777)) == list(rows[777].parts)
 
 

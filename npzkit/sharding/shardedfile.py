@@ -258,7 +258,8 @@ class ShardedFile(NpzFile):
         size = dtype.itemsize
         for length in shape:
             size *= length
-        if size > _UNPROVEN_SIZE:
+        if size > _UNPROVEN_SIZE or not self._place.is_local:
+            # Each distant shard is opened once, before threads ask for it.
             self._check_backed(parts)
         try:
             return np.ndarray(shape, dtype, order=order)
@@ -392,6 +393,9 @@ class ShardedFile(NpzFile):
         chosen = self.files if keys is None else list(dict.fromkeys(keys))
         numbers = [self._find(key) for key in chosen]
         count = thread_count(threads)
+        if not self._place.is_local:
+            index = self._index
+            self._check_backed(part for number in numbers for part in index.part_numbers(number))
         results: dict[str, Any] = dict.fromkeys(chosen)
         together: dict[int, list[tuple[str, int]]] = {}
         tasks: list[Any] = []

@@ -22,6 +22,8 @@ _FETCH_COUNT = 10
 """Distant shards that are opened at once."""
 _OPEN_COUNT = 64
 """Shards that are kept open."""
+_DISTANT_COUNT = 512
+"""Distant shards that are kept open: each has up to 64 KiB in memory, and no file."""
 
 
 class OpenShards:
@@ -68,7 +70,8 @@ class OpenShards:
         if npz is None:
             npz = self._open_shard(number)
         self._open[number] = npz
-        while len(self._open) > _OPEN_COUNT:
+        most = _OPEN_COUNT if self._place.is_local else _DISTANT_COUNT
+        while len(self._open) > most:
             # Another thread may have changed it.
             with contextlib.suppress(RuntimeError, StopIteration):
                 self._open.pop(next(iter(self._open)), None)

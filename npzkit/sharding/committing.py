@@ -77,7 +77,11 @@ def commit_index(
     """
     records = [record for record in records if record.parts]
     data = _format(records, metadata, attempt, attrs or {})
-    parse_index(data)
+    try:
+        parse_index(data)
+    except NpzkitError as error:
+        error.locate(path=place.name)
+        raise
     files = place.listed()
     for record in records:
         if record.name not in files or files[record.name].size != record.size:

@@ -38,12 +38,14 @@ def test_files_are_made_of_the_folder(folder, cli, tmp_path):
     """convert, extract, pack and diff read a folder with an index."""
     one = tmp_path / "one.npz"
     assert cli("convert", folder, one).code == 0
-    np.testing.assert_array_equal(np.load(one)["w"], WHOLE)
+    with np.load(one) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
     assert cli("diff", folder, one).code == 0
     assert cli("extract", folder, "w", "-d", tmp_path / "out").code == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "w.npy"), WHOLE)
     assert cli("pack", tmp_path / "packed.npz", folder).code == 0
-    np.testing.assert_array_equal(np.load(tmp_path / "packed.npz")["w"], WHOLE)
+    with np.load(tmp_path / "packed.npz") as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
 
 
 def test_damage_is_reported(folder, cli):

@@ -66,7 +66,8 @@ def test_a_store_is_converted_to_a_file(memory, tmp_path):
     """`convert` reads the URL of a folder."""
     write_run(URL)
     npzkit.convert(URL + "/", tmp_path / "one.npz")
-    np.testing.assert_array_equal(np.load(tmp_path / "one.npz")["w"], WHOLE)
+    with np.load(tmp_path / "one.npz") as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
 
 
 @pytest.fixture

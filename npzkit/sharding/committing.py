@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError, UnsafeNameError
 from npzkit.files.threads import run, thread_count
@@ -19,6 +21,7 @@ from npzkit.sharding.index_format import format_index, parse_index
 from npzkit.sharding.places import Found, Place
 from npzkit.sharding.records import ShardRecord, StoredPart, record_of
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of, is_temporary
+from npzkit.sharding.tiling import fault_of
 
 __all__ = ["commit_index", "read_records"]
 
@@ -76,8 +79,8 @@ def commit_index(
         Another writer committed at the same time. Its archive is kept.
     """
     records = [record for record in records if record.parts]
-    data = _format(records, metadata, attempt, attrs or {})
     try:
+        data = _format(records, metadata, attempt, attrs or {})
         parse_index(data)
     except NpzkitError as error:
         error.locate(path=place.name)
@@ -143,6 +146,12 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
         for shard, part in sorted(parts, key=lambda each: each[1].offset)
         if 0 not in part.shape
     ]  # fmt: skip
+    if len(rows) == 1 and rows[0].shape != first.global_shape:
+        # The index has no place for it: a single part is its array.
+        boxes = (np.array([box], np.int64) for box in (rows[0].offset, rows[0].shape))
+        error = fault_of(first.global_shape, *boxes)
+        error.locate(key=key)
+        raise error
     is_fortran = len(first.global_shape) > 1 and all(part.fortran_order for _, part in parts)
     return ArrayRow(
         key, first.global_shape, first.descr, first.extension, is_fortran, {**merged, **attrs},

@@ -135,6 +135,15 @@ def test_parts_must_tile_their_array(tmp_path, second, message):
         assert "x" not in npz
 
 
+@pytest.mark.parametrize("offset", [0, 2])
+def test_one_part_must_be_its_array(tmp_path, offset):
+    """A single part that leaves the rest of its array out is refused."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros(2), [offset], [4])
+        with pytest.raises(IndexFormatError, match="leave a gap"):
+            w.commit()
+
+
 def test_a_part_must_be_within_its_array(tmp_path):
     """Parts that reach out, or come with half of what is needed, are refused before they are written."""
     with npzkit.ShardedWriter(tmp_path) as w:

@@ -11,11 +11,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import IndexFormatError, NotAnArrayError
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
 
-__all__ = ["PART_ATTRIBUTE", "ShardRecord", "StoredPart", "part_attribute", "record_of"]
+__all__ = [
+    "PART_ATTRIBUTE",
+    "ShardRecord",
+    "StoredPart",
+    "part_attribute",
+    "record_of",
+    "version_of",
+]
 
 PART_ATTRIBUTE = "npzkit.part"
 """The attribute of a part that is not a complete array: the key and the shape of its array,
@@ -95,9 +103,13 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
     NpzkitError
         It is damaged, or has something that cannot be a part.
     """
-    directory = npz._archive.directory
-    parts = tuple(_part_of(npz, key) for key in npz.files)
-    return ShardRecord(name, npz._archive.source.file_size, directory.crc32, parts)
+    return ShardRecord(name, *version_of(npz), tuple(_part_of(npz, key) for key in npz.files))
+
+
+def version_of(npz: NpzFile) -> tuple[int, int]:
+    """Return what tells an open shard from another: its size, and its directory's CRC-32."""
+    archive = npz._archive
+    return archive.source.file_size, crc32(archive.directory.data)
 
 
 def _part_of(npz: NpzFile, stored_key: str) -> StoredPart:

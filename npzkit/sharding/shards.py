@@ -15,6 +15,7 @@ from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, St
 from npzkit.files.threads import run
 from npzkit.sharding.index import Index
 from npzkit.sharding.places import Place
+from npzkit.sharding.records import version_of
 
 __all__ = ["OpenShards"]
 
@@ -95,7 +96,7 @@ class OpenShards:
         except NpzkitError as error:
             raise self._explained(error) from error
         npz._closes_silently = True
-        found = npz._archive.source.file_size, npz._archive.directory.crc32
+        found = version_of(npz)
         if found != (row.size, row.crc32):
             npz.close()
             raise self._explained(

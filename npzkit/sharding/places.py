@@ -35,10 +35,13 @@ class Found(NamedTuple):
         Bytes.
     modified : float
         Seconds since 1970 when it was written, by the clock of the place.
+    mark : object
+        What changes when it is written again, besides.
     """
 
     size: int
     modified: float
+    mark: Any = None
 
 
 class Place(Protocol):
@@ -57,6 +60,9 @@ class Place(Protocol):
 
     def listed(self) -> dict[str, Found]:
         """Return the files by name; empty if there is no such folder."""
+
+    def find(self, name: str) -> Found | None:
+        """Return what is known of one file; None if it does not exist."""
 
     def read_index(self) -> bytes:
         """Return the bytes of the index; FileNotFoundError if there is none."""
@@ -78,6 +84,9 @@ class Place(Protocol):
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists, unless a writer has it open."""
+
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
 
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
         """End uploads that are under way, or were left by killed writers; asked by name."""
@@ -133,8 +142,15 @@ class Folder:
                 # A temporary file may be gone.
                 with contextlib.suppress(FileNotFoundError):
                     stat = entry.stat()
-                    found[entry.name] = Found(stat.st_size, stat.st_mtime)
+                    found[entry.name] = _found(stat)
         return found
+
+    def find(self, name: str) -> Found | None:
+        """Return what is known of one file; None if it does not exist."""
+        try:
+            return _found(os.stat(self.file(name)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def read_index(self) -> bytes:
         """Return the bytes of the index; FileNotFoundError if there is none."""
@@ -175,6 +191,11 @@ class Folder:
             lock_path(path, 0.0).close()
             disk.unlink(path)
 
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
+        with contextlib.suppress(OSError):
+            os.rmdir(self._path)
+
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
         """Do nothing: a killed writer leaves a temporary file, which is listed."""
 
@@ -213,9 +234,13 @@ class Prefix:
     def listed(self) -> dict[str, Found]:
         """Return the objects by name."""
         return {
-            name: Found(found.version.size, found.modified)
+            name: Found(found.version.size, found.modified, found.version)
             for name, found in self._objects().listed().items()
         }
+
+    def find(self, name: str) -> Found | None:
+        """Return what is known of one object; None if it does not exist."""
+        return self.listed().get(name)
 
     def read_index(self) -> bytes:
         """Return the bytes of the index; FileNotFoundError if there is none."""
@@ -248,9 +273,16 @@ class Prefix:
         """Remove an object if it exists."""
         self._objects().remove(name)
 
+    def remove_folder(self) -> None:
+        """Do nothing: a store has no folders."""
+
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
         """End uploads, as far as the store lists them."""
         self._objects().end_uploads(is_ended)
+
+
+def _found(stat: os.stat_result) -> Found:
+    return Found(stat.st_size, stat.st_mtime, (stat.st_ino, stat.st_mtime_ns))
 
 
 def _read_all(file: Any) -> bytes:

@@ -117,13 +117,17 @@ class OpenShards:
 
     def _explained(self, error: NpzkitError) -> NpzkitError:
         """Return the error of an archive that was replaced, if that is the cause."""
-        with contextlib.suppress(OSError, NpzkitError):
-            if self._place.read_index() != self._data:
-                return StaleArchiveError(
-                    "the archive was replaced since it was opened", path=self._place.name,
-                    remedy="Open it again.",
-                )  # fmt: skip
-        return error
+        try:
+            if self._place.read_index() == self._data:
+                return error
+        except FileNotFoundError:
+            pass
+        except (OSError, NpzkitError):
+            return error
+        return StaleArchiveError(
+            "the archive was replaced or removed since it was opened", path=self._place.name,
+            remedy="Open it again.",
+        )  # fmt: skip
 
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""

@@ -276,7 +276,7 @@ def test_a_replaced_archive_is_stale_and_never_mixed(folder, whole):
     old, other = npzkit.open(folder), npzkit.open(folder)
     np.testing.assert_array_equal(other["w"], whole)
     write_run(folder, whole + 1, "a2")
-    with pytest.raises(StaleArchiveError, match="replaced since it was opened"):
+    with pytest.raises(StaleArchiveError, match="replaced or removed since it was opened"):
         old["w"]
     np.testing.assert_array_equal(other["w"], whole)
     with npzkit.open(folder) as npz:

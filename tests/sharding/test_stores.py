@@ -45,7 +45,7 @@ def test_a_prefix_is_replaced(memory):
     before = {path for path in memory.ls("/sharded/run", detail=False) if path.endswith(".npz")}
     write_run(URL, WHOLE + 1, "a2")
     assert not before & set(memory.ls("/sharded/run", detail=False))
-    with pytest.raises(StaleArchiveError, match="replaced since it was opened"):
+    with pytest.raises(StaleArchiveError, match="replaced or removed since it was opened"):
         old["w"]
     with npzkit.open(URL) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE + 1)

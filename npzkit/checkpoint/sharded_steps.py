@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 from npzkit.archive.npzfile import NpzFile
@@ -143,9 +144,7 @@ class ShardedSteps:
 
     # -- changes ------------------------------------------------------------
 
-    def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: Mapping[str, Any]
-    ) -> None:
+    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
         """Write a step as a file, which replaces an older one, or a folder, when complete."""
         self._files.commit(step, members, coding, metadata)
         self._remove_folder(step)
@@ -155,7 +154,7 @@ class ShardedSteps:
         step: int,
         members: Iterable[Member],
         coding: Coding,
-        metadata: Mapping[str, Any],
+        metadata: bytes,
         shard_size: int,
     ) -> None:
         """Write a step as a folder, which replaces an older one, or a file, when complete."""
@@ -170,7 +169,8 @@ class ShardedSteps:
                     group = _until_full(writer, member, left, shard_size)
                     writer._archive.alone(writer._archive.write, group, coding, False)
                 records.append(record_file(place, name))
-            commit_index(place, records, metadata, attempt=attempt, durable=self._durable)
+            fields = json.loads(metadata)
+            commit_index(place, records, fields, attempt=attempt, durable=self._durable)
         except (FileExistsError, StaleArchiveError) as error:
             self._discard(place, attempt)
             raise ArchiveLockedError(
@@ -194,10 +194,14 @@ class ShardedSteps:
                     place.remove(name)
             place.remove_folder()
 
-    def remove(self, step: int) -> None:
-        """Remove a step if it exists."""
-        self._files.remove(step)
+    def remove(self, step: int, identity: Identity | None = None) -> bool:
+        """Remove a step if it exists and is the one with this identity."""
+        if not self._is_folder(step):
+            return self._files.remove(step, identity)
+        if identity is not None and self.identity(step) != identity:
+            return False
         self._remove_folder(step)
+        return True
 
     def _remove_folder(self, step: int) -> None:
         if _folder_name(step) not in self._files.folder_names():

@@ -32,7 +32,7 @@ from npzkit.files.threads import run, thread_count
 from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
 from npzkit.members.keys import SUFFIX, check_several, missing
-from npzkit.members.metadata import user_attrs
+from npzkit.members.metadata import format_metadata, user_attrs
 from npzkit.reading.member import check_out
 from npzkit.sharding.index_format import parse_index
 from npzkit.sharding.places import place_of
@@ -201,6 +201,10 @@ class ShardedFile(NpzFile):
     @property
     def metadata(self) -> Mapping[str, Any]:
         return self._index.metadata
+
+    @property
+    def _comment(self) -> bytes:
+        return format_metadata(dict(self.metadata))
 
     def _find(self, key: str) -> int:
         """Return the number of the array that a key means."""

@@ -58,7 +58,7 @@ def test_a_step_is_a_folder_of_shards(place):
         assert store.path(3) == saving.path
         assert store.verify().ok
         with store[3] as npz:
-            assert len({part.shard for key in npz for part in npz.parts(key)}) == 3
+            assert len({part.shard for key in npz for part in npz.parts(key)}) >= 3
         check_tree(store.load(3, like=tree_of(7)).tree)
     with npzkit.open(saving.path) as npz:
         np.testing.assert_array_equal(npz["model/w2"], tree_of()["model"]["w2"])

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
-    from npzkit.archive.opening import open
     from npzkit.archive.saving import save
     from npzkit.archive.trees import load_tree
     from npzkit.conversion.convert import ConvertReport, convert
@@ -34,11 +33,15 @@ if TYPE_CHECKING:
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
     from npzkit.limits import Limits
+    from npzkit.maintenance.findings import VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.maintenance.repair_report import RepairReport
-    from npzkit.maintenance.verify import VerifyReport, verify
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.sharding.opening import open
+    from npzkit.sharding.shardedfile import ShardedFile
+    from npzkit.sharding.shardedwriter import ShardedWriter
+    from npzkit.sharding.verifying import verify
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -55,6 +58,8 @@ __all__ = [
     "NpzkitError",
     "PackReport",
     "RepairReport",
+    "ShardedFile",
+    "ShardedWriter",
     "Statistics",
     "TornArchiveWarning",
     "VerifyReport",
@@ -97,9 +102,11 @@ _HOMES = {
     "NpzkitError": "npzkit.errors",
     "PackReport": "npzkit.conversion.pack",
     "RepairReport": "npzkit.maintenance.repair_report",
+    "ShardedFile": "npzkit.sharding.shardedfile",
+    "ShardedWriter": "npzkit.sharding.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
     "TornArchiveWarning": "npzkit.errors",
-    "VerifyReport": "npzkit.maintenance.verify",
+    "VerifyReport": "npzkit.maintenance.findings",
     "benchmark": "npzkit.analysis.benchmark",
     "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
@@ -107,7 +114,7 @@ _HOMES = {
     "iter_arrays": "npzkit.archive.iterating",
     "load": "npzkit.drop_ins",
     "load_tree": "npzkit.archive.trees",
-    "open": "npzkit.archive.opening",
+    "open": "npzkit.sharding.opening",
     "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
@@ -115,7 +122,7 @@ _HOMES = {
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",
-    "verify": "npzkit.maintenance.verify",
+    "verify": "npzkit.sharding.verifying",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
 _MODULES = {"checkpoint", "errors", "format"}

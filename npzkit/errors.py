@@ -12,6 +12,7 @@ class                      raised when                     is also a
 `FormatError`              bytes do not follow the format  ``ValueError``
 `NpyFormatError`           ... in an NPY header or array   ``ValueError``
 `ZipFormatError`           ... in the zip container        ``zipfile.BadZipFile``
+`IndexFormatError`         ... in the index of many files  ``ValueError``
 `ChecksumError`            a CRC-32 differs                ``zipfile.BadZipFile``
 `AmbiguousArchiveError`    programs would disagree on it   ``ValueError``
 `UnsupportedError`         valid, but not supported        ``NotImplementedError``
@@ -23,6 +24,7 @@ class                      raised when                     is also a
 `ConversionError`          the format cannot store it      ``ValueError``
 `NoDataError`              nothing is left to read         ``EOFError``
 `MemberNotFoundError`      no member has this key          ``KeyError``
+`MissingShardError`        a file of an index is missing   ``FileNotFoundError``
 `ClosedArchiveError`       used after ``close()``          ``ValueError``
 `StaleArchiveError`        the file changed while open     ``ValueError``
 `OutdatedArraysError`      a stream had arrays too many    ``ValueError``
@@ -60,9 +62,11 @@ __all__ = [
     "DamagedCheckpointError",
     "DamagedCheckpointWarning",
     "FormatError",
+    "IndexFormatError",
     "KeyExistsError",
     "LimitExceededError",
     "MemberNotFoundError",
+    "MissingShardError",
     "NoCheckpointError",
     "NoDataError",
     "NotAnArrayError",
@@ -231,6 +235,14 @@ class FormatError(NpzkitError, ValueError):
 
 class NpyFormatError(FormatError):
     """An array's header or data is not valid NPY."""
+
+
+class IndexFormatError(FormatError):
+    """The index of a sharded archive is not valid, or does not fit the shards."""
+
+
+class MissingShardError(NpzkitError, FileNotFoundError):
+    """A shard that the index of a sharded archive names does not exist."""
 
 
 class ZipFormatError(FormatError, zipfile.BadZipFile):

@@ -33,7 +33,8 @@ BASES = {
     "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
     "ConversionError": ValueError, "NoCheckpointError": KeyError,
     "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
-    "OutdatedArraysError": ValueError,
+    "OutdatedArraysError": ValueError, "IndexFormatError": errors.FormatError,
+    "MissingShardError": FileNotFoundError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -104,6 +105,21 @@ def unpickle_changed(path):
         pickled = pickle.dumps(npz)
     path.write_bytes(archive(Member("w.npy", X), Member("v.npy", X)))
     return pickle.loads(pickled)
+
+
+def write_half_of_each_row(path):
+    with npzkit.ShardedWriter(path) as writer:
+        writer.add("w", np.eye(2), [0, 0], [2, 4])
+        writer.commit()
+
+
+def read_without_a_shard(path):
+    with npzkit.ShardedWriter(path) as writer:
+        writer["w"] = np.eye(2)
+        writer.commit()
+    (path / writer.shards[0]).unlink()
+    with npzkit.open(path) as npz:
+        return npz["w"]
 
 
 def write_twice(path):
@@ -257,6 +273,12 @@ CASES = {
         errors.MemberNotFoundError,
         remove_missing, "path key remedy",
     ),
+    "a gap between parts": Case(
+        errors.IndexFormatError, write_half_of_each_row, "path key found expected remedy"
+    ),
+    "a file of many is missing": Case(
+        errors.MissingShardError, read_without_a_shard, "path found remedy"
+    ),
     "closed": Case(errors.ClosedArchiveError, read_closed, "path remedy"),
     "closed writer": Case(errors.ClosedArchiveError, write_closed, "path key remedy"),
     "sealed array": Case(errors.ClosedArchiveError, write_sealed, "key remedy"),
@@ -371,7 +393,7 @@ def test_the_tree(name, base):
 
 
 def test_those_of_bad_values_are_value_errors():
-    """All errors but those for missing keys, locks, empty files and unsupported input are ValueErrors."""
+    """All errors but those for missing keys and shards, locks, empty files and unsupported input are ValueErrors."""
     others = {cls.__name__ for cls in ERRORS if not issubclass(cls, ValueError)}
     assert others == {
         "NpzkitError",
@@ -380,6 +402,7 @@ def test_those_of_bad_values_are_value_errors():
         "ArchiveLockedError",
         "NoDataError",
         "NoCheckpointError",
+        "MissingShardError",
     }
 
 

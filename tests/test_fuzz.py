@@ -15,7 +15,7 @@ from fuzz import Tally, loop
 
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
 RUNS = {"npy": amount(1000, 8000), "archive": amount(100, 800), "append": amount(120, 1500),
-        "stream": amount(200, 3000)}  # fmt: skip
+        "stream": amount(200, 3000), "index": amount(120, 3000)}  # fmt: skip
 """Less than a second of each by default."""
 
 

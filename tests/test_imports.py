@@ -23,6 +23,7 @@ ROOMS = [
     {"reading", "writing"},
     {"maintenance"},
     {"archive"},
+    {"sharding"},
     {"drop_ins"},
     {"analysis", "conversion"},
     {"checkpoint"},

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import open
 from npzkit.errors import AmbiguousArchiveError, NpzkitError, printable
 from npzkit.files.progress import Meter, Report
+from npzkit.sharding.opening import open
 
 __all__ = ["BenchmarkReport", "Timing", "benchmark"]
 

@@ -17,13 +17,13 @@ import numpy as np
 from npzkit.analysis.value_differences import Tolerance, are_comparable, is_distance
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import opened
 from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
 from npzkit.files.progress import Meter, Report
 from npzkit.members.amounts import format_count
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.reading.blocks import blocks
+from npzkit.sharding.opening import opened
 
 __all__ = ["DiffReport", "Difference", "Problem", "diff", "plain"]
 

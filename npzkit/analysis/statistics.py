@@ -17,10 +17,10 @@ from npzkit.analysis.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.archive.checked_pieces import for_each_piece
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import opened
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline, thread_count
+from npzkit.sharding.opening import opened
 
 __all__ = ["Histogram", "Statistics", "measure_part", "part_of", "statistics"]
 

@@ -62,9 +62,10 @@ def checked_array(npz: NpzFile, key: str, advance: Advance) -> Any:
 
 def check_array(npz: NpzFile, key: str, advance: Advance) -> None:
     """Read an array once to check its CRC-32; see `checked_array`."""
-    with npz.stream(key) as stream:
-        while piece := stream.read(PIECE_SIZE):
-            advance(len(piece))
+    for opened in npz._streams(key):
+        with opened as stream:
+            while piece := stream.read(PIECE_SIZE):
+                advance(len(piece))
 
 
 def is_taken_by_parts(info: ArrayInfo) -> bool:

@@ -16,14 +16,14 @@ import numpy as np
 
 from npzkit.archive.error_context import Explained, explain
 from npzkit.archive.opened_archive import OpenedArchive
-from npzkit.errors import NpyFormatError, UnsupportedError
+from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.reading.blocks import blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
-from npzkit.reading.indexing import Selection, select
+from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.zip.random_access import RandomAccess
 
 __all__ = ["LazyArray"]
@@ -155,7 +155,11 @@ class LazyArray:
             return block[selection.index]
         except (SystemError, ValueError) as error:
             # NumPy stores four bytes per character, and makes a str of a single item.
-            raise explain(self._npz._archive, _not_unicode(error), self._key) from error
+            raise self._located(_not_unicode(error)) from error
+
+    def _located(self, error: NpzkitError) -> NpzkitError:
+        """Return an error that says where it happened."""
+        return explain(self._npz._archive, error, self._key)
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the complete array and check its CRC-32.
@@ -180,17 +184,22 @@ class LazyArray:
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions."""
-        shape, dtype = self._stored(selection.shape), self.dtype
         with self._explained:
             access = self._access()
             self._check_reach(access, selection.shape)
-            block = _empty(shape, dtype)
-            items = block if dtype.names is None else block.view(f"V{dtype.itemsize}")
-            read_block(
-                access, self._header.data_offset, self._stored(self.shape),
-                self._stored(selection.positions), items, thread_count(None),
-            )  # fmt: skip
+            block = _empty(self._stored(selection.shape), self.dtype)
+            self._fill(access, selection.positions, block)
         return block.T if self._header.fortran_order else block
+
+    def _fill(
+        self, access: RandomAccess, positions: tuple[Positions, ...], block: np.ndarray[Any, Any]
+    ) -> None:
+        """Fill `block`, which is C-contiguous with its axes in the order of storage."""
+        items = block if block.dtype.names is None else block.view(f"V{block.dtype.itemsize}")
+        read_block(
+            access, self._header.data_offset, self._stored(self.shape), self._stored(positions),
+            items, thread_count(None),
+        )  # fmt: skip
 
     def _check_reach(self, access: RandomAccess, shape: tuple[int, ...]) -> None:
         """Check that the member has the bytes for a large array, before it is allocated."""
@@ -198,11 +207,15 @@ class LazyArray:
         if count > _UNPROVEN_SIZE:
             access.check_reach(count)
 
+    def _check_backed(self) -> None:
+        """Check that there are bytes for the complete array."""
+        self._check_reach(self._access(), self.shape)
+
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one chunk of the others."""
         sample = np.empty((0,), self.dtype)[names]
         with self._explained:
-            self._check_reach(self._access(), self.shape)
+            self._check_backed()
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
         for chunk in self.iter_chunks():
             result[chunk] = self[chunk][names]

@@ -17,7 +17,7 @@ from npzkit.members.amounts import format_count, format_size
 from npzkit.members.info import ArrayInfo, short_dtype
 from npzkit.members.metadata import parse_metadata
 
-__all__ = ["archive_html", "array_html"]
+__all__ = ["SHOWN_COUNT", "archive_html", "array_html", "members_html"]
 
 SHOWN_COUNT = 100
 """Members of an archive that are shown: the header of each is read."""
@@ -33,13 +33,13 @@ def archive_html(archive: OpenedArchive) -> str:
     """Return a table of an archive's members, with its metadata; short if it is closed."""
     title, count = f"NpzFile {archive.source.name!r}", len(archive.entries)
     if not archive.is_open:
-        return _members_html(f"{title}, closed", (), count, 0, {})
+        return members_html(f"{title}, closed", (), count, 0, {})
     infos = (info_or_blank(archive, key) for key in archive.keys[:SHOWN_COUNT])
     size = sum(entry.uncompressed_size for entry in archive.entries.values())
-    return _members_html(title, infos, count, size, parse_metadata(archive.directory.comment))
+    return members_html(title, infos, count, size, parse_metadata(archive.directory.comment))
 
 
-def _members_html(
+def members_html(
     title: str, infos: Iterable[ArrayInfo], count: int, size: int, metadata: Mapping[str, Any]
 ) -> str:
     """Return a table of members.

@@ -392,7 +392,11 @@ class NpzFile(Mapping[str, Any]):
 
         with Explained(self._archive, key):
             entry = self._archive.entry(key)
-            return join(read, self._archive.listed_key(entry), parse_attrs(entry.extra))
+            return join(read, self._archive.listed_key(entry), self._saved_attrs(key))
+
+    def _saved_attrs(self, key: str) -> Mapping[str, Any]:
+        """Return the attributes of an array, also those that npzkit keeps for itself."""
+        return parse_attrs(self._archive.entry(key).extra)
 
     def lazy(self, key: str) -> LazyArray:
         """Return an array that reads only the parts that are indexed.
@@ -533,6 +537,10 @@ class NpzFile(Mapping[str, Any]):
             stream = self._archive.reader.open_stream(entry)
         located = LocatedStream(stream, lambda error: explain(self._archive, error, key))
         return cast(BinaryIO, io.BufferedReader(located, 1 << 18))
+
+    def _streams(self, key: str) -> Iterator[BinaryIO]:
+        """Yield streams that together have all bytes of an array, each checked at its end."""
+        yield self.stream(key)
 
     # -- what is known of them ----------------------------------------------
 

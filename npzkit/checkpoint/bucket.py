@@ -69,6 +69,16 @@ class Bucket:
         """Return the steps whose uploads are complete, ascending."""
         return steps_in(self._list())
 
+    def folder_names(self) -> list[str]:
+        """Return the names of prefixes beside the objects, as of the last list of them."""
+        if self._objects.folders is None:
+            self._list()
+        return self._objects.folders or []
+
+    def folder_of(self, name: str) -> Location:
+        """Return where such a prefix is."""
+        return self._objects.location(name)
+
     def _list(self) -> dict[str, Listed]:
         now = time.monotonic()
         self._listed = self._objects.listed()

@@ -18,6 +18,7 @@ from npzkit.errors import (
     AmbiguousArchiveError,
     ChecksumError,
     FormatError,
+    MissingShardError,
     NoCheckpointError,
     NoDataError,
     NpzkitError,
@@ -27,7 +28,7 @@ from npzkit.maintenance.verify import Finding, VerifyReport
 
 __all__ = ["DAMAGE", "GONE", "Catalog", "StoreReport", "is_damage", "is_gone", "record_of"]
 
-DAMAGE = (FormatError, ChecksumError, AmbiguousArchiveError, NoDataError)
+DAMAGE = (FormatError, ChecksumError, AmbiguousArchiveError, NoDataError, MissingShardError)
 """Errors that say that a file is damaged."""
 GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""

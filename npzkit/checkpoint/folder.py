@@ -128,6 +128,18 @@ class Folder:
         except FileNotFoundError:
             return ()
 
+    def folder_names(self) -> list[str]:
+        """Return the names of folders beside the files."""
+        try:
+            with os.scandir(self.path) as entries:
+                return [entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return []
+
+    def folder_of(self, name: str) -> str:
+        """Return the path of such a folder."""
+        return os.path.join(self.path, name)
+
     def identity(self, step: int) -> Identity:
         """Return what changes when a step's file does."""
         found = os.stat(self.path_of(step))

@@ -21,6 +21,7 @@ from npzkit.errors import (
     DamagedCheckpointWarning,
     NoCheckpointError,
     NpzkitError,
+    StaleArchiveError,
     warn,
 )
 from npzkit.members.selection import Selection
@@ -139,6 +140,10 @@ class Loader:
                 if step not in self._storage.steps():
                     raise self.missing(step) from error
                 if attempt + 1 == _ATTEMPTS:
+                    if isinstance(error, StaleArchiveError):
+                        # A shard is not the one that its index names, and does not become it.
+                        self._note_damage(step)
+                        raise self.damaged(step, error) from error
                     raise
         raise AssertionError
 

@@ -19,7 +19,7 @@ from npzkit.archive.saving import prepare_arrays
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport, is_damage, is_gone
 from npzkit.checkpoint.comparison import compare_steps
-from npzkit.checkpoint.folder import Folder, Status, Storage
+from npzkit.checkpoint.folder import Folder, Status
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
 from npzkit.checkpoint.policies import Mode, Policy, best_of
 from npzkit.checkpoint.readers import readers_of
@@ -31,6 +31,7 @@ from npzkit.checkpoint.record import (
     format_record,
 )
 from npzkit.checkpoint.retention import Retention
+from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.errors import (
     ArchiveLockedError,
@@ -43,6 +44,7 @@ from npzkit.maintenance.verify import VerifyReport
 from npzkit.members.nesting import flatten
 from npzkit.members.records import is_record
 from npzkit.members.selection import Selection
+from npzkit.sharding.amounts import parse_size
 from npzkit.writing.coding import Compression
 
 __all__ = ["CheckpointStore", "WhenBusy"]
@@ -278,6 +280,7 @@ class CheckpointStore:
         metadata: Mapping[str, Any] | None = None,
         *,
         verify: Literal["after"] | None = None,
+        shard_size: int | str | None = None,
     ) -> Saving:
         """Save a tree as a step, then remove the steps that the policy does not keep.
 
@@ -296,6 +299,11 @@ class CheckpointStore:
         verify : {None, "after"}, default None
             "after" reads the step back from the disk, and compares it with the
             checksums of what was in memory. No step is removed before that.
+        shard_size : int or str, optional
+            Split the step into several files of about this many bytes, such as
+            ``"5GB"``, for file systems and stores that want no larger ones. The
+            step is then a folder, which `npzkit.open` opens too. An array stays
+            in one file. By default, a step is one file.
 
         Returns
         -------
@@ -325,7 +333,8 @@ class CheckpointStore:
         step = check_step(step)
         if verify not in (None, "after"):
             raise ValueError(f"verify must be None or 'after', not {verify!r}")
-        path = self._storage.path_of(step)
+        storage, size = self._storage, None if shard_size is None else parse_size(shard_size)
+        path = storage.file_path(step) if size is None else storage.folder_path(step)
         with self._background.turn:
             self._begin()
             if self._is_refused(step):
@@ -343,7 +352,10 @@ class CheckpointStore:
             if snapshot is not None:
                 arrays = snapshot.take()
             members, coding = prepare_arrays(arrays, self._compression)
-            write = partial(self._storage.commit, step, members, coding, fields)
+            write = (
+                partial(storage.commit, step, members, coding, fields) if size is None
+                else partial(storage.commit_shards, step, members, coding, fields, size)
+            )  # fmt: skip
             work = partial(self._commit, step, write, is_read_back=verify is not None)
             saving = Saving(step, path)
             if snapshot is None:
@@ -642,13 +654,13 @@ class CheckpointStore:
             error.add_note(f"Besides, a checkpoint was not saved: {failure}")
 
 
-def _storage_at(place: Any, *, durable: bool) -> Storage:
+def _storage_at(place: Any, *, durable: bool) -> ShardedSteps:
     """Return the storage at a path or a Location."""
     if isinstance(place, Location):
         from npzkit.checkpoint.bucket import Bucket
 
-        return Bucket(place)
-    return Folder(place, durable=durable)
+        return ShardedSteps(Bucket(place), durable=durable)
+    return ShardedSteps(Folder(place, durable=durable), durable=durable)
 
 
 def _is_open(npz: NpzFile) -> bool:

@@ -106,14 +106,18 @@ def folder_options(command: Any) -> Any:
 
 
 def find_archives(
-    given: Sequence[str], *, recursive: bool, output: str | None = None
+    given: Sequence[str],
+    *,
+    recursive: bool,
+    output: str | None = None,
+    is_one: Callable[[str], bool] = lambda folder: False,
 ) -> list[Archive]:
     """Return the given files, and the archives in the given folders.
 
     A given file may have any name. In folders, files that end with .npz are
     found, sorted by name and without duplicates. Links to files are followed,
     and links to folders are not. The folder `output` is skipped, so that earlier
-    results are not read.
+    results are not read. A given folder for which `is_one` is true is one archive.
 
     Raises
     ------
@@ -123,7 +127,7 @@ def find_archives(
     found: list[Archive] = []
     seen: set[str] = set()
     for path in given:
-        if path == "-" or not os.path.isdir(path):
+        if path == "-" or not os.path.isdir(path) or is_one(path):
             found.append(Archive(path, os.path.basename(shown_url(path).partition("?")[0])))
             seen.add(os.path.realpath(path))
             continue

@@ -131,8 +131,10 @@ def _file_size(file: str, npz: Listing) -> int:
     """Return the size of the file, which is more than the sum of its members."""
     if os.path.isfile(file):
         return os.path.getsize(file)
+    if not is_archive(npz) or isinstance(npz, npzkit.ShardedFile):
+        return npz.archive_info().size
     # Of an archive at a URL, other details may take a request.
-    return open_source(npz).file_size if is_archive(npz) else npz.archive_info().size
+    return open_source(npz).file_size
 
 
 def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
 from npzkit.files.urls import shown_url
+from npzkit.sharding.opening import holds_index
 
 __all__ = ["outcome_of", "verify"]
 
@@ -47,12 +48,13 @@ def verify(
 
     The exit code is 0 if every archive is sound, 1 if one is damaged or ends with
     an unfinished append, and 2 if one cannot be read. --json prints a list with
-    an object per file. FILE may be - for the standard input, which is read to its
-    end. In a pipe, seek indexes are not checked.
+    an object per file. FILE may be the folder of a sharded archive. It may be -
+    for the standard input, which is read to its end. In a pipe, seek indexes are
+    not checked.
 
     Example: npzkit verify model.npz
     """
-    archives = find_archives(files, recursive=recursive)
+    archives = find_archives(files, recursive=recursive, is_one=holds_index)
     for archive in archives:
         _check_no_key(archive, files)
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
-from npzkit.archive.opening import open
 from npzkit.codecs.methods import DEFLATED, check_level, method_number
 from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say
@@ -31,6 +30,7 @@ from npzkit.files.urls import (
 )
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
+from npzkit.sharding.opening import holds_index, is_sharded, open
 from npzkit.writing.coding import level_for
 
 __all__ = ["ConvertReport", "convert"]
@@ -125,8 +125,9 @@ def convert(
     Parameters
     ----------
     src : path or URL
-        The file or folder to read. A URL must be of an .npz archive. Only this
-        file is read: links and data in other files are not followed.
+        The file or folder to read. A URL must be of an .npz archive. A folder
+        with an ``index.json`` of npzkit is a sharded archive. Only this file or
+        folder is read: links and data in other files are not followed.
     dst : path or URL
         The file or folder to write. It appears when it is complete. URLs are as
         in `NpzWriter`, and are for .npz archives.
@@ -200,7 +201,7 @@ def convert(
     else:
         _check_target(dst, target, overwrite=overwrite)
     with default_options(location.options) if is_url else nullcontext():
-        if source == target == _NPZ:
+        if source == target == _NPZ and not is_sharded(src):
             repack(src, sink or dst, compression, level=level, progress=progress)
             with open(destination) as npz:
                 return ConvertReport(dst, tuple(npz.files), (), {})
@@ -222,6 +223,8 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> Options:
 
 def _source_format(path: str) -> _Format:
     os.stat(path)
+    if holds_index(path):
+        return _NPZ
     if os.path.isdir(path):
         return _ZARR if _is_store(path) else _FOLDER
     found = _SUFFIXES.get(os.path.splitext(path)[1].lower())

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
 
 from npzkit.archive.checked_pieces import PIECE_SIZE, checked_array
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import opened
 from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.conversion.tables import check_delimiter, check_writable, write_array
@@ -21,6 +20,7 @@ from npzkit.files.file_objects import cannot_seek
 from npzkit.files.progress import Advance, Meter, Part, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
+from npzkit.sharding.opening import opened
 
 __all__ = ["ExtractReport", "extract", "is_table", "write_member", "write_table_of"]
 

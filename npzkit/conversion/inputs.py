@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple
 from npzkit import format as npy
 from npzkit.archive.checked_pieces import is_taken_by_parts
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import open
 from npzkit.conversion.arrays import Say
 from npzkit.conversion.tables import DELIMITERS, TableOptions, read_table
 from npzkit.errors import (
@@ -28,6 +27,7 @@ from npzkit.errors import (
 from npzkit.files.file_objects import UNNAMED, name_of
 from npzkit.files.progress import Advance
 from npzkit.members.keys import SUFFIX, check_key
+from npzkit.sharding.opening import holds_index, open
 
 __all__ = ["ARCHIVE_SUFFIX", "SUFFIXES", "Given", "Input", "Inputs", "arrays_in_folder",
            "given_inputs", "opened_inputs", "read_input"]  # fmt: skip
@@ -225,7 +225,11 @@ def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterat
         yield Input(_STREAM_KEY if key is None else key, name_of(source), stream=source)
         return
     path = os.fsdecode(source)
-    if stat.S_ISDIR(os.stat(path).st_mode):
+    is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    if holds_index(path):
+        yield from _in_archive(prefix, path, archives.open(path), say)
+        return
+    if is_folder:
         yield from _in_folder(path, prefix, say)
         return
     stem = os.path.splitext(os.path.basename(path))[0]

@@ -18,15 +18,15 @@ import numpy as np
 from npzkit.archive import checked_pieces
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.archive.opening import open
 from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import Array, Contents, Options, Say, why_not_npy
 from npzkit.conversion.attributes import named
 from npzkit.errors import NpzkitError, printable
 from npzkit.files.sink import Sink
-from npzkit.members.metadata import check_attrs, format_attrs, format_metadata, parse_attrs
+from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
 from npzkit.members.multipart import PARTS_ATTRIBUTE
 from npzkit.reading import blocks
+from npzkit.sharding.opening import open
 
 __all__ = ["array_in", "read", "why_unfit", "write", "write_array"]
 
@@ -41,7 +41,7 @@ def read(path: str, say: Say) -> Iterator[Contents]:
 def _arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
     for key in npz.files:
         info = npz.info(key)
-        kind = _kind_of_parts(npz, key, info.member)
+        kind = _kind_of_parts(npz, key)
         if kind:
             name = printable(key)
             say(f"{name!r} was saved in parts, as {kind}; the parts are kept as plain arrays")
@@ -64,11 +64,11 @@ def array_in(npz: NpzFile, key: str) -> Array:
     )  # fmt: skip
 
 
-def _kind_of_parts(npz: NpzFile, key: str, member: str) -> str:
+def _kind_of_parts(npz: NpzFile, key: str) -> str:
     """Return what an array was before it was saved in parts; empty for others."""
     if f"{key}.mask" not in npz and f"{key}.offsets" not in npz:
         return ""
-    noted = parse_attrs(npz.zip.getinfo(member).extra).get(PARTS_ATTRIBUTE)
+    noted = npz._saved_attrs(key).get(PARTS_ATTRIBUTE)
     kind = noted.get("kind") if isinstance(noted, dict) else None
     return {"masked": "a masked array", "strings": "strings of any length"}.get(str(kind), "")
 

@@ -45,6 +45,13 @@ class Objects:
     ----------
     location : Location
 
+    Attributes
+    ----------
+    name : str
+        The URL without secrets.
+    folders : list of str or None
+        Names of what is listed as folders, when `listed` was called last.
+
     Raises
     ------
     UnsupportedError
@@ -52,6 +59,7 @@ class Objects:
     """
 
     def __init__(self, location: Location) -> None:
+        self.folders: list[str] | None = None
         if location.is_web or location.is_chain:
             raise UnsupportedError(
                 "a web server, or a chain of URLs, cannot hold a store of checkpoints",
@@ -77,9 +85,15 @@ class Objects:
         try:
             found = fs.ls(path, detail=True)
         except FileNotFoundError:
+            self.folders = []
             return {}
         finally:
             fs.invalidate_cache(path)
+        self.folders = [
+            info["name"].rstrip("/").rpartition("/")[2]
+            for info in found
+            if info["type"] == "directory"
+        ]
         return {
             info["name"].rpartition("/")[2]: Listed(version_in(info), _time_in(info))
             for info in found

@@ -37,6 +37,7 @@ __all__ = [
     "MAGIC_PREFIX",
     "PREFIX_SIZE",
     "NpyHeader",
+    "check_size",
     "check_version",
     "end_of_data",
     "format_header",
@@ -237,7 +238,7 @@ def _parse_at_length(data: bytes) -> NpyHeader:
     dtype = descr_to_dtype(fields["descr"])
     if dtype.subdtype is not None:
         raise NpyFormatError("a subarray can only be the dtype of a field", found=fields["descr"])
-    nbytes = _check_size(shape, dtype)
+    nbytes = check_size(shape, dtype)
     return NpyHeader(version, shape, fortran_order, dtype, len(data), nbytes, python2)
 
 
@@ -270,7 +271,7 @@ def _check_fields(fields: object) -> tuple[tuple[int, ...], bool]:
     return shape, fortran_order
 
 
-def _check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+def check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return the exact number of data bytes, or raise an error for an impossible shape."""
     count = math.prod(shape)
     if dtype.hasobject:

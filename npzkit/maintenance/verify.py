@@ -77,71 +77,7 @@ def verify(
     limits: Limits | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyReport:
-    """Check an archive against every rule, without stopping at the first fault.
-
-    These are checked:
-
-    - the end records and the directory
-    - overlaps and gaps between members
-    - each local header against its directory entry
-    - the header of each array against the size of the member
-    - all data against its CRC-32
-    - seek indexes, by reading with them
-    - names that cannot be extracted safely
-    - alignment, and which members contain Python objects
-
-    Parameters
-    ----------
-    file : path, URL, bytes-like, file object or NpzFile
-        A file object that cannot seek, such as a pipe, is read from front to
-        back; see the notes.
-    keys : sequence of str, optional
-        Members to check; all by default.
-    progress : callable, optional
-        Called with the uncompressed bytes done and the total, in this thread,
-        every few megabytes and at the end.
-    threads : int, optional
-        Number of threads; None uses all processors.
-    limits : Limits, optional
-        Limits to check the archive against. The default is those of an
-        `NpzFile`, or ``Limits()``.
-    storage_options : dict, optional
-        For the store of a URL; see `npzkit.open`.
-
-    Returns
-    -------
-    VerifyReport
-        If the file is not an archive, the report has one row that says so.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    MemberNotFoundError
-        One of `keys` is not found.
-    TypeError
-        `keys` is a string.
-
-    Notes
-    -----
-    A file object that cannot seek is read to its end in bounded memory. Seek
-    indexes are not tried then, and the total that `progress` gets is the number
-    of bytes so far.
-
-    Examples
-    --------
-    >>> import io, npzkit, numpy as np
-    >>> stream = io.BytesIO()
-    >>> npzkit.save(stream, {"w": np.arange(1000.0), "b": np.zeros(3)})
-    >>> npzkit.verify(stream).ok
-    True
-    >>> data = bytearray(stream.getvalue())
-    >>> data[5000] ^= 1
-    >>> print(npzkit.verify(data))  # doctest: +ELLIPSIS
-    severity  key  at byte  what
-    error     w         64  the data is damaged: its CRC-32 differs: found ...
-    archive: NOT sound, 2 members, 1 error
-    """
+    """Check an archive in one file; the parameters are those of `npzkit.verify`."""
     if limits is None and is_archive(file):
         report: VerifyReport = file.verify(keys, progress, threads=threads)
         return report

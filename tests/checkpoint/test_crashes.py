@@ -18,12 +18,12 @@ import struct
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
 from children import forked, read_rest
-from crash import CONTENT, NAMES, Recorder, Unsynced, cuts, front, recorded, renamed, replay
+from crash import Recorder, recorded
+from crash_folders import Folder, Followed, killed_folders, power_loss_folders
 from deep import amount
 from faults import FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
@@ -63,25 +63,14 @@ def newest(folder) -> tuple[int, int]:
 # -- every folder that a crash may leave ------------------------------------------
 
 
-class Folder(NamedTuple):
-    """What a crash may leave, and which (step, version) may be the newest in it."""
-
-    allowed: frozenset[tuple[int, int]]
-    files: dict[str, bytes]
-
-
-class Work:
-    """Calls of a store that are recorded, with what may be found at each moment."""
+class Work(Followed):
+    """Calls of a store that are recorded, with which (step, version) may be the newest."""
 
     def __init__(self, folder: Path, recorder: Recorder) -> None:
-        self.folder, self.recorder = folder, recorder
-        self.states: list[frozenset[tuple[int, int]]] = []
+        super().__init__(recorder)
+        self.folder = folder
         self.now = (LOST, 0)
         self.mark(self.now)
-
-    def mark(self, *allowed: tuple[int, int]) -> None:
-        self.recorder.mark(len(self.states))
-        self.states.append(frozenset(allowed))
 
     @contextlib.contextmanager
     def becoming(self, *state: int) -> Iterator[None]:
@@ -110,60 +99,6 @@ def work_on(work: Work, *, durable: bool, background: bool) -> None:
         store.prune()
         with work.becoming(6, 0):
             save(store, 6)
-
-
-def killed_folders(work: Work) -> Iterator[Folder]:
-    """Yield the folder at each call, and in the middle of each write."""
-    names, contents = dict(work.recorder.names), dict(work.recorder.contents)
-    allowed = work.states[0]
-
-    def folder(changed: int = -1, content: bytes = b"") -> Folder:
-        held = {**contents, changed: content}
-        return Folder(allowed, {path: held[inode] for path, inode in names.items()})
-
-    for call in work.recorder.calls:
-        if call.kind == "mark":
-            allowed = work.states[call.allowed[0]]
-        elif call.kind in NAMES:
-            names = renamed(names, [call])
-            if call.kind == "create":
-                contents[call.inode] = b""
-        elif call.kind in CONTENT:
-            before = contents[call.inode]
-            if call.kind == "write":
-                for cut in cuts(call):
-                    yield folder(call.inode, replay(before, [front(call, cut)]))
-            contents[call.inode] = replay(before, [call])
-        else:
-            continue
-        yield folder()
-
-
-def power_loss_folders(work: Work, rng: random.Random, count: int) -> Iterator[Folder]:
-    """Yield folders after a loss of power: of what was not synced, any part may be there."""
-    unsynced = Unsynced(work.recorder)
-    allowed = work.states[0]
-    for call in work.recorder.calls:
-        if call.kind == "mark":
-            allowed = work.states[call.allowed[0]]
-        unsynced.follow(call)
-        possible = unsynced.possible_names()
-        for names in rng.sample(possible, min(len(possible), count)):
-            files = {
-                path: replay(
-                    unsynced.contents[inode], rng.choice([[], some(unsynced.pending[inode], rng)])
-                )
-                for path, inode in names.items()
-            }
-            yield Folder(allowed, files)
-
-
-def some(calls: list, rng: random.Random) -> list:
-    """Return some of the calls, of which one may be torn."""
-    kept = [call for call in calls if rng.random() < 0.7]
-    if kept and kept[-1].kind == "write" and rng.random() < 0.5:
-        kept[-1] = front(kept[-1], rng.choice(cuts(kept[-1]) or [0]))
-    return kept
 
 
 def check(folders: Iterator[Folder], place: Path, count: int) -> int:

@@ -48,7 +48,7 @@ class Tally:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append", "stream"}
+    target : {"npy", "archive", "append", "stream", "index"}
     runs, seconds : float
         When it is done.
     folder : Path or None
@@ -151,10 +151,12 @@ def _limit_memory() -> None:
 
 
 def mutate(target: str, data: bytes, rng: random.Random, seeds: tuple[bytes, ...]) -> bytes:
+    from mutate_index import mutate_index
     from mutate_npy import mutate_npy
     from mutate_zip import mutate_zip
 
-    return (mutate_npy if target == "npy" else mutate_zip)(data, rng, seeds)[:INPUT_SIZE]
+    change = {"npy": mutate_npy, "index": mutate_index}.get(target, mutate_zip)
+    return change(data, rng, seeds)[:INPUT_SIZE]
 
 
 def loop(tally: Tally, seed: int) -> None:
@@ -219,7 +221,7 @@ def guided(tally: Tally, seed: int, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz npzkit against its oracle.")
-    parser.add_argument("target", choices=("npy", "archive", "append", "stream"))
+    parser.add_argument("target", choices=("npy", "archive", "append", "stream", "index"))
     parser.add_argument("--runs", type=int, default=float("inf"), help="inputs in all")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--engine", choices=("loop", "atheris"), default="loop")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import npzkit
 import numpy as np
+from check_index import index_seeds
 from forge import Member, archive, npy, sozip
 
 __all__ = ["FINDINGS", "seeds_of"]
@@ -195,4 +196,5 @@ def archive_seeds() -> list[bytes]:
 def seeds_of(target: str) -> tuple[bytes, ...]:
     """Return what a target begins with: its findings, and what is made for it."""
     findings = [path.read_bytes() for path in sorted(FINDINGS.glob(f"{target}-*"))]
-    return *(npy_seeds() if target == "npy" else archive_seeds()), *findings
+    make = {"npy": npy_seeds, "index": index_seeds}.get(target, archive_seeds)
+    return *make(), *findings

@@ -1,0 +1,412 @@
+"""The index of a sharded archive as an object: which arrays there are, and their parts.
+
+Owns what every index is checked for, and what can be asked of it. Its bytes are
+`npzkit.sharding.index_format`'s.
+
+Rows are looked at one by one only if they are unusual, so that an index of 100,000
+arrays takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.errors import IndexFormatError, LimitExceededError
+from npzkit.format.descr import descr_to_dtype
+from npzkit.format.header import MAX_DIMENSIONS, check_size
+from npzkit.limits import Limits
+from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.members.keys import check_keys
+from npzkit.members.metadata import MAX_DEPTH, is_deeper
+from npzkit.sharding.index_columns import by_number, column, listed, mapping, starts_of, strings
+from npzkit.sharding.shard_names import check_attempt, check_shard_names
+from npzkit.sharding.tiling import fault_of, find_untiled
+from npzkit.zip.member_checks import MAX_RATIOS
+
+__all__ = ["ArrayRow", "Index", "PartRow", "ShardRow"]
+
+_MAX_CRC = 2**32 - 1
+_MAX_METHOD = 2**16 - 1
+_USUAL_SIZE = 2.0**62
+"""Bytes of an array that need no exact calculation."""
+
+
+class ShardRow(NamedTuple):
+    """A shard.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, in the folder of the index.
+    size : int
+        Bytes of the file.
+    crc32 : int
+        Of its central directory.
+    """
+
+    name: str
+    size: int
+    crc32: int
+
+
+class PartRow(NamedTuple):
+    """A part of an array.
+
+    Attributes
+    ----------
+    shard : int
+        Number of the shard.
+    key : str
+        Of the part in the shard.
+    offset, shape : tuple of int
+        Where it is in the array.
+    compressed_size, crc32, method : int
+        As in the shard's directory.
+    """
+
+    shard: int
+    key: str
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]
+    compressed_size: int
+    crc32: int
+    method: int
+
+
+class ArrayRow(NamedTuple):
+    """An array.
+
+    Attributes
+    ----------
+    key : str
+    shape : tuple of int
+    descr : object
+        Of the NPY header, as JSON has it.
+    extension : str or None
+        The name of a dtype that NPY cannot name.
+    fortran_order : bool
+    attrs : mapping
+    parts : tuple of PartRow
+    """
+
+    key: str
+    shape: tuple[int, ...]
+    descr: Any
+    extension: str | None
+    fortran_order: bool
+    attrs: Mapping[str, Any]
+    parts: tuple[PartRow, ...]
+
+
+class Index:
+    """The index of a sharded archive, checked.
+
+    Attributes
+    ----------
+    attempt : str
+    metadata : mapping
+    shards : list of ShardRow
+    keys : list of str
+    nbytes : list of int
+        Of each array.
+    """
+
+    def __init__(self, fields: Mapping[str, Any], limits: Limits) -> None:
+        shards, arrays, parts = fields["shards"], fields["arrays"], fields["parts"]
+        self.attempt = check_attempt(fields["attempt"])
+        self.metadata: Mapping[str, Any] = MappingProxyType(mapping(fields["metadata"]))
+        self.shards = _shards(shards)
+        self.keys: list[str] = strings(arrays["key"], "the keys")
+        check_keys(self.keys)
+        self._numbers = {key: number for number, key in enumerate(self.keys)}
+        if len(self._numbers) != len(self.keys):
+            raise IndexFormatError("a key occurs twice")
+        _check_limit(len(self.keys), limits.member_count, "arrays", "member_count")
+        count = len(self.keys)
+        _check_depth(fields["dtypes"])
+        self._dtypes = [_dtype(pair) for pair in listed(fields["dtypes"])]
+        self._dtype_of: list[int] = column(arrays["dtype"], count, len(self._dtypes) - 1).tolist()
+        self._fortran = frozenset(column(arrays["fortran"], None, count - 1).tolist())
+        self._attrs = by_number(arrays["attrs"], count)
+        _check_depth([dict(self.metadata), *map(mapping, self._attrs.values())])
+        ndims = column(arrays["ndim"], count, MAX_DIMENSIONS)
+        self._ndims: list[int] = ndims.tolist()
+        self._shape_starts = starts_of(ndims)
+        shapes = column(arrays["shape"], self._shape_starts[-1])
+        self._shapes: list[int] = shapes.tolist()
+        sizes = self._check_sizes(ndims, shapes, limits)
+        self.nbytes: list[int] = sizes.tolist()
+        counts = column(arrays["parts"], count)
+        self._read_parts(parts, ndims, counts)
+        self._check_parts(ndims, shapes, counts, sizes)
+
+    # -- what it says -------------------------------------------------------
+
+    def number(self, key: object) -> int | None:
+        """Return the number of the array that a key means, with or without ``.npy``."""
+        if not isinstance(key, str):
+            return None
+        found = self._numbers.get(key)
+        return self._numbers.get(key.removesuffix(".npy")) if found is None else found
+
+    def shape(self, number: int) -> tuple[int, ...]:
+        """Return the shape of an array."""
+        return tuple(self._shapes[self._shape_starts[number] : self._shape_starts[number + 1]])
+
+    def descr(self, number: int) -> tuple[np.dtype[Any], str | None]:
+        """Return the dtype of an array as NPY names it, and the name of what it stands for."""
+        _, _, dtype, extension = self._dtypes[self._dtype_of[number]]
+        return dtype, extension
+
+    def dtype(self, number: int) -> np.dtype[Any]:
+        """Return the dtype of an array: a new object if it has fields."""
+        descr, extension = self.descr(number)
+        if descr.names is not None:
+            return descr_to_dtype(descr.descr)
+        return descr if extension is None else restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
+
+    def fortran_order(self, number: int) -> bool:
+        """Return whether an array is in Fortran order."""
+        return number in self._fortran
+
+    def attrs(self, number: int) -> Mapping[str, Any]:
+        """Return the attributes of an array."""
+        return MappingProxyType(self._attrs.get(number, {}))
+
+    @property
+    def compressed_size(self) -> int:
+        """Bytes of all parts in the shards, without headers."""
+        return sum(self._part_sizes)
+
+    def part_numbers(self, number: int) -> range:
+        """Return the numbers of the parts of an array."""
+        return range(self._part_starts[number], self._part_starts[number + 1])
+
+    def boxes(self, number: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return offsets and shapes of the parts of an array: arrays of a row per part."""
+        start, end = self._box_starts[number], self._box_starts[number + 1]
+        if start == end:
+            size = (len(self.part_numbers(number)), self._ndims[number])
+            return np.zeros(size, np.int64), np.full(size, self.shape(number), np.int64)
+        size = (-1, self._ndims[number])
+        return self._offsets[start:end].reshape(size), self._part_shapes[start:end].reshape(size)
+
+    def shard_of(self, part: int) -> int:
+        """Return the number of the shard that has a part."""
+        return self._shard_of[part]
+
+    def part_key(self, part: int, key: str) -> str:
+        """Return the key of a part in its shard; `key` is that of its array."""
+        return self._part_keys.get(part, key)
+
+    def parts(self, number: int) -> Iterator[PartRow]:
+        """Yield the parts of an array."""
+        boxes = zip(*(numbers.tolist() for numbers in self.boxes(number)), strict=True)
+        for part, (offset, shape) in zip(self.part_numbers(number), boxes, strict=True):
+            yield self._part_row(number, part, offset, shape)
+
+    def part(self, number: int, part: int) -> PartRow:
+        """Return one part of an array."""
+        at = part - self.part_numbers(number).start
+        offsets, shapes = self.boxes(number)
+        return self._part_row(number, part, offsets[at].tolist(), shapes[at].tolist())
+
+    def _part_row(self, number: int, part: int, offset: list[int], shape: list[int]) -> PartRow:
+        return PartRow(
+            self._shard_of[part], self._part_keys.get(part, self.keys[number]), tuple(offset),
+            tuple(shape), self._part_sizes[part], self._crcs[part], self._methods[part],
+        )  # fmt: skip
+
+    def part_nbytes(self, number: int, part: int) -> int:
+        """Return the bytes of a part in memory."""
+        return math.prod(self.part(number, part).shape) * self.descr(number)[0].itemsize
+
+    def saved_dtype(self, number: int) -> tuple[Any, str | None]:
+        """Return the ``descr`` of an array as JSON has it, and the name of what it stands for."""
+        descr, extension, *_ = self._dtypes[self._dtype_of[number]]
+        return descr, extension
+
+    # -- checks -------------------------------------------------------------
+
+    def _check_sizes(
+        self, ndims: np.ndarray[Any, Any], shapes: np.ndarray[Any, Any], limits: Limits
+    ) -> np.ndarray[Any, Any]:
+        """Return the bytes of each array, which NumPy can have."""
+        itemsizes = np.array([dtype.itemsize for _, _, dtype, _ in self._dtypes], np.int64)
+        sizes = itemsizes[self._dtype_of]
+        starts = np.array(self._shape_starts[:-1], np.int64)
+        for ndim in np.unique(ndims).tolist():
+            rows = np.flatnonzero(ndims == ndim)
+            lengths = shapes[starts[rows][:, None] + np.arange(ndim)]
+            # With empty dimensions as 1, and without overflow.
+            largest = np.maximum(lengths, 1).astype(np.float64).prod(axis=1)
+            for row in rows[largest * np.maximum(sizes[rows], 1) > _USUAL_SIZE].tolist():
+                check_size(self.shape(row), self.descr(row)[0])
+            sizes[rows] *= lengths.prod(axis=1)
+        most = int(sizes.max(initial=0))
+        _check_limit(most, limits.member_size, "bytes in one array", "member_size")
+        _check_limit(sum(sizes.tolist()), limits.total_size, "bytes", "total_size")
+        return sizes
+
+    def _read_parts(
+        self, parts: Mapping[str, Any], ndims: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
+    ) -> None:
+        shard_count = len(self.shards)
+        self._part_starts = starts_of(counts)
+        count = self._part_starts[-1]
+        self._shard_of: list[int] = column(parts["shard"], count, shard_count - 1).tolist()
+        self._part_sizes: list[int] = column(parts["size"], count).tolist()
+        self._crcs: list[int] = column(parts["crc32"], count, _MAX_CRC).tolist()
+        self._methods: list[int] = column(parts["method"], count, _MAX_METHOD).tolist()
+        self._part_keys: dict[int, str] = by_number(parts["key"], count)
+        check_keys(strings([*self._part_keys.values()], "the keys of parts"))
+        self._box_starts = starts_of(np.where(counts > 1, ndims * counts, 0))
+        self._offsets = column(parts["offset"], self._box_starts[-1])
+        self._part_shapes = column(parts["shape"], self._box_starts[-1])
+
+    def _check_parts(
+        self,
+        ndims: np.ndarray[Any, Any],
+        shapes: np.ndarray[Any, Any],
+        counts: np.ndarray[Any, Any],
+        sizes: np.ndarray[Any, Any],
+    ) -> None:
+        """Check that parts tile their arrays, and that shards can hold them."""
+        is_several = counts > 1
+        starts = np.array(self._shape_starts[:-1], np.int64)
+        for ndim in np.unique(ndims).tolist():
+            rows = np.flatnonzero(ndims == ndim)
+            lengths = shapes[starts[rows][:, None] + np.arange(ndim)]
+            wrong = rows[(counts[rows] > 0) != (lengths > 0).all(axis=1)]
+            if len(wrong):
+                raise IndexFormatError(
+                    "an array without items has no parts, and others have some",
+                    key=self.keys[wrong[0]], found=f"{counts[wrong[0]]} parts",
+                )  # fmt: skip
+            several = is_several[rows]
+            self._check_tilings(rows[several], lengths[several], counts[rows[several]])
+        part_sizes = np.repeat(sizes, counts)
+        if len(self._part_shapes):
+            part_sizes[np.repeat(is_several, counts)] = self._sizes_of_boxes(ndims, counts)
+        self._check_room(part_sizes)
+        self._check_stored_once(counts)
+
+    def _check_tilings(
+        self,
+        rows: np.ndarray[Any, Any],
+        bounds: np.ndarray[Any, Any],
+        counts: np.ndarray[Any, Any],
+    ) -> None:
+        """Check that the parts of several arrays, with as many axes, tile each of them."""
+        if not len(rows):
+            return
+        boxes = [self.boxes(row) for row in rows.tolist()]
+        if not bounds.shape[1]:
+            raise IndexFormatError("an array of one item has several parts", key=self.keys[rows[0]])
+        offsets, shapes = (np.concatenate(columns) for columns in zip(*boxes, strict=True))
+        for at in find_untiled(bounds, counts, offsets, shapes)[:1]:
+            error = fault_of(tuple(bounds[at].tolist()), *boxes[at])
+            error.locate(key=self.keys[rows[at]])
+            raise error
+
+    def _sizes_of_boxes(
+        self, ndims: np.ndarray[Any, Any], counts: np.ndarray[Any, Any]
+    ) -> np.ndarray[Any, Any]:
+        """Return the bytes of each part of the arrays with several; their tiling was checked."""
+        is_several = counts > 1
+        lengths = np.repeat(ndims[is_several], counts[is_several])
+        items = np.multiply.reduceat(self._part_shapes, np.cumsum(lengths) - lengths)
+        itemsizes = np.array([dtype.itemsize for _, _, dtype, _ in self._dtypes], np.int64)
+        array_sizes = itemsizes[np.array(self._dtype_of)[is_several]]
+        return np.asarray(items * np.repeat(array_sizes, counts[is_several]))
+
+    def _check_room(self, sizes: np.ndarray[Any, Any]) -> None:
+        """Check that parts of these sizes fit into the shards, as far as the index says."""
+        stored = np.array(self._part_sizes, np.float64)
+        factors = np.select(
+            [np.equal(self._methods, STORED), np.equal(self._methods, DEFLATED)],
+            [1.0, MAX_RATIOS[DEFLATED]], np.inf,
+        )  # fmt: skip
+        with np.errstate(invalid="ignore"):
+            fits = sizes <= stored * factors
+        if not fits.all():
+            part = int(np.argmin(fits))
+            raise IndexFormatError(
+                "a part has fewer bytes in its shard than it takes", found=self._part_sizes[part],
+                expected=f"enough for {sizes[part]} bytes",
+            )  # fmt: skip
+        together = np.bincount(self._shard_of, stored, len(self.shards)) if len(stored) else [0.0]
+        for shard, size in zip(self.shards, together, strict=False):
+            if size > shard.size:
+                raise IndexFormatError(
+                    f"the parts in the shard {shard.name!r} are larger than its file",
+                    found=int(size), expected=f"at most {shard.size}",
+                )  # fmt: skip
+
+    def _check_stored_once(self, counts: np.ndarray[Any, Any]) -> None:
+        """Check that no array of a shard is taken for two parts."""
+        numbers = np.repeat(np.arange(len(counts)), counts)
+        # A part with a key of its own counts as the array that has this key.
+        others: dict[str, int] = {}
+        for part, key in self._part_keys.items():
+            number = self._numbers.get(key)
+            numbers[part] = others.setdefault(key, -1 - len(others)) if number is None else number
+        numbers += len(others)
+        pairs = np.array(self._shard_of, np.int64) * (len(counts) + len(others)) + numbers
+        if len(np.unique(pairs)) != len(pairs):
+            raise IndexFormatError("an array in a shard is taken for two parts")
+
+
+def _check_depth(values: Any) -> None:
+    if is_deeper(values, MAX_DEPTH):
+        raise IndexFormatError("the index is nested too deeply")
+
+
+def _shards(columns: Mapping[str, Any]) -> list[ShardRow]:
+    names = strings(columns["name"], "the names of shards")
+    check_shard_names(names)
+    sizes = column(columns["size"], len(names)).tolist()
+    crcs = column(columns["crc32"], len(names), _MAX_CRC).tolist()
+    return list(map(ShardRow, names, sizes, crcs))
+
+
+def _dtype(pair: object) -> tuple[Any, Any, np.dtype[Any], str | None]:
+    if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[1], (str, type(None))):
+        raise IndexFormatError("a dtype is a descr and a name or null", found=pair)
+    dtype = descr_to_dtype(_descr(pair[0]))
+    if dtype.hasobject:
+        raise IndexFormatError("an array of Python objects cannot be sharded", found=pair[0])
+    return *pair, dtype, pair[1]
+
+
+def _descr(value: Any) -> Any:
+    """Return a ``descr`` with the tuples for which JSON has lists."""
+    if not isinstance(value, list):
+        return value
+    return [_field(field) for field in value]
+
+
+def _field(field: Any) -> Any:
+    if not isinstance(field, list) or not 2 <= len(field) <= 3:
+        raise IndexFormatError("a field of a dtype is a name, a descr and a shape", found=field)
+    name, descr, *shape = field
+    name = tuple(name) if isinstance(name, list) else name
+    return (
+        name,
+        _descr(descr),
+        *(tuple(each) if isinstance(each, list) else each for each in shape),
+    )
+
+
+def _check_limit(found: int, bound: int | None, what: str, name: str) -> None:
+    if bound is not None and found > bound:
+        raise LimitExceededError(
+            f"the archive has too many {what}", found=found, expected=f"at most {bound}",
+            remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
+        )  # fmt: skip

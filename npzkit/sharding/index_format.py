@@ -1,0 +1,168 @@
+"""The index of a sharded archive: ``index.json`` to an object and back, without I/O.
+
+Owns the format. What it means is `npzkit.sharding.index`'s. The file is JSON in ASCII::
+
+    {"format": "npzkit sharded archive", "version": 1, "attempt": "a1", "metadata": {...},
+     "shards": {"name": [...], "size": [...], "crc32": [...]},
+     "dtypes": [["<f4", null], ["<V2", "bfloat16"]],
+     "arrays": {"key": [...], "dtype": [...], "ndim": [...], "shape": [...], "parts": [...],
+                "fortran": [...], "attrs": {"3": {...}}},
+     "parts": {"shard": [...], "key": {"17": "w@4"}, "size": [...], "crc32": [...],
+               "method": [...], "offset": [...], "shape": [...]}}
+
+Lists are columns: one value per shard, array or part, counted from 0. The parts of an
+array follow each other, in the order of the arrays.
+
+- ``shards``: the size of the file, and the CRC-32 of its central directory.
+- ``dtypes``: the ``descr`` as in NPY, with lists for tuples, and the name of a dtype that
+  NPY cannot name.
+- ``arrays``: ``dtype`` counts into ``dtypes``; ``shape`` has `ndim` numbers for each array;
+  ``parts`` is the number of its parts; ``fortran`` lists the arrays in Fortran order.
+  Their values, and those of ``metadata``, may be NaN and infinity, as in other archives.
+- ``parts``: ``key`` has the keys in the shard that differ from those of the array; ``size``
+  is compressed; ``offset`` and ``shape`` have `ndim` numbers for each part of an array with
+  several parts. A single part is its array. An array without items has no parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from npzkit.errors import (
+    FormatError,
+    IndexFormatError,
+    LimitExceededError,
+    NpzkitError,
+    UnsupportedError,
+)
+from npzkit.limits import Limits
+from npzkit.sharding.index import ArrayRow, Index, ShardRow
+from npzkit.sharding.index_columns import check_names
+
+__all__ = ["MAX_SIZE", "format_index", "parse_index"]
+
+FORMAT = "npzkit sharded archive"
+VERSION = 1
+MAX_SIZE = 1 << 26
+"""Bytes of the largest index. It names more than a million parts."""
+
+_FIELDS = {"format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"}
+_SHARDS = {"name", "size", "crc32"}
+_ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs"}
+_PARTS = {"shard", "key", "size", "crc32", "method", "offset", "shape"}
+
+
+def parse_index(data: bytes, limits: Limits | None = None) -> Index:
+    """Return the index that the bytes of ``index.json`` hold.
+
+    Raises
+    ------
+    IndexFormatError
+        It is not an index, or parts do not tile their array.
+    UnsupportedError
+        A newer version of npzkit wrote it.
+    UnsafeNameError
+        A shard is not a file in the folder.
+    LimitExceededError
+        The index is longer than `MAX_SIZE`, or exceeds `limits`.
+    """
+    if len(data) > MAX_SIZE:
+        raise LimitExceededError("the index is too long", found=len(data), expected=MAX_SIZE)
+    fields = _parse_json(data)
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+        raise IndexFormatError(
+            "this is not the index of a sharded archive",
+            remedy=f"Its first field is \"format\": \"{FORMAT}\".",
+        )  # fmt: skip
+    if type(fields.get("version")) is not int or fields["version"] != VERSION:
+        raise UnsupportedError(
+            "the index has a version that this npzkit does not know",
+            found=fields.get("version"), expected=VERSION, remedy="Install a newer npzkit.",
+        )  # fmt: skip
+    try:
+        check_names(fields, _FIELDS, "index")
+        for name, names in (("shards", _SHARDS), ("arrays", _ARRAYS), ("parts", _PARTS)):
+            check_names(fields[name], names, name)
+        return Index(fields, limits or Limits())
+    except FormatError as error:
+        if isinstance(error, IndexFormatError):
+            raise
+        raise IndexFormatError(
+            f"the index is not valid: {error.what}", key=error.key, found=error.found,
+            expected=error.expected,
+        ) from error  # fmt: skip
+    except (TypeError, ValueError) as error:
+        if isinstance(error, NpzkitError):
+            raise
+        raise IndexFormatError(f"the index is not valid: {error}") from error
+
+
+def format_index(
+    attempt: str,
+    metadata: Mapping[str, Any],
+    shards: list[ShardRow],
+    arrays: list[ArrayRow],
+) -> bytes:
+    """Return the bytes of ``index.json``."""
+    import json
+
+    dtypes: dict[str, int] = {}
+    pairs: list[Any] = []
+
+    def dtype_number(row: ArrayRow) -> int:
+        name = repr((row.descr, row.extension))
+        if name not in dtypes:
+            dtypes[name] = len(pairs)
+            pairs.append([row.descr, row.extension])
+        return dtypes[name]
+
+    parts = [(row, part) for row in arrays for part in row.parts]
+    boxes = [part for row, part in parts if len(row.parts) > 1]
+    fields = {
+        "format": FORMAT,
+        "version": VERSION,
+        "attempt": attempt,
+        "metadata": metadata,
+        "shards": {name: [getattr(row, name) for row in shards] for name in ShardRow._fields},
+        "arrays": {
+            "key": [row.key for row in arrays],
+            "dtype": [dtype_number(row) for row in arrays],
+            "ndim": [len(row.shape) for row in arrays],
+            "shape": [length for row in arrays for length in row.shape],
+            "parts": [len(row.parts) for row in arrays],
+            "fortran": [number for number, row in enumerate(arrays) if row.fortran_order],
+            "attrs": {number: dict(row.attrs) for number, row in enumerate(arrays) if row.attrs},
+        },
+        "dtypes": pairs,
+        "parts": {
+            "shard": [part.shard for _, part in parts],
+            "key": {at: p.key for at, (row, p) in enumerate(parts) if p.key != row.key},
+            "size": [part.compressed_size for _, part in parts],
+            "crc32": [part.crc32 for _, part in parts],
+            "method": [part.method for _, part in parts],
+            "offset": [length for part in boxes for length in part.offset],
+            "shape": [length for part in boxes for length in part.shape],
+        },
+    }
+    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+
+
+def _parse_json(data: bytes) -> Any:
+    import json
+
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, IndexFormatError):
+            raise
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise IndexFormatError(f"the index is not JSON: {reason}") from error
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise IndexFormatError("the index has the same name twice in one object")
+    return found

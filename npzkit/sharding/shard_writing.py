@@ -1,0 +1,133 @@
+"""How arrays and parts of arrays become one shard.
+
+Owns the key under which a part is stored. What a part needs besides its bytes is
+`npzkit.sharding.records`'s.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Container, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.npzwriter import NpzWriter
+from npzkit.members.keys import check_key
+from npzkit.members.metadata import check_attrs
+from npzkit.sharding.places import Place
+from npzkit.sharding.records import ShardRecord, part_attribute, record_of
+from npzkit.writing.coding import Compression, coding_for
+
+__all__ = ["Part", "add_part", "check_part", "record_file", "write_shard"]
+
+
+class Part(NamedTuple):
+    """An array, or a part of one, to be written.
+
+    Attributes
+    ----------
+    key : str
+        Of the array.
+    array : array-like
+    offset : tuple of int, optional
+        Where the part begins in the array; None for a complete array.
+    global_shape : tuple of int, optional
+        Of the array; None for a complete array.
+    attrs : mapping, optional
+    """
+
+    key: str
+    array: Any
+    offset: tuple[int, ...] | None = None
+    global_shape: tuple[int, ...] | None = None
+    attrs: Mapping[str, Any] | None = None
+
+
+def check_part(part: Part) -> Part:
+    """Return a part with plain numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        One of `offset` and `global_shape` is missing, or the part is not within its array.
+    """
+    if part.offset is None and part.global_shape is None:
+        return part
+    if part.offset is None or part.global_shape is None:
+        raise TypeError("offset and global_shape are given together, or neither")
+    offset = tuple(map(operator.index, part.offset))
+    global_shape = tuple(map(operator.index, part.global_shape))
+    shape = _shape_of(part.array)
+    if not len(offset) == len(global_shape) == len(shape):
+        raise ValueError(
+            f"offset {offset}, global_shape {global_shape} and the part's shape {shape} must have "
+            "the same length"
+        )
+    for start, length, whole in zip(offset, shape, global_shape, strict=True):
+        if start < 0 or start + length > whole:
+            raise ValueError(
+                f"a part of shape {shape} at offset {offset} is not within an array of shape "
+                f"{global_shape}"
+            )
+    return part._replace(offset=offset, global_shape=global_shape)
+
+
+def _shape_of(array: Any) -> tuple[int, ...]:
+    if not hasattr(array, "shape"):
+        import numpy as np
+
+        array = np.asarray(array)
+    return tuple(map(int, array.shape))
+
+
+def add_part(
+    writer: NpzWriter,
+    part: Part,
+    compression: Compression | None = None,
+    level: int | None = None,
+) -> None:
+    """Write a part, which was checked, to a shard."""
+    check_key(part.key)
+    check_attrs(part.attrs)
+    coding = coding_for(writer._coding, compression, level, None, None)
+    key, attrs = part.key, part.attrs
+    if part.offset is not None and part.global_shape is not None:
+        key = _free_key(part.key, part.offset, writer)
+        attrs = {**(attrs or {}), **part_attribute(part.key, part.offset, part.global_shape)}
+    members = writer._preparation.one(key, check_key(key), part.array, attrs, coding)
+    writer._archive.alone(writer._put, key, members, coding, False)
+
+
+def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> str:
+    """Return a key for a part: that of the array, unless the shard has another part of it."""
+    free = key
+    while free in taken:
+        free = f"{free}@{','.join(map(str, offset))}"
+    return free
+
+
+def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) -> ShardRecord:
+    """Write one shard, and return its record.
+
+    The shard counts once an index names it, so a task may write its parts as often as it
+    likes, each time under a new name: `npzkit.sharding.shard_names.shard_name`.
+
+    Parameters
+    ----------
+    place : Place
+    name : str
+        Of the file, which must not exist.
+    parts : iterable of Part
+    **options
+        Of `npzkit.NpzWriter`.
+    """
+    with NpzWriter(place.file(name), "x", **options) as writer:
+        for part in parts:
+            add_part(writer, check_part(part))
+    return record_file(place, name)
+
+
+def record_file(place: Place, name: str) -> ShardRecord:
+    """Return the record of a complete shard."""
+    with NpzFile(place.file(name)) as npz:
+        return record_of(npz, name)

@@ -1,0 +1,139 @@
+"""An array in several shards, of which only the indexed parts are read.
+
+Owns which parts an index needs, and what of each. The parts are read by
+`npzkit.archive.lazyarray`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+
+from npzkit.archive.lazyarray import LazyArray
+from npzkit.errors import NpzkitError
+from npzkit.files.threads import run
+from npzkit.format.header import NpyHeader
+from npzkit.members.metadata import user_attrs
+from npzkit.reading.indexing import Positions, Selection
+from npzkit.sharding.index import Index
+from npzkit.sharding.shards import OpenShards
+
+__all__ = ["ShardedArray"]
+
+_CHUNK_SIZE = 1 << 20
+
+
+class Archive(Protocol):
+    """What an array asks of the `ShardedFile` it belongs to."""
+
+    path: str
+    _index: Index
+    _archive: OpenShards
+
+    def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
+    def _part(self, number: int, part: int) -> LazyArray: ...
+    def _check_backed(self, parts: Iterable[int]) -> None: ...
+    def _allocate(
+        self, number: int, shape: tuple[int, ...], parts: Sequence[int]
+    ) -> np.ndarray[Any, Any]: ...
+    def _threads_for(self, count: int) -> int: ...
+
+
+class ShardedArray(LazyArray):
+    """An array of a sharded archive: ``lazy[index]`` reads only what it needs.
+
+    Made by `ShardedFile.lazy`. It is as `npzkit.LazyArray`, and opens only the
+    shards that an index touches.
+    """
+
+    def __init__(self, npz: Any, number: int) -> None:
+        index = npz._index
+        shape, descr = index.shape(number), index.descr(number)[0]
+        self._npz: Any = npz
+        self._number = number
+        self._key = index.keys[number]
+        self._header = NpyHeader(
+            (1, 0), shape, index.fortran_order(number), descr, 0, index.nbytes[number], False
+        )
+        self.shape = shape
+        self.attrs = MappingProxyType(user_attrs(index.attrs(number)))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        dtype: np.dtype[Any] = self._npz._index.dtype(self._number)
+        return dtype
+
+    @property
+    def _chunk_size(self) -> int:
+        return _CHUNK_SIZE
+
+    def _located(self, error: NpzkitError) -> NpzkitError:
+        return error.locate(path=self._npz.path, key=self._key)
+
+    def _check_backed(self) -> None:
+        self._npz._check_backed(self._npz._index.part_numbers(self._number))
+
+    def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
+        """Read all combinations of the selected positions, from the parts that have them."""
+        npz: Archive = self._npz
+        npz._archive.check_open()
+        jobs = list(self._pieces(selection.positions))
+        block = npz._allocate(self._number, selection.shape, [part for part, _, _ in jobs])
+        tasks = [lambda job=job: self._read_piece(block, *job) for job in jobs]
+        run(tasks, npz._threads_for(len(tasks)))
+        return block
+
+    def _pieces(
+        self, positions: tuple[Positions, ...]
+    ) -> Iterator[tuple[int, tuple[Positions, ...], tuple[slice, ...]]]:
+        """Yield each part that is needed, positions in it, and where these are in the block."""
+        if not all(map(len, positions)):
+            return
+        index = self._npz._index
+        offsets, shapes = index.boxes(self._number)
+        first = np.array([axis[0] for axis in positions], np.int64)
+        last = np.array([axis[-1] for axis in positions], np.int64)
+        touched = ((offsets <= last) & (offsets + shapes > first)).all(axis=1)
+        start = index.part_numbers(self._number).start
+        for at in np.flatnonzero(touched).tolist():
+            begins, ends = offsets[at].tolist(), (offsets[at] + shapes[at]).tolist()
+            found = list(map(_within, positions, begins, ends))
+            if all(len(local) for local, _ in found):
+                yield start + at, tuple(local for local, _ in found), tuple(at for _, at in found)
+
+    def _read_piece(
+        self,
+        block: np.ndarray[Any, Any],
+        part: int,
+        positions: tuple[Positions, ...],
+        at: tuple[slice, ...],
+    ) -> None:
+        lazy = self._npz._part(self._number, part)
+        place = block[at]
+        stored = place.T if lazy._header.fortran_order else place
+        if stored.flags.c_contiguous and stored.ndim:
+            with lazy._explained:
+                lazy._fill(lazy._access(), positions, stored)
+        else:
+            block[at] = lazy._read_block(Selection(positions, ()))
+
+    def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """Read the complete array and check the CRC-32 of each part; see `ShardedFile.read`."""
+        array: np.ndarray[Any, Any] = self._npz.read(self._key, out)
+        return array
+
+
+def _within(positions: Positions, begin: int, end: int) -> tuple[Positions, slice]:
+    """Return the positions from `begin` to `end`, counted from `begin`, and which they are."""
+    if isinstance(positions, range):
+        low, high = (
+            min(max(-((positions.start - bound) // positions.step), 0), len(positions))
+            for bound in (begin, end)
+        )
+        found = positions[low:high]
+        return range(found.start - begin, found.stop - begin, found.step), slice(low, high)
+    low, high = map(int, np.searchsorted(positions, (begin, end)))
+    return positions[low:high] - begin, slice(low, high)

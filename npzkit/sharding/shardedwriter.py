@@ -1,0 +1,339 @@
+"""Writing sharded archives: what users can do with one.
+
+Owns `ShardedWriter`: what its calls take, check and promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from npzkit.archive.npzwriter import NpzWriter
+from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError
+from npzkit.files.threads import thread_count
+from npzkit.members.metadata import format_metadata
+from npzkit.sharding.amounts import parse_size
+from npzkit.sharding.committing import commit_index, read_records
+from npzkit.sharding.places import place_of
+from npzkit.sharding.records import ShardRecord
+from npzkit.sharding.shard_names import (
+    attempt_of,
+    check_attempt,
+    check_shard_names,
+    new_attempt,
+    new_writer,
+    shard_name,
+)
+from npzkit.sharding.shard_writing import Part, add_part, check_part, record_file
+from npzkit.writing.coding import Compression, check_coding
+from npzkit.zip.sozip import CHUNK_SIZE
+
+__all__ = ["ShardedWriter"]
+
+
+class ShardedWriter:
+    """Write a sharded archive: a folder of ``.npz`` files and their index.
+
+    Several processes, also on several machines, may write one archive. Each has
+    a writer of its own and writes to files of its own. They need to agree on
+    one thing: the name of the attempt. When all are closed, one of them calls
+    `commit`, and the archive appears. What was in the folder before is replaced
+    then, and stays complete until then.
+
+    Parameters
+    ----------
+    folder : path or URL
+        Is made if necessary. URLs are as in `npzkit.NpzWriter`.
+    metadata : mapping, optional
+        Of the archive, as in `NpzWriter`. That of the writer which commits
+        counts.
+    attempt : str, optional
+        The same for all writers of an archive, and a new one each time that it
+        is written: letters, digits, ``-`` and ``_``. Shards of other attempts
+        are never taken for parts of this one. By default a random name, for an
+        archive that one process writes.
+    compression, level, chunk_size, seekable, threads
+        As in `NpzWriter`.
+    shard_size : int or str, default "5GB"
+        The writer begins a new shard when the current one has this many bytes.
+        An array that is added at once is in one shard.
+    durable : bool, default False
+        Whether each shard and the commit wait for the disk. A commit that
+        replaces an archive always does.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
+
+    Attributes
+    ----------
+    attempt : str
+    metadata : dict
+        May be changed until `commit`.
+    shards : list of str
+        Names of the files that this writer has completed.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Bad attempt, compression, level, shard_size or metadata.
+    UnsupportedError
+        The URL cannot be written to.
+
+    Notes
+    -----
+    A writer that is killed leaves files that no index names, and the archive as
+    it was. The next commit removes them: those of its own attempt at once, and
+    those of other attempts if they are an hour older than its own. If such an
+    attempt was still under way, its commit raises MissingShardError.
+
+    Examples
+    --------
+    Two processes would each have one of the first two writers:
+
+    >>> import npzkit, numpy as np
+    >>> folder = "memory://doctest/run"
+    >>> with npzkit.ShardedWriter(folder, attempt="a1") as w:
+    ...     w.add("x", np.zeros((2, 3)), offset=(0, 0), global_shape=(4, 3))
+    >>> with npzkit.ShardedWriter(folder, attempt="a1") as w:
+    ...     w.add("x", np.ones((2, 3)), offset=(2, 0), global_shape=(4, 3))
+    >>> npzkit.ShardedWriter(folder, attempt="a1", metadata={"step": 7}).commit()
+    >>> npz = npzkit.open(folder)
+    >>> npz["x"][:, 0], npz.metadata["step"]
+    (array([0., 0., 1., 1.]), 7)
+    """
+
+    def __init__(
+        self,
+        folder: Any,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        attempt: str | None = None,
+        compression: Compression = "stored",
+        level: int | None = None,
+        shard_size: int | str = "5GB",
+        durable: bool = False,
+        chunk_size: int = CHUNK_SIZE,
+        seekable: bool = True,
+        threads: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._is_open = False
+        check_coding(compression, level, chunk_size, seekable)
+        format_metadata(metadata or {})
+        self.metadata: dict[str, Any] = dict(metadata or {})
+        self.attempt = new_attempt() if attempt is None else check_attempt(attempt)
+        self._shard_size = parse_size(shard_size)
+        self._durable = durable
+        self._options: dict[str, Any] = {
+            "compression": compression, "level": level, "durable": durable,
+            "chunk_size": chunk_size, "seekable": seekable, "threads": thread_count(threads),
+        }  # fmt: skip
+        self._place = place_of(folder, storage_options)
+        self._place.begin_writing()
+        self._name = new_writer()
+        self._records: list[ShardRecord] = []
+        self._count = 0
+        self._shard: NpzWriter | None = None
+        self._shard_name = ""
+        self._is_open = True
+
+    def __repr__(self) -> str:
+        state = "open" if self._is_open else "closed"
+        return f"<ShardedWriter {self._place.name!r}, attempt {self.attempt!r}, {state}>"
+
+    @property
+    def shards(self) -> list[str]:
+        return [record.name for record in self._records]
+
+    @property
+    def records(self) -> list[ShardRecord]:
+        """What `commit` can be given instead of names; they can be pickled."""
+        return list(self._records)
+
+    # -- arrays -------------------------------------------------------------
+
+    def __setitem__(self, key: str, array: Any) -> None:
+        self.add(key, array)
+
+    def add(
+        self,
+        key: str,
+        array: Any,
+        offset: Sequence[int] | None = None,
+        global_shape: Sequence[int] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        *,
+        compression: Compression | None = None,
+        level: int | None = None,
+    ) -> None:
+        """Write one array, or a part of an array whose other parts are added elsewhere.
+
+        Parameters
+        ----------
+        key : str
+            Of the array. Each part of an array has the same key.
+        array : array-like
+            The part.
+        offset : sequence of int, optional
+            Where the part begins in the array, along each axis. By default,
+            `array` is complete.
+        global_shape : sequence of int, optional
+            Of the array, if `offset` is given.
+        attrs : mapping of str to object, optional
+            Attributes of the array. It gets those of all its parts.
+        compression, level : optional
+            For this part; by default those of the writer.
+
+        Raises
+        ------
+        ValueError, TypeError
+            The part is not within an array of `global_shape`.
+        NpzkitError, OSError
+            As `NpzWriter.add`. After an OSError the writer is closed, and what
+            it wrote is discarded.
+        """
+        part = check_part(
+            Part(
+                key, array, None if offset is None else tuple(offset),
+                None if global_shape is None else tuple(global_shape), attrs,
+            )
+        )  # fmt: skip
+        self._check_open()
+        if self._shard is None:
+            self._begin_shard()
+        assert self._shard is not None  # noqa: S101 - begun above
+        try:
+            add_part(self._shard, part, compression, level)
+        except OSError:
+            self.abort()
+            raise
+        if self._shard._archive.sink.position >= self._shard_size:
+            self._complete_shard()
+
+    def _begin_shard(self) -> None:
+        name = shard_name(self.attempt, self._name, self._count)
+        self._shard = NpzWriter(self._place.file(name), "x", **self._options)
+        self._count += 1
+        self._shard_name = name
+
+    def _complete_shard(self) -> None:
+        shard, self._shard = self._shard, None
+        if shard is not None:
+            shard.close()
+            self._records.append(record_file(self._place, self._shard_name))
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ClosedArchiveError(
+                "the writer is closed", path=self._place.name, remedy="Make another one."
+            )
+
+    # -- the end ------------------------------------------------------------
+
+    def close(self) -> list[ShardRecord]:
+        """Complete the writer's last shard. Closing it again does nothing.
+
+        What it wrote appears in the archive with `commit`.
+
+        Returns
+        -------
+        list of ShardRecord
+            What `commit` of another writer can be given. They can be pickled.
+        """
+        if self._is_open:
+            self._is_open = False
+            self._complete_shard()
+        return self.records
+
+    def commit(self, shards: Iterable[str | ShardRecord] | None = None) -> None:
+        """Make the shards of the attempt the contents of the archive.
+
+        To be called once per attempt, by one process, when all writers are
+        closed. Calling it again with the same shards changes nothing. This
+        writer is closed first.
+
+        Parameters
+        ----------
+        shards : iterable of str or ShardRecord, optional
+            The shards that count: names, or what `close` returned, from all
+            processes. By default all shards of the attempt that are in the
+            folder. If a task may run twice, give those of the runs that count.
+
+        Raises
+        ------
+        IndexFormatError
+            The parts of an array overlap, leave gaps, or have several dtypes.
+        MissingShardError
+            A shard is not there, or the attempt has none.
+        StaleArchiveError, FileExistsError, ArchiveLockedError
+            Another writer committed at the same time. Its archive is kept.
+
+        Notes
+        -----
+        The index is written last and in one step. After that, shards of the
+        older archive are removed. Readers that have it open get
+        `StaleArchiveError` for shards that they had not opened.
+        """
+        self.close()
+        known: dict[str, ShardRecord] = {record.name: record for record in self._records}
+        given: list[str | ShardRecord] = (
+            self._find_shards() if shards is None
+            else [known.get(shard, shard) if isinstance(shard, str) else shard for shard in shards]
+        )  # fmt: skip
+        names = [shard for shard in given if isinstance(shard, str)]
+        check_shard_names(names)
+        read = dict(zip(names, read_records(self._place, names), strict=True))
+        records = [read[shard] if isinstance(shard, str) else shard for shard in given]
+        try:
+            commit_index(
+                self._place, records, self.metadata, attempt=self.attempt, durable=self._durable
+            )
+        except IndexFormatError as error:
+            if shards is None and error.remedy is None:
+                error.remedy = (
+                    "Shards of an earlier run may have the same attempt: give each run a new one, "
+                    "or pass the shards that count."
+                )
+            raise
+
+    def _find_shards(self) -> list[str | ShardRecord]:
+        """Return the shards of the attempt, those that were completed first before others.
+
+        Raises
+        ------
+        MissingShardError
+            There is none: the name of the attempt may be wrong.
+        """
+        own = {record.name: record for record in self._records}
+        listed = self._place.listed()
+        others = [
+            (found.modified, name)
+            for name, found in listed.items()
+            if attempt_of(name) == self.attempt and name not in own
+        ]
+        if not (own or others):
+            raise MissingShardError(
+                f"there is no shard of the attempt {self.attempt!r}", path=self._place.name,
+                remedy="Give all writers the same attempt, and close them before the commit.",
+            )  # fmt: skip
+        return [*own.values(), *(name for _, name in sorted(others))]
+
+    def abort(self) -> None:
+        """Remove what this writer wrote, and close it. Nothing of it can be committed."""
+        self._is_open = False
+        shard, self._shard = self._shard, None
+        records, self._records = self._records, []
+        try:
+            if shard is not None:
+                shard.abort()
+        finally:
+            for record in records:
+                self._place.remove(record.name)
+
+    def __enter__(self) -> ShardedWriter:
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
+        if exc_type is None:
+            self.close()
+        elif self._is_open:
+            self.abort()

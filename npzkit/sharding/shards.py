@@ -1,0 +1,142 @@
+"""The shards of an open archive: opened when they are needed, a few at a time.
+
+Owns which are open, and that each is the one that the index names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
+from npzkit.files.threads import run
+from npzkit.sharding.index import Index
+from npzkit.sharding.places import Place
+from npzkit.sharding.records import version_of
+
+__all__ = ["OpenShards"]
+
+_FETCH_COUNT = 10
+"""Distant shards that are opened at once."""
+_OPEN_COUNT = 64
+"""Shards that are kept open."""
+_DISTANT_COUNT = 512
+"""Distant shards that are kept open: each has up to 64 KiB in memory, and no file."""
+
+
+class OpenShards:
+    """The shards of an archive. Threads may share it.
+
+    Parameters
+    ----------
+    place : Place
+    index : Index
+    data : bytes
+        Of the index, which is compared if a shard is not what it should be.
+    options : dict
+        Of `NpzFile`.
+
+    Attributes
+    ----------
+    is_open : bool
+    path : str
+        Of the folder, for messages.
+    """
+
+    def __init__(self, place: Place, index: Index, data: bytes, options: dict[str, Any]) -> None:
+        self._place, self._index, self._data, self._options = place, index, data, options
+        self._open: dict[int, NpzFile] = {}
+        self._proven: set[int] = set()
+        self.is_open = True
+        self.path = place.name
+
+    def get(self, number: int) -> NpzFile:
+        """Return an open shard, which is closed when nobody uses it any more.
+
+        Raises
+        ------
+        MissingShardError
+            It does not exist.
+        StaleArchiveError
+            It was replaced since the index was written, or the archive was.
+        ClosedArchiveError
+            The archive is closed.
+        """
+        self.check_open()
+        # No lock, as each call is one step: two threads may open a shard twice.
+        npz = self._open.pop(number, None)
+        if npz is None:
+            npz = self._open_shard(number)
+        self._open[number] = npz
+        most = _OPEN_COUNT if self._place.is_local else _DISTANT_COUNT
+        while len(self._open) > most:
+            # Another thread may have changed it.
+            with contextlib.suppress(RuntimeError, StopIteration):
+                self._open.pop(next(iter(self._open)), None)
+        if not self.is_open:
+            # Closed meanwhile, by another thread.
+            self._open.clear()
+        return npz
+
+    def _open_shard(self, number: int) -> NpzFile:
+        row = self._index.shards[number]
+        self._place.check_inside(row.name)
+        try:
+            npz = NpzFile(self._place.file(row.name), **self._options)
+        except FileNotFoundError as error:
+            raise self._explained(
+                MissingShardError(
+                    "a shard that the index names does not exist", path=self._place.name,
+                    found=row.name, remedy="Restore the file, or write the archive again.",
+                )
+            ) from error  # fmt: skip
+        except NpzkitError as error:
+            raise self._explained(error) from error
+        npz._closes_silently = True
+        found = version_of(npz)
+        if found != (row.size, row.crc32):
+            npz.close()
+            raise self._explained(
+                StaleArchiveError(
+                    f"the shard {row.name!r} was replaced since the index was written",
+                    path=self._place.name, found="size {}, CRC-32 {:08x}".format(*found),
+                    expected=f"size {row.size}, CRC-32 {row.crc32:08x}",
+                    remedy="Write the archive again, or restore the file.",
+                )
+            )  # fmt: skip
+        self._proven.add(number)
+        return npz
+
+    def prove(self, numbers: Iterable[int]) -> None:
+        """Check that shards exist as the index has them, unless they were opened before."""
+        tasks = [partial(self.get, number) for number in numbers if number not in self._proven]
+        run(tasks, 1 if self._place.is_local else _FETCH_COUNT)
+
+    def _explained(self, error: NpzkitError) -> NpzkitError:
+        """Return the error of an archive that was replaced, if that is the cause."""
+        try:
+            if self._place.read_index() == self._data:
+                return error
+        except FileNotFoundError:
+            pass
+        except (OSError, NpzkitError):
+            return error
+        return StaleArchiveError(
+            "the archive was replaced or removed since it was opened", path=self._place.name,
+            remedy="Open it again.",
+        )  # fmt: skip
+
+    def check_open(self) -> None:
+        """Raise ClosedArchiveError if the archive is closed."""
+        if not self.is_open:
+            raise ClosedArchiveError(
+                "the archive is closed", path=self._place.name, remedy="Open it again."
+            )
+
+    def close(self) -> None:
+        """Close all shards. Reads that other threads have begun are completed."""
+        self.is_open = False
+        self._open.clear()

@@ -1,0 +1,130 @@
+"""Whether parts tile an array: each item in exactly one part.
+
+Owns this check. Knows nothing of files and indexes: a part is a box of an offset and a
+shape.
+
+Parts tile an array if the number of parts around each item is one. To find that out
+without looking at items, each place along each axis gets a random level. The weight of a
+box is the product of the differences of the levels at its two ends, along all axes. If
+parts tile an array, their weights sum up to that of the array. If they do not, the sums
+differ, except with a probability below 2**-70. So the check takes time in proportion to
+the number of parts, whatever their arrangement, and one call checks many arrays.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+
+from npzkit.errors import IndexFormatError
+
+__all__ = ["fault_of", "find_untiled"]
+
+_PRIME = np.uint64(2**31 - 1)
+"""Levels are numbers modulo this prime, so that products fit into 64 bits."""
+_ROUNDS = 3
+_CELLS_COUNT = 1 << 20
+"""Most cells of the grid in which a place is searched for the message of an error."""
+_MAX_GRID_AXES = 32
+
+Numbers = np.ndarray[Any, Any]
+
+
+def find_untiled(bounds: Numbers, counts: Numbers, offsets: Numbers, shapes: Numbers) -> list[int]:
+    """Return which of many arrays are not tiled by their parts.
+
+    Parameters
+    ----------
+    bounds : numpy.ndarray
+        Of int64: the shape of each array, all with as many axes.
+    counts : numpy.ndarray
+        The number of parts of each, at least one.
+    offsets, shapes : numpy.ndarray
+        The parts of the first array, of the second and so on.
+
+    Examples
+    --------
+    >>> halves = np.array([[2], [2]])
+    >>> find_untiled(np.array([[4]]), np.array([2]), np.array([[0], [2]]), halves)
+    []
+    >>> find_untiled(np.array([[4]]), np.array([2]), np.array([[0], [1]]), halves)
+    [0]
+    """
+    firsts = np.cumsum(counts) - counts
+    around = np.repeat(bounds, counts, axis=0)
+    is_good = np.logical_and.reduceat(_are_inside(around, offsets, shapes), firsts)
+    for _ in range(_ROUNDS):
+        whole = np.ones(len(bounds), np.uint64)
+        parts = np.ones(len(offsets), np.uint64)
+        for axis in range(bounds.shape[1]):
+            key = np.uint64(int.from_bytes(os.urandom(8), "little"))
+            start, stop = offsets[:, axis], offsets[:, axis] + shapes[:, axis]
+            parts = parts * _weights(start, stop, key) % _PRIME
+            whole = whole * _weights(np.zeros_like(bounds[:, axis]), bounds[:, axis], key) % _PRIME
+        is_good &= np.add.reduceat(parts, firsts) % _PRIME == whole
+    untiled: list[int] = np.flatnonzero(~is_good).tolist()
+    return untiled
+
+
+def _are_inside(bounds: Numbers, offsets: Numbers, shapes: Numbers) -> Numbers:
+    """Return which parts have items, all of them within an array of these bounds."""
+    # Without sums, which could overflow.
+    inside = (offsets >= 0) & (shapes > 0) & (offsets <= bounds) & (shapes <= bounds - offsets)
+    return np.asarray(inside.all(axis=1))
+
+
+def _weights(starts: Numbers, stops: Numbers, key: np.uint64) -> Numbers:
+    return np.asarray((_levels(stops, key) + _PRIME - _levels(starts, key)) % _PRIME)
+
+
+def _levels(places: Numbers, key: np.uint64) -> Numbers:
+    """Return a random number for each place, the same for equal places (splitmix64)."""
+    mixed = (places.astype(np.uint64) ^ key) + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray((mixed ^ (mixed >> np.uint64(31))) % _PRIME)
+
+
+def fault_of(shape: tuple[int, ...], offsets: Numbers, shapes: Numbers) -> IndexFormatError:
+    """Return the error for parts that do not tile an array: what is wrong, and where."""
+    outside = np.flatnonzero(~_are_inside(np.array([shape], np.int64), offsets, shapes))
+    if len(outside):
+        offset, part = offsets[outside[0]].tolist(), shapes[outside[0]].tolist()
+        return IndexFormatError(
+            "a part reaches out of its array, or is empty",
+            found=f"offset {tuple(offset)}, shape {tuple(part)}",
+            expected=f"a part of an array of shape {shape}",
+        )
+    place, count = _find_fault(shape, offsets, offsets + shapes)
+    if place is None:
+        return IndexFormatError(
+            "the parts of the array overlap or leave gaps",
+            found=f"parts of {sum(map(math.prod, shapes.tolist()))} items together",
+            expected=math.prod(shape),
+        )
+    what = f"{count} parts of the array overlap" if count else "the parts of the array leave a gap"
+    return IndexFormatError(what, found=f"{count} parts at {tuple(place)}", expected="one")
+
+
+def _find_fault(
+    shape: tuple[int, ...], starts: Numbers, stops: Numbers
+) -> tuple[list[int] | None, int]:
+    """Return an item that is not in exactly one part, and in how many; (None, 0) if unknown."""
+    grid = [
+        np.unique(np.concatenate([[0, length], starts[:, axis], stops[:, axis]]))
+        for axis, length in enumerate(shape)
+    ]
+    sizes = [len(ends) - 1 for ends in grid]
+    first = np.transpose([np.searchsorted(grid[at], starts[:, at]) for at in range(len(grid))])
+    last = np.transpose([np.searchsorted(grid[at], stops[:, at]) for at in range(len(grid))])
+    filled = sum(map(math.prod, (last - first).tolist()))
+    if max(math.prod(sizes), filled) > _CELLS_COUNT or len(grid) > _MAX_GRID_AXES:
+        return None, 0
+    counts = np.zeros(sizes, np.int64)
+    for begin, end in zip(first.tolist(), last.tolist(), strict=True):
+        counts[tuple(map(slice, begin, end))] += 1
+    at = np.argwhere(counts != 1)[0].tolist()
+    return [int(ends[cell]) for ends, cell in zip(grid, at, strict=True)], int(counts[tuple(at)])

@@ -1,0 +1,57 @@
+"""Commands that read a sharded archive, by its folder."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sharded import WHOLE, write_run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_run(tmp_path / "run")
+
+
+COMMANDS = {
+    "ls -l": "stored in 4 parts",
+    "ls --json": '"key": "layer/1"',
+    "tree": "layer",
+    "verify": "sound, 3 members",
+    "info": '{"step": 7}',
+    "info w": "no: it is stored in 4 parts",
+    "show w": "[36. 37. 38. 39. 40. 41.]",
+    "show w 1:3 --stats": "11.5",
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), COMMANDS.items())
+def test_reading_commands_take_the_folder(folder, cli, command, expected):
+    """Each command that reads an archive reads a folder with an index."""
+    name, *rest = command.split()
+    options = [option for option in rest if option.startswith("-")]
+    result = cli(name, *options, str(folder), *[word for word in rest if word not in options])
+    assert result.code == 0, result
+    assert expected in result.out
+
+
+def test_files_are_made_of_the_folder(folder, cli, tmp_path):
+    """convert, extract, pack and diff read a folder with an index."""
+    one = tmp_path / "one.npz"
+    assert cli("convert", folder, one).code == 0
+    with np.load(one) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+    assert cli("diff", folder, one).code == 0
+    assert cli("extract", folder, "w", "-d", tmp_path / "out").code == 0
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "w.npy"), WHOLE)
+    assert cli("pack", tmp_path / "packed.npz", folder).code == 0
+    with np.load(tmp_path / "packed.npz") as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+
+
+def test_damage_is_reported(folder, cli):
+    """`verify` names the shard that does not exist, and exits with 1."""
+    gone = min(folder.glob("shard-*.npz"))
+    gone.unlink()
+    result = cli("verify", folder)
+    assert result.code == 1
+    assert gone.name in result.out

@@ -1,0 +1,323 @@
+"""Writing sharded archives: several writers, attempts, commits and what is left over."""
+
+from __future__ import annotations
+
+import os
+import pickle
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import (
+    ClosedArchiveError,
+    IndexFormatError,
+    KeyExistsError,
+    MissingShardError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsafeNameError,
+)
+from npzkit.sharding.places import Folder, place_of
+from npzkit.sharding.shard_names import new_writer, shard_name
+from npzkit.sharding.shard_writing import Part, write_shard
+from sharded import WHOLE, write_run
+
+
+def names(folder):
+    return sorted(os.listdir(folder))
+
+
+def test_nothing_appears_before_the_commit(tmp_path):
+    """Shards alone are no archive."""
+    with npzkit.ShardedWriter(tmp_path / "run") as w:
+        w["x"] = np.zeros(2)
+    with pytest.raises(OSError, match="directory"):
+        npzkit.open(tmp_path / "run")
+    w.commit()
+    with npzkit.open(tmp_path / "run") as npz:
+        assert list(npz) == ["x"]
+
+
+def test_a_writer_rolls_over(tmp_path):
+    """A shard ends when it has `shard_size` bytes, also as text with a unit."""
+    with npzkit.ShardedWriter(tmp_path, shard_size="1kB") as w:
+        for at in range(6):
+            w[f"a{at}"] = np.zeros(60)
+        w.commit()
+    assert len(w.shards) == 3
+    assert w.shards == [name for name in names(tmp_path) if name.endswith(".npz")]
+    with npzkit.open(tmp_path) as npz:
+        assert list(npz) == [f"a{at}" for at in range(6)]
+
+
+def test_a_straggler_of_another_attempt_is_not_a_part(tmp_path):
+    """A shard of an attempt that failed does not count, however late it comes."""
+    with npzkit.ShardedWriter(tmp_path, attempt="first") as w:
+        w.add("x", np.zeros(2), [0], [4])
+    write_run(tmp_path, attempt="second")
+    with npzkit.open(tmp_path) as npz:
+        assert "x" not in npz
+    with npzkit.ShardedWriter(tmp_path, attempt="first") as w:
+        w.add("x", np.zeros(2), [2], [4])
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+
+
+def test_records_commit_without_listing(tmp_path, monkeypatch):
+    """The records that writers return can be pickled, and name the shards that count."""
+    records = []
+    for half in range(2):
+        with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+            w.add("x", np.full(2, half), [2 * half], [4])
+        records += pickle.loads(pickle.dumps(w.close()))
+    # The same task ran twice.
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as twin:
+        twin.add("x", np.full(2, 9), [0], [4])
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit(records)
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["x"], [0, 0, 1, 1])
+    assert not set(twin.shards) & set(names(tmp_path))
+
+
+def test_names_commit_as_records_do(tmp_path):
+    """Names of shards are enough: each shard says what it holds."""
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+        w.add("x", np.arange(2), [0], [4])
+        w.add("x", np.arange(2), [2], [4])
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit(w.shards)
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit(w.shards)
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["x"], [0, 1, 0, 1])
+    with pytest.raises(UnsafeNameError):
+        npzkit.ShardedWriter(tmp_path).commit(["../x.npz"])
+
+
+def test_a_commit_that_is_repeated_changes_nothing(tmp_path):
+    """Committing the same records twice leaves the same index and files."""
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+        w["x"] = np.arange(3)
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit(w.records)
+    before = (tmp_path / "index.json").stat()
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit(w.records)
+    assert (tmp_path / "index.json").stat() == before
+
+
+def test_shards_that_are_gone_are_not_committed(tmp_path):
+    """A record whose file does not exist is an error, and the old archive stays."""
+    write_run(tmp_path)
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w["x"] = np.arange(3)
+    (tmp_path / w.shards[0]).unlink()
+    with pytest.raises(MissingShardError, match=w.shards[0]):
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"array": np.zeros(1), "offset": [3]}, "the parts of the array leave a gap"),
+        ({"array": np.zeros(3), "offset": [1]}, "2 parts of the array overlap"),
+        ({"array": np.zeros(2, "f4"), "offset": [2]}, "disagree about its dtype"),
+        ({"array": np.zeros(2), "offset": [2], "global_shape": [5]}, "disagree about its shape"),
+    ],
+)
+def test_parts_must_tile_their_array(tmp_path, second, message):
+    """Gaps, overlaps and parts that disagree are refused at the commit."""
+    write_run(tmp_path)
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros(2), [0], [4])
+        w.add("x", **{"global_shape": [4], **second})
+        with pytest.raises(IndexFormatError, match=message):
+            w.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert "x" not in npz
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_one_part_must_be_its_array(tmp_path, offset):
+    """A single part that leaves the rest of its array out is refused."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros(2), [offset], [4])
+        with pytest.raises(IndexFormatError, match="leave a gap"):
+            w.commit()
+
+
+def test_a_part_must_be_within_its_array(tmp_path):
+    """Parts that reach out, or come with half of what is needed, are refused before they are written."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        for offset, shape in (([3], [4]), ([-1], [4]), ([0, 0], [4]), ([0], [4, 4])):
+            with pytest.raises(ValueError):
+                w.add("x", np.zeros(2), offset, shape)
+        for arguments in (([0], None), (None, [4]), ([0.5], [4])):
+            with pytest.raises(TypeError):
+                w.add("x", np.zeros(2), *arguments)
+        with pytest.raises(ValueError, match="reserved"):
+            w.add("x", np.zeros(2), attrs={"npzkit.part": {}})
+        with pytest.raises(UnsafeNameError):
+            w.add("../x", np.zeros(2))
+        w["x"] = np.zeros(2)
+        with pytest.raises(KeyExistsError):
+            w["x"] = np.zeros(2)
+
+
+def test_bad_arguments_are_refused(tmp_path):
+    """Names of attempts and sizes of shards are checked."""
+    for attempt in ("", "a/b", "a.b", "..", "-a", "a" * 65):
+        with pytest.raises(ValueError, match="attempt must be"):
+            npzkit.ShardedWriter(tmp_path, attempt=attempt)
+    for size in (0, -1, "5 apples", "GB", "0"):
+        with pytest.raises(ValueError, match="shard_size"):
+            npzkit.ShardedWriter(tmp_path, shard_size=size)
+    for options in ({"attempt": 7}, {"shard_size": 1.5}, {"metadata": 3}):
+        with pytest.raises(TypeError):
+            npzkit.ShardedWriter(tmp_path, **options)
+
+
+def test_attributes_of_all_parts_are_joined(tmp_path):
+    """An array has the attributes that any of its parts was added with."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros(2), [0], [4], attrs={"unit": "m"})
+        w.add("x", np.zeros(2), [2], [4], attrs={"scale": 2})
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert dict(npz.info("x").attrs) == {"unit": "m", "scale": 2}
+
+
+def test_empty_parts_do_not_matter(tmp_path):
+    """Parts without items are left out, and an array without items has no parts."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros((0, 3)), [0, 0], [2, 3])
+        w.add("x", np.ones((2, 3)), [0, 0], [2, 3])
+        w.add("e", np.zeros((0, 3)), [0, 0], [0, 6])
+        w.add("e", np.zeros((0, 3)), [0, 3], [0, 6])
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["x"], np.ones((2, 3)))
+        assert npz["e"].shape == npz.lazy("e")[:].shape == npz.load_all()["e"].shape == (0, 6)
+        assert npz.parts("e") == ()
+        assert npz.verify().ok
+
+
+def test_a_failed_writer_leaves_nothing(tmp_path):
+    """Leaving the block by an exception removes all shards of the writer."""
+    with pytest.raises(ZeroDivisionError), npzkit.ShardedWriter(tmp_path, shard_size=1) as w:
+        w["x"] = np.zeros(2)
+        w["y"] = np.zeros(2)
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+    with pytest.raises(ClosedArchiveError):
+        w["z"] = np.zeros(2)
+
+
+def test_replacing_removes_the_old_shards_and_nothing_else(tmp_path):
+    """A commit removes what the old index named, and leaves files that are not npzkit's."""
+    write_run(tmp_path)
+    old = set(names(tmp_path))
+    npzkit.save(tmp_path / "mine.npz", {"x": np.zeros(2)})
+    (tmp_path / "notes.txt").write_text("kept")
+    write_run(tmp_path, attempt="a2")
+    assert set(names(tmp_path)) & old == {"index.json"}
+    assert {"mine.npz", "notes.txt"} < set(names(tmp_path))
+
+
+def test_an_index_cannot_have_other_files_removed(tmp_path):
+    """Files that an old index names are kept if their names are not those of npzkit's shards."""
+    write_run(tmp_path)
+    shard = min(tmp_path.glob("shard-*.npz"))
+    shard.rename(tmp_path / "mine.npz")
+    path = tmp_path / "index.json"
+    path.write_text(path.read_text().replace(shard.name, "mine.npz"))
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+    write_run(tmp_path, attempt="a2")
+    assert (tmp_path / "mine.npz").exists()
+
+
+def test_leftovers_of_dead_attempts_are_removed_when_they_are_old(tmp_path):
+    """Shards that no index names stay for an hour, because their attempt may be under way."""
+    with npzkit.ShardedWriter(tmp_path, attempt="dead") as w:
+        w["x"] = np.zeros(2)
+    with npzkit.ShardedWriter(tmp_path, attempt="live") as other:
+        other["y"] = np.zeros(2)
+    temporary = tmp_path / ".npzkit-0123456789abcdef.tmp"
+    temporary.write_bytes(b"half")
+    for name in (w.shards[0], temporary.name):
+        hours_ago = (tmp_path / name).stat().st_mtime - 7200
+        os.utime(tmp_path / name, (hours_ago, hours_ago))
+    write_run(tmp_path, attempt="new")
+    assert w.shards[0] not in names(tmp_path)
+    assert temporary.name not in names(tmp_path)
+    other.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert list(npz) == ["y"]
+
+
+def test_two_commits_at_once_do_not_mix(tmp_path, monkeypatch):
+    """If another writer commits meanwhile, this commit is refused and the other archive stays."""
+    with npzkit.ShardedWriter(tmp_path) as late:
+        late["late"] = np.zeros(2)
+    replace_index = Folder.replace_index
+
+    def overtaken(*arguments, **options):
+        monkeypatch.undo()
+        write_run(tmp_path, attempt=new_writer())
+        replace_index(*arguments, **options)
+
+    for error in (FileExistsError, StaleArchiveError):
+        monkeypatch.setattr(Folder, "replace_index", overtaken)
+        with pytest.raises(error):
+            late.commit()
+        with npzkit.open(tmp_path) as npz:
+            np.testing.assert_array_equal(npz["w"], WHOLE)
+            assert npz.verify().ok
+    late.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert list(npz) == ["late"]
+
+
+def test_an_attempt_without_shards_replaces_nothing(tmp_path):
+    """A commit with a mistyped attempt is an error, and no empty archive."""
+    write_run(tmp_path)
+    with pytest.raises(MissingShardError, match="no shard of the attempt 'a11'"):
+        npzkit.ShardedWriter(tmp_path, attempt="a11").commit()
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+    npzkit.ShardedWriter(tmp_path, attempt="a11").commit([])
+    assert not npzkit.open(tmp_path).files
+
+
+def test_a_task_may_write_its_shard_again(tmp_path):
+    """Retried tasks write new shards, and the records that arrive name those that count."""
+    place = place_of(tmp_path)
+    place.begin_writing()
+    runs = [
+        write_shard(
+            place, shard_name("a", new_writer(), 0), [Part("x", np.full(2, run), (0,), (2,))]
+        )
+        for run in range(3)
+    ]
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit([runs[1]])
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["x"], [1, 1])
+    assert len(list(tmp_path.glob("*.npz"))) == 1
+
+
+def test_a_damaged_shard_is_not_committed_by_its_name(tmp_path):
+    """A shard whose directory is damaged cannot be committed."""
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+        w["x"] = np.zeros(2)
+    path = tmp_path / w.shards[0]
+    path.write_bytes(path.read_bytes()[:-10])
+    with pytest.raises(NpzkitError):
+        npzkit.ShardedWriter(tmp_path, attempt="a").commit()
+
+
+def test_an_unclosed_writer_warns(tmp_path):
+    """A writer that is dropped with a shard under way gives a ResourceWarning, and no shard."""
+    w = npzkit.ShardedWriter(tmp_path)
+    w["x"] = np.zeros(2)
+    with pytest.warns(ResourceWarning, match="was never closed"):
+        del w
+    assert names(tmp_path) == []

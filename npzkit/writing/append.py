@@ -127,7 +127,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
 
 
 def _take_up(sink: PathSink, source: Source, directory: Directory) -> None:
-    """Have the sink write behind the archive, as long as its last commit is what was read."""
+    """Have the sink write after the archive, as long as its last commit is what was read."""
     size = directory.end_offset - directory.directory_offset
     behind = directory.directory_offset + directory.size
     end = source.read_at(behind, directory.end_offset - behind)

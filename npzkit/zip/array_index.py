@@ -286,7 +286,7 @@ def _checked_body(data: bytes) -> memoryview | None:
 
 
 def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:
-    """Parse that many heads, behind an empty one; None if they do not fill the data."""
+    """Return an empty head and as many others; None if they do not fill the data."""
     position, heads = 0, [b""]
     for _ in range(count):
         start = position + _HEAD_SIZE.size

@@ -356,7 +356,7 @@ PROGRAM = """
             raise OSError(28, "No space left on device")
 
     full = CheckpointStore(sys.argv[2], background=True)
-    full._storage.__class__ = FullFolder
+    full._storage._files.__class__ = FullFolder
     full.save(7, {})
     store = CheckpointStore(sys.argv[1], background=True)
     store.save(1, {str(n): np.full(3_000_000, n) for n in range(2)})

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
     from npzkit.archive.saving import save
-    from npzkit.archive.trees import load_tree
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.pack import PackReport, pack
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from npzkit.sharding.opening import open
     from npzkit.sharding.shardedfile import ShardedFile
     from npzkit.sharding.shardedwriter import ShardedWriter
+    from npzkit.sharding.tree_loading import load_tree
     from npzkit.sharding.verifying import verify
 
 __all__ = [
@@ -113,7 +113,7 @@ _HOMES = {
     "extract": "npzkit.conversion.extract",
     "iter_arrays": "npzkit.archive.iterating",
     "load": "npzkit.drop_ins",
-    "load_tree": "npzkit.archive.trees",
+    "load_tree": "npzkit.sharding.tree_loading",
     "open": "npzkit.sharding.opening",
     "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",

@@ -1,21 +1,18 @@
 """An archive, or a part of it, read as nested dicts, lists and tuples of arrays.
 
-Owns `load_tree`: which arrays are read. How nested data is made of them is
+Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
+`npzkit.sharding.tree_loading`'s. How nested data is made of them is
 `npzkit.members.nesting`'s; what fits an example, `npzkit.members.likeness`'s.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection
 from typing import Any
 
-from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.opened_archive import MmapMode
-from npzkit.archive.opening import open
+from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
-from npzkit.files.urls import check_local
-from npzkit.limits import Limits
 from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
 from npzkit.members.likeness import Fitting
@@ -23,135 +20,7 @@ from npzkit.members.nesting import MISSING, TREE_KEY, links, unflatten
 from npzkit.members.selection import UNREAD, Selection
 from npzkit.members.tensors import from_array
 
-__all__ = ["TREE_KEY", "load_tree", "read_tree"]
-
-
-def load_tree(
-    file: Any,
-    prefix: str | None = None,
-    *,
-    like: Any = None,
-    into: Any = None,
-    strict: bool = True,
-    only: str | Iterable[str] | None = None,
-    verify: bool = True,
-    mmap_mode: MmapMode | None = None,
-    allow_pickle: bool = False,
-    limits: Limits | None = None,
-    threads: int | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Any:
-    """Load nested data as it was saved: dicts, lists and tuples of arrays.
-
-    Parameters
-    ----------
-    file : path, URL, bytes-like, file object or NpzFile
-        Any archive. If it was not saved as nested data, keys are split at ``/``.
-    prefix : str, optional
-        Key of the part to load; no other array is read. By default everything
-        is loaded.
-    like : object, optional
-        An example with the structure to load, and with the types to load it in:
-        dicts, lists, tuples, the classes of namedtuples and dataclasses, tensors
-        of PyTorch with their devices, arrays of JAX (or their descriptions by
-        `jax.eval_shape`) with their sharding. It is not changed. None, ``...``
-        and empty dicts and lists in it stand for whatever was saved there.
-    into : object, optional
-        As `like`, but its arrays, tensors, dicts and lists are filled in place.
-        Nothing is changed if an error is raised.
-    strict : bool, default True
-        Raise an error if the archive does not fit the example. If False, a
-        warning names the keys, and what does not fit keeps the example's value.
-    only : str or iterable of str, optional
-        Patterns such as ``"encoder/*"``, in which ``*`` also matches ``/``. Only
-        matching keys, and what is under them, are loaded, and no other array is
-        read. With an example, all others keep the example's value.
-    verify : bool, default True
-        Check the CRC-32 of each array.
-    mmap_mode : {None, "r", "c", "r+"}, optional
-        Map the arrays instead of reading them; see `NpzFile.memmap`.
-    allow_pickle, limits
-        As in `npzkit.open`; ignored for an `NpzFile`.
-    threads : int, optional
-        Number of threads; by default one per processor.
-    storage_options : dict, optional
-        For the store of a URL; see `npzkit.open`.
-
-    Returns
-    -------
-    dict of str or int to object
-        Arrays are new and writable. Masked arrays and arrays of strings that
-        were split are joined. If one key is the beginning of another, both
-        stay at the same level: ``{"a": ..., "a/b": ...}``. With a `prefix`, the
-        value under it, which may also be a list, an array or a number.
-
-    Raises
-    ------
-    MemberNotFoundError
-        There is nothing under `prefix`, or nothing that matches a pattern.
-    TreeMismatchError
-        The archive does not fit the example. The error names all keys that are
-        missing, left over, or of another shape or dtype.
-    OSError, NpzkitError
-        As `npzkit.open` and `NpzFile.load_all`.
-    ValueError
-        `like` and `into` are both given, or an array in `into` is read-only.
-
-    Warns
-    -----
-    TreeMismatchWarning
-        With ``strict=False``; its attribute `mismatch` is the error.
-
-    Notes
-    -----
-    `npzkit.save` and `NpzWriter.add` keep a note in the archive's metadata that
-    describes lists, tuples, namedtuples, int keys and values that are not
-    arrays. If arrays were added or removed since, the parts that no longer
-    match the note become dicts. With `only`, a list that is loaded in part
-    becomes a dict by index.
-
-    Tensors of PyTorch come back as arrays. With an example they come back as
-    tensors, those that it does not describe on the CPU. Tensors that were tied
-    are tied again if they are tied in the example.
-
-    Examples
-    --------
-    >>> import io, npzkit, numpy as np
-    >>> stream = io.BytesIO()
-    >>> npzkit.save(stream, {"layer": {"name": "dense", "w": np.eye(2)}, "steps": [None, (1, 2.5)]})
-    >>> npzkit.load_tree(stream)
-    {'layer': {'name': 'dense', 'w': array([[1., 0.],
-           [0., 1.]])}, 'steps': [None, (1, 2.5)]}
-    >>> npzkit.load_tree(stream, "layer")["name"]
-    'dense'
-    >>> npzkit.load_tree(stream, only=["layer/n*", "steps/1"])
-    {'layer': {'name': 'dense'}, 'steps': {1: (1, 2.5)}}
-    >>> npzkit.load_tree(stream, "layer", like={"w": np.zeros((2, 2)), "name": ""})["w"][0]
-    array([1., 0.])
-    """
-    if not isinstance(prefix, (str, type(None))):
-        raise TypeError(f"prefix must be a key, not {type(prefix).__name__}")
-    if like is not None and into is not None:
-        raise ValueError("like and into are both examples; pass one of them")
-    key = (prefix or "").rstrip("/")
-    selection = None if only is None else Selection(only)
-
-    def loaded(npz: NpzFile) -> Any:
-        def read(keys: Collection[str]) -> dict[str, Any]:
-            if mmap_mode is not None:
-                return {key: npz.memmap(key, mmap_mode) for key in keys}
-            return npz.load_all(keys, threads, verify=verify)
-
-        return read_tree(npz, read, key, selection, like=like, into=into, strict=strict)
-
-    if isinstance(file, NpzFile):
-        return loaded(file)
-    if mmap_mode is not None:
-        check_local(file, *NOT_MAPPED)
-    with open(
-        file, allow_pickle=allow_pickle, limits=limits, storage_options=storage_options
-    ) as npz:
-        return loaded(npz)
+__all__ = ["TREE_KEY", "read_tree"]
 
 
 Read = Callable[[Collection[str]], dict[str, Any]]

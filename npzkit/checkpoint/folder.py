@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +21,7 @@ from npzkit.checkpoint.step_names import name_of_step, steps_in
 from npzkit.errors import ArchiveLockedError
 from npzkit.files import disk
 from npzkit.files.locking import FileLock, is_locked, lock_path
+from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
@@ -30,7 +30,6 @@ __all__ = ["Folder", "Identity", "Status", "Storage"]
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
 
-_LEFTOVER_NAME = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
 _LOCK_NAME = ".npzkit-checkpoints.lock"
 _ABANDONED_SECONDS = 3600
 """Age of a leftover that is removed where the file system has no locks."""
@@ -250,7 +249,7 @@ class Folder:
     def _remove_leftovers(self) -> None:
         """Remove temporary files that no writer has open."""
         with os.scandir(self.path) as entries:
-            left = [entry.path for entry in entries if _LEFTOVER_NAME.fullmatch(entry.name)]
+            left = [entry.path for entry in entries if is_temporary(entry.name)]
         if not left:
             return
         locks_work = self._locks_work()

@@ -373,8 +373,7 @@ def test_functions_take_the_folder(folder, whole, tmp_path):
     npzkit.pack(tmp_path / "packed.npz", [("run", folder)])
     np.testing.assert_array_equal(loaded(tmp_path / "packed.npz")["run/w"], whole)
     assert npzkit.statistics(folder, "w").mean == whole.mean()
-    with npzkit.open(folder) as npz:
-        np.testing.assert_array_equal(npzkit.load_tree(npz)["layer"]["1"], [1, 1, 1])
+    np.testing.assert_array_equal(npzkit.load_tree(folder)["layer"]["1"], [1, 1, 1])
 
 
 def test_large_arrays_are_converted_in_pieces(tmp_path, monkeypatch):

@@ -277,6 +277,21 @@ def test_two_commits_at_once_do_not_mix(tmp_path, monkeypatch):
         assert list(npz) == ["late"]
 
 
+def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatch):
+    """If the system removes no file that is open, as Windows, the old shards stay for a while."""
+    write_run(tmp_path)
+    before = set(names(tmp_path))
+
+    def refuse(path):
+        raise PermissionError(13, "in use", path)
+
+    monkeypatch.setattr("npzkit.sharding.places.disk.unlink", refuse)
+    write_run(tmp_path, WHOLE + 1, "a2")
+    assert before <= set(names(tmp_path))
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE + 1)
+
+
 def test_an_attempt_without_shards_replaces_nothing(tmp_path):
     """A commit with a mistyped attempt is an error, and no empty archive."""
     write_run(tmp_path)

@@ -118,7 +118,7 @@ def test_web_servers_cannot_be_written_to(server):
 def test_s3_takes_parts_of_several_writers():
     """On S3 an archive is written, read, replaced, and read again."""
     with s3_server() as options:
-        url = "s3://data/run"
+        url = "s3://data/parts"
         write_run(url, storage_options=options)
         old = npzkit.open(url, storage_options=options)
         np.testing.assert_array_equal(old["w"], WHOLE)
@@ -129,7 +129,7 @@ def test_s3_takes_parts_of_several_writers():
                 pickle.loads(pickle.dumps(npz.lazy("w")))[3], WHOLE[3] + 1
             )
             assert npz.verify().ok
-        files = fsspec.filesystem("s3", **options).ls("data/run", detail=False, refresh=True)
+        files = fsspec.filesystem("s3", **options).ls("data/parts", detail=False, refresh=True)
         assert len(files) == 3
 
 
@@ -139,7 +139,7 @@ def test_s3_refuses_a_commit_that_was_overtaken(monkeypatch):
     from npzkit.sharding.places import Prefix
 
     with s3_server() as options:
-        url = "s3://data/run"
+        url = "s3://data/overtaken"
         with npzkit.ShardedWriter(url, storage_options=options) as late:
             late["late"] = np.zeros(2)
         replace_index = Prefix.replace_index

@@ -125,8 +125,8 @@ _HOMES = {
     "verify": "npzkit.sharding.verifying",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
-_MODULES = {"checkpoint", "errors", "format"}
-"""Public modules, likewise."""
+_MODULES = {"checkpoint", "errors", "format", "xarray"}
+"""Public modules, likewise. `__all__` has those that need no other package."""
 
 
 def __getattr__(name: str) -> Any:

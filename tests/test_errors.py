@@ -35,6 +35,7 @@ BASES = {
     "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
     "OutdatedArraysError": ValueError, "IndexFormatError": errors.FormatError,
     "MissingShardError": FileNotFoundError,
+    "DifferentFilesError": ValueError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)

@@ -30,7 +30,9 @@ ENGINES = ["xarray"]
 
 def imported(name):
     """Return a module, or skip the test if it needs a package that is not installed."""
-    engine = next((engine for engine in ENGINES if f"{name}.".startswith(f"npzkit.{engine}.")), None)
+    engine = next(
+        (engine for engine in ENGINES if f"{name}.".startswith(f"npzkit.{engine}.")), None
+    )
     if engine is not None:
         pytest.importorskip(engine, reason=f"{engine} is not installed")
     return importlib.import_module(name)

@@ -13,18 +13,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.error_context import Explained
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.reopening import Recent
+from npzkit.codecs.methods import STORED
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.disk import Descriptor
 from npzkit.files.stores import Version
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
-from npzkit.many.arrays import Arrays, Known, arrays_of, nbytes_of
+from npzkit.many.arrays import Arrays, Known, nbytes_of
 from npzkit.many.paths import Found
 from npzkit.many.skeleton import Skeleton, skeleton_of
-from npzkit.members.info import ArrayInfo
+from npzkit.members.extension_dtypes import restored_dtype
+from npzkit.members.metadata import parse_attrs
 
 __all__ = ["Files", "read_headers"]
 
@@ -118,9 +120,8 @@ class Files:
                         return (found.st_size, found.st_mtime_ns), skeleton.arrays
         npz = self._open(number)
         try:
-            infos = _infos(npz)
-            self._remember(npz, infos)
-            return tuple(npz._archive.source.state), arrays_of(infos.values())
+            self._remember(npz)
+            return tuple(npz._archive.source.state), _arrays_of(npz)
         finally:
             if npz._archive.source.is_distant and self._recent is not None:
                 # Opening it again would be a request.
@@ -128,15 +129,15 @@ class Files:
             else:
                 npz.close()
 
-    def _remember(self, npz: NpzFile, infos: Mapping[str, ArrayInfo]) -> Skeleton | None:
-        source = npz._archive.source
-        if source.is_distant or len(infos) != len(npz):
-            return None
-        skeleton = skeleton_of(npz._archive, infos)
+    def _remember(self, npz: NpzFile) -> None:
+        """Take a file as an example for others of its size, if it can be one."""
+        source, entries = npz._archive.source, npz._archive.entries
+        if source.is_distant or any(entry.method != STORED for entry in entries.values()):
+            return
+        skeleton = skeleton_of(npz._archive, {key: npz.info(key) for key in npz.files})
         if skeleton is not None:
             others = self._alike.get(source.file_size, [])
             self._alike[source.file_size] = [skeleton, *others[: _ALIKE_COUNT - 1]]
-        return skeleton
 
     # -- data ---------------------------------------------------------------
 
@@ -175,17 +176,20 @@ class Files:
                 found=_shown(found), expected=_shown(expected), remedy=_LOST,
             )  # fmt: skip
 
-    def lazy(self, number: int, key: str, arrays: Arrays) -> LazyArray:
-        """Return an array of a file, whose header is what was found first."""
-        lazy = self.archive(number).lazy(key)
-        found, expected = (lazy.shape, lazy.dtype), arrays[key]
+    def lazy(self, number: int, key: str, arrays: Arrays) -> Any:
+        """Return an array of a file as a `LazyArray`."""
+        return self._checked(self.archive(number).lazy(key), number, key, arrays)
+
+    def _checked(self, array: Any, number: int, key: str, arrays: Arrays) -> Any:
+        """Check that an array, lazy or not, has the shape and dtype that were found first."""
+        found, expected = (array.shape, array.dtype), arrays[key]
         if found != expected:
             raise StaleArchiveError(
                 "the array is not as it was found first", path=self.path(number), key=key,
                 found=f"{found[1]} {found[0]}", expected=f"{expected[1]} {expected[0]}",
                 remedy="If a cache was given, remove it. " + _LOST,
             )  # fmt: skip
-        return lazy
+        return array
 
     def read(
         self,
@@ -208,10 +212,15 @@ class Files:
         found = self._read_alike(number, keys, arrays, into)
         if found is not None:
             return found
-        found = {key: self.lazy(number, key, arrays).read(out=into.get(key)) for key in keys}
-        npz = self.archive(number)
+        npz, found = self.archive(number), {}
+        for key in keys:
+            if key in into:
+                lazy = self._checked(npz.lazy(key), number, key, arrays)
+                found[key] = lazy.read(into[key])
+            else:
+                found[key] = self._checked(npz.read(key), number, key, arrays)
         if npz._archive.source.file_size not in self._alike:
-            self._remember(npz, _infos(npz))
+            self._remember(npz)
         return found
 
     def _read_alike(
@@ -245,9 +254,18 @@ class Files:
         self._recent = None
 
 
-def _infos(npz: NpzFile) -> dict[str, ArrayInfo]:
-    infos = {key: npz.info(key) for key in npz.files}
-    return {key: info for key, info in infos.items() if info.dtype is not None}
+def _arrays_of(npz: NpzFile) -> Arrays:
+    """Return the arrays of a file, by its index or by their own headers."""
+    archive, found = npz._archive, {}
+    index = archive.read_index()
+    for key in npz.files:
+        entry = archive.entry(key)
+        with Explained(archive, key):
+            header = index.find(entry) or archive.reader.header(entry)[0]
+            if header is not None:
+                dtype = restored_dtype(header.fresh().dtype, parse_attrs(entry.extra))
+                found[key] = header.shape, dtype
+    return found
 
 
 def _has_tag(mark: tuple[Any, ...]) -> bool:

@@ -88,7 +88,8 @@ def kerchunk(
     >>> refs = npzkit.kerchunk(path)["refs"]
     >>> sorted(refs)
     ['.zattrs', '.zgroup', 'x/.zarray', 'x/.zattrs', 'x/0.0']
-    >>> refs["x/0.0"] == [path, npzkit.open(path).info("x").data_offset, 48]
+    >>> with npzkit.open(path) as npz:
+    ...     refs["x/0.0"] == [path, npz.info("x").data_offset, 48]
     True
     """
     if isinstance(file, NpzFile):

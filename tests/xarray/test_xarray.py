@@ -493,3 +493,28 @@ def test_keys_are_checked(path):
         to_npz(xr.Dataset({"..": ("x", [1])}), path)
     assert not os.path.exists(path)
     assert issubclass(KeyExistsError, npzkit.NpzkitError)
+
+
+def test_workers_of_dask_read_and_write(tmp_path):
+    """A data set is read, and written to a stored file, by worker processes of dask.distributed."""
+    distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    source, target = str(tmp_path / "source.npz"), str(tmp_path / "target.npz")
+    array = np.arange(60.0).reshape(6, 10)
+    to_npz(xr.Dataset({"a": (("y", "x"), array)}, {"x": np.arange(10)}), source)
+    with (
+        warnings.catch_warnings(),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        warnings.simplefilter("ignore")
+        with xr.open_dataset(source, engine=NpzBackend, chunks={"y": 2, "x": 5}) as found:
+            doubled = found * 2
+            assert float(doubled["a"].sum()) == array.sum() * 2
+            to_npz(doubled, target)
+            to_npz(doubled, target + "2", compression="deflated")
+    for path in (target, target + "2"):
+        with npzkit.open(path) as npz:
+            np.testing.assert_array_equal(npz["a"], array * 2)
+            assert npz.verify().ok

@@ -6,12 +6,15 @@ Owns that only a few blocks are in memory. dask is imported when there is such a
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from npzkit.archive.lazyarray import LazyArray
+from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 
 __all__ = ["fill", "fixed_width_blocks", "is_chunked", "write_rows"]
@@ -77,15 +80,14 @@ def write_rows(
 
 
 @contextlib.contextmanager
-def _in_order(data: Any) -> Iterator[Any]:
-    """Yield an array of dask as a map of a temporary file, where its rows are complete."""
-    import dask.array
-
-    with tempfile.TemporaryFile() as file:
-        room = np.memmap(file, np.uint8, "w+", shape=data.nbytes)
-        dask.array.store(data, room.view(data.dtype).reshape(data.shape), lock=False)
-        yield room.view(data.dtype).reshape(data.shape)
-        del room
+def _in_order(data: Any) -> Iterator[LazyArray]:
+    """Yield an array of dask from a temporary archive, where its rows are complete."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.npz")
+        with NpzWriter(path) as writer:
+            fill([(data, writer.create("rows", data.shape, data.dtype))])
+        with NpzFile(path) as npz:
+            yield npz.lazy("rows")
 
 
 def fixed_width_blocks(strings: Any) -> Any:

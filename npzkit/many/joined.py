@@ -6,17 +6,19 @@ Owns which files a selection needs, and where their parts go. Files are read by
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from npzkit.archive.lazyarray import LazyArray
+from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
-from npzkit.many.arrays import Arrays
+from npzkit.format.header import NpyHeader
+from npzkit.many.arrays import Arrays, nbytes_of
 from npzkit.many.reading import Files
-from npzkit.reading.blocks import blocks_of_shape
 from npzkit.reading.indexing import Positions, Selection, select
 
 __all__ = ["JoinedArray", "Layout"]
@@ -57,21 +59,12 @@ class Many(Protocol):
     def _arrays(self, number: int) -> Arrays: ...
 
 
-class JoinedArray:
+class JoinedArray(LazyArray):
     """An array whose parts are in many files: ``joined[index]`` reads only what it needs.
 
-    Made by `ManyFiles.lazy`. It is indexed like `npzkit.LazyArray`, by threads
-    and processes too, and can be pickled.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-    ndim, size, nbytes : int
-        As of an array.
-    chunks : tuple of int
-        Shape of a part that is cheap to read: a part of a file, or several small
-        files, of about 1 MiB.
+    Made by `ManyFiles.lazy`. It is as `npzkit.LazyArray`, and opens only the files
+    that an index touches. Its chunks are parts of a file, or several small files,
+    of about 1 MiB.
 
     Notes
     -----
@@ -89,20 +82,20 @@ class JoinedArray:
     """
 
     def __init__(self, many: Many, key: str, layout: Layout) -> None:
+        self._npz: Any = many
         self._many, self._key, self._layout = many, key, layout
-        self.shape, self.dtype = layout.shape, layout.dtype
+        nbytes = nbytes_of(layout.shape, layout.dtype)
+        self._header = NpyHeader((1, 0), layout.shape, False, layout.dtype, 0, nbytes, False)
+        self.shape = layout.shape
+        self.attrs = MappingProxyType({})
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    def dtype(self) -> np.dtype[Any]:
+        return self._layout.dtype
 
     @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
+    def _chunk_size(self) -> int:
+        return _CHUNK_SIZE
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -121,11 +114,8 @@ class JoinedArray:
 
     # -- reading ------------------------------------------------------------
 
-    def __getitem__(self, index: Any) -> Any:
-        if self.dtype.names is not None and _names_fields(index):
-            return self._read_fields(index)
-        selection = select(index, self.shape)
-        return self._read_block(selection)[selection.index]
+    def _located(self, error: NpzkitError) -> NpzkitError:
+        return error.locate(key=self._key)
 
     def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
         """Read the complete array and check the CRC-32 of each part.
@@ -150,12 +140,15 @@ class JoinedArray:
                 f"out has shape {out.shape} and dtype {out.dtype}, "
                 f"the array {self.shape} and {self.dtype}"
             )
-        return self._read_block(select(..., self.shape), out)
+        return self._read_into(select(..., self.shape), out)
 
-    def _read_block(
-        self, selection: Selection, block: np.ndarray[Any, Any] | None = None
-    ) -> np.ndarray[Any, Any]:
+    def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions."""
+        return self._read_into(selection, None)
+
+    def _read_into(
+        self, selection: Selection, block: np.ndarray[Any, Any] | None
+    ) -> np.ndarray[Any, Any]:
         if block is None:
             block = np.ndarray(selection.shape, self.dtype)
         if block.size:
@@ -217,44 +210,9 @@ class JoinedArray:
             result[(slice(None),) * layout.axis + (place,)] = self._lazy(number)[names]
         return result
 
-    # -- as an array --------------------------------------------------------
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ValueError("a joined array is in files: NumPy can only have a copy")
-        array = self.read()
-        return array if dtype is None else array.astype(dtype, copy=False)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        step = self.chunks[0]
-        for start in range(0, len(self), step):
-            yield from self[start : start + step]
-
-    def iter_chunks(self) -> Iterator[tuple[slice, ...]]:
-        """Yield the indices of parts that together cover the array, each cheap to read.
-
-        Yields
-        ------
-        tuple of slice
-            One slice per axis.
-        """
-        if self.size:
-            yield from blocks_of_shape(self.shape, self.chunks)
-
     def __repr__(self) -> str:
         count = len(self._many._files.names)
         return f"JoinedArray({self._key!r}, shape={self.shape}, dtype={self.dtype}, {count} files)"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._many, self._key)
-
-
-def _restore(many: Many, key: str) -> JoinedArray:
-    """Restore a pickled array."""
-    return many.lazy(key)
 
 
 def _shifted(along: Positions, begin: int, end: int, start: int) -> Positions:
@@ -272,9 +230,3 @@ def _as_index(positions: Positions) -> Any:
     if isinstance(positions, range):
         return slice(positions.start, positions.stop, positions.step)
     return positions
-
-
-def _names_fields(index: Any) -> bool:
-    if isinstance(index, list):
-        return bool(index) and all(isinstance(name, str) for name in index)
-    return isinstance(index, str)

@@ -137,6 +137,8 @@ def test_a_joined_array_is_an_array(folder):
     assert (lazy.shape, lazy.dtype, lazy.ndim, lazy.size, lazy.nbytes) == (
         image.shape, image.dtype, 3, image.size, image.nbytes
     )  # fmt: skip
+    assert isinstance(lazy, npzkit.LazyArray) and dict(lazy.attrs) == {}
+    assert "image" in lazy._repr_html_()
     assert len(lazy) == COUNT and lazy.chunks == image.shape
     np.testing.assert_array_equal(np.asarray(lazy), image)
     np.testing.assert_array_equal(np.stack(list(lazy)), image)

@@ -89,8 +89,8 @@ def to_npz(
     -----
     Arrays of dask are computed and written block by block. If they are
     compressed or go to a URL, they are written by rows of up to 128 MiB; chunks
-    with more rows than that are put into a temporary file first. Stores other
-    than S3 take arrays of dask only with ``compression="deflated"``.
+    with more rows than that are put into a temporary file first. Google and Azure
+    take arrays of dask only with ``compression="deflated"``.
 
     The names of dimensions are in the attribute ``_ARRAY_DIMENSIONS``, as in
     Zarr. Attributes of the data set are the archive's metadata. Strings are

@@ -518,3 +518,33 @@ def test_workers_of_dask_read_and_write(tmp_path):
         with npzkit.open(path) as npz:
             np.testing.assert_array_equal(npz["a"], array * 2)
             assert npz.verify().ok
+
+
+def test_urls_of_stores():
+    """A data set is written to a store and read from it, also from arrays of dask."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    fs = fsspec.filesystem("memory")
+    url = "memory://xarray/data.npz"
+    try:
+        to_npz(example(), url)
+        with xr.open_dataset(url, engine=NpzBackend, storage_options={}) as found:
+            again = pickle.loads(pickle.dumps(found))
+            xr.testing.assert_identical(found.load(), example())
+        xr.testing.assert_identical(again.load(), example())
+        again.close()
+        chunked = example().chunk({"time": 2})
+        for compression in ("stored", "deflated"):
+            to_npz(chunked, url, compression=compression)
+            with xr.open_dataset(url, engine=NpzBackend) as found:
+                xr.testing.assert_identical(found.load(), example())
+    finally:
+        fs.store.clear()
+
+
+def test_a_file_that_its_own_data_set_replaces(path):
+    """A lazy data set can be changed and saved over the file that it is read from."""
+    to_npz(example(), path)
+    with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
+        to_npz(found.isel(time=slice(2)), path)
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        xr.testing.assert_identical(found.load(), example().isel(time=slice(2)))

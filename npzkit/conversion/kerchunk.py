@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import open as open_archive
 from npzkit.errors import ConversionError, UnsupportedError
 from npzkit.files.urls import Location, find_location
 from npzkit.format.descr import dtype_to_descr
@@ -24,6 +23,8 @@ from npzkit.members.dimensions import DIMENSIONS, made_up_dimensions, named_dime
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.members.info import ArrayInfo
 from npzkit.members.metadata import without_note
+from npzkit.sharding.opening import open as open_archive
+from npzkit.sharding.shardedfile import ShardedFile
 
 __all__ = ["kerchunk"]
 
@@ -99,10 +100,10 @@ def kerchunk(
 
 
 def _references(npz: NpzFile, keys: Iterable[str] | None) -> dict[str, Any]:
+    place = _place(npz)
     infos = {key: npz.info(key) for key in (npz.files if keys is None else keys)}
     if keys is None:
         infos = {key: info for key, info in infos.items() if info.dtype is not None}
-    place = _place(npz)
     refs: dict[str, Any] = {".zgroup": _json({"zarr_format": 2})}
     refs[".zattrs"] = _json(without_note(npz.metadata)[0])
     dims = _dimensions(infos)
@@ -126,6 +127,11 @@ def _json(value: Any) -> str:
 
 def _place(npz: NpzFile) -> str:
     """Return how fsspec finds the file."""
+    if isinstance(npz, ShardedFile):
+        raise UnsupportedError(
+            "references are to one file, and the archive has several", path=npz.path,
+            remedy="Call npzkit.kerchunk for each of its files.",
+        )  # fmt: skip
     source = npz._archive.source
     if source.state is None:
         raise UnsupportedError(

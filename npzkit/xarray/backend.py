@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 import xarray
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
-from npzkit.archive.opening import open as open_archive
 from npzkit.archive.reopening import Reopened
 from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
+from npzkit.sharding.opening import holds_index
+from npzkit.sharding.opening import open as open_archive
 from npzkit.xarray.store import Dims, NpzStore, dimensions_of, groups_of, normal_group
 
 __all__ = ["NpzBackend"]
@@ -71,7 +72,7 @@ class NpzBackend(BackendEntrypoint):
         if isinstance(found, Location):
             return urlsplit(found.url).path.lower().endswith(".npz")
         path = os.fsdecode(found)
-        return path.lower().endswith(".npz") or os.path.isfile(os.path.join(path, "index.json"))
+        return path.lower().endswith(".npz") or (os.path.isdir(path) and holds_index(path))
 
     def open_dataset(
         self,

@@ -548,3 +548,23 @@ def test_a_file_that_its_own_data_set_replaces(path):
         to_npz(found.isel(time=slice(2)), path)
     with xr.open_dataset(path, engine=NpzBackend) as found:
         xr.testing.assert_identical(found.load(), example().isel(time=slice(2)))
+
+
+def test_sharded_archives(tmp_path):
+    """A folder with index.json is opened like a file, also pickled, and closed."""
+    folder = str(tmp_path / "shards")
+    array = np.arange(24.0).reshape(6, 4)
+    with npzkit.ShardedWriter(folder, attempt="a1") as w:
+        attrs = {"_ARRAY_DIMENSIONS": ["y", "x"], "units": "K"}
+        w.add("t", array[:3], offset=(0, 0), global_shape=(6, 4), attrs=attrs)
+        w.add("t", array[3:], offset=(3, 0), global_shape=(6, 4), attrs=attrs)
+    npzkit.ShardedWriter(folder, attempt="a1", metadata={"title": "demo"}).commit()
+    assert NpzBackend().guess_can_open(folder)
+    with xr.open_dataset(folder, engine=NpzBackend, chunks={}) as found:
+        assert (found["t"].dims, found["t"].attrs, found.attrs) == (("y", "x"), {"units": "K"}, {"title": "demo"})  # fmt: skip
+        again = pickle.loads(pickle.dumps(found))
+        np.testing.assert_array_equal(found["t"][2:5, 1], array[2:5, 1])
+    np.testing.assert_array_equal(again["t"], array)
+    again.close()
+    with pytest.raises(UnsupportedError, match="each of its files"):
+        npzkit.kerchunk(folder)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from npzkit.archive.saving import save
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
+    from npzkit.conversion.kerchunk import kerchunk
     from npzkit.conversion.pack import PackReport, pack
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.maintenance.repair_report import RepairReport
+    from npzkit.many.manyfiles import ManyFiles, open_many
     from npzkit.members.info import ArchiveInfo, ArrayInfo
     from npzkit.sharding.opening import open
     from npzkit.sharding.shardedfile import ShardedFile
@@ -53,6 +55,7 @@ __all__ = [
     "ExtractReport",
     "LazyArray",
     "Limits",
+    "ManyFiles",
     "NpzFile",
     "NpzWriter",
     "NpzkitError",
@@ -71,9 +74,11 @@ __all__ = [
     "extract",
     "format",
     "iter_arrays",
+    "kerchunk",
     "load",
     "load_tree",
     "open",
+    "open_many",
     "pack",
     "repack",
     "repair",
@@ -97,6 +102,7 @@ _HOMES = {
     "ExtractReport": "npzkit.conversion.extract",
     "LazyArray": "npzkit.archive.lazyarray",
     "Limits": "npzkit.limits",
+    "ManyFiles": "npzkit.many.manyfiles",
     "NpzFile": "npzkit.archive.npzfile",
     "NpzWriter": "npzkit.archive.npzwriter",
     "NpzkitError": "npzkit.errors",
@@ -112,9 +118,11 @@ _HOMES = {
     "diff": "npzkit.analysis.diff",
     "extract": "npzkit.conversion.extract",
     "iter_arrays": "npzkit.archive.iterating",
+    "kerchunk": "npzkit.conversion.kerchunk",
     "load": "npzkit.drop_ins",
     "load_tree": "npzkit.sharding.tree_loading",
     "open": "npzkit.sharding.opening",
+    "open_many": "npzkit.many.manyfiles",
     "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
@@ -125,8 +133,8 @@ _HOMES = {
     "verify": "npzkit.sharding.verifying",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
-_MODULES = {"checkpoint", "errors", "format"}
-"""Public modules, likewise."""
+_MODULES = {"checkpoint", "errors", "format", "xarray"}
+"""Public modules, likewise. `__all__` has those that need no other package."""
 
 
 def __getattr__(name: str) -> Any:

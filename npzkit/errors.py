@@ -32,11 +32,13 @@ class                      raised when                     is also a
 `ArchiveLockedError`       another writer has it open      ``BlockingIOError``
 `NoCheckpointError`        no such step in a store         ``KeyError``
 `DamagedCheckpointError`   a step cannot be trusted        ``ValueError``
+`DifferentFilesError`      files do not fit each other     ``ValueError``
 `TreeMismatchError`        it does not fit an example      ``ValueError``
 `TornArchiveWarning`       an append was not finished      ``UserWarning``
 `AmbiguousArchiveWarning`  a name occurs more than once    ``UserWarning``
 `DamagedCheckpointWarning` a damaged step was skipped      ``UserWarning``
 `TreeMismatchWarning`      ... with ``strict=False``       ``UserWarning``
+`MadeUpDimensionsWarning`  dimensions have no names        ``UserWarning``
 ========================== =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
@@ -61,10 +63,12 @@ __all__ = [
     "ConversionError",
     "DamagedCheckpointError",
     "DamagedCheckpointWarning",
+    "DifferentFilesError",
     "FormatError",
     "IndexFormatError",
     "KeyExistsError",
     "LimitExceededError",
+    "MadeUpDimensionsWarning",
     "MemberNotFoundError",
     "MissingShardError",
     "NoCheckpointError",
@@ -422,6 +426,10 @@ class DamagedCheckpointError(NpzkitError, ValueError):
     """A step is damaged, or no step of the store is sound."""
 
 
+class DifferentFilesError(NpzkitError, ValueError):
+    """Files that are to be joined differ in their keys, shapes or dtypes."""
+
+
 class TornArchiveWarning(UserWarning):
     """Bytes follow the end of the archive: an append was not finished."""
 
@@ -444,3 +452,7 @@ class TreeMismatchWarning(UserWarning):
 
 class DamagedCheckpointWarning(UserWarning):
     """A damaged step was skipped; an older one is used."""
+
+
+class MadeUpDimensionsWarning(UserWarning):
+    """The dimensions of arrays have no names in the archive; names were made up."""

@@ -24,17 +24,31 @@ MODULES = ["npzkit"] + [
 ]
 
 
+ENGINES = ["xarray"]
+"""Packages that users bring, each with a module of its name, and examples in the README."""
+
+
+def imported(name):
+    """Return a module, or skip the test if it needs a package that is not installed."""
+    engine = next(
+        (engine for engine in ENGINES if f"{name}.".startswith(f"npzkit.{engine}.")), None
+    )
+    if engine is not None:
+        pytest.importorskip(engine, reason=f"{engine} is not installed")
+    return importlib.import_module(name)
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name, monkeypatch):
     """Every example in a docstring gives what it shows."""
     monkeypatch.chdir(ROOT)
-    assert doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS).failed == 0
+    assert doctest.testmod(imported(name), optionflags=doctest.ELLIPSIS).failed == 0
 
 
 @pytest.mark.parametrize("name", MODULES)
 def test_modules_say_what_they_own(name):
     """Every module has a docstring."""
-    assert importlib.import_module(name).__doc__
+    assert imported(name).__doc__
 
 
 def public_objects():
@@ -87,6 +101,20 @@ def test_the_readmes_code_runs(tmp_path, monkeypatch, capsys):
         arguments = shlex.split(line, comments=True)[1:]
         assert commands.run(arguments) in (0, 1), line
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_readmes_code_for_an_engine_runs(engine, tmp_path, monkeypatch):
+    """The README's blocks ```python ENGINE run from top to bottom, and print what they say."""
+    pytest.importorskip(engine, reason=f"{engine} is not installed")
+    monkeypatch.chdir(tmp_path)
+    code = blocks(README, f"python {engine}")
+    assert code
+    printed: list[str] = []
+    namespace = {"print": lambda *args: printed.append(" ".join(map(str, args)))}
+    for block in code:
+        exec(compile(block, "README.md", "exec"), namespace)
+    assert re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE) == printed
 
 
 def test_the_readmes_commands_are_the_ones_that_run():

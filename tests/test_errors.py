@@ -35,6 +35,7 @@ BASES = {
     "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
     "OutdatedArraysError": ValueError, "IndexFormatError": errors.FormatError,
     "MissingShardError": FileNotFoundError,
+    "DifferentFilesError": ValueError,
 }  # fmt: skip
 TABLE = {
     name: (when, base)
@@ -76,6 +77,12 @@ def iterate_over_removed(path):
         del w["gone"]
     with open(path, "rb") as stream:
         list(npzkit.iter_arrays(stream))
+
+
+def join_different(path):
+    npzkit.save(path.parent / "first.npz", {"w": np.zeros(3)})
+    npzkit.save(path, {"w": np.zeros(3, "i2")})
+    npzkit.open_many([path.parent / "first.npz", path])
 
 
 def read_closed(path):
@@ -294,6 +301,9 @@ CASES = {
         errors.DamagedCheckpointError, load_damaged_step, "path found expected remedy"
     ),
     "another tree": Case(errors.TreeMismatchError, load_by_another_example, "path remedy"),
+    "files that do not fit": Case(
+        errors.DifferentFilesError, join_different, "path key found expected remedy"
+    ),
     "locked": Case(errors.ArchiveLockedError, write_beside_another, "path found expected remedy"),
 }  # fmt: skip
 
@@ -355,6 +365,7 @@ def test_no_class_is_missing_from_the_tests_and_the_table():
         errors.AmbiguousArchiveWarning,
         errors.DamagedCheckpointWarning,
         errors.TreeMismatchWarning,
+        errors.MadeUpDimensionsWarning,
     }
     names = {cls.__name__ for cls in [*ERRORS, *WARNINGS]}
     assert set(TABLE) == names <= set(errors.__all__)

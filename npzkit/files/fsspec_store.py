@@ -10,6 +10,7 @@ an archive. Its file objects are not used: they read ahead by megabytes.
 
 from __future__ import annotations
 
+import datetime
 import errno
 import os
 from collections.abc import Mapping
@@ -191,8 +192,11 @@ class FsspecStore(Store):
 
 def version_in(info: Mapping[str, Any]) -> Version:
     """Return the version in what a file system knows of an object, whose size is known."""
-    mark = next((str(info[name]) for name in _MARKS if info.get(name)), "")
-    return Version(int(info["size"]), mark)
+    mark = next((info[name] for name in _MARKS if info.get(name)), "")
+    if isinstance(mark, datetime.datetime):
+        # What one call returns as a time, another one may return as a number.
+        mark = mark.timestamp()
+    return Version(int(info["size"]), str(mark))
 
 
 def status_of(error: BaseException | None) -> int:

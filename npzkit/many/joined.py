@@ -1,0 +1,232 @@
+"""One array of many files, of which only the indexed parts are read.
+
+Owns which files a selection needs, and where their parts go. Files are read by
+`npzkit.many.reading`; what an index means is `npzkit.reading.indexing`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from npzkit.archive.lazyarray import LazyArray
+from npzkit.errors import NpzkitError
+from npzkit.files.threads import run
+from npzkit.format.header import NpyHeader
+from npzkit.many.arrays import Arrays, nbytes_of
+from npzkit.many.reading import Files
+from npzkit.reading.indexing import Positions, Selection, select
+
+__all__ = ["JoinedArray", "Layout"]
+
+_CHUNK_SIZE = 1 << 20
+"""Bytes of a chunk of small files: as of an array in one file."""
+
+
+class Layout(NamedTuple):
+    """How the arrays of files make one.
+
+    Attributes
+    ----------
+    axis : int
+        Along which they are joined.
+    is_stacked : bool
+        Whether the axis is a new one, with one position per file.
+    starts : numpy.ndarray
+        Where each file begins along the axis, and where the last one ends.
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    axis: int
+    is_stacked: bool
+    starts: np.ndarray[Any, Any]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Many(Protocol):
+    """What a joined array asks of the `ManyFiles` that it belongs to."""
+
+    _files: Files
+    _threads: int
+
+    def lazy(self, key: str) -> JoinedArray: ...
+    def _arrays(self, number: int) -> Arrays: ...
+
+
+class JoinedArray(LazyArray):
+    """An array whose parts are in many files: ``joined[index]`` reads only what it needs.
+
+    Made by `ManyFiles.lazy`. It is as `npzkit.LazyArray`, and opens only the files
+    that an index touches. Its chunks are parts of a file, or several small files,
+    of about 1 MiB.
+
+    Notes
+    -----
+    What is read of a file completely is compared with its CRC-32; parts are not.
+
+    Examples
+    --------
+    >>> import tempfile, npzkit, numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> for step in range(3):
+    ...     np.savez(f"{folder}/step{step}.npz", t=np.full(4, step))
+    >>> many = npzkit.open_many(f"{folder}/step*.npz")
+    >>> many.lazy("t")[3:9]
+    array([0, 1, 1, 1, 1, 2])
+    """
+
+    def __init__(self, many: Many, key: str, layout: Layout) -> None:
+        self._npz: Any = many
+        self._many, self._key, self._layout = many, key, layout
+        nbytes = nbytes_of(layout.shape, layout.dtype)
+        self._header = NpyHeader((1, 0), layout.shape, False, layout.dtype, 0, nbytes, False)
+        self.shape = layout.shape
+        self.attrs = MappingProxyType({})
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._layout.dtype
+
+    @property
+    def _chunk_size(self) -> int:
+        return _CHUNK_SIZE
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        layout = self._layout
+        lazy = self._lazy(0)
+        chunk = list(lazy.chunks)
+        if layout.is_stacked:
+            chunk.insert(0, 1)
+        length = int(layout.starts[1])
+        part = list(self.shape)
+        part[layout.axis] = length
+        if chunk == part and lazy.nbytes:
+            # Several small files; neighbours of the same length have no common chunk.
+            chunk[layout.axis] = length * max(_CHUNK_SIZE // lazy.nbytes, 1)
+        return tuple(max(min(size, end), 1) for size, end in zip(chunk, self.shape, strict=True))
+
+    # -- reading ------------------------------------------------------------
+
+    def _located(self, error: NpzkitError) -> NpzkitError:
+        return error.locate(key=self._key)
+
+    def read(self, out: np.ndarray[Any, Any] | None = None) -> np.ndarray[Any, Any]:
+        """Read the complete array and check the CRC-32 of each part.
+
+        Parameters
+        ----------
+        out : numpy.ndarray, optional
+            Filled and returned instead of a new array; of the same shape and dtype.
+
+        Returns
+        -------
+        numpy.ndarray
+
+        Raises
+        ------
+        NpzkitError, OSError
+            As `npzkit.NpzFile.read`, and StaleArchiveError for a file that
+            changed. They name the file.
+        """
+        if out is not None and (out.shape, out.dtype) != (self.shape, self.dtype):
+            raise ValueError(
+                f"out has shape {out.shape} and dtype {out.dtype}, "
+                f"the array {self.shape} and {self.dtype}"
+            )
+        return self._read_into(select(..., self.shape), out)
+
+    def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
+        """Read all combinations of the selected positions."""
+        return self._read_into(selection, None)
+
+    def _read_into(
+        self, selection: Selection, block: np.ndarray[Any, Any] | None
+    ) -> np.ndarray[Any, Any]:
+        if block is None:
+            block = np.ndarray(selection.shape, self.dtype)
+        if block.size:
+            tasks = [
+                partial(self._read_part, number, positions, part)
+                for number, positions, part in self._parts(selection, block)
+            ]
+            run(tasks, self._many._threads)
+        return block
+
+    def _parts(
+        self, selection: Selection, block: np.ndarray[Any, Any]
+    ) -> Iterator[tuple[int, tuple[Positions, ...], np.ndarray[Any, Any]]]:
+        """Yield for each file what is needed of it, and the part of `block` where that goes."""
+        axis, starts = self._layout.axis, self._layout.starts
+        before, along, after = (
+            selection.positions[:axis], selection.positions[axis], selection.positions[axis + 1 :]
+        )  # fmt: skip
+        wanted = np.asarray(along, np.intp)
+        files = np.searchsorted(starts, wanted, "right") - 1
+        ends = [*(np.flatnonzero(np.diff(files)) + 1).tolist(), len(wanted)]
+        begin = 0
+        for end in ends:
+            number = int(files[begin])
+            if self._layout.is_stacked:
+                # With the Ellipsis, a view also of an array without dimensions.
+                yield number, after, block[begin, ...]
+            else:
+                inner = _shifted(along, begin, end, int(starts[number]))
+                place = (slice(None),) * axis + (slice(begin, end),)
+                yield number, (*before, inner, *after), block[place]
+            begin = end
+
+    def _read_part(
+        self, number: int, positions: tuple[Positions, ...], part: np.ndarray[Any, Any]
+    ) -> None:
+        arrays = self._many._arrays(number)
+        shape, dtype = arrays[self._key]
+        if all(map(_is_complete, positions, shape)):
+            is_direct = part.flags.c_contiguous and dtype == self.dtype
+            into = {self._key: part} if is_direct else {}
+            found = self._many._files.read(number, [self._key], arrays, into)[self._key]
+            if is_direct:
+                return
+        else:
+            found = self._lazy(number)[tuple(map(_as_index, positions))]
+        part[...] = found
+
+    def _lazy(self, number: int) -> Any:
+        return self._many._files.lazy(number, self._key, self._many._arrays(number))
+
+    def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
+        """Read some fields, holding only one file of the others."""
+        layout, sample = self._layout, np.empty((0,), self.dtype)[names]
+        result = np.ndarray(self.shape + sample.shape[1:], sample.dtype)
+        for number, begin in enumerate(layout.starts[:-1].tolist()):
+            end = int(layout.starts[number + 1])
+            place = begin if layout.is_stacked else slice(begin, end)
+            result[(slice(None),) * layout.axis + (place,)] = self._lazy(number)[names]
+        return result
+
+    def __repr__(self) -> str:
+        count = len(self._many._files.names)
+        return f"JoinedArray({self._key!r}, shape={self.shape}, dtype={self.dtype}, {count} files)"
+
+
+def _shifted(along: Positions, begin: int, end: int, start: int) -> Positions:
+    """Return some positions of the joined axis as positions of the file that begins at `start`."""
+    if isinstance(along, range):
+        return range(along[begin] - start, along[end - 1] - start + 1, along.step)
+    return along[begin:end] - start
+
+
+def _is_complete(positions: Positions, length: int) -> bool:
+    return len(positions) == length
+
+
+def _as_index(positions: Positions) -> Any:
+    if isinstance(positions, range):
+        return slice(positions.start, positions.stop, positions.step)
+    return positions

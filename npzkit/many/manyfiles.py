@@ -1,0 +1,415 @@
+"""The files of a data set as one mapping of arrays: what users can do with it.
+
+Owns `open_many`: what it takes and checks, and how the arrays of files are joined.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npzkit.archive.reopening import OPEN_COUNT
+from npzkit.conversion.output_paths import replacing
+from npzkit.errors import DifferentFilesError, FormatError, UnsupportedError
+from npzkit.files.threads import thread_count
+from npzkit.files.urls import Location
+from npzkit.limits import Limits
+from npzkit.many.arrays import Arrays, Known, format_known, parse_known
+from npzkit.many.joined import JoinedArray, Layout
+from npzkit.many.paths import Found, find_files
+from npzkit.many.reading import Files, read_headers
+from npzkit.members.keys import check_several, missing
+
+__all__ = ["ManyFiles", "Samples", "open_many"]
+
+_THREADS = 16
+"""Threads that wait for stores."""
+_CHOOSE = "Choose the arrays that are to be joined: keys=[...]."
+
+
+def open_many(
+    paths: Any,
+    axis: int | None = 0,
+    *,
+    keys: Iterable[str] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+    open_count: int = OPEN_COUNT,
+    limits: Limits | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> ManyFiles:
+    """Open many archives as one: each array of the same key is joined over all files.
+
+    Reads the headers of all files, but no data.
+
+    Parameters
+    ----------
+    paths : str, path-like or iterable of these
+        A pattern such as ``"runs/*.npz"`` (``**`` for folders at any depth), or
+        a list of paths and URLs. The files of a pattern are sorted by their
+        names, numbers by their value: ``step2`` is before ``step10``. A list keeps
+        its order.
+    axis : int or None, default 0
+        The axis along which arrays are concatenated. None stacks them on a new
+        first axis, with one position per file.
+    keys : iterable of str, optional
+        The arrays to join; by default all, and each file must have the same.
+    cache : path, optional
+        A file that keeps the headers. It is made if it does not exist. Files
+        whose size and time did not change are not read again; objects in
+        stores are compared if `paths` is a pattern.
+    threads : int, optional
+        Number of threads that read; by default one per processor, or 16 for URLs.
+    open_count : int, default 128
+        Most files that are kept open.
+    limits : Limits, optional
+        Upper bounds on sizes and counts of each file.
+    storage_options : dict, optional
+        For the stores of URLs; see `npzkit.open`.
+
+    Returns
+    -------
+    ManyFiles
+
+    Raises
+    ------
+    FileNotFoundError
+        No file matches the pattern, or a file does not exist.
+    DifferentFilesError
+        A file has other keys than the first one, or an array has another dtype
+        or shape. Names the file and the key. The lengths along `axis` may
+        differ, and so may the widths of strings.
+    NpzkitError
+        As `npzkit.open`, for any of the files.
+    ValueError, TypeError
+        The list is empty, or an argument is bad.
+
+    Examples
+    --------
+    >>> import tempfile, npzkit, numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> for number in range(12):
+    ...     np.savez(f"{folder}/sample{number}.npz", image=np.eye(4) * number, label=number)
+    >>> many = npzkit.open_many(f"{folder}/sample*.npz", axis=None)
+    >>> many.lazy("image").shape, many["label"][-2:]
+    ((12, 4, 4), array([10, 11]))
+    >>> many.samples[3]["label"]
+    array(3)
+    """
+    if axis is not None:
+        axis = operator.index(axis)
+    check_several(keys)
+    found = find_files(paths, storage_options)
+    is_distant = any(isinstance(file, Location) for file, _ in found)
+    count = _THREADS if threads is None and is_distant else thread_count(threads)
+    if open_count < 1:
+        raise ValueError(f"open_count must be positive, not {open_count!r}")
+    options = {} if limits is None else {"limits": limits}
+    files = Files(found, open_count, options)
+    known = read_headers(files, {} if cache is None else _read_cache(cache), count)
+    if cache is not None:
+        _write_cache(cache, known)
+    return ManyFiles(files, known, axis, None if keys is None else list(keys), count, open_count)
+
+
+def _read_cache(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[Any, ...], Arrays]]:
+    """Return what a cache says of files, by their names; nothing if it is not one."""
+    try:
+        with open(path, "rb") as file:
+            known = parse_known(file.read())
+    except (FileNotFoundError, FormatError):
+        return {}
+    return {
+        name: (mark, known.kinds[number])
+        for name, mark, number in zip(known.names, known.marks, known.kind_of, strict=True)
+    }
+
+
+def _write_cache(path: str | os.PathLike[str], known: Known) -> None:
+    """Write a cache, unless it is what it was."""
+    data = format_known(known)
+    path = os.fsdecode(path)
+    if os.path.exists(path):
+        with open(path, "rb") as file:
+            if file.read() == data:
+                return
+    with replacing(path) as temporary, open(temporary, "wb") as file:
+        file.write(data)
+
+
+class ManyFiles(Mapping[str, Any]):
+    """Many archives as one: ``many[key]`` is the array of all files, joined.
+
+    Made by `npzkit.open_many`. Threads and forked processes may share it, and it
+    can be pickled: the pickle has the list of files and their headers.
+
+    Attributes
+    ----------
+    files : list of str
+        The keys.
+    paths : list of str
+        The files, in their order.
+    axis : int or None
+    samples : Samples
+        Dicts of arrays, one for each position of the joined axis: a data set of
+        PyTorch.
+
+    Notes
+    -----
+    A file that is replaced after it was opened is a `StaleArchiveError` that
+    names it. Files are opened when they are read.
+
+    Examples
+    --------
+    >>> import tempfile, npzkit, numpy as np
+    >>> folder = tempfile.mkdtemp()
+    >>> for step in range(3):
+    ...     np.savez(f"{folder}/step{step}.npz", x=np.full((2, 2), step))
+    >>> with npzkit.open_many(f"{folder}/*.npz", axis=0) as many:
+    ...     print(many["x"].shape, many.lazy("x")[1:3, 0], len(many.samples))
+    (6, 2) [0 1] 6
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        known: Known,
+        axis: int | None,
+        keys: list[str] | None,
+        threads: int,
+        open_count: int,
+    ) -> None:
+        self._files, self._known, self.axis = files, known, axis
+        self._keys, self._threads, self._open_count = keys, threads, open_count
+        files.marks = known.marks
+        self._first = [known.kind_of.index(number) for number in range(len(known.kinds))]
+        names = list(known.kinds[known.kind_of[0]]) if keys is None else keys
+        self._layouts = {key: self._layout(key) for key in dict.fromkeys(names)}
+        if keys is None:
+            self._check_no_others()
+
+    # -- what fits ----------------------------------------------------------
+
+    def _layout(self, key: str) -> Layout:
+        """Return how the arrays of a key are joined, and check that they can be."""
+        arrays = [self._array(number, key) for number in range(len(self._known.kinds))]
+        shape, dtype = arrays[self._known.kind_of[0]]
+        if dtype.hasobject:
+            raise UnsupportedError(
+                "arrays of Python objects cannot be joined", path=self._files.path(0), key=key,
+                remedy=_CHOOSE,
+            )  # fmt: skip
+        axis = 0 if self.axis is None else self._axis(key, shape)
+        for number, (found, other) in enumerate(arrays):
+            if self.axis is None:
+                is_fitting = found == shape
+            else:
+                is_fitting = _without(found, axis) == _without(shape, axis)
+            if not is_fitting or not _is_alike(other, dtype):
+                raise DifferentFilesError(
+                    "the array does not fit that of the first file",
+                    path=self._files.path(self._first[number]), key=key,
+                    found=f"{other} {found}", expected=f"{dtype} {shape}", remedy=_CHOOSE,
+                )  # fmt: skip
+        dtype = max((other for _, other in arrays), key=lambda dtype: dtype.itemsize)
+        if self.axis is None:
+            starts = np.arange(len(self._known.names) + 1)
+            return Layout(0, True, starts, (len(self._known.names), *shape), dtype)
+        lengths = np.array([found[axis] for found, _ in arrays], np.intp)
+        starts = np.concatenate(([0], np.cumsum(lengths[np.asarray(self._known.kind_of)])))
+        joined = (*shape[:axis], int(starts[-1]), *shape[axis + 1 :])
+        return Layout(axis, False, starts, joined, dtype)
+
+    def _array(self, kind: int, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        arrays = self._known.kinds[kind]
+        if key not in arrays:
+            path = self._files.path(self._first[kind])
+            if kind == self._known.kind_of[0]:
+                raise missing(key, list(arrays), path)
+            raise DifferentFilesError("the file lacks an array", path=path, key=key, remedy=_CHOOSE)
+        return arrays[key]
+
+    def _axis(self, key: str, shape: tuple[int, ...]) -> int:
+        axis = self.axis
+        assert axis is not None  # noqa: S101 - the caller asked
+        if not -len(shape) <= axis < len(shape):
+            raise ValueError(
+                f"the array {key!r} of {self._files.path(0)!r} has {len(shape)} dimensions, and "
+                f"no axis {axis}. Stack the files, axis=None, or choose other arrays, keys=[...]"
+            )
+        return axis % len(shape)
+
+    def _check_no_others(self) -> None:
+        for kind, arrays in enumerate(self._known.kinds):
+            for key in arrays:
+                if key not in self._layouts:
+                    raise DifferentFilesError(
+                        "the first file lacks an array that this file has",
+                        path=self._files.path(self._first[kind]), key=key, remedy=_CHOOSE,
+                    )  # fmt: skip
+
+    # -- the mapping --------------------------------------------------------
+
+    @property
+    def files(self) -> list[str]:
+        return list(self._layouts)
+
+    @property
+    def paths(self) -> list[str]:
+        return list(self._known.names)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layouts)
+
+    def __len__(self) -> int:
+        return len(self._layouts)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._layouts
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.lazy(key).read()
+
+    def get(self, key: str, default: Any = None, /) -> Any:
+        """Return the joined array with this key, or `default` if there is none."""
+        return self[key] if key in self else default  # noqa: SIM401 - this is get
+
+    def lazy(self, key: Any) -> JoinedArray:
+        """Return the joined array of a key, which reads only the parts that are indexed.
+
+        Parameters
+        ----------
+        key : str
+
+        Returns
+        -------
+        JoinedArray
+
+        Raises
+        ------
+        MemberNotFoundError
+            The key does not exist.
+        """
+        layout = self._layouts.get(key)
+        if layout is None:
+            if not isinstance(key, str):
+                raise TypeError(f"keys are strings, not {key!r}; many.samples takes numbers")
+            raise missing(key, self.files, None)
+        return JoinedArray(self, key, layout)
+
+    @property
+    def samples(self) -> Samples:
+        return Samples(self)
+
+    def _arrays(self, number: int) -> Arrays:
+        return self._known.kinds[self._known.kind_of[number]]
+
+    def __repr__(self) -> str:
+        how = "stacked" if self.axis is None else f"joined along axis {self.axis}"
+        return f"<ManyFiles of {len(self._known.names)} files, {how}, with keys: {self.files}>"
+
+    # -- the files ----------------------------------------------------------
+
+    def close(self) -> None:
+        """Close all files. Reading anything after that raises ClosedArchiveError."""
+        self._files.close()
+
+    def __enter__(self) -> ManyFiles:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        distant = {
+            number: name
+            for number, name in enumerate(self._files.names) if isinstance(name, Location)
+        }  # fmt: skip
+        files = self._files
+        options = files.folder, files.options, self.axis, self._keys, self._threads
+        return _restore, (format_known(self._known), distant, self._open_count, *options)
+
+
+class Samples(Sequence[dict[str, Any]]):
+    """The samples of a data set: for each position of the joined axis, a dict of arrays.
+
+    A data set for ``torch.utils.data.DataLoader``, also with workers. If the files
+    are stacked (``axis=None``), a sample is a file, and is compared with its
+    CRC-32s. Slices are samples again.
+
+    Parameters
+    ----------
+    many : ManyFiles
+    numbers : range, optional
+        The positions; by default all.
+
+    Raises
+    ------
+    ValueError
+        The arrays differ in their lengths along the axis.
+    """
+
+    def __init__(self, many: ManyFiles, numbers: range | None = None) -> None:
+        self._many = many
+        if numbers is None:
+            lengths = {key: int(layout.starts[-1]) for key, layout in many._layouts.items()}
+            if len(set(lengths.values())) > 1:
+                raise ValueError(f"the arrays have different numbers of samples: {lengths}")
+            numbers = range(next(iter(lengths.values()), 0))
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return Samples(self._many, self._numbers[index])
+        try:
+            number = self._numbers[index]
+        except IndexError:
+            raise IndexError(
+                f"there are {len(self)} samples, and none has the number {index}"
+            ) from None
+        many = self._many
+        if many.axis is None:
+            return many._files.read(number, many.files, many._arrays(number), {})
+        return {key: self._along(many.lazy(key), number) for key in many}
+
+    @staticmethod
+    def _along(joined: JoinedArray, number: int) -> Any:
+        return joined[(slice(None),) * joined._layout.axis + (number,)]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} samples of {self._many!r}>"
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (-len(shape), *shape[:axis], *shape[axis + 1 :])
+
+
+def _is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
+    """Whether arrays can be joined without a loss: strings of any width, others of one dtype."""
+    if found.kind in "SU":
+        return (found.kind, found.byteorder) == (expected.kind, expected.byteorder)
+    return found == expected
+
+
+def _restore(
+    data: bytes,
+    distant: Mapping[int, Location],
+    open_count: int,
+    folder: str,
+    options: Mapping[str, Any],
+    axis: int | None,
+    keys: list[str] | None,
+    threads: int,
+) -> ManyFiles:
+    """Restore pickled files; they are not opened."""
+    known = parse_known(data)
+    found = [Found(distant.get(number, name)) for number, name in enumerate(known.names)]
+    files = Files(found, open_count, options, folder)
+    return ManyFiles(files, known, axis, keys, threads, open_count)

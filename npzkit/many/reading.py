@@ -1,0 +1,327 @@
+"""The files of a data set as they are read: headers, complete arrays, parts.
+
+Owns how a file is opened, that it is the version that was found first, and how
+many are open. Which files make which array is `npzkit.many.joined`'s.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+
+from npzkit.archive.error_context import Explained
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.reopening import Recent
+from npzkit.codecs.methods import STORED
+from npzkit.errors import ClosedArchiveError, StaleArchiveError
+from npzkit.files.disk import Descriptor
+from npzkit.files.stores import Version
+from npzkit.files.threads import run
+from npzkit.files.urls import Location
+from npzkit.many.arrays import Arrays, Known, nbytes_of
+from npzkit.many.paths import Found
+from npzkit.many.skeleton import Skeleton, skeleton_of
+from npzkit.members.extension_dtypes import restored_dtype
+from npzkit.members.metadata import parse_attrs
+
+__all__ = ["Files", "read_headers"]
+
+_ALIKE_COUNT = 4
+"""Kinds of files of the same size that are kept in mind."""
+_BATCH = 64
+"""Files whose headers are read by one task of a thread."""
+_SMALL_SIZE = 1 << 16
+"""Bytes of a file that is read as a whole, also for a small part of it."""
+_LOST = "Open the files again with npzkit.open_many."
+
+
+class Files:
+    """Files that are read by their numbers.
+
+    Parameters
+    ----------
+    found : sequence of Found
+    open_count : int
+        Most files that are open at a time.
+    options : mapping
+        Of `npzkit.open`.
+    folder : str, optional
+        That of relative paths; by default the current one.
+
+    Attributes
+    ----------
+    names : list of str or Location
+    options, folder
+    marks : sequence of tuple
+        The version of each, once their headers are read.
+    """
+
+    def __init__(
+        self,
+        found: Sequence[Found],
+        open_count: int,
+        options: Mapping[str, Any],
+        folder: str | None = None,
+    ) -> None:
+        self.names = [file for file, _ in found]
+        self._listed = [mark for _, mark in found]
+        self.options = options
+        self.folder = os.getcwd() if folder is None else folder
+        self._recent: Recent | None = Recent(open_count)
+        self._alike: dict[int, list[Skeleton]] = {}
+        self.marks: Sequence[tuple[Any, ...]] = ()
+
+    def path(self, number: int) -> str:
+        """Return the path or the URL of a file, for messages."""
+        return str(self.names[number])
+
+    def place(self, number: int) -> str | Location:
+        """Return where a file is, also after the process went to another folder."""
+        name = self.names[number]
+        return name if isinstance(name, Location) else os.path.join(self.folder, name)
+
+    def _descriptor(self, number: int) -> Any:
+        """Open a local file without looking at it."""
+        return Descriptor(cast(str, self.place(number)), "rb")
+
+    def _open(self, number: int) -> NpzFile:
+        place = self.place(number)
+        if isinstance(place, Location):
+            return NpzFile(place.url, storage_options=place.options, **self.options)
+        return NpzFile(place, **self.options)
+
+    # -- headers ------------------------------------------------------------
+
+    def _find_mark(self, number: int) -> tuple[Any, ...]:
+        """Return what tells the version of a local file, without opening it."""
+        found = os.stat(cast(str, self.place(number)))
+        return found.st_size, found.st_mtime_ns
+
+    def is_version(self, number: int, mark: tuple[Any, ...]) -> bool:
+        """Return whether a file is of this version, if that is known without opening it."""
+        if not isinstance(self.names[number], Location):
+            return self._find_mark(number) == mark
+        listed = self._listed[number]
+        if listed is None or not all(map(_has_tag, (listed, mark))):
+            return False
+        return not Version(*mark).differs(Version(*listed))
+
+    def read_arrays(self, number: int) -> tuple[tuple[Any, ...], Arrays]:
+        """Return the version of a file, and which arrays it has."""
+        if self._alike and not isinstance(self.names[number], Location):
+            with self._descriptor(number) as descriptor:
+                found = os.fstat(descriptor)
+                for skeleton in self._alike.get(found.st_size, ()):
+                    if skeleton.matches(descriptor):
+                        return (found.st_size, found.st_mtime_ns), skeleton.arrays
+        npz = self._open(number)
+        try:
+            self._remember(npz)
+            return tuple(npz._archive.source.state), _arrays_of(npz)
+        finally:
+            if npz._archive.source.is_distant and self._recent is not None:
+                # Opening it again would be a request.
+                self._recent.get(number, lambda: npz)
+            else:
+                npz.close()
+
+    def _remember(self, npz: NpzFile) -> None:
+        """Take a file as an example for others of its size, if it can be one."""
+        source, entries = npz._archive.source, npz._archive.entries
+        if source.is_distant or any(entry.method != STORED for entry in entries.values()):
+            return
+        skeleton = skeleton_of(npz._archive, {key: npz.info(key) for key in npz.files})
+        if skeleton is not None:
+            others = self._alike.get(source.file_size, [])
+            self._alike[source.file_size] = [skeleton, *others[: _ALIKE_COUNT - 1]]
+
+    # -- data ---------------------------------------------------------------
+
+    def archive(self, number: int) -> NpzFile:
+        """Return a file, open.
+
+        Raises
+        ------
+        StaleArchiveError
+            It is not the version that was found first.
+        ClosedArchiveError
+            The files were closed.
+        """
+        recent = self._recent
+        if recent is None:
+            raise ClosedArchiveError("the files are closed", remedy=_LOST)
+        if not isinstance(self.names[number], Location):
+            self._check_mark(number, self._find_mark(number))
+        npz: NpzFile = recent.get(number, partial(self._opened, number))
+        return npz
+
+    def _opened(self, number: int) -> NpzFile:
+        npz = self._open(number)
+        try:
+            self._check_mark(number, tuple(npz._archive.source.state))
+        except StaleArchiveError:
+            npz.close()
+            raise
+        return npz
+
+    def _check_mark(self, number: int, found: tuple[Any, ...]) -> None:
+        expected = tuple(self.marks[number])
+        if found != expected:
+            raise StaleArchiveError(
+                "the file changed since it was opened first", path=self.path(number),
+                found=_shown(found), expected=_shown(expected), remedy=_LOST,
+            )  # fmt: skip
+
+    def lazy(self, number: int, key: str, arrays: Arrays) -> Any:
+        """Return an array of a file as a `LazyArray`."""
+        return self._checked(self.archive(number).lazy(key), number, key, arrays)
+
+    def _checked(self, array: Any, number: int, key: str, arrays: Arrays) -> Any:
+        """Check that an array, lazy or not, has the shape and dtype that were found first."""
+        found, expected = (array.shape, array.dtype), arrays[key]
+        if found != expected:
+            raise StaleArchiveError(
+                "the array is not as it was found first", path=self.path(number), key=key,
+                found=f"{found[1]} {found[0]}", expected=f"{expected[1]} {expected[0]}",
+                remedy="If a cache was given, remove it. " + _LOST,
+            )  # fmt: skip
+        return array
+
+    def read(
+        self,
+        number: int,
+        keys: Sequence[str],
+        arrays: Arrays,
+        into: Mapping[str, np.ndarray[Any, Any]],
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Read complete arrays of a file, and check their CRC-32s.
+
+        Parameters
+        ----------
+        number : int
+        keys : sequence of str
+        arrays : Arrays
+            Of this file, as they were found first.
+        into : mapping of str to numpy.ndarray
+            Arrays to fill, which are C-contiguous.
+        """
+        found = self._read_alike(number, keys, arrays, into)
+        if found is not None:
+            return found
+        npz, found = self.archive(number), {}
+        for key in keys:
+            if key in into:
+                lazy = self._checked(npz.lazy(key), number, key, arrays)
+                found[key] = lazy.read(into[key])
+            else:
+                found[key] = self._checked(npz.read(key), number, key, arrays)
+        if npz._archive.source.file_size not in self._alike:
+            self._remember(npz)
+        return found
+
+    def _read_alike(
+        self,
+        number: int,
+        keys: Sequence[str],
+        arrays: Arrays,
+        into: Mapping[str, np.ndarray[Any, Any]],
+    ) -> dict[str, np.ndarray[Any, Any]] | None:
+        """Read a file that is like another one; None if it is not, or has to be explained."""
+        mark = self.marks[number]
+        skeletons = self._alike.get(mark[0])
+        if not skeletons or self._recent is None or isinstance(self.names[number], Location):
+            return None
+        if mark[0] > _SMALL_SIZE and 2 * sum(nbytes_of(*arrays[key]) for key in keys) < mark[0]:
+            # Most of the file would be read for nothing.
+            return None
+        with self._descriptor(number) as descriptor:
+            state = os.fstat(descriptor)
+            if (state.st_size, state.st_mtime_ns) != mark:
+                return None
+            for skeleton in skeletons:
+                if all(skeleton.arrays.get(key) == arrays[key] for key in keys):
+                    found = skeleton.read(descriptor, keys, into)
+                    if found is not None:
+                        return found
+        return None
+
+    def close(self) -> None:
+        """Let go of all files."""
+        self._recent = None
+
+
+def _arrays_of(npz: NpzFile) -> Arrays:
+    """Return the arrays of a file, by its index or by their own headers."""
+    archive, found = npz._archive, {}
+    index = archive.read_index()
+    for key in npz.files:
+        entry = archive.entry(key)
+        with Explained(archive, key):
+            header = index.find(entry) or archive.reader.header(entry)[0]
+            if header is not None:
+                dtype = restored_dtype(header.fresh().dtype, parse_attrs(entry.extra))
+                found[key] = header.shape, dtype
+    return found
+
+
+def _has_tag(mark: tuple[Any, ...]) -> bool:
+    """Whether this is a version with a tag, such as an ETag."""
+    return [type(part) for part in mark] == [int, str, str] and bool(mark[1])
+
+
+def _shown(mark: tuple[Any, ...]) -> str:
+    size, *others = mark
+    return f"{size} bytes, version {', '.join(str(other) for other in others if other)}"
+
+
+def read_headers(
+    files: Files, known: Mapping[str, tuple[tuple[Any, ...], Arrays]], threads: int
+) -> Known:
+    """Read the headers of all files in threads, except of those that are known and unchanged.
+
+    Parameters
+    ----------
+    files : Files
+    known : mapping of str to (mark, Arrays)
+        By name.
+    threads : int
+
+    Returns
+    -------
+    Known
+    """
+    names = [files.path(number) for number in range(len(files.names))]
+    numbers: dict[int, int] = {}
+    kinds: list[Arrays] = []
+    by_values: dict[Any, int] = {}
+    found: list[Any] = []
+
+    def read(start: int) -> list[tuple[tuple[Any, ...], Arrays]]:
+        batch = range(start, min(start + _BATCH, len(names)))
+        return [_of_file(files, number, known.get(names[number])) for number in batch]
+
+    for part in run([partial(read, start) for start in range(0, len(names), _BATCH)], threads):
+        found += part
+    marks, kind_of = [], []
+    for mark, arrays in found:
+        number = numbers.get(id(arrays))
+        if number is None:
+            number = by_values.setdefault(tuple(arrays.items()), len(kinds))
+            if number == len(kinds):
+                kinds.append(arrays)
+            numbers[id(arrays)] = number
+        marks.append(mark)
+        kind_of.append(number)
+    return Known(names, marks, kinds, kind_of)
+
+
+def _of_file(
+    files: Files, number: int, known: tuple[tuple[Any, ...], Arrays] | None
+) -> tuple[tuple[Any, ...], Arrays]:
+    if known is not None and files.is_version(number, known[0]):
+        return known
+    return files.read_arrays(number)

@@ -1,0 +1,182 @@
+"""The engine by which xarray opens archives: data sets, trees of groups.
+
+Owns what xarray calls, and which files it opens with npzkit without being told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import xarray
+from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
+
+from npzkit.archive.reopening import Reopened
+from npzkit.errors import MemberNotFoundError
+from npzkit.files.urls import Location, find_location
+from npzkit.sharding.opening import holds_index
+from npzkit.sharding.opening import open as open_archive
+from npzkit.xarray.store import Dims, NpzStore, dimensions_of, groups_of, normal_group
+
+__all__ = ["NpzBackend"]
+
+
+class NpzBackend(BackendEntrypoint):
+    """Opens ``.npz`` archives for xarray, which finds it by the name ``npzkit``.
+
+    Besides the parameters of `xarray.open_dataset`, its functions take these:
+
+    Parameters
+    ----------
+    group : str, optional
+        Path of a group, such as ``"model/layer"``; by default the root. The keys
+        of a group's arrays begin with its path and a slash.
+    dims : mapping of str to sequence of str, optional
+        Names of dimensions by key, for arrays that have none in the archive, or
+        instead of those.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
+
+    Warns
+    -----
+    MadeUpDimensionsWarning
+        Arrays have no names of dimensions, and names were made up: ``dim_0``,
+        ``dim_1``, one for each length.
+
+    Notes
+    -----
+    Complete variables are compared with their CRC-32, and parts are not, as by
+    `npzkit.NpzFile.lazy`.
+
+    Examples
+    --------
+    >>> import xarray, npzkit, numpy as np, tempfile
+    >>> path = tempfile.mkdtemp() + "/t.npz"
+    >>> npzkit.save(path, {"t": np.zeros((3, 4))})
+    >>> with xarray.open_dataset(path, dims={"t": ["y", "x"]}) as dataset:
+    ...     print(dict(dataset.sizes))
+    {'y': 3, 'x': 4}
+    """
+
+    description = "Open .npz archives (.npz) using npzkit in Xarray"
+    url = "https://pypi.org/project/npzkit/"
+    supports_groups = True
+
+    def guess_can_open(self, filename_or_obj: Any) -> bool:
+        """Return whether this is the path or URL of an archive, or a folder with index.json."""
+        if not isinstance(filename_or_obj, (str, os.PathLike)):
+            return False
+        found = find_location(filename_or_obj)
+        if isinstance(found, Location):
+            return urlsplit(found.url).path.lower().endswith(".npz")
+        path = os.fsdecode(found)
+        return path.lower().endswith(".npz") or (os.path.isdir(path) and holds_index(path))
+
+    def open_dataset(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | None = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        dims: Dims | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> xarray.Dataset:
+        """Open one group of an archive; see `xarray.open_dataset`."""
+        archive = _opened(filename_or_obj, storage_options)
+        try:
+            name = normal_group(group)
+            _check_group(archive, name)
+            return _dataset(
+                archive, name, dimensions_of(archive, dims), drop_variables,
+                mask_and_scale=mask_and_scale, decode_times=decode_times,
+                concat_characters=concat_characters, decode_coords=decode_coords,
+                use_cftime=use_cftime, decode_timedelta=decode_timedelta,
+            )  # fmt: skip
+        except BaseException:
+            archive.close()
+            raise
+
+    def open_groups_as_dict(
+        self,
+        filename_or_obj: Any,
+        *,
+        mask_and_scale: Any = True,
+        decode_times: Any = True,
+        concat_characters: Any = True,
+        decode_coords: Any = True,
+        drop_variables: str | Iterable[str] | None = None,
+        use_cftime: bool | None = None,
+        decode_timedelta: Any = None,
+        group: str | None = None,
+        dims: Dims | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> dict[str, xarray.Dataset]:
+        """Open all groups, or all within one; see `xarray.open_groups`."""
+        archive = _opened(filename_or_obj, storage_options)
+        try:
+            root = normal_group(group)
+            _check_group(archive, root)
+            inside = f"{root}/" if root else ""
+            all_dims = dimensions_of(archive, dims)
+            return {
+                f"/{name[len(inside):]}": _dataset(
+                    archive.copy(), name, all_dims, drop_variables,
+                    mask_and_scale=mask_and_scale, decode_times=decode_times,
+                    concat_characters=concat_characters, decode_coords=decode_coords,
+                    use_cftime=use_cftime, decode_timedelta=decode_timedelta,
+                )
+                for name in groups_of(archive.open())
+                if name == root or name.startswith(inside)
+            }  # fmt: skip
+        except BaseException:
+            archive.close()
+            raise
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> xarray.DataTree:
+        """Open an archive as a tree of its groups; see `xarray.open_datatree`."""
+        groups = self.open_groups_as_dict(filename_or_obj, **options)
+        try:
+            tree = xarray.DataTree.from_dict(groups)
+        except BaseException:
+            for dataset in groups.values():
+                dataset.close()
+            raise
+        for path, dataset in groups.items():
+            tree[path].set_close(dataset._close)
+        return tree
+
+
+def _opened(file: Any, storage_options: Mapping[str, Any] | None) -> Reopened:
+    return Reopened(open_archive(file, storage_options=storage_options))
+
+
+def _check_group(archive: Reopened, group: str) -> None:
+    groups = groups_of(archive.open())
+    if group not in groups:
+        raise MemberNotFoundError(
+            "the archive has no such group", path=archive.path, key=group,
+            remedy=f"It has these: {', '.join(map(repr, groups[1:]))}." if groups[1:] else "",
+        )  # fmt: skip
+
+
+def _dataset(
+    archive: Reopened,
+    group: str,
+    dims: Mapping[str, tuple[str, ...]],
+    dropped: str | Iterable[str] | None,
+    **decoding: Any,
+) -> xarray.Dataset:
+    """Return a group as a data set, decoded by xarray."""
+    names = [dropped] if isinstance(dropped, str) else list(dropped or ())
+    store = NpzStore(archive, group, dims, names)
+    dataset = StoreBackendEntrypoint().open_dataset(store, **decoding)
+    dataset.set_close(archive.close)
+    return dataset

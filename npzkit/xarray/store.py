@@ -1,0 +1,170 @@
+"""One group of an archive, as xarray reads it: variables, attributes, dimensions.
+
+Owns which keys belong to a group, and the names of dimensions. What attributes
+mean, such as units of time and coordinates, is xarray's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from xarray import Variable
+from xarray.backends import AbstractDataStore
+from xarray.core.indexing import LazilyIndexedArray
+
+from npzkit.archive.reopening import Reopened
+from npzkit.errors import MadeUpDimensionsWarning, UnsupportedError, warn
+from npzkit.members.dimensions import made_up_dimensions, named_dimensions
+from npzkit.members.metadata import without_note
+from npzkit.xarray.attributes import GROUPS, attrs_from_json
+from npzkit.xarray.variables import StoredArray
+
+__all__ = ["Dims", "NpzStore", "dimensions_of", "groups_of", "normal_group"]
+
+Dims = Mapping[str, str | Sequence[str]]
+"""The names of dimensions, by key."""
+
+
+class NpzStore(AbstractDataStore):
+    """One group of an archive.
+
+    Parameters
+    ----------
+    archive : Reopened
+    group : str
+        Without slashes around it; the root is "".
+    dims : mapping of str to tuple of str
+        Names of the dimensions of each array of the archive.
+    dropped : iterable of str
+        Variables that are left out.
+    """
+
+    def __init__(
+        self,
+        archive: Reopened,
+        group: str,
+        dims: Mapping[str, tuple[str, ...]],
+        dropped: Iterable[str],
+    ) -> None:
+        self._archive, self._group = archive, group
+        self._dims, self._dropped = dims, set(dropped)
+
+    def get_attrs(self) -> dict[str, Any]:
+        """Return the attributes of the group."""
+        metadata, _ = without_note(self._archive.open().metadata)
+        groups = metadata.pop(GROUPS, None)
+        if not self._group:
+            return metadata
+        found = groups.get(self._group) if isinstance(groups, dict) else None
+        return dict(found) if isinstance(found, dict) else {}
+
+    def get_variables(self) -> dict[str, Variable]:
+        """Return the variables of the group, whose data is not read."""
+        npz = self._archive.open()
+        found = {}
+        for key in self._dims:
+            group, _, name = key.rpartition("/")
+            if group == self._group and name not in self._dropped:
+                found[name] = self._variable(npz, key, name)
+        return found
+
+    def _variable(self, npz: Any, key: str, name: str) -> Variable:
+        try:
+            lazy = npz.lazy(key)
+        except UnsupportedError as error:
+            error.remedy = f"Leave it out: drop_variables=[{name!r}]."
+            raise
+        dims = self._dims[key]
+        data = StoredArray(self._archive, key, lazy.shape, lazy.dtype)
+        encoding = {
+            "preferred_chunks": dict(zip(dims, lazy.chunks, strict=True)),
+            "source": self._archive.path,
+        }
+        attrs = attrs_from_json(lazy.attrs, lazy.dtype)
+        return Variable(dims, LazilyIndexedArray(data), attrs, encoding)
+
+    def close(self) -> None:
+        """Let go of the archive."""
+        self._archive.close()
+
+
+def normal_group(group: str | None) -> str:
+    """Return a group's path without slashes around it; the root is ""."""
+    return (group or "").strip("/")
+
+
+def groups_of(npz: Any) -> list[str]:
+    """Return the paths of all groups, each after the one that it is in; the root is ""."""
+    recorded = npz.metadata.get(GROUPS)
+    names = [key.rpartition("/")[0] for key in npz.files]
+    names += recorded if isinstance(recorded, dict) else []
+    found = {"": None}
+    for name in names:
+        parts = name.split("/") if name else []
+        for count in range(1, len(parts) + 1):
+            found["/".join(parts[:count])] = None
+    return list(found)
+
+
+def dimensions_of(archive: Reopened, given: Dims | None) -> dict[str, tuple[str, ...]]:
+    """Return the names of the dimensions of each array: as given, as kept, or made up.
+
+    Parameters
+    ----------
+    archive : Reopened
+    given : mapping of str to sequence of str, optional
+        Names by key, which come first.
+
+    Raises
+    ------
+    ValueError
+        Names are given for an array that has another number of dimensions, or
+        for no array.
+
+    Warns
+    -----
+    MadeUpDimensionsWarning
+        Names were made up.
+    """
+    npz = archive.open()
+    infos = {key: npz.info(key) for key in npz.files}
+    shapes = {key: info.shape for key, info in infos.items() if info.dtype is not None}
+    found: dict[str, tuple[str, ...]] = {}
+    for key, shape in shapes.items():
+        dims = named_dimensions(infos[key].attrs, len(shape))
+        if dims is not None or not shape:
+            found[key] = dims or ()
+    for key, names in (given or {}).items():
+        found[key] = _checked(key, names, shapes)
+    nameless = {key: shape for key, shape in shapes.items() if key not in found}
+    if nameless:
+        taken = {name for dims in found.values() for name in dims}
+        taken |= {key.rpartition("/")[2] for key in shapes}
+        made_up = made_up_dimensions(nameless, taken)
+        found |= made_up
+        _warn(archive.path, made_up)
+    return {key: found[key] for key in shapes}
+
+
+def _checked(
+    key: str, names: str | Sequence[str], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[str, ...]:
+    dims = (names,) if isinstance(names, str) else tuple(names)
+    if key not in shapes:
+        raise ValueError(f"dims: the archive has no array {key!r}")
+    if len(dims) != len(shapes[key]):
+        raise ValueError(
+            f"dims of {key!r}: the array has {len(shapes[key])} dimensions, not {len(dims)}"
+        )
+    return dims
+
+
+def _warn(path: str | None, made_up: Mapping[str, tuple[str, ...]]) -> None:
+    key, dims = next(iter(made_up.items()))
+    others = f" and of {len(made_up) - 1} more arrays" if len(made_up) > 1 else ""
+    warn(
+        f"{path or 'the archive'}: the dimensions of {key!r}{others} have no names. Names were "
+        f"made up, one per length; {key!r} has {dims}. Name them: dims={{{key!r}: [...]}}",
+        MadeUpDimensionsWarning,
+    )

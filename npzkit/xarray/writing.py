@@ -1,0 +1,247 @@
+"""xarray's data sets to archives: variables, coordinates, attributes, groups.
+
+Owns `to_npz`, and that arrays of dask are written block by block. How times,
+missing values and coordinates are encoded is xarray's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import xarray
+from xarray import conventions
+from xarray.backends.common import ensure_dtype_not_object
+
+from npzkit.archive.npzwriter import NpzWriter
+from npzkit.codecs.methods import STORED, method_number
+from npzkit.files.urls import Location, find_location
+from npzkit.members.dimensions import DIMENSIONS
+from npzkit.writing.coding import Compression
+from npzkit.xarray.attributes import GROUPS, attrs_to_json
+from npzkit.xarray.blocks import fill, fixed_width_blocks, is_chunked, write_rows
+from npzkit.xarray.store import normal_group
+
+__all__ = ["to_npz"]
+
+_OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
+"""What `encoding` says to npzkit."""
+_CF_ENCODING = {
+    "_FillValue", "_Unsigned", "add_offset", "calendar", "coordinates", "dtype", "grid_mapping",
+    "missing_value", "scale_factor", "units",
+}  # fmt: skip
+"""What `encoding` says to xarray."""
+_UNNAMED = "__xarray_dataarray_variable__"
+"""The name that xarray gives to a DataArray without one, in every format."""
+
+
+def to_npz(
+    dataset: Any,
+    path: Any,
+    *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    mode: Literal["w", "x", "a"] = "w",
+    encoding: Mapping[str, Mapping[str, Any]] | None = None,
+    group: str | None = None,
+    durable: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a data set, or a tree of them, as one archive.
+
+    ``xarray.open_dataset`` and ``xarray.open_datatree`` read it, and `numpy.load`
+    reads its arrays. The file is replaced when the new one is complete.
+
+    Parameters
+    ----------
+    dataset : xarray.Dataset, xarray.DataTree or xarray.DataArray
+        The keys of a tree are the paths of its variables.
+    path : path, URL or file object
+        As in `npzkit.NpzWriter`.
+    compression : {"stored", "deflated"} or int, default "stored"
+    level : int, optional
+        Of deflated arrays, as in `npzkit.NpzWriter`.
+    mode : {"w", "x", "a"}, default "w"
+        "w" replaces an existing file, "x" fails if it exists, and "a" adds
+        variables to it, and replaces those of the same names.
+    encoding : mapping of str to dict, optional
+        By variable; in a tree by its path. ``compression``, ``level``,
+        ``chunk_size`` and ``seekable`` are npzkit's. Others are xarray's:
+        ``dtype``, ``scale_factor``, ``_FillValue``, ``units`` and so on.
+    group : str, optional
+        Path of the group to write to.
+    durable : bool, default False
+        As in `npzkit.NpzWriter`.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
+
+    Raises
+    ------
+    TypeError
+        A name, or an attribute, cannot be kept.
+    ValueError
+        A name contains a slash, or `encoding` names no variable.
+    NpzkitError, OSError
+        As `npzkit.NpzWriter`. The old file is kept.
+
+    Notes
+    -----
+    Arrays of dask are computed and written block by block. If they are
+    compressed or go to a URL, they are written by rows of up to 128 MiB; chunks
+    with more rows than that are put into a temporary file first. Google and Azure
+    take arrays of dask only with ``compression="deflated"``.
+
+    The names of dimensions are in the attribute ``_ARRAY_DIMENSIONS``, as in
+    Zarr. Attributes of the data set are the archive's metadata. Strings are
+    saved with a fixed width. NumPy's numbers in attributes come back as
+    Python's, and arrays as lists.
+
+    Examples
+    --------
+    >>> import tempfile, xarray, npzkit, npzkit.xarray
+    >>> path = tempfile.mkdtemp() + "/t.npz"
+    >>> dataset = xarray.Dataset({"t": ("x", [1.5, 2.5], {"units": "K"})})
+    >>> npzkit.xarray.to_npz(dataset, path, encoding={"t": {"compression": "deflated"}})
+    >>> with npzkit.open(path) as npz:
+    ...     print(npz["t"], npz.info("t").attrs["units"])
+    [1.5 2.5] K
+    """
+    root = normal_group(group)
+    nodes = {"/".join(filter(None, (root, name))): node for name, node in _nodes(dataset).items()}
+    own, foreign = _split(encoding or {}, root, nodes)
+    encoded = {name: _encoded(name, node, foreign) for name, node in nodes.items()}
+    variables = {
+        key: variable for variables, _ in encoded.values() for key, variable in variables.items()
+    }
+    with NpzWriter(
+        path, mode, compression=compression, level=level, durable=durable,
+        storage_options=storage_options,
+    ) as writer:  # fmt: skip
+        _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
+        by_rows = _takes_rows_only(path, storage_options)
+        _write_variables(writer, variables, own, compression, by_rows=by_rows)
+
+
+def _nodes(dataset: Any) -> dict[str, xarray.Dataset]:
+    """Return data sets by the paths of their groups; the root is ""."""
+    if isinstance(dataset, xarray.DataTree):
+        return {
+            node.path[len(dataset.path) :].strip("/"): node.to_dataset(inherit=False)
+            for node in dataset.subtree
+        }
+    if isinstance(dataset, xarray.DataArray):
+        dataset = dataset.to_dataset(name=dataset.name or _UNNAMED)
+    if not isinstance(dataset, xarray.Dataset):
+        raise TypeError(
+            "dataset must be an xarray.Dataset, DataTree or DataArray, "
+            f"not {type(dataset).__name__}"
+        )
+    return {"": dataset}
+
+
+def _split(
+    encoding: Mapping[str, Mapping[str, Any]], root: str, nodes: Mapping[str, xarray.Dataset]
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Return what `encoding` says to npzkit and to xarray, both by key."""
+    own, foreign = {}, {}
+    for name, values in encoding.items():
+        key = "/".join(filter(None, (root, name.strip("/"))))
+        group, _, last = key.rpartition("/")
+        if group not in nodes or last not in nodes[group].variables:
+            raise ValueError(f"encoding: there is no variable {name!r}")
+        unknown = values.keys() - _OWN_ENCODING - _CF_ENCODING
+        if unknown:
+            raise ValueError(f"encoding of {name!r}: {sorted(unknown)} are not known")
+        own[key] = {item: value for item, value in values.items() if item in _OWN_ENCODING}
+        foreign[key] = {item: value for item, value in values.items() if item not in own[key]}
+    return own, foreign
+
+
+def _encoded(
+    group: str, dataset: xarray.Dataset, encoding: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, xarray.Variable], dict[str, Any]]:
+    """Return the variables of a group by key, and its attributes, as they are stored."""
+    for name in dataset.variables:
+        if not isinstance(name, str):
+            raise TypeError(f"names of variables must be strings, not {name!r}")
+        if "/" in name:
+            raise ValueError(
+                f"the variable {name!r} has a slash: make a group of it, in a DataTree"
+            )
+    prefix = f"{group}/" if group else ""
+    dataset = dataset.copy()
+    for name, variable in dataset.variables.items():
+        # As it was read, also from another format, but for what is npzkit's business.
+        chosen = {**variable.encoding, **encoding.get(f"{prefix}{name}", {})}
+        variable.encoding = {k: v for k, v in chosen.items() if k != "preferred_chunks"}
+    variables, attrs = conventions.encode_dataset_coordinates(dataset)
+    # NPY has booleans, which xarray would make int8.
+    others = {name: v for name, v in variables.items() if v.dtype.kind != "b"}
+    others, attrs = conventions.cf_encoder(others, attrs)
+    return {
+        f"{prefix}{name}": _stored(f"{prefix}{name}", others.get(name, variable))
+        for name, variable in variables.items()
+    }, attrs_to_json(attrs, f"the group {group!r}" if group else "the data set")
+
+
+def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
+    """Return a variable with a dtype that NPY has, and attributes that JSON has."""
+    data = variable._data
+    if is_chunked(data) and data.dtype.kind in "OT":
+        variable = variable.copy(data=fixed_width_blocks(data))
+    variable = ensure_dtype_not_object(variable, name=key)
+    if variable.dtype.kind in "OT":
+        variable = variable.copy(data=_fixed_width(np.asarray(variable.data)))
+    attrs = attrs_to_json(variable.attrs, f"the variable {key!r}")
+    attrs[DIMENSIONS] = [str(name) for name in variable.dims]
+    return xarray.Variable(variable.dims, variable._data, attrs, fastpath=True)
+
+
+def _fixed_width(strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return variable-width strings, all text or all bytes, with the width of the longest."""
+    is_bytes = strings.size > 0 and isinstance(strings.flat[0], bytes)
+    return strings.astype(bytes if is_bytes else str)
+
+
+def _takes_rows_only(path: Any, storage_options: Mapping[str, Any] | None) -> bool:
+    """Whether an array has to be written from front to back."""
+    return hasattr(path, "write") or isinstance(find_location(path, storage_options), Location)
+
+
+def _write_attributes(writer: NpzWriter, attrs: Mapping[str, dict[str, Any]]) -> None:
+    """Keep the attributes of groups in the metadata of the archive."""
+    kept = writer.metadata.get(GROUPS)
+    groups = dict(kept) if isinstance(kept, dict) else {}
+    for name, values in attrs.items():
+        if name:
+            groups[name] = values
+        else:
+            writer.metadata.update(values)
+    if groups:
+        writer.metadata[GROUPS] = groups
+
+
+def _write_variables(
+    writer: NpzWriter,
+    variables: Mapping[str, xarray.Variable],
+    encoding: Mapping[str, dict[str, Any]],
+    compression: Compression,
+    *,
+    by_rows: bool,
+) -> None:
+    filled = []
+    for key, variable in variables.items():
+        options = {**encoding.get(key, {}), "attrs": variable.attrs}
+        data = variable._data
+        if key in writer:
+            del writer[key]
+        if not is_chunked(data) or not data.size or not data.ndim:
+            writer.add(key, np.asarray(variable.values), **options)
+        elif method_number(options.get("compression", compression)) != STORED:
+            write_rows(writer, key, data, data.shape, options)
+        elif by_rows:
+            write_rows(writer, key, data, (None, *data.shape[1:]), options)
+        else:
+            filled.append((data, writer.create(key, data.shape, data.dtype, **options)))
+    fill(filled)

@@ -1,0 +1,28 @@
+"""The benchmark of data sets and engines runs on tiny data."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+if sys.platform != "linux":
+    pytest.skip("the benchmark needs /proc", allow_module_level=True)
+
+import engines
+import report
+
+
+@pytest.mark.parametrize("name", engines.AVAILABLE)
+def test_each_row_runs(tmp_path, capsys, name):
+    """Each row runs on tiny data, its contenders agree, and its aims get a figure."""
+    path = tmp_path / "results.json"
+    options = ["--quick", "--rounds", "1", "--chart", "", "--json", str(path)]
+    engines.main([*options, "--only", name])
+    kept = json.loads(path.read_text())
+    measured = {name: [engines.bench.Result(*one) for one in kept["rows"][name]]}
+    found = report.aims_found(measured, engines.ENGINES)
+    assert {aim for _, aim, _, _ in found} == set(engines.ROWS[name].aims)
+    assert all(figure > 0 for _, _, figure, _ in found)
+    assert engines.ROWS[name].title[:12] in capsys.readouterr().out

@@ -1,0 +1,570 @@
+"""xarray's engine npzkit: data sets and trees that come back, and read only what is selected."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import os
+import pickle
+import tempfile
+import warnings
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import (
+    ChecksumError,
+    ClosedArchiveError,
+    KeyExistsError,
+    MadeUpDimensionsWarning,
+    MemberNotFoundError,
+    StaleArchiveError,
+    UnsupportedError,
+)
+from range_server import RangeServer
+
+xr = pytest.importorskip("xarray", reason="xarray is not installed")
+da = pytest.importorskip("dask.array", reason="dask is not installed")
+
+import pandas as pd  # noqa: E402 - xarray brings it
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from hypothesis.extra import numpy as hnp  # noqa: E402
+from npzkit.xarray import NpzBackend, to_npz  # noqa: E402
+
+TIME = pd.date_range("2000-01-01", periods=4, unit="ns")
+
+
+def example():
+    """A data set with one variable of each kind."""
+    return xr.Dataset(
+        {
+            "temperature": (
+                ("time", "x"), np.arange(12.0).reshape(4, 3),
+                {"units": "K", "valid": [0, 400], "nested": {"a": 1}},
+            ),
+            "names": ("x", np.array(["a", "größe", ""], object)),
+            "fixed": ("x", np.array(["a", "bb", "ccc"])),
+            "bytes": ("x", np.array([b"a", b"bb", b"ccc"])),
+            "flags": ("x", [True, False, True]),
+            "passed": ("time", np.arange(4).astype("m8[h]").astype("m8[ns]")),
+            "complex": ("x", [1 + 2j, 0, 3j]),
+            "big_endian": ("x", np.arange(3, dtype=">i4")),
+            "scalar": ((), 7),
+            "empty": (("none", "x"), np.zeros((0, 3), "f4")),
+            "missing": ("x", [1.0, np.nan, np.inf]),
+        },
+        {
+            "time": TIME,
+            "lat": ("x", [1.0, 2.0, 3.0]),
+            "reference": pd.Timestamp("2001-02-03"),
+            "alone": ("other", ["p", "q"]),
+        },
+        {"title": "demo", "numbers": [1, 2.5], "größe": None},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "data.npz")
+
+
+def reread(dataset, path, **options):
+    to_npz(dataset, path, **options)
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        return found.load()
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_data_set_comes_back(path, compression, chunked):
+    """Variables, coordinates of both kinds, attributes and dtypes are those that were saved."""
+    dataset = example()
+    found = reread(dataset.chunk({"time": 2, "x": 2}) if chunked else dataset, path, compression=compression)  # fmt: skip
+    xr.testing.assert_identical(found, dataset)
+    assert found["temperature"].dtype == "f8" and found["flags"].dtype == bool
+    assert set(found.coords) == {"time", "lat", "reference", "alone"}
+    with np.load(path) as plain:
+        assert plain["flags"].dtype == bool
+        np.testing.assert_array_equal(plain["temperature"], dataset["temperature"])
+
+
+DTYPES = [
+    "?",
+    "i1",
+    "u2",
+    "i4",
+    ">i4",
+    "i8",
+    "u8",
+    "f2",
+    "f4",
+    ">f8",
+    "c8",
+    "c16",
+    "S3",
+    "U2",
+    "M8[ns]",
+    "M8[s]",
+    "m8[ms]",
+]
+
+
+@given(st.data())
+def test_any_array_comes_back(data):
+    """Values of each dtype, with their shape and, except for times, their dtype, come back."""
+    dtype = np.dtype(data.draw(st.sampled_from(DTYPES)))
+    elements = None
+    if dtype.kind in "mM":
+        bound = 10**9
+        elements = st.integers(-bound, bound).map(lambda n: np.array(n, "i8").astype(dtype)[()])
+    shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+    array = data.draw(hnp.arrays(dtype, shape, elements=elements))
+    dims = [f"d{axis}" for axis in range(array.ndim)]
+    with tempfile.TemporaryDirectory() as folder:
+        found = reread(xr.Dataset({"a": (dims, array)}), f"{folder}/a.npz")["a"]
+    if dtype.kind == "c" and np.isnan(array).any():
+        array = array.astype(found.dtype)
+    np.testing.assert_array_equal(found.values, array)
+    assert found.dims == tuple(dims)
+    if dtype.kind not in "mM":
+        assert found.dtype == dtype.newbyteorder("=") or found.dtype == dtype
+
+
+@given(st.data())
+def test_any_selection_is_that_of_memory(data):
+    """Integers, slices and arrays, one or several, select what they select in memory."""
+    array = np.arange(4 * 5 * 3).reshape(4, 5, 3)
+    part = st.one_of(
+        st.integers(-3, 2), st.slices(3), st.lists(st.integers(-3, 2), max_size=4).map(np.array)
+    )
+    index = {
+        dim: choice.astype(int) if isinstance(choice, np.ndarray) else choice
+        for dim in "abc" if (choice := data.draw(st.one_of(st.none(), part))) is not None
+    }  # fmt: skip
+    memory = xr.DataArray(array, dims=list("abc"))
+    with tempfile.TemporaryDirectory() as folder:
+        to_npz(memory.rename("v"), f"{folder}/a.npz", compression="deflated")
+        with xr.open_dataset(f"{folder}/a.npz", engine=NpzBackend, cache=False) as found:
+            xr.testing.assert_equal(found["v"].isel(index).load(), memory.isel(index))
+            points = {
+                "a": xr.DataArray([0, 3, 1], dims="p"),
+                "c": xr.DataArray([2, 0, 2], dims="p"),
+            }
+            xr.testing.assert_equal(found["v"].isel(points).load(), memory.isel(points))
+
+
+def test_cftime_and_encodings(path):
+    """Calendars, packing and fill values are encoded by the rules of CF and decoded again."""
+    cftime = pytest.importorskip("cftime", reason="cftime is not installed")
+    dataset = xr.Dataset(
+        {
+            "day": ("t", [cftime.DatetimeNoLeap(2000, 2, 28), cftime.DatetimeNoLeap(2000, 3, 1)]),
+            "packed": ("t", [1.5, np.nan]),
+            "letters": ("t", np.array([b"x", b"y"])),
+        }
+    )
+    encoding = {
+        "packed": {"dtype": "i2", "scale_factor": 0.5, "_FillValue": -1, "compression": "deflated"},
+        "letters": {"_FillValue": b"\xff"},
+    }
+    found = reread(dataset, path, encoding=encoding)
+    xr.testing.assert_identical(found, dataset)
+    with npzkit.open(path) as npz:
+        assert npz["packed"].tolist() == [3, -1]
+        assert npz.info("packed").method == "deflated"
+        assert npz.info("day").method == "stored"
+        assert npz.info("day").attrs["calendar"] == "noleap"
+    again = reread(found, path)
+    xr.testing.assert_identical(again, dataset)
+    raw = xr.open_dataset(path, engine=NpzBackend, mask_and_scale=False)
+    assert raw["packed"].attrs["_FillValue"] == -1 and raw["packed"].dtype == "i2"
+    assert raw["letters"].attrs["_FillValue"] == b"\xff"
+    raw.close()
+
+
+def test_bfloat16_and_records(path):
+    """dtypes that only NumPy or ml_dtypes have are kept."""
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    dataset = xr.Dataset(
+        {
+            "w": ("x", np.arange(3).astype(ml_dtypes.bfloat16)),
+            "r": ("x", np.array([(1, 2.0)] * 3, [("a", "i4"), ("b", "f8")])),
+        }
+    )
+    found = reread(dataset, path)
+    for name in dataset:
+        assert found[name].dtype == dataset[name].dtype
+        assert found[name].values.tobytes() == dataset[name].values.tobytes()
+
+
+def test_groups(path):
+    """A tree comes back with its empty groups and attributes; each group opens on its own."""
+    tree = xr.DataTree.from_dict(
+        {
+            "/": xr.Dataset({"a": ("x", [1, 2])}, {"x": [3, 4]}, {"name": "root"}),
+            "/g": xr.Dataset({"b": (("x", "y"), np.eye(2))}, attrs={"name": "g"}),
+            "/g/deep": xr.Dataset({"c": ((), 5)}),
+            "/note": xr.Dataset(attrs={"empty": True}),
+        }
+    )
+    to_npz(tree, path, encoding={"/g/b": {"compression": "deflated"}})
+    with xr.open_datatree(path, engine=NpzBackend) as found:
+        xr.testing.assert_identical(found.load(), tree)
+    with np.load(path) as plain:
+        assert plain.files == ["a", "x", "g/b", "g/deep/c"]
+    with xr.open_dataset(path, engine=NpzBackend, group="/g/deep") as found:
+        assert found["c"].item() == 5
+    with xr.open_datatree(path, engine=NpzBackend, group="g") as found:
+        assert [node.path for node in found.subtree] == ["/", "/deep"]
+        assert found.attrs == {"name": "g"}
+    groups = xr.open_groups(path, engine=NpzBackend)
+    groups["/"].close()
+    assert groups["/g"]["b"].values.tolist() == [[1, 0], [0, 1]]
+    for dataset in groups.values():
+        dataset.close()
+    with pytest.raises(MemberNotFoundError, match=r"no such group.*'nothing'.*'g', 'g/deep'"):
+        xr.open_dataset(path, engine=NpzBackend, group="nothing")
+    with npzkit.open(path) as npz:
+        assert dict(npz.metadata)["name"] == "root"
+
+
+def test_a_plain_file_gets_names_of_dimensions(path):
+    """Arrays of np.savez get one name per length, and a warning says so; dims= names them."""
+    np.savez(
+        path, image=np.zeros((4, 3, 3)), row=np.arange(3), label=np.int8(1), **{"g/b": np.ones(4)}
+    )
+    with pytest.warns(MadeUpDimensionsWarning, match=r"data.npz.*'image' and of 2 more"):
+        found = xr.open_dataset(path, engine=NpzBackend)
+    assert found["image"].dims == ("dim_0", "dim_1", "dim_2")
+    assert (found["row"].dims, found["label"].dims) == (("dim_1",), ())
+    found.close()
+    with pytest.warns(MadeUpDimensionsWarning) as caught:
+        tree = xr.open_datatree(path, engine=NpzBackend)
+    assert tree["g/b"].dims == ("dim_0",) and len(caught) == 1
+    tree.close()
+    dims = {"image": ["n", "y", "x"], "row": "x", "g/b": ("n",)}
+    with xr.open_dataset(path, engine=NpzBackend, dims=dims) as found:
+        assert dict(found.sizes) == {"n": 4, "y": 3, "x": 3}
+    for wrong, words in ({"image": ["n"]}, "3 dimensions, not 1"), ({"nothing": []}, "no array"):
+        with pytest.raises(ValueError, match=words):
+            xr.open_dataset(path, engine=NpzBackend, dims=wrong)
+
+
+def test_times_of_any_unit(path):
+    """datetime64 that was saved as it is, in a unit that xarray has not, is read in seconds."""
+    npzkit.save(path, {"day": np.array(["2020-01-01", "NaT"], "M8[D]")})
+    with xr.open_dataset(path, engine=NpzBackend, dims={"day": "t"}) as found:
+        assert found["day"].dtype == "M8[s]"
+        np.testing.assert_array_equal(found["day"], np.array(["2020-01-01", "NaT"], "M8[s]"))
+
+
+def test_what_is_no_array(path):
+    """Other members are left out; arrays of objects are refused, unless they are dropped."""
+    import zipfile
+
+    npzkit.save(path, {"a": 1, "o": np.array([{}], object)}, allow_pickle=True)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("readme.txt", "hello")
+    refused = pytest.raises(UnsupportedError, match=r"Python objects.*drop_variables=\['o'\]")
+    with refused, pytest.warns(MadeUpDimensionsWarning):
+        xr.open_dataset(path, engine=NpzBackend)
+    with pytest.warns(MadeUpDimensionsWarning):
+        found = xr.open_dataset(path, engine=NpzBackend, drop_variables="o")
+    assert list(found) == ["a"]
+    found.close()
+
+
+def test_only_what_is_selected_is_read():
+    """Opening reads the end of the file, and a selection only its own bytes."""
+    dataset = xr.Dataset({"big": (("y", "x"), np.random.default_rng(0).random((1000, 1000)))})
+    with tempfile.TemporaryDirectory() as folder:
+        to_npz(dataset, f"{folder}/a.npz")
+        with open(f"{folder}/a.npz", "rb") as file:
+            data = file.read()
+    with RangeServer().running() as server:
+        url = server.put(data)
+        assert NpzBackend().guess_can_open(url + "?token=1")
+        found = xr.open_dataset(url, engine=NpzBackend, storage_options={"timeout": 10})
+        rows = found["big"].isel(y=slice(500, 502))
+        opening = server.size
+        assert opening < 70_000  # the end of the file, and the array's header
+        xr.testing.assert_equal(rows.load(), dataset["big"].isel(y=slice(500, 502)))
+        assert 16_000 <= server.size - opening < 20_000
+        found.close()
+
+
+def test_chunks_follow_the_file(path):
+    """chunks={} makes the chunks of LazyArray.chunks."""
+    array = np.arange(1 << 20, dtype="u1").reshape(1024, 1024)
+    to_npz(xr.Dataset({"a": (("y", "x"), array)}), path, compression="deflated")
+    with npzkit.open(path) as npz:
+        chunks = npz.lazy("a").chunks
+    with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
+        assert found["a"].data.chunksize == chunks == (256, 1024)
+        assert found["a"].encoding["preferred_chunks"] == {"y": 256, "x": 1024}
+        assert int(found["a"].astype("i8").sum()) == array.sum(dtype="i8")
+        to_npz(found.chunk({"y": 100}), path + "2")
+    assert reread(xr.open_dataset(path + "2", engine=NpzBackend), path)["a"].shape == (1024, 1024)
+
+
+def test_many_files(tmp_path):
+    """open_mfdataset joins files, of which at most 128 are open; it is closed as one."""
+    for step in range(150):
+        dataset = xr.Dataset({"v": ("t", [float(step)])}, {"t": [step]})
+        to_npz(dataset, tmp_path / f"{step:03}.npz")
+    with xr.open_mfdataset(str(tmp_path / "*.npz"), engine=NpzBackend, combine="nested", concat_dim="t", data_vars="all", join="outer") as found:  # fmt: skip
+        if os.path.exists("/proc/self/fd"):
+            links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+            opened = [link for link in links if os.path.exists(link) and str(tmp_path) in os.path.realpath(link)]  # fmt: skip
+            assert len(opened) <= 128
+        assert found["v"].values.tolist() == list(range(150))
+
+
+def test_pickles_and_closes(path):
+    """A lazy data set can be pickled, also after it was closed; a closed one reads nothing."""
+    to_npz(example(), path)
+    found = xr.open_dataset(path, engine=NpzBackend)
+    other = pickle.loads(pickle.dumps(found))
+    rows = found["temperature"].isel(time=1)
+    found.close()
+    with pytest.raises(ClosedArchiveError, match=r"data\.npz"):
+        rows.load()
+    xr.testing.assert_identical(other.load(), example())
+    other.close()
+    assert pickle.loads(pickle.dumps(other)).identical(example())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        xr.open_dataset(path, engine=NpzBackend)
+        gc.collect()
+
+
+def test_a_changed_file(path):
+    """A file that is replaced is not mixed with the old one: it is refused when it is opened again."""
+    to_npz(example(), path)
+    found = xr.open_dataset(path, engine=NpzBackend)
+    pickled = pickle.dumps(found)
+    to_npz(xr.Dataset({"temperature": ("x", [1.0])}), path)
+    assert found["temperature"].shape == (4, 3)
+    found["temperature"].load()
+    found.close()
+    with pytest.raises(StaleArchiveError, match=r"data\.npz"):
+        pickle.loads(pickled)["temperature"].load()
+
+
+def test_damage_is_found(path):
+    """A complete variable is compared with its CRC-32."""
+    to_npz(xr.Dataset({"a": ("x", np.arange(1000.0))}), path)
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    data[4000] ^= 1
+    found = xr.open_dataset(data, engine=NpzBackend)
+    with pytest.raises(ChecksumError, match="'a'"):
+        found["a"].load()
+
+
+def test_files_in_memory(path):
+    """Bytes can be opened, but not pickled."""
+    to_npz(example(), path)
+    with open(path, "rb") as file:
+        data = file.read()
+    with xr.open_dataset(data, engine=NpzBackend) as found:
+        with pytest.raises(TypeError, match="opened from an object"):
+            pickle.dumps(found)
+        xr.testing.assert_identical(found.load(), example())
+
+
+def test_which_files_are_guessed(tmp_path):
+    """.npz paths and URLs, and folders with index.json, are opened without naming the engine."""
+    guess = NpzBackend().guess_can_open
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "index.json").touch()
+    for name in ("a.npz", "A.NPZ", tmp_path / "a.npz", "s3://b/a.npz", "http://h/a.npz?q=1", tmp_path / "shards"):  # fmt: skip
+        assert guess(name), name
+    for name in ("a.nc", "npz", tmp_path, b"PK\3\4", 5, "http://h/a.zip?n=.npz"):
+        assert not guess(name), name
+    engines = xr.backends.list_engines()
+    if "npzkit" not in engines:
+        pytest.skip("npzkit is on the path, but not installed")
+    assert engines["npzkit"].guess_can_open("a.npz")
+
+
+def test_modes(path):
+    """ "x" keeps a file, "a" adds and replaces variables, and a failure changes nothing."""
+    to_npz(xr.Dataset({"a": ("x", [1, 2])}, attrs={"k": 1}), path)
+    with pytest.raises(FileExistsError):
+        to_npz(example(), path, mode="x")
+    more = xr.Dataset({"a": ("x", da.ones(2, chunks=1)), "b": ("x", [5, 6])}, attrs={"l": 2})
+    to_npz(more, path, mode="a")
+    to_npz(more, path, mode="a", group="g")
+    with xr.open_datatree(path, engine=NpzBackend) as found:
+        assert found["a"].values.tolist() == [1, 1] == found["g/a"].values.tolist()
+        assert (found.attrs, found["g"].attrs) == ({"k": 1, "l": 2}, {"l": 2})
+
+    def fail(block):
+        raise RuntimeError("this block fails")
+
+    with pytest.raises(RuntimeError, match="this block"):
+        to_npz(xr.Dataset({"a": ("x", da.ones(4, chunks=2).map_blocks(fail, dtype="f8", meta=np.ones(0)))}), path)  # fmt: skip
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        assert found["b"].values.tolist() == [5, 6]
+
+
+def test_what_cannot_be_saved(path):
+    """Names and attributes that an archive cannot keep are refused with their name."""
+    cases = [
+        (xr.Dataset({5: ("x", [1])}), {}, TypeError, "names of variables"),
+        (xr.Dataset({"a/b": ("x", [1])}), {}, ValueError, "'a/b' has a slash"),
+        (xr.Dataset(attrs={"when": datetime.date(2020, 1, 1)}), {}, TypeError, "data set, attribute 'when'"),
+        (xr.Dataset({"a": ("x", [1], {"t": np.datetime64("2020-01-01", "ns")})}), {}, TypeError, "'a', attribute 't'"),
+        (xr.Dataset({"a": ("x", [1])}), {"encoding": {"b": {}}}, ValueError, "no variable 'b'"),
+        (xr.Dataset({"a": ("x", [1])}), {"encoding": {"a": {"zlib": 1}}}, ValueError, "zlib"),
+        ({"a": 1}, {}, TypeError, "Dataset"),
+    ]  # fmt: skip
+    for dataset, options, error, words in cases:
+        with pytest.raises(error, match=words):
+            to_npz(dataset, path, **options)
+        assert not os.path.exists(path)
+
+
+def test_dask_arrays_are_written_block_by_block(path, monkeypatch):
+    """Arrays of dask larger than the limit are written without being in memory, in every order."""
+    from npzkit.xarray import blocks
+
+    monkeypatch.setattr(blocks, "_ROWS_SIZE", 1 << 12)
+    largest = 0  # bytes of a block
+
+    def seen(block):
+        nonlocal largest
+        largest = max(largest, block.nbytes)
+        return block
+
+    array = np.arange(200 * 300.0).reshape(200, 300)
+    for chunks in ((10, 300), (200, 10), (7, 11)):
+        largest = 0
+        lazy = da.from_array(array, chunks=chunks).map_blocks(
+            seen, dtype="f8", meta=np.ones((0, 0))
+        )
+        for compression in ("stored", "deflated"):
+            found = reread(xr.Dataset({"a": (("y", "x"), lazy)}), path, compression=compression)
+            np.testing.assert_array_equal(found["a"], array)
+        with open(path, "wb") as file:
+            to_npz(xr.Dataset({"a": (("y", "x"), lazy)}), file)
+        with np.load(path) as plain:
+            np.testing.assert_array_equal(plain["a"], array)
+        assert largest <= np.prod(chunks) * 8
+
+
+def test_strings_in_dask(path):
+    """Variable-width strings of dask get the width of the longest."""
+    words = np.array(["a", "longer", "", "größe"], object)
+    found = reread(xr.Dataset({"w": ("x", da.from_array(words, chunks=3))}), path)
+    assert found["w"].dtype == "U6"
+    assert found["w"].values.tolist() == words.tolist()
+
+
+def test_results_of_common_parts_are_computed_once(path):
+    """Variables that share a part of their graph are computed together."""
+    calls = []
+
+    def counted(block):
+        calls.append(block.size)
+        return block
+
+    base = da.ones((4, 4), chunks=2).map_blocks(counted, dtype="f8", meta=np.ones((0, 0)))
+    to_npz(xr.Dataset({"a": (("y", "x"), base + 1), "b": (("y", "x"), base * 3)}), path)
+    assert len(calls) == 4
+
+
+def test_a_data_array(path):
+    """A DataArray, also without a name, comes back by open_dataarray."""
+    array = xr.DataArray([1.0, 2.0], {"x": [5, 6]}, name=None)
+    to_npz(array, path)
+    with xr.open_dataarray(path, engine=NpzBackend) as found:
+        np.testing.assert_array_equal(found, array)
+    to_npz(array.rename("t"), path, mode="w")
+    with xr.open_dataarray(path, engine=NpzBackend) as found:
+        xr.testing.assert_identical(found.load(), array.rename("t"))
+
+
+def test_keys_are_checked(path):
+    """A name that is no safe key is refused, as everywhere."""
+    with pytest.raises(npzkit.NpzkitError):
+        to_npz(xr.Dataset({"..": ("x", [1])}), path)
+    assert not os.path.exists(path)
+    assert issubclass(KeyExistsError, npzkit.NpzkitError)
+
+
+def test_workers_of_dask_read_and_write(tmp_path):
+    """A data set is read, and written to a stored file, by worker processes of dask.distributed."""
+    distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
+    source, target = str(tmp_path / "source.npz"), str(tmp_path / "target.npz")
+    array = np.arange(60.0).reshape(6, 10)
+    to_npz(xr.Dataset({"a": (("y", "x"), array)}, {"x": np.arange(10)}), source)
+    with (
+        warnings.catch_warnings(),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, processes=True
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        warnings.simplefilter("ignore")
+        with xr.open_dataset(source, engine=NpzBackend, chunks={"y": 2, "x": 5}) as found:
+            doubled = found * 2
+            assert float(doubled["a"].sum()) == array.sum() * 2
+            to_npz(doubled, target)
+            to_npz(doubled, target + "2", compression="deflated")
+    for path in (target, target + "2"):
+        with npzkit.open(path) as npz:
+            np.testing.assert_array_equal(npz["a"], array * 2)
+            assert npz.verify().ok
+
+
+def test_urls_of_stores():
+    """A data set is written to a store and read from it, also from arrays of dask."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    fs = fsspec.filesystem("memory")
+    url = "memory://xarray/data.npz"
+    try:
+        to_npz(example(), url)
+        with xr.open_dataset(url, engine=NpzBackend, storage_options={}) as found:
+            again = pickle.loads(pickle.dumps(found))
+            xr.testing.assert_identical(found.load(), example())
+        xr.testing.assert_identical(again.load(), example())
+        again.close()
+        chunked = example().chunk({"time": 2})
+        for compression in ("stored", "deflated"):
+            to_npz(chunked, url, compression=compression)
+            with xr.open_dataset(url, engine=NpzBackend) as found:
+                xr.testing.assert_identical(found.load(), example())
+    finally:
+        fs.store.clear()
+
+
+def test_a_file_that_its_own_data_set_replaces(path):
+    """A lazy data set can be changed and saved over the file that it is read from."""
+    to_npz(example(), path)
+    with xr.open_dataset(path, engine=NpzBackend, chunks={}) as found:
+        to_npz(found.isel(time=slice(2)), path)
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        xr.testing.assert_identical(found.load(), example().isel(time=slice(2)))
+
+
+def test_sharded_archives(tmp_path):
+    """A folder with index.json is opened like a file, also pickled, and closed."""
+    folder = str(tmp_path / "shards")
+    array = np.arange(24.0).reshape(6, 4)
+    with npzkit.ShardedWriter(folder, attempt="a1") as w:
+        attrs = {"_ARRAY_DIMENSIONS": ["y", "x"], "units": "K"}
+        w.add("t", array[:3], offset=(0, 0), global_shape=(6, 4), attrs=attrs)
+        w.add("t", array[3:], offset=(3, 0), global_shape=(6, 4), attrs=attrs)
+    npzkit.ShardedWriter(folder, attempt="a1", metadata={"title": "demo"}).commit()
+    assert NpzBackend().guess_can_open(folder)
+    with xr.open_dataset(folder, engine=NpzBackend, chunks={}) as found:
+        assert (found["t"].dims, found["t"].attrs, found.attrs) == (("y", "x"), {"units": "K"}, {"title": "demo"})  # fmt: skip
+        again = pickle.loads(pickle.dumps(found))
+        np.testing.assert_array_equal(found["t"][2:5, 1], array[2:5, 1])
+    np.testing.assert_array_equal(again["t"], array)
+    again.close()
+    with pytest.raises(UnsupportedError, match="each of its files"):
+        npzkit.kerchunk(folder)

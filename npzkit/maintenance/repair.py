@@ -35,6 +35,7 @@ from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.end_record import claimed_sizes
 from npzkit.zip.entries import (
     BAD_NAME,
     Entry,
@@ -333,7 +334,9 @@ class _Salvage:
         sink = PathSink(path, resume=True, durable=True, lock=lock)
         try:
             sink.resume(size, known_size, crc32(known))
-            ZipWriter(sink, listed).commit(newest.comment)
+            # No damaged end record may become one that fits.
+            avoided = claimed_sizes(known, size - known_size)
+            ZipWriter(sink, listed).commit(newest.comment, avoided)
             sink.close()
         except BaseException:
             sink.abort()

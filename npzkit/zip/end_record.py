@@ -26,6 +26,7 @@ __all__ = [
     "COMMENT_MAX_SIZE",
     "End",
     "check_alone",
+    "claimed_sizes",
     "describe",
     "find_base",
     "find_fitting",
@@ -69,6 +70,12 @@ def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
         and position + END_SIZE + int.from_bytes(tail[position + 20 : position + 22], "little")
         == len(tail)
     ]
+
+
+def claimed_sizes(tail: bytes, tail_offset: int) -> set[int]:
+    """Return the sizes of a file at which the comments of its end records would end."""
+    ends = [at + END_SIZE for at in _positions(tail, END_SIGNATURE) if at + END_SIZE <= len(tail)]
+    return {tail_offset + end + int.from_bytes(tail[end - 2 : end], "little") for end in ends}
 
 
 def check_alone(source: Source, end: End) -> None:

@@ -8,7 +8,7 @@ of threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -266,10 +266,11 @@ class ZipWriter:
         self.listed[name] = central_bytes(central_entry(header, header_offset))
         self._notes.enter(name, note)
 
-    def commit(self, comment: bytes = b"") -> None:
+    def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:
         """Write the central directory and the end record: all that is listed counts.
 
-        A comment of any size is taken; see `npzkit.zip.long_comment`.
+        A comment of any size is taken; see `npzkit.zip.long_comment`. The file gets none of
+        the sizes in `avoided`, at which an older end record would fit.
         """
         long = None
         if len(comment) > COMMENT_MAX_SIZE:
@@ -280,10 +281,15 @@ class ZipWriter:
             entries = {name: entry for name, entry in entries.items() if entry}
         directory = b"".join(entries.values())
         index = self._format_index(entries, directory, long)
-        before = directory or self._last_bytes()
-        offset, size = self.sink.position + len(index), len(directory)
-        *records64, end = end_bytes(len(entries), size, offset, comment, before)
-        self.sink.commit(end, b"".join([index, directory, *records64]))
+        while True:
+            before = directory or self._last_bytes()
+            offset, size = self.sink.position + len(index), len(directory)
+            *records64, end = end_bytes(len(entries), size, offset, comment, before)
+            data = b"".join([index, directory, *records64])
+            if self.sink.position + len(data) + len(end) not in avoided:
+                break
+            self.sink.write(bytes(1))
+        self.sink.commit(end, data)
 
     def _put_comment(self, comment: bytes) -> LongComment:
         """Write a long comment, unless it is in the file already."""

@@ -131,6 +131,7 @@ class Index:
         count = len(self.keys)
         _check_depth(fields["dtypes"])
         self._dtypes = [_dtype(pair) for pair in listed(fields["dtypes"])]
+        self._restored: dict[int, np.dtype[Any]] = {}
         self._dtype_of: list[int] = column(arrays["dtype"], count, len(self._dtypes) - 1).tolist()
         self._fortran = frozenset(column(arrays["fortran"], None, count - 1).tolist())
         self._attrs = by_number(arrays["attrs"], count)
@@ -166,10 +167,17 @@ class Index:
 
     def dtype(self, number: int) -> np.dtype[Any]:
         """Return the dtype of an array: a new object if it has fields."""
+        at = self._dtype_of[number]
+        known = self._restored.get(at)
+        if known is not None:
+            return known
         descr, extension = self.descr(number)
         if descr.names is not None:
             return descr_to_dtype(descr.descr)
-        return descr if extension is None else restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
+        if extension is not None:
+            descr = restored_dtype(descr, {DTYPE_ATTRIBUTE: extension})
+        self._restored[at] = descr
+        return descr
 
     def fortran_order(self, number: int) -> bool:
         """Return whether an array is in Fortran order."""

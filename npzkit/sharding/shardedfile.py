@@ -21,6 +21,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
 from npzkit.errors import (
     IndexFormatError,
+    MemberNotFoundError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
@@ -436,15 +437,19 @@ class ShardedFile(NpzFile):
             for _, number in wanted
         ]
         npz = self._archive.get(shard)
-        for (_, number), name in zip(wanted, stored, strict=True):
-            self._check_stored(number, name, npz)
-        found = npz.load_all(stored, threads, verify=verify)
+        try:
+            found = npz.load_all(stored, threads, verify=verify)
+        except MemberNotFoundError:
+            for (_, number), name in zip(wanted, stored, strict=True):
+                self._check_stored(number, name, npz)
+            raise
         for (key, number), name in zip(wanted, stored, strict=True):
-            array = found[name]
+            results[key] = array = found[name]
             if not isinstance(array, np.ndarray):
                 raise IndexFormatError("a part is not an array", path=self.path, key=key)
-            self._check_part(number, index.shape(number), array.shape, array.dtype)
-            results[key] = array
+            shape = index.shape(number)
+            if array.shape != shape or array.dtype != index.dtype(number):
+                self._check_part(number, shape, array.shape, array.dtype)
 
     def lazy(self, key: str) -> ShardedArray:
         """Return an array that reads only the parts that are indexed.

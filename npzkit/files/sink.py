@@ -49,6 +49,8 @@ class Sink(abc.ABC):
         Whether a commit failed and could not be undone.
     commits_once : bool
         Whether nothing can be written after a commit.
+    is_distant : bool
+        Whether each range that a reader wants will be a request, as of a `Source`.
     path, descriptor
         As in `Place`; None for a file object.
     """
@@ -60,6 +62,7 @@ class Sink(abc.ABC):
     is_concurrent: bool = False
     is_in_doubt: bool = False
     commits_once: bool = False
+    is_distant: bool = False
     path: str | None = None
     descriptor: Any = None
 

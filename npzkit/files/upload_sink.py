@@ -62,6 +62,7 @@ class UploadSink(Sink):
     """
 
     commits_once = True
+    is_distant = True
 
     def __init__(self, upload: Upload) -> None:
         self.name = upload.name

@@ -93,6 +93,49 @@ def test_listing_archives_of_other_programs(server):
         assert server.size <= 200 * KIB
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_listing_an_upload_of_few_arrays_makes_no_request(
+    server, tmp_path, count, compression, is_copied
+):
+    """An upload has an array index from its first array on, and so has a copy of a file."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    arrays = {f"w{i}": numbers(40 * KIB, i) for i in range(count)}
+    url = "memory://few/a.npz"
+    if is_copied:
+        npzkit.save(tmp_path / "a.npz", arrays, compression=compression)
+        npzkit.repack(tmp_path / "a.npz", url)
+    else:
+        npzkit.save(url, arrays, compression=compression)
+    with npzkit.open(server.put(fsspec.filesystem("memory").cat("/few/a.npz"))) as npz:
+        server.forget()
+        assert [npz.info(key).shape for key in npz] == [(40 * KIB,)] * count
+        assert all(npz.info(key).seekable for key in npz)
+        assert npz.lazy("w0").shape == (40 * KIB,)
+        npz.summary()
+        assert server.count == 0
+        np.testing.assert_array_equal(npz["w0"], arrays["w0"])
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, npzkit.save])
+def test_listing_few_arrays_takes_the_time_of_one_request(server, save):
+    """Without an index, the headers of up to ten arrays are fetched with the first one's."""
+    stream, arrays = io.BytesIO(), {f"w{i}": numbers(40 * KIB, i) for i in range(3)}
+    save(stream, arrays) if save is npzkit.save else save(stream, **arrays)
+    with npzkit.open(server.put(stream.getvalue())) as npz:
+        server.forget()
+        server.delay = 0.02
+        assert npz.info("w0").shape == (40 * KIB,)
+        assert 1 <= server.count <= 4
+        assert server.most_under_way == server.count
+        server.forget()
+        assert [npz.info(key).shape for key in npz] == [(40 * KIB,)] * 3
+        npz.summary()
+    assert server.count == 0
+
+
 def test_one_array_is_one_request(server, many):
     """Both headers and the data are one range."""
     url, arrays = many

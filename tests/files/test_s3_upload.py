@@ -29,7 +29,7 @@ PART_SIZE = 5 << 20
 """S3, and so its server here, takes no smaller one."""
 SMALL, LARGE = (
     {"x": np.arange(5)},
-    {"x": np.random.default_rng(0).random(800_000), **dict.fromkeys("abc", np.ones(10))},
+    {"x": np.random.default_rng(0).random(800_000), **dict.fromkeys("yab", np.ones(10))},
 )
 
 

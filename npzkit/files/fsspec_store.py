@@ -5,18 +5,22 @@ was opened. S3 takes the version with each request. Of other stores, the mark
 of the object is compared after each request.
 
 fsspec keeps one thread of its own for all stores of a process, which outlives
-an archive. Its file objects are not used: they read ahead by megabytes.
+an archive. Its file objects are not used: they read ahead by megabytes. After an
+interrupt, a request may go on until its answer comes, and nobody waits for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import CancelledError
 from typing import Any
 
 from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.files.calls import Calls
 from npzkit.files.stores import Opened, Store, TransientError, Version, changed
 from npzkit.files.urls import shown_url
 
@@ -50,6 +54,7 @@ class FsspecStore(Store):
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
         self._url, self._options = url, dict(options)
+        self._calls = Calls()
         self._connect()
 
     def _connect(self) -> None:
@@ -91,6 +96,17 @@ class FsspecStore(Store):
             raise TransientError(f"the answer has {len(data)} of {len(view)} bytes")
         view[:] = data
 
+    def call(self, function: Any, *args: Any, **options: Any) -> Any:
+        """Call a function of the file system, until `abort`."""
+        return self._calls.call(function, *args, **options)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the event loop of the file system, until `abort`."""
+        return self._calls.wait(asyncio.run_coroutine_threadsafe(coroutine, self.file_system.loop))
+
+    def abort(self) -> None:
+        self._calls.give_up()
+
     # -- S3 -----------------------------------------------------------------
 
     def _open_s3(self, tail_size: int) -> Opened:
@@ -121,8 +137,6 @@ class FsspecStore(Store):
 
     def _get_s3(self, **options: Any) -> tuple[bytes, Mapping[str, Any]]:
         """Make one request; return the bytes, and the rest of the answer."""
-        from fsspec.asyn import sync
-
         fs = self.file_system
         bucket, key, version_id = fs.split_path(self.path)
         if version_id:
@@ -135,7 +149,7 @@ class FsspecStore(Store):
             finally:
                 answer["Body"].close()
 
-        found: tuple[bytes, Mapping[str, Any]] = sync(fs.loop, get)
+        found: tuple[bytes, Mapping[str, Any]] = self.run(get())
         return found
 
     # -- any other store ----------------------------------------------------
@@ -143,7 +157,7 @@ class FsspecStore(Store):
     def _open(self, tail_size: int) -> Opened:
         version = self.find_version()
         start = max(version.size - tail_size, 0)
-        tail = self.file_system.cat_file(self.path, start=start, end=version.size)
+        tail = self.call(self.file_system.cat_file, self.path, start=start, end=version.size)
         # Of another version, if the object was replaced between the two requests.
         found = self.find_version()
         if found.differs(version) or len(tail) != version.size - start:
@@ -151,14 +165,15 @@ class FsspecStore(Store):
         return Opened(tail, version)
 
     def _read(self, offset: int, size: int, version: Version) -> bytes:
-        data: bytes = self.file_system.cat_file(self.path, start=offset, end=offset + size)
+        end = offset + size
+        data: bytes = self.call(self.file_system.cat_file, self.path, start=offset, end=end)
         found = version if self._is_copy else self.find_version()
         if found.differs(version):
             raise changed(version, found)
         return data
 
     def find_version(self) -> Version:
-        info = self.file_system.info(self.path)
+        info = self.call(self.file_system.info, self.path)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "Is a directory", self.name)
         if info.get("size") is None:
@@ -181,6 +196,8 @@ class FsspecStore(Store):
         except PermissionError as error:
             reason = f"access was refused ({_text(error)})"
             raise PermissionError(errno.EACCES, reason, self.name) from None
+        except CancelledError:
+            raise TransientError("the request was given up") from None
         except (TimeoutError, ConnectionError) as error:
             raise TransientError(_text(error)) from None
         except Exception as error:

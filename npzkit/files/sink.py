@@ -121,6 +121,16 @@ class Sink(abc.ABC):
             It could not be removed; readers skip it.
         """
 
+    def discard(self, error: BaseException) -> None:
+        """Abort because of an error, and add a note to it that says what became of the archive."""
+        # If only the sync of the folder failed, the new file is in place.
+        state = "is in its place" if self.committed_size else "was discarded"
+        try:
+            self.abort()
+        except OSError as second:
+            state += f", but could not be removed: {second}"
+        error.add_note(f"npzkit: the new archive {state}.")
+
     @abc.abstractmethod
     def close(self) -> None:
         """Close the file. Uncommitted bytes stay in it, and readers skip them."""

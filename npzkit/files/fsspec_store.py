@@ -95,6 +95,8 @@ class FsspecStore(Store):
         if len(data) != len(view):
             raise TransientError(f"the answer has {len(data)} of {len(view)} bytes")
         view[:] = data
+        if self.received is not None:
+            self.received(len(data))
 
     def call(self, function: Any, *args: Any, **options: Any) -> Any:
         """Call a function of the file system, until `abort`."""

@@ -22,8 +22,12 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from npzkit.files.progress import Advance
+
 __all__ = ["Connections", "Exchange", "basic_auth"]
 
+_STEP_SIZE = 1 << 17
+"""Bytes that are received between two reports of them."""
 _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""
 
@@ -191,15 +195,20 @@ class Exchange(NamedTuple):
     response: http.client.HTTPResponse
     connection: _Connection
 
-    def read_body(self, view: memoryview) -> int:
-        """Fill `view` with the body; return how many bytes there were."""
+    def read_body(self, view: memoryview, received: Advance | None = None) -> int:
+        """Fill `view` with the body; return how many bytes there were.
+
+        `received` is called with them as they come.
+        """
         self.connection.allow(self.connection._seconds + len(view) / _SLOWEST)
-        done = 0
+        done, step = 0, len(view) if received is None else _STEP_SIZE
         while done < len(view):
-            count = self.response.readinto(view[done:])
+            count = self.response.readinto(view[done : done + step])
             if not count:
                 break
             done += count
+            if received is not None:
+                received(count)
         return done
 
 

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.http_connection import Connections, Exchange, basic_auth, origin_of
+from npzkit.files.progress import Advance
 from npzkit.files.stores import Opened, Store, TransientError, Version, changed
 from npzkit.files.urls import shown_url
 
@@ -192,7 +193,7 @@ class HttpStore(Store):
         length = exchange.response.length
         if length is not None and length != len(view):
             self._refuse(exchange, f"{length} bytes instead of {len(view)}")
-        count = self._receive(exchange, view)
+        count = self._receive(exchange, view, self.received)
         if count < len(view):
             self._connections.drop(exchange)
             raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
@@ -205,9 +206,11 @@ class HttpStore(Store):
         self._connections.drop(exchange)
         return bytes(data[:count])
 
-    def _receive(self, exchange: Exchange, view: memoryview) -> int:
+    def _receive(
+        self, exchange: Exchange, view: memoryview, received: Advance | None = None
+    ) -> int:
         try:
-            return exchange.read_body(view)
+            return exchange.read_body(view, received)
         except (OSError, http.client.HTTPException) as error:
             self._connections.drop(exchange)
             raise TransientError(_reason(error)) from None

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.errors import StaleArchiveError
+from npzkit.files.progress import Advance
 from npzkit.files.urls import shown_url
 
 __all__ = [
@@ -98,9 +99,12 @@ class Store(abc.ABC):
     ----------
     name : str
         The URL without secrets.
+    received : callable or None
+        Called by `readinto` with the number of bytes that came, as they come if possible.
     """
 
     name: str
+    received: Advance | None = None
 
     @abc.abstractmethod
     def open(self, tail_size: int) -> Opened:

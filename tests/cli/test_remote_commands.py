@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
+import sys
+import time
 
 import npzkit
 import numpy as np
 import pytest
+from npzkit.cli import output
+from npzkit.cli.commands import run
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.arange(i, i + 4000.0) for i in range(6)}
@@ -64,6 +69,84 @@ def test_copies_on_the_disk(cli, server, tmp_path):
         with npzkit.open(tmp_path / name) as npz:
             np.testing.assert_array_equal(npz["w4"], ARRAYS["w4"])
     np.testing.assert_array_equal(np.load(tmp_path / "arrays" / "w4.npy"), ARRAYS["w4"])
+
+
+class Bar:
+    """A bar that keeps what it shows."""
+
+    def __init__(self):
+        self.shown = []
+
+    def add_task(self, what, total):
+        return 0
+
+    def update(self, task, completed, total):
+        self.shown.append((completed, total))
+
+    def start(self):
+        pass
+
+    stop = start
+
+
+@pytest.fixture
+def bar(monkeypatch):
+    """The bar of a command that takes longer than a second, on a terminal."""
+    bar = Bar()
+    monkeypatch.setattr(output, "_BAR_AFTER", 0)
+    monkeypatch.setattr(output, "_rich_bar", lambda what, in_bytes: bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    return bar
+
+
+WHOLE = {"w": np.arange(90_000.0), "v": np.arange(7)}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["verify", "URL"], ["verify", "URL", "LOCAL"], ["extract", "URL", "-d", "TMP/arrays"],
+     ["convert", "URL", "TMP/a.safetensors"], ["repack", "URL", "-o", "TMP/b.npz"],
+     ["repair", "URL", "-o", "TMP/c.npz"], ["diff", "URL", "LOCAL"],
+     ["show", "URL", "w", "--stats"]],
+    ids=lambda arguments: " ".join(arguments[:3]),
+)  # fmt: skip
+def test_bars_count_bytes_received(server, bar, tmp_path, arguments):
+    """They rise while the bytes of one request come, up to the sizes of the files."""
+    npzkit.save(tmp_path / "local.npz", WHOLE)
+    data = (tmp_path / "local.npz").read_bytes()
+    names = {"URL": server.put(data), "LOCAL": str(tmp_path / "local.npz")}
+    given = [names.get(one, one.replace("TMP", str(tmp_path))) for one in arguments]
+    seen = []
+
+    def answer(handler, server):
+        """Send the second half of a large answer when the first half was shown."""
+        write = handler.wfile.write
+
+        def write_slowly(body):
+            half = len(body) // 2
+            write(body[:half])
+            for _ in range(500):
+                if half <= 65_000 or (bar.shown and bar.shown[-1][0] > half // 2):
+                    seen.append(half)
+                    break
+                time.sleep(0.002)
+            write(body[half:])
+
+        handler.wfile.write = write_slowly
+        try:
+            good(handler, server)
+        finally:
+            handler.wfile.write = write
+
+    server.answer = answer
+    assert run(given) == 0
+    assert max(seen) > 65_000
+    shares = [done / total for done, total in bar.shown]
+    assert all(later > share - 0.01 for share, later in itertools.pairwise(shares))
+    last, total = bar.shown[-1]
+    size = len(data) * len([one for one in given if "npz" in one and arguments[0] == "verify"])
+    assert total == size or arguments[0] != "verify"
+    assert total * 0.95 <= last <= total
 
 
 @pytest.mark.parametrize("command", ["repack", "repair"])

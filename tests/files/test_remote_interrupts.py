@@ -144,7 +144,7 @@ def test_a_server_that_cannot_be_reached(monkeypatch):
 
         def ask():
             try:
-                connections.send("GET", urlsplit("http://%s:%d/" % full.getsockname()), {})
+                connections.send("GET", urlsplit(f"http://127.0.0.1:{full.getsockname()[1]}/"), {})
             except OSError as error:
                 failures.append(error)
 
@@ -250,7 +250,9 @@ class TestS3:
             writer["rest"] = array
         stall.release()
         # The server had all bytes of the small one, and may still have made the object.
-        with contextlib.suppress(FileNotFoundError):
-            with npzkit.open(url, storage_options=stalling_s3) as npz:
-                assert array is SMALL
-                np.testing.assert_array_equal(npz["rest"], SMALL)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            npzkit.open(url, storage_options=stalling_s3) as npz,
+        ):
+            assert array is SMALL
+            np.testing.assert_array_equal(npz["rest"], SMALL)

@@ -18,7 +18,15 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 from npzkit.errors import UnsupportedError
 from npzkit.files.http_connection import Connections, Exchange, basic_auth, origin_of
 from npzkit.files.progress import Advance
-from npzkit.files.stores import Opened, Store, TransientError, Version, changed
+from npzkit.files.stores import (
+    Opened,
+    Store,
+    TransientError,
+    Version,
+    changed,
+    no_ranges,
+    parse_content_range,
+)
 from npzkit.files.urls import shown_url
 
 __all__ = ["HttpStore"]
@@ -29,7 +37,6 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _GONE = (404, 410)
 _REFUSED = (401, 403, 407)
-_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
@@ -99,7 +106,7 @@ class HttpStore(Store):
             # A login page, for example: the reader says what it is.
             return Opened(head, version._replace(size=len(head)))
         if size is None:
-            raise self._no_ranges()
+            raise no_ranges(self.name)
         return self._open_by_size(version, tail_size)
 
     def _open_by_size(self, version: Version, tail_size: int) -> Opened:
@@ -123,7 +130,7 @@ class HttpStore(Store):
         if response.status == 200:
             self._connections.drop(exchange)
             found = _version(response, response.length or version.size)
-            raise changed(version, found) if version.differs(found) else self._no_ranges()
+            raise changed(version, found) if version.differs(found) else no_ranges(self.name)
         if response.status != 206:
             self._fail(exchange)
         begin, found_end, found = self._range_of(exchange)
@@ -174,11 +181,11 @@ class HttpStore(Store):
     def _range_of(self, exchange: Exchange) -> tuple[int, int, Version]:
         """Return begin and end of the bytes in an answer, and the object's version."""
         text = exchange.response.getheader("Content-Range", "")
-        found = _RANGE.fullmatch(text)
-        begin, last, size = map(int, found.groups()) if found else (0, -1, 0)
-        if not begin <= last < size:
+        found = parse_content_range(text)
+        if found is None:
             self._refuse(exchange, f"bytes without saying which: Content-Range is {text[:80]!r}")
-        return begin, last + 1, _version(exchange.response, size)
+        begin, end, size = found
+        return begin, end, _version(exchange.response, size)
 
     def _read(self, exchange: Exchange, size: int) -> bytearray:
         data = bytearray(size)
@@ -236,16 +243,6 @@ class HttpStore(Store):
     def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
         self._connections.drop(exchange)
         raise OSError(f"{self.name}: the server sent {what}")
-
-    def _no_ranges(self) -> UnsupportedError:
-        return UnsupportedError(
-            "the server does not support ranges of bytes",
-            path=self.name,
-            found="all bytes of the object",
-            expected="those of a range",
-            remedy="Download the file, and open the copy, or read it from front to back with "
-            "npzkit.iter_arrays(response).",
-        )
 
     def abort(self) -> None:
         self._connections.abort()

@@ -149,6 +149,64 @@ def test_bars_count_bytes_received(server, bar, tmp_path, arguments):
     assert total * 0.95 <= last <= total
 
 
+def as_npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def test_packing_what_urls_name(cli, server, tmp_path):
+    """.npy files, tables and archives behind URLs are inputs of pack and add as files are."""
+    weights = np.arange(30_000.0)
+    npy = server.put(as_npy(weights), "/my%20weights.npy")
+    table = server.put(b"x,y\n1,2.5\n3,4.5\n", "/data/table.csv")
+    out = tmp_path / "new.npz"
+    server.files["/my%20weights.npy"] = as_npy(weights)
+    given = [f"{npy}?signature=a=b", f"first={npy}", table, f"other={server.url_of_data}?a=b"]
+    found = cli("pack", out, *given)
+    assert (found.code, found.err) == (0, "")
+    with npzkit.open(out) as npz:
+        assert npz.files == ["my weights", "first", "table", *(f"other/{key}" for key in ARRAYS)]
+        np.testing.assert_array_equal(npz["my weights"], weights)
+        np.testing.assert_array_equal(npz["first"], weights)
+        assert npz["table"].tolist() == [(1, 2.5), (3, 4.5)]
+        np.testing.assert_array_equal(npz["other/w2"], ARRAYS["w2"])
+        assert npz.metadata == {"step": 7}
+    assert cli("add", out, f"more={npy}").code == 0
+    options = {"headers": {"X-A": "1"}}
+    server.forget()
+    report = npzkit.pack(tmp_path / "b.npz", {"k": npy}, storage_options=options)
+    assert report.keys == ("k",)
+    assert all(request.headers["x-a"] == "1" for request in server.requests)
+    assert server.size <= 1.2 * weights.nbytes + 1000
+
+
+def test_packing_what_is_not_there(cli, server, tmp_path):
+    """Nothing is written, and no secret is shown."""
+    secret = server.url("/none.npy").replace("//", "//me:secret@") + "?token=secret"
+    damaged = server.put(as_npy(np.ones(9))[:-5], "/damaged.npy")
+    other = server.put(b"{}", "/a.json?token=secret")
+    for given, text in ((secret, "not found"), (damaged, "damaged.npy"), (other, "suffix")):
+        found = cli("pack", tmp_path / "new.npz", server.url_of_data, given)
+        assert found.code in (1, 2)
+        assert text in found.err
+        assert "secret" not in found.err
+    assert not (tmp_path / "new.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["add", "URL", "x.npy"], ["rm", "URL", "w1"], ["mv", "URL", "w1", "w2"]]
+)
+def test_what_changes_an_archive_is_refused(cli, server, arguments):
+    """The message says how to do it with a copy."""
+    url = server.url_of_data.replace("//", "//me:secret@") + "?token=secret"
+    found = cli(*(url if argument == "URL" else argument for argument in arguments))
+    assert found.code == 1
+    assert "npzkit repack URL -o PATH" in found.err
+    assert "secret" not in found.err
+    assert server.count == 0
+
+
 @pytest.mark.parametrize("command", ["repack", "repair"])
 def test_what_writes_in_place_is_refused(cli, server, command):
     """The message says what to do at a prompt."""

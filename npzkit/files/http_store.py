@@ -38,6 +38,8 @@ _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _GONE = (404, 410)
 _REFUSED = (401, 403, 407)
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
+_UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
+"""What OpenSSL calls a certificate, or a chain of them, that nobody known has signed."""
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
 
@@ -161,7 +163,7 @@ class HttpStore(Store):
                 )
             except ssl.SSLCertVerificationError as error:
                 # Tried again, it fails again.
-                raise OSError(f"{self.name}: {error.reason}: {error.verify_message}") from None
+                raise OSError(f"{self.name}: {_untrusted(error)}") from None
             except (OSError, http.client.HTTPException) as error:
                 raise TransientError(_reason(error)) from None
             response = exchange.response
@@ -292,6 +294,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error.strerror or error) or type(error).__name__
     return f"the answer is not valid HTTP ({type(error).__name__})"
+
+
+def _untrusted(error: ssl.SSLCertVerificationError) -> str:
+    """Return why a server's certificate is refused."""
+    text = f"the server's certificate is refused: {error.verify_message}"
+    if error.verify_code in _UNKNOWN_AUTHORITIES:
+        text += ". If you trust its authority, set SSL_CERT_FILE to a file with its certificate"
+    return text
 
 
 def _delay_of(response: http.client.HTTPResponse) -> float:

@@ -210,6 +210,9 @@ class FsspecStore(Store):
 
     def _open(self, tail_size: int) -> Opened:
         version = self.find_version()
+        if not version.size:
+            # Some stores have no answer to a range without bytes.
+            return Opened(b"", version)
         start = max(version.size - tail_size, 0)
         tail = self.call(self.file_system.cat_file, self.path, start=start, end=version.size)
         # Of another version, if the object was replaced between the two requests.

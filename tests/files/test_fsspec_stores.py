@@ -16,6 +16,7 @@ from range_server import RangeServer, packed
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+get_loop = pytest.importorskip("fsspec.asyn", reason="fsspec is not installed").get_loop
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(8192) for i in range(8)}
 
@@ -153,7 +154,7 @@ class LyingS3:
 
     def __init__(self, lie):
         self.lie, self.count, self.received = lie, 0, 0
-        self.loop = fsspec.asyn.get_loop()
+        self.loop = get_loop()
 
     def call_s3(self, *args, **options):
         raise NotImplementedError

@@ -7,6 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
+from npzkit.files import ahead
 from range_server import RangeServer, packed
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -268,8 +269,6 @@ def test_large_arrays_are_pieces_under_way_together(server):
 
 def test_memory_is_bounded_while_many_are_read(server, monkeypatch):
     """Groups of neighbours are fetched one after the other."""
-    from npzkit.files import ahead
-
     monkeypatch.setattr(ahead, "_GROUP_SIZE", 200 * KIB)
     arrays = {f"w{i}": numbers(8 * KIB, i) for i in range(12)}
     for compression in ("stored", "deflated"):

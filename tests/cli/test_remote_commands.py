@@ -207,6 +207,17 @@ def test_what_changes_an_archive_is_refused(cli, server, arguments):
     assert server.count == 0
 
 
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
+def test_other_formats_are_not_read_from_urls(cli, server, tmp_path, name):
+    """The message says so before any request."""
+    found = cli("convert", server.url(f"/{name}?token=secret"), tmp_path / "b.npz")
+    assert found.code == 1
+    assert "only .npz archives can be read from a store" in found.err
+    assert "Download the file" in found.err
+    assert "secret" not in found.err
+    assert server.count == 0
+
+
 @pytest.mark.parametrize("command", ["repack", "repair"])
 def test_what_writes_in_place_is_refused(cli, server, command):
     """The message says what to do at a prompt."""
@@ -228,7 +239,8 @@ def test_options_of_the_store(cli, server):
     assert "does not have these options" in found.err
 
 
-def test_secrets_are_not_printed(cli, server):
+@pytest.mark.filterwarnings("always::npzkit.errors.TornArchiveWarning")
+def test_secrets_are_not_printed(cli, server, tmp_path):
     """Passwords and signatures in a URL are in no output and no message."""
     url = server.url_of_data.replace("//", "//me:secret@") + "?signature=secret"
     for arguments in (["ls"], ["ls", "--json"], ["tree"], ["tree", "--json"], ["verify"],
@@ -236,6 +248,13 @@ def test_secrets_are_not_printed(cli, server):
                       ["diff", "--json", url], ["show"]):  # fmt: skip
         found = cli(*arguments, url)
         assert "secret" not in found.out + found.err, arguments
+    # An append that was not completed is a warning.
+    server.files["/a.npz"] += server.files["/a.npz"][:1000]
+    for arguments in (["ls"], ["extract", "-d", tmp_path / "a"], ["show", "w1"], ["tree"]):
+        found = cli(arguments[0], url, *arguments[1:])
+        assert found.code == 0
+        assert "/a.npz?...: " in found.err
+        assert "secret" not in (found.out + found.err).replace(str(tmp_path), ""), arguments
     server.answer = lambda handler, server: handler.reply(404)
     for arguments in (["ls"], ["verify"], ["ls", url]):
         found = cli(*arguments, url)

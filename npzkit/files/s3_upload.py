@@ -170,7 +170,7 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
     bucket, key, _ = store.file_system.split_path(path)
     place = {"Bucket": bucket, "Key": key}
     try:
-        _answer(_start(store, "delete_object", {**place, "IfMatch": tag}))
+        _answer(store, "delete_object", {**place, "IfMatch": tag})
     except OSError as error:
         status = status_of(error)
         if status == _CONFLICT:
@@ -179,7 +179,7 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
             raise replaced(store.name, Condition(tag=tag)) from None
         if status != _UNKNOWN:
             raise
-        _answer(_start(store, "delete_object", place))
+        _answer(store, "delete_object", place)
     finally:
         store.file_system.invalidate_cache(path)
 

@@ -11,6 +11,7 @@ import time
 import npzkit
 import numpy as np
 import pytest
+from aborting import check_given_up
 from npzkit.files import upload_sink
 from range_server import RangeServer, packed
 from s3 import needs_s3, s3_server
@@ -126,12 +127,8 @@ def test_http_while_opening(server, stall):
         server.answer = good
 
 
-def test_a_server_that_cannot_be_reached(monkeypatch):
+def test_a_server_that_cannot_be_reached():
     """Threads that wait for a connection end too."""
-    from urllib.parse import urlsplit
-
-    from npzkit.files.http_connection import Connections
-
     with socket.socket() as full, contextlib.ExitStack() as stack:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -140,22 +137,7 @@ def test_a_server_that_cannot_be_reached(monkeypatch):
             client = stack.enter_context(socket.socket())
             client.setblocking(False)
             client.connect_ex(full.getsockname())
-        connections, failures = Connections(30.0), []
-
-        def ask():
-            try:
-                connections.send("GET", urlsplit(f"http://127.0.0.1:{full.getsockname()[1]}/"), {})
-            except OSError as error:
-                failures.append(error)
-
-        thread = threading.Thread(target=ask)
-        thread.start()
-        time.sleep(0.05)
-        connections.abort()
-        begin = time.monotonic()
-        thread.join(20)
-        assert time.monotonic() - begin < BOUND
-        assert failures
+        check_given_up(f"http://127.0.0.1:{full.getsockname()[1]}/")
 
 
 @pytest.fixture

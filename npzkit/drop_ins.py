@@ -7,7 +7,6 @@ file type, and pickle allowed by default in writing. Other modules do the work.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pickle
 from collections.abc import Mapping
@@ -17,8 +16,7 @@ from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays, write_members
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
 from npzkit.files.file_objects import UNNAMED, name_of
-from npzkit.files.locations import open_anywhere
-from npzkit.files.source import SourceFile
+from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
 from npzkit.format.header import MAGIC_PREFIX
@@ -107,10 +105,7 @@ def load(
             with contextlib.suppress(ZipFormatError):
                 # It mostly is one, and then this is the only request.
                 return NpzFile(file.url, storage_options=file.options, **archive_options)
-            source = open_anywhere(file.url, storage_options=file.options)
-            stack.callback(source.close)
-            ahead = source.ahead([(0, source.size)])
-            stream: Any = stack.enter_context(io.BufferedReader(SourceFile(ahead, source.size)))
+            stream: Any = stack.enter_context(open_stream(file))
         else:
             is_path = not hasattr(file, "read")
             stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file

@@ -156,10 +156,32 @@ def test_the_readme_has_a_place_for_the_table():
 
 
 @needs_deep
-def test_the_benchmark_of_reading_over_a_network(capsys):
+def test_the_benchmark_of_reading_over_a_network(capsys, tmp_path):
     """Each work runs against a local server, by each contender."""
     remote = pytest.importorskip("remote", reason="aiohttp is not installed")
-    remote.main(["--rounds", "1", "--size", "1", "--latency", "0", "--markdown"])
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 + 4
-    assert all(line.count(" x") == 4 for line in lines[2:])
+    kept, chart = str(tmp_path / "a.json"), str(tmp_path / "a.png")
+    given = ["--size", "1", "--latency", "0", "--json", kept, "--chart", chart, "--markdown"]
+    remote.main(["--rounds", "1", *given])
+    printed = capsys.readouterr().out
+    times, requests = (text.splitlines()[2:] for text in printed.split("\n\n"))
+    assert len(times) == len(requests) == 4
+    assert all(line.count(" x") == 4 for line in times)
+    assert [line.split(" | ")[1] for line in requests] == ["1", "2", "3", "5"]
+    assert Path(chart).stat().st_size > 10_000
+    # Nothing is measured again.
+    remote.main(["--rounds", "1000000", *given])
+    assert capsys.readouterr().out == printed
+
+
+@needs_deep
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_the_benchmark_of_uploads(capsys):
+    """A server of S3 that keeps nothing gets all bytes from each contender."""
+    pytest.importorskip("s3fs", reason="s3fs is not installed")
+    remote = pytest.importorskip("remote", reason="aiohttp is not installed")
+    remote.main(
+        ["--upload", "--rounds", "1", "--size", "64", "--latency", "0", "--gigabytes", "0.5"]
+    )
+    printed = capsys.readouterr().out
+    assert printed.count(" x") == 2 + 1
+    assert "0.50 GiB in one archive" in printed

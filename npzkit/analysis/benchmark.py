@@ -21,12 +21,17 @@ import numpy as np
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import AmbiguousArchiveError, NpzkitError, printable
 from npzkit.files.progress import Meter, Report
+from npzkit.files.urls import check_local, find_location
 from npzkit.sharding.opening import open
 
 __all__ = ["BenchmarkReport", "Timing", "benchmark"]
 
 _KEPT_SIZE = 1 << 28
 """The most bytes of arrays that are read all at once; larger archives are read one by one."""
+_NOT_COMPARED = (
+    "npzkit and NumPy cannot be compared on an archive in a store, because np.load reads no URLs",
+    "Download the file, and measure the copy.",
+)
 _SHARE = 100
 """The largest array is divided by this number, and one part is read."""
 
@@ -110,6 +115,8 @@ def benchmark(
     ------
     AmbiguousArchiveError
         NumPy and npzkit read different arrays from the file.
+    UnsupportedError
+        The path is the URL of a store or a web server.
     OSError, NpzkitError
         As `npzkit.open` and `NpzFile.read`.
     ValueError
@@ -126,7 +133,8 @@ def benchmark(
     """
     if rounds < 1:
         raise ValueError(f"rounds must be 1 or more, not {rounds}")
-    path = os.fspath(path)
+    check_local(path, *_NOT_COMPARED)
+    path = os.fsdecode(find_location(path))
     with open(path) as npz:
         works = list(_works(path, npz))
     meter = Meter(progress, (rounds + 1) * sum(work.size for work in works))

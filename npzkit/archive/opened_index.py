@@ -21,6 +21,9 @@ __all__ = ["OpenedIndex"]
 
 _ASKED_COUNT = 8
 """Members that are described one by one before all are described at once."""
+_FEW_COUNT = 10
+"""Members whose headers are fetched together when the first one is described: no more
+requests than may be under way at once, so the others cost no time."""
 
 
 class OpenedIndex:
@@ -87,7 +90,8 @@ class OpenedIndex:
         """
         self._asked += 1
         if self._headers is None:
-            if self._asked == _ASKED_COUNT + 1:
+            is_few = len(self._entries) <= _FEW_COUNT
+            if self._asked == (1 if is_few else _ASKED_COUNT + 1):
                 self._reader.foresee(self._entries.values())
             return None
         if self._asked > _ASKED_COUNT:

@@ -230,7 +230,7 @@ def work_through(
     """
     outcomes = []
     total, done = sum(archive.size for archive in archives), 0
-    with progress(what) as tell:
+    with progress(what, counts_received=False) as tell:
         meter = Meter(tell, total)
         for archive in archives:
             size = archive.size

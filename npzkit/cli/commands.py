@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
+from npzkit.files.progress import receiving
 from npzkit.files.urls import default_options
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def run(arguments: list[str] | None = None) -> int:
         with (
             contextlib.nullcontext() if is_debugging else _one_word_for_interrupts(),
             default_options(options),
+            receiving(),
         ):
             code = npzkit_command.main(
                 arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging

@@ -22,13 +22,15 @@ from npzkit.cli.pack import (
 )
 from npzkit.cli.refusals import Refusal, check_new_key, refusing
 from npzkit.errors import ConversionError, UnsafeNameError
+from npzkit.files.urls import Location, find_location
 
 __all__ = ["add", "mv", "rm"]
 
 
 def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     """Open an archive for changes; raise FileNotFoundError if it does not exist."""
-    os.stat(file)
+    if not isinstance(find_location(file), Location):
+        os.stat(file)
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
@@ -60,9 +62,9 @@ def add(
 ) -> None:
     """Add arrays to the archive FILE, in place.
 
-    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), a folder,
-    or - for one .npy from a pipe. The key is KEY, or the file name without its
-    suffix. Attributes and metadata of archives are kept. Metadata of FILE is
+    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), the URL of
+    one of these, a folder, or - for one .npy from a pipe. The key is KEY, or the
+    file name without its suffix. Attributes and metadata of archives are kept. Metadata of FILE is
     replaced only with --overwrite. If one array cannot be added, none is.
 
     Example: npzkit add model.npz more=bias.npy

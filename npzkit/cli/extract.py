@@ -31,6 +31,7 @@ from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
 from npzkit.errors import ConversionError
+from npzkit.files.urls import shown_url
 
 __all__ = ["extract"]
 
@@ -103,7 +104,7 @@ def extract(
             return
         with (
             forward_input(file) as source,
-            naming_in_warnings(printable(file)),
+            naming_in_warnings(printable(shown_url(file))),
             progress("extract") as tell,
         ):
             report = npzkit.extract(

@@ -111,7 +111,7 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 @contextlib.contextmanager
 def listed(file: str) -> Iterator[Listing]:
     """Open FILE for what is known without data. A pipe is read once, and not kept."""
-    with forward_input(file) as source, naming_in_warnings(printable(file)):
+    with forward_input(file) as source, naming_in_warnings(printable(shown_url(file))):
         if cannot_seek(source):
             from npzkit.archive.stream_listing import StreamListing
 

@@ -23,7 +23,7 @@ import click
 
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
-from npzkit.files.progress import Meter
+from npzkit.files.progress import Meter, current_reception
 from npzkit.members.amounts import format_count, format_size
 
 __all__ = [
@@ -355,15 +355,22 @@ class Telling:
 
 
 @contextlib.contextmanager
-def progress(what: str, *, in_bytes: bool = True) -> Iterator[Telling]:
-    """Show a bar. The block gets a function to call with the work done and the total."""
-    bar = _Bar(what, in_bytes=in_bytes) if sys.stderr.isatty() else None
+def progress(
+    what: str, *, in_bytes: bool = True, counts_received: bool = True
+) -> Iterator[Telling]:
+    """Show a bar. The block gets a function to call with the work done and the total.
+
+    If archives behind URLs are read, the bar counts the bytes that were received.
+    `counts_received` says whether the total that is told includes such archives.
+    """
+    bar = _Bar(what, in_bytes=in_bytes, is_whole=counts_received) if sys.stderr.isatty() else None
     with _noting_interrupts() as raise_if_interrupted:
         telling = Telling(bar, raise_if_interrupted)
         try:
             yield telling
         finally:
-            telling.hide()
+            if bar is not None:
+                bar.end()
 
 
 @contextlib.contextmanager
@@ -414,27 +421,64 @@ def _noting_interrupts() -> Iterator[Callable[[], None]]:
 
 
 class _Bar:
-    """A bar on the standard error stream, which appears after a second."""
+    """A bar on the standard error stream, which appears after a second.
 
-    def __init__(self, what: str, *, in_bytes: bool) -> None:
-        self._what, self._in_bytes = what, in_bytes
+    Bytes that distant archives send change it from any thread.
+    """
+
+    def __init__(self, what: str, *, in_bytes: bool, is_whole: bool) -> None:
+        self._what, self._in_bytes, self._is_whole = what, in_bytes, is_whole
         self._begin = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
+        self._told = 0, 0
+        self._is_over = False
+        self._lock = threading.Lock()
+        self._reception = current_reception() if in_bytes else None
+        if self._reception is not None:
+            self._reception.watch = self._draw
 
     def show(self, done: int, total: int) -> None:
-        if self._bar is None:
-            if time.monotonic() - self._begin < _BAR_AFTER:
-                return
-            self._bar = _rich_bar(self._what, in_bytes=self._in_bytes)
-            self._bar.start()
-            self._task = self._bar.add_task(self._what, total=total)
-        self._bar.update(self._task, completed=done, total=total)
+        self._told = done, total
+        self._draw()
+
+    def _amounts(self) -> tuple[int, int]:
+        """Return what is done, and the total."""
+        (done, total), reception = self._told, self._reception
+        if reception is None or not reception.size:
+            return done, total
+        if not self._is_whole:
+            return done + reception.received, total + reception.size
+        # Some of the arrays only, or all of the file.
+        size = min(total, reception.size) if total else reception.size
+        return min(reception.received, size), size
+
+    def _draw(self) -> None:
+        is_early = self._bar is None and time.monotonic() - self._begin < _BAR_AFTER
+        # Never waits: another thread draws the same.
+        if is_early or self._is_over or not self._lock.acquire(blocking=False):
+            return
+        try:
+            done, total = self._amounts()
+            if self._bar is None:
+                bar = _rich_bar(self._what, in_bytes=self._in_bytes)
+                bar.start()
+                self._task = bar.add_task(self._what, total=total)
+                self._bar = bar
+            self._bar.update(self._task, completed=done, total=total)
+        finally:
+            self._lock.release()
 
     def hide(self) -> None:
         bar, self._bar = self._bar, None
         if bar is not None:
             bar.stop()
+
+    def end(self) -> None:
+        self._is_over = True
+        if self._reception is not None:
+            self._reception.watch = None
+        self.hide()
 
 
 def _rich_bar(what: str, *, in_bytes: bool) -> Any:

@@ -116,9 +116,12 @@ def named_inputs(texts: Sequence[str], *, allow_pickle: bool = False) -> Iterato
 
 
 def _split(text: str) -> tuple[str | None, str]:
-    """Split ``KEY=PATH``; a file that has the whole text as its name is that file."""
+    """Split ``KEY=PATH``; a file that has the whole text as its name is that file.
+
+    An equals sign in a URL separates nothing.
+    """
     key, equals, path = text.partition("=")
-    return (None, text) if not equals or os.path.lexists(text) else (key, path)
+    return (None, text) if not equals or "://" in key or os.path.lexists(text) else (key, path)
 
 
 def _binary_stdin() -> BinaryIO:
@@ -147,9 +150,9 @@ def pack(
 ) -> None:
     """Put arrays into a new archive OUT.
 
-    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), a folder,
-    or - for one .npy from a pipe. The key is KEY, or the file name without its
-    suffix. Arrays of a folder have their paths in it as keys, and those of an
+    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), the URL of
+    one of these, a folder, or - for one .npy from a pipe. The key is KEY, or the
+    file name without its suffix. Arrays of a folder have their paths in it as keys, and those of an
     archive their own keys. If KEY is given, it comes before these, with a
     slash. Attributes and metadata of archives are kept. OUT may be - for a
     pipe, or a URL such as s3://bucket/new.npz.

@@ -20,6 +20,8 @@ _WORDS = (
     (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
     (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
     (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
+    (r"npzkit\.repack\(url, path\)", "npzkit repack URL -o PATH"),
+    (r"npzkit\.repack\(path, url\)", "npzkit repack PATH -o URL"),
     (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),
     (r"npzkit\.verify\b(\([^()]*\))?", "npzkit verify FILE"),
     (r"compression=None, seekable=False", "--no-seekable without --compression"),

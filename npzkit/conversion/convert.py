@@ -194,7 +194,8 @@ def convert(
     is_url = isinstance(location, Location)
     dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
     src = location.url if is_url else os.fsdecode(location)
-    source, target = _NPZ if is_url else _source_format(src), _target_format(dst)
+    source = _distant_format(location) if is_url else _source_format(src)
+    target = _target_format(dst)
     sink = None
     if isinstance(destination, Location):
         sink = _sink(destination, target, overwrite=overwrite)
@@ -234,6 +235,16 @@ def _source_format(path: str) -> _Format:
             remedy="Use npzkit.pack for .npy files and tables.",
         )  # fmt: skip
     return found
+
+
+def _distant_format(location: Location) -> _Format:
+    """Return the format of what a URL names: an archive, unless its name says otherwise."""
+    if _SUFFIXES.get(os.path.splitext(location.file_name)[1].lower(), _NPZ) is not _NPZ:
+        raise UnsupportedError(
+            "only .npz archives can be read from a store", path=str(location),
+            remedy="Download the file, and convert the copy.",
+        )  # fmt: skip
+    return _NPZ
 
 
 def _is_store(path: str) -> bool:

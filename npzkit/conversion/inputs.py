@@ -1,11 +1,10 @@
-"""What archives are packed from: .npy files, text tables, archives, folders, streams.
+"""What archives are packed from: .npy files, text tables, archives, folders, streams, URLs.
 
 Owns which files are arrays, and the key of each.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 import stat
@@ -25,7 +24,9 @@ from npzkit.errors import (
     printable,
 )
 from npzkit.files.file_objects import UNNAMED, name_of
+from npzkit.files.locations import open_stream
 from npzkit.files.progress import Advance
+from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.sharding.opening import holds_index, open
 
@@ -58,6 +59,8 @@ class Input(NamedTuple):
         Its key there.
     stream : file object or None
         What gives one .npy.
+    location : Location or None
+        Of a file behind a URL.
     """
 
     key: str
@@ -65,17 +68,20 @@ class Input(NamedTuple):
     archive: NpzFile | None = None
     member: str = ""
     stream: BinaryIO | None = None
+    location: Location | None = None
 
     @property
     def suffix(self) -> str:
-        return SUFFIX if self.stream is not None else os.path.splitext(self.path)[1].lower()
+        name = self.path if self.location is None else self.location.file_name
+        return SUFFIX if self.stream is not None else os.path.splitext(name)[1].lower()
 
     @property
     def size(self) -> int:
-        """Bytes to be read; 0 of a stream."""
+        """Bytes to be read; 0 of a stream, and of a file behind a URL."""
         if self.archive is not None:
             return self.archive.info(self.member).nbytes
-        return 0 if self.stream is not None else os.path.getsize(self.path)
+        is_known = self.stream is None and self.location is None
+        return os.path.getsize(self.path) if is_known else 0
 
     @property
     def work(self) -> int:
@@ -107,16 +113,20 @@ class Inputs(NamedTuple):
 def given_inputs(inputs: Any) -> list[Given]:
     """Return what the argument of `npzkit.pack` names, each with its key or None.
 
+    URLs become a `Location`.
+
     Raises
     ------
     TypeError
         It is none of the kinds that `npzkit.pack` takes.
     """
-    if _is_one(inputs):
-        return [(None, inputs)]
+    if _is_one(one := find_location(inputs)):
+        return [(None, one)]
     found = []
     for item in inputs.items() if isinstance(inputs, Mapping) else inputs:
-        key, source = item if isinstance(item, tuple) and len(item) == 2 else (None, item)
+        is_pair = isinstance(item, tuple) and len(item) == 2 and not isinstance(item, Location)
+        key, source = item if is_pair else (None, item)
+        source = find_location(source)
         if not isinstance(key, (str, type(None))) or not _is_one(source):
             raise TypeError(
                 "inputs must be paths, archives, file objects, or pairs of a key and one of "
@@ -127,7 +137,7 @@ def given_inputs(inputs: Any) -> list[Given]:
 
 
 def _is_one(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike, NpzFile)) or hasattr(source, "read")
+    return isinstance(source, (str, os.PathLike, NpzFile, Location)) or hasattr(source, "read")
 
 
 @contextlib.contextmanager
@@ -196,12 +206,15 @@ class _Archives(contextlib.ExitStack):
         self._note(path or UNNAMED, source)
         return path or UNNAMED, source
 
-    def open(self, path: str) -> NpzFile:
-        """Open the archive at a path, once."""
+    def open(self, file: str | Location) -> NpzFile:
+        """Open the archive at a path or URL, once."""
+        path, options = file if isinstance(file, Location) else (file, None)
         self._check(path)
         if path not in self._by_path:
-            self._by_path[path] = self.enter_context(open(path, allow_pickle=self._allow_pickle))
-            self._note(path, self._by_path[path])
+            self._by_path[path] = self.enter_context(
+                open(path, allow_pickle=self._allow_pickle, storage_options=options)
+            )
+            self._note(str(file), self._by_path[path])
         return self._by_path[path]
 
     def _note(self, name: str, npz: NpzFile) -> None:
@@ -224,18 +237,23 @@ def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterat
     if hasattr(source, "read"):
         yield Input(_STREAM_KEY if key is None else key, name_of(source), stream=source)
         return
-    path = os.fsdecode(source)
-    is_folder = stat.S_ISDIR(os.stat(path).st_mode)
-    if holds_index(path):
-        yield from _in_archive(prefix, path, archives.open(path), say)
-        return
-    if is_folder:
-        yield from _in_folder(path, prefix, say)
-        return
-    stem = os.path.splitext(os.path.basename(path))[0]
-    item = Input(stem if key is None else key, path)
+    file = source if isinstance(source, Location) else os.fsdecode(source)
+    if isinstance(file, Location):
+        stem = os.path.splitext(file.file_name)[0]
+        item = Input(stem if key is None else key, str(file), location=file)
+    else:
+        is_folder = stat.S_ISDIR(os.stat(file).st_mode)
+        if holds_index(file):
+            yield from _in_archive(prefix, file, archives.open(file), say)
+            return
+        if is_folder:
+            yield from _in_folder(file, prefix, say)
+            return
+        stem = os.path.splitext(os.path.basename(file))[0]
+        item = Input(stem if key is None else key, file)
+    path = item.path
     if item.suffix == ARCHIVE_SUFFIX:
-        yield from _in_archive(prefix, path, archives.open(path), say)
+        yield from _in_archive(prefix, path, archives.open(file), say)
         return
     if item.suffix not in SUFFIXES:
         raise ConversionError(
@@ -317,19 +335,20 @@ def read_input(
     NpzkitError, OSError
         The file is damaged, needs pickle, or is not a table.
     """
+    file = item.path if item.location is None else item.location
     if item.suffix != SUFFIX:
         ignore: Advance = lambda size: None  # noqa: E731
-        return read_table(item.path, item.suffix, options or TableOptions(), advance or ignore)
+        return read_table(file, item.suffix, options or TableOptions(), advance or ignore)
     try:
         if item.stream is not None:
             return npy.read_array(item.stream, allow_pickle=allow_pickle)
-        if stat.S_ISREG(os.stat(item.path).st_mode):
+        if item.location is None and stat.S_ISREG(os.stat(item.path).st_mode):
             try:
                 return npy.open_memmap(item.path, mode="r")
             except PickleRefusedError:
                 if not allow_pickle:
                     raise
-        with builtins.open(item.path, "rb") as file:
-            return npy.read_array(file, allow_pickle=allow_pickle)
+        with open_stream(file) as stream:
+            return npy.read_array(stream, allow_pickle=allow_pickle)
     except NpzkitError as error:
         raise error.locate(path=item.path) from error.__cause__

@@ -24,9 +24,10 @@ from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import Sink, write_all
-from npzkit.files.urls import Location, find_location
+from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
+from npzkit.writing.append import NOT_ADDED_TO
 from npzkit.writing.coding import Compression, level_for
 
 __all__ = ["PackReport", "add", "pack"]
@@ -76,9 +77,10 @@ def pack(
     file : path, URL or file object
         The archive to write. A path is taken as it is, no ``.npz`` is appended.
         URLs are as in `NpzWriter`.
-    inputs : path, NpzFile, file object, iterable of these, or mapping
+    inputs : path, URL, NpzFile, file object, iterable of these, or mapping
         ``.npy`` files, tables (``.csv``, ``.tsv``, ``.txt``), archives
-        (``.npz``), folders, and binary file objects that give one .npy. A
+        (``.npz``), folders, and binary file objects that give one .npy. URLs
+        are as in `npzkit.open`; an .npy file behind one is read into memory. A
         mapping, or pairs in the iterable, give keys to them. The usual key is
         the file's name without its suffix; ``arr_0`` for a file object. Arrays
         of a folder have their paths in it as keys, and those of an archive
@@ -102,7 +104,7 @@ def pack(
         Called with the bytes done and the total: every few megabytes, and at
         the end.
     storage_options : dict, optional
-        For the store of a URL; see `npzkit.open`.
+        For the stores of URLs; see `npzkit.open`.
 
     Returns
     -------
@@ -144,8 +146,9 @@ def pack(
     ('table', 'weights') [(1, 2.5)]
     """
     packing = _packing(compression, level, delimiter, header, allow_pickle)
-    file = find_location(file, storage_options)
     given = given_inputs(inputs)
+    file, *sources = find_locations([file, *(source for _, source in given)], storage_options)
+    given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
     if isinstance(file, Location):
         sink = open_destination(file, exclusive=not overwrite)
         report = packing.run(sink, None, "w", given, progress, overwrite=False)
@@ -187,6 +190,7 @@ def add(
         As `pack`, and as `NpzWriter` in mode "a". The archive stays as it was.
     """
     packing = _packing(**options)
+    check_local(file, *NOT_ADDED_TO)
     os.stat(file)
     path = os.fsdecode(file)
     return packing.run(path, path, "a", given_inputs(inputs), progress, overwrite=overwrite)

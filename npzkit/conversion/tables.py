@@ -7,6 +7,7 @@ are written as text that reads back as the same.
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import math
 import re
@@ -17,7 +18,9 @@ import numpy as np
 
 from npzkit.archive.checked_pieces import PIECE_SIZE
 from npzkit.errors import ConversionError, NpzkitError
+from npzkit.files.locations import open_stream
 from npzkit.files.progress import Advance
+from npzkit.files.urls import Location
 from npzkit.limits import is_backed
 from npzkit.reading import blocks
 
@@ -118,7 +121,7 @@ def _kind(cell: str) -> str:
 
 
 def read_table(
-    path: str, suffix: str, options: TableOptions, advance: Advance
+    file: str | Location, suffix: str, options: TableOptions, advance: Advance
 ) -> np.ndarray[Any, Any]:
     """Read a table: columns of one kind give a plain array, others a structured one.
 
@@ -131,18 +134,19 @@ def read_table(
     ConversionError
         The file is not a table.
     """
+    path = str(file)
     delimiter = options.delimiter or DELIMITERS[suffix]
     quote = None if delimiter is None else '"'
     try:
-        header, columns, skipped, count = _scan(path, delimiter, options.has_header, advance)
+        header, columns, skipped, count = _scan(file, delimiter, options.has_header, advance)
         dtype = _dtype_of(header, columns)
         if not count:
             return np.zeros((0,) if dtype.names else (0, len(columns)), dtype)
         converters: dict[int | str, Callable[[str], Any]] = {
             index: convert for index, c in enumerate(columns) if (convert := c.converter)
         }
-        with _open(path) as file:
-            lines: Any = _counted(file, advance)
+        with _open(file) as text:
+            lines: Any = _counted(text, advance)
             array: np.ndarray[Any, Any] = np.loadtxt(
                 lines, dtype, comments=None, delimiter=delimiter, converters=converters or None,
                 skiprows=skipped, ndmin=1 if dtype.names else 2, quotechar=quote,
@@ -160,8 +164,8 @@ def _no_table(reason: str, path: str | None = None, remedy: str | None = None) -
     return ConversionError(f"the file is not a table: {reason}", path=path, remedy=remedy)
 
 
-def _open(path: str) -> TextIO:
-    return open(path, encoding="utf-8-sig", newline="")
+def _open(file: str | Location) -> TextIO:
+    return io.TextIOWrapper(open_stream(file), encoding="utf-8-sig", newline="")
 
 
 def _counted(lines: Iterable[str], advance: Advance) -> Iterator[str]:
@@ -177,11 +181,11 @@ def _counted(lines: Iterable[str], advance: Advance) -> Iterator[str]:
 
 
 def _scan(
-    path: str, delimiter: str | None, has_header: bool | None, advance: Advance
+    file: str | Location, delimiter: str | None, has_header: bool | None, advance: Advance
 ) -> tuple[list[str] | None, list[_Column], int, int]:
     """Return names or None, the columns, the lines before the values, and the rows."""
-    with _open(path) as file:
-        lead, lines = _without_lead(_counted(file, advance))
+    with _open(file) as text:
+        lead, lines = _without_lead(_counted(text, advance))
         rows = _rows(lines, delimiter, lead)
         first = next(rows, None)
         if first is None:

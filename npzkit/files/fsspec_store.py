@@ -5,19 +5,31 @@ was opened. S3 takes the version with each request. Of other stores, the mark
 of the object is compared after each request.
 
 fsspec keeps one thread of its own for all stores of a process, which outlives
-an archive. Its file objects are not used: they read ahead by megabytes.
+an archive. Its file objects are not used: they read ahead by megabytes. After an
+interrupt, a request may go on until its answer comes, and nobody waits for it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import errno
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
+from typing import Any, NamedTuple
 
 from npzkit.errors import NpzkitError, UnsupportedError
-from npzkit.files.stores import Opened, Store, TransientError, Version, changed
+from npzkit.files.calls import Calls
+from npzkit.files.stores import (
+    Opened,
+    Store,
+    TransientError,
+    Version,
+    changed,
+    no_ranges,
+    parse_content_range,
+)
 from npzkit.files.urls import shown_url
 
 __all__ = ["FsspecStore", "status_of", "version_in"]
@@ -27,6 +39,14 @@ _MARKS = (
     "last_modified", "updated", "created",
 )  # fmt: skip
 """What stores call a value that changes with the object, the best ones first."""
+
+
+class _Answer(NamedTuple):
+    """An answer of S3: its bytes, if they are those that were asked for."""
+
+    data: bytes | None
+    version: Version
+    is_whole: bool
 
 
 class FsspecStore(Store):
@@ -50,6 +70,7 @@ class FsspecStore(Store):
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
         self._url, self._options = url, dict(options)
+        self._calls = Calls()
         self._connect()
 
     def _connect(self) -> None:
@@ -90,60 +111,110 @@ class FsspecStore(Store):
         if len(data) != len(view):
             raise TransientError(f"the answer has {len(data)} of {len(view)} bytes")
         view[:] = data
+        if self.received is not None:
+            self.received(len(data))
+
+    def call(self, function: Any, *args: Any, **options: Any) -> Any:
+        """Call a function of the file system, until `abort`."""
+        return self._calls.call(function, *args, **options)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine in the event loop of the file system, until `abort`."""
+        return self._calls.wait(asyncio.run_coroutine_threadsafe(coroutine, self.file_system.loop))
+
+    def abort(self) -> None:
+        self._calls.give_up()
 
     # -- S3 -----------------------------------------------------------------
 
     def _open_s3(self, tail_size: int) -> Opened:
         try:
-            data, answer = self._get_s3(Range=f"bytes=-{tail_size}")
+            found = self._get_s3(
+                lambda begin, end, size: end == size and begin == max(size - tail_size, 0),
+                Range=f"bytes=-{tail_size}",
+            )
         except OSError as error:
             if status_of(error) != 416:
                 raise
             # An empty object has no last bytes.
             return Opened(b"", Version(0))
-        total = str(answer.get("ContentRange", "")).rpartition("/")[2]
-        size = int(total) if total.isdigit() else len(data)
-        modified = str(answer.get("LastModified", ""))
-        return Opened(data, Version(size, str(answer.get("ETag", "")), modified))
+        size, data = found.version.size, found.data
+        start = max(size - tail_size, 0)
+        if data is None:
+            # A server that counts only from the front.
+            data = self._read_s3(start, size - start, found.version)
+        if len(data) != size - start:
+            raise TransientError(f"the answer has {len(data)} of {size - start} bytes")
+        return Opened(data, found.version)
 
     def _read_s3(self, offset: int, size: int, version: Version) -> bytes:
-        last = offset + size - 1
+        span = offset, offset + size, version.size
         try:
-            data, answer = self._get_s3(Range=f"bytes={offset}-{last}", IfMatch=version.tag)
+            found = self._get_s3(
+                lambda *said: said == span,
+                Range=f"bytes={offset}-{offset + size - 1}", IfMatch=version.tag,
+            )  # fmt: skip
         except OSError as error:
             if status_of(error) not in (412, 416):
                 raise
             raise changed(version) from None
-        expected = f"bytes {offset}-{last}/{version.size}"
-        if answer.get("ContentRange") != expected:
+        if found.data is None:
+            if version.differs(found.version):
+                raise changed(version, found.version)
+            if found.is_whole:
+                raise no_ranges(self.name)
             raise OSError(f"{self.name}: the store sent another range than was asked for")
-        return data
+        return found.data
 
-    def _get_s3(self, **options: Any) -> tuple[bytes, Mapping[str, Any]]:
-        """Make one request; return the bytes, and the rest of the answer."""
-        from fsspec.asyn import sync
+    def _get_s3(self, is_right: Callable[[int, int, int], bool], **options: Any) -> _Answer:
+        """Make one request.
 
+        If `is_right` returns false for where the bytes begin and end, and for the object's
+        size, they are not received.
+        """
         fs = self.file_system
         bucket, key, version_id = fs.split_path(self.path)
         if version_id:
             options["VersionId"] = version_id
 
-        async def get() -> tuple[bytes, Mapping[str, Any]]:
+        async def get() -> _Answer:
             answer = await fs._call_s3("get_object", Bucket=bucket, Key=key, **options)
             try:
-                return await answer["Body"].read(), answer
+                begin, end, size = self._range_in(answer)
+                tag, modified = answer.get("ETag", ""), answer.get("LastModified", "")
+                version = Version(size, str(tag), str(modified))
+                is_whole = (begin, end) == (0, size)
+                if not is_right(begin, end, size):
+                    return _Answer(None, version, is_whole)
+                return _Answer(await answer["Body"].read(), version, is_whole)
             finally:
                 answer["Body"].close()
 
-        found: tuple[bytes, Mapping[str, Any]] = sync(fs.loop, get)
+        found: _Answer = self.run(get())
+        return found
+
+    def _range_in(self, answer: Mapping[str, Any]) -> tuple[int, int, int]:
+        """Return where the bytes of an answer begin and end, and the object's size."""
+        text = answer.get("ContentRange")
+        if text is None:
+            # An answer to no range has all bytes.
+            size = int(answer["ContentLength"])
+            return 0, size, size
+        found = parse_content_range(str(text))
+        if found is None:
+            shown = str(text)[:80]
+            raise OSError(f"{self.name}: the store sent bytes without saying which: {shown!r}")
         return found
 
     # -- any other store ----------------------------------------------------
 
     def _open(self, tail_size: int) -> Opened:
         version = self.find_version()
+        if not version.size:
+            # Some stores have no answer to a range without bytes.
+            return Opened(b"", version)
         start = max(version.size - tail_size, 0)
-        tail = self.file_system.cat_file(self.path, start=start, end=version.size)
+        tail = self.call(self.file_system.cat_file, self.path, start=start, end=version.size)
         # Of another version, if the object was replaced between the two requests.
         found = self.find_version()
         if found.differs(version) or len(tail) != version.size - start:
@@ -151,14 +222,15 @@ class FsspecStore(Store):
         return Opened(tail, version)
 
     def _read(self, offset: int, size: int, version: Version) -> bytes:
-        data: bytes = self.file_system.cat_file(self.path, start=offset, end=offset + size)
+        end = offset + size
+        data: bytes = self.call(self.file_system.cat_file, self.path, start=offset, end=end)
         found = version if self._is_copy else self.find_version()
         if found.differs(version):
             raise changed(version, found)
         return data
 
     def find_version(self) -> Version:
-        info = self.file_system.info(self.path)
+        info = self.call(self.file_system.info, self.path)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "Is a directory", self.name)
         if info.get("size") is None:
@@ -181,6 +253,8 @@ class FsspecStore(Store):
         except PermissionError as error:
             reason = f"access was refused ({_text(error)})"
             raise PermissionError(errno.EACCES, reason, self.name) from None
+        except CancelledError:
+            raise TransientError("the request was given up") from None
         except (TimeoutError, ConnectionError) as error:
             raise TransientError(_text(error)) from None
         except Exception as error:

@@ -108,6 +108,7 @@ class FsspecUpload(Upload):
     def stop(self) -> None:
         # No lock: a thread may hold it while it sends.
         self._is_stopped = True
+        self._store.abort()
 
     def abort(self) -> None:
         file, self._file = self._file, None
@@ -122,7 +123,7 @@ class FsspecUpload(Upload):
     def _call(self, request: Any, *args: Any, **options: Any) -> Any:
         """Make a request once: a file object that failed cannot take the same bytes again."""
         try:
-            return self._store.explained(lambda: request(*args, **options))
+            return self._store.explained(lambda: self._store.call(request, *args, **options))
         except FileExistsError:
             raise replaced(self.name, Condition(is_absent=True)) from None
         except TransientError as error:

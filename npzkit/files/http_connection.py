@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import http.client
 import io
 import os
@@ -21,8 +22,12 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from npzkit.files.progress import Advance
+
 __all__ = ["Connections", "Exchange", "basic_auth"]
 
+_STEP_SIZE = 1 << 17
+"""Bytes that are received between two reports of them."""
 _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""
 
@@ -74,10 +79,6 @@ class _Timed:
     def makefile(self, mode: str) -> io.BufferedReader:
         return io.BufferedReader(_Raw(self))
 
-    def shutdown(self) -> None:
-        # Wakes up a thread that is reading. A TLS socket must not say goodbye first.
-        socket.socket.shutdown(self._sock, socket.SHUT_RDWR)
-
     def close(self) -> None:
         self._is_closed = True
         self.close_unused()
@@ -96,6 +97,7 @@ class _Connection(http.client.HTTPConnection):
     ) -> None:
         self.origin = origin
         self.timed: _Timed | None = None
+        self._socket: socket.socket | None = None
         self.is_aborted = False
         scheme, host, port = origin
         proxy = _proxy_of(scheme, host)
@@ -109,12 +111,51 @@ class _Connection(http.client.HTTPConnection):
                 self.set_tunnel(host, port, self.proxy_headers)
             self.host, self.port = proxy.hostname, proxy.port or 80
 
+    def _reach(self, address: tuple[str, int], *rest: Any) -> socket.socket:
+        """Connect as `socket.create_connection` does, with a socket that `abort` knows."""
+        failure: OSError = OSError("the name of the server has no address")
+        for family, kind, protocol, _, place in socket.getaddrinfo(
+            *address, type=socket.SOCK_STREAM
+        ):
+            found = self._socket = socket.socket(family, kind, protocol)
+            try:
+                found.settimeout(self._seconds)
+                if self.is_aborted:
+                    raise ConnectionAbortedError("the connection was given up")
+                found.connect(place)
+            except OSError as error:
+                found.close()
+                failure = error
+            except BaseException:
+                found.close()
+                raise
+            else:
+                return found
+        raise failure
+
+    def abort(self) -> None:
+        """Make a thread fail at once that connects, or waits for an answer."""
+        self.is_aborted = True
+        if self._socket is not None:
+            # A TLS socket must not say goodbye first.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
     def connect(self) -> None:
-        super().connect()
+        self._create_connection = self._reach
+        try:
+            super().connect()
+        finally:
+            # Otherwise the connection would refer to itself.
+            del self._create_connection
         scheme, host, _ = self.origin
         if scheme == "https":
             context = self._context or ssl.create_default_context()
-            self.sock = context.wrap_socket(self.sock, server_hostname=host)
+            wrapped = context.wrap_socket(
+                self.sock, server_hostname=host, do_handshake_on_connect=False
+            )
+            self.sock = self._socket = wrapped
+            wrapped.do_handshake()
         timed: Any = _Timed(self.sock, self._seconds)
         self.sock = self.timed = timed
 
@@ -154,15 +195,20 @@ class Exchange(NamedTuple):
     response: http.client.HTTPResponse
     connection: _Connection
 
-    def read_body(self, view: memoryview) -> int:
-        """Fill `view` with the body; return how many bytes there were."""
+    def read_body(self, view: memoryview, received: Advance | None = None) -> int:
+        """Fill `view` with the body; return how many bytes there were.
+
+        `received` is called with them as they come.
+        """
         self.connection.allow(self.connection._seconds + len(view) / _SLOWEST)
-        done = 0
+        done, step = 0, len(view) if received is None else _STEP_SIZE
         while done < len(view):
-            count = self.response.readinto(view[done:])
+            count = self.response.readinto(view[done : done + step])
             if not count:
                 break
             done += count
+            if received is not None:
+                received(count)
         return done
 
 
@@ -270,12 +316,7 @@ class Connections:
     def abort(self) -> None:
         """Make reads of other threads fail at once."""
         for connection in list(self._busy):
-            connection.is_aborted = True
-            if connection.timed is not None:
-                try:
-                    connection.timed.shutdown()
-                except OSError:
-                    continue
+            connection.abort()
 
     def close(self) -> None:
         """Close idle connections now, and others when their answers are read."""

@@ -17,7 +17,16 @@ from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.http_connection import Connections, Exchange, basic_auth, origin_of
-from npzkit.files.stores import Opened, Store, TransientError, Version, changed
+from npzkit.files.progress import Advance
+from npzkit.files.stores import (
+    Opened,
+    Store,
+    TransientError,
+    Version,
+    changed,
+    no_ranges,
+    parse_content_range,
+)
 from npzkit.files.urls import shown_url
 
 __all__ = ["HttpStore"]
@@ -28,8 +37,9 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _GONE = (404, 410)
 _REFUSED = (401, 403, 407)
-_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
+_UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
+"""What OpenSSL calls a certificate, or a chain of them, that nobody known has signed."""
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
 
@@ -98,7 +108,7 @@ class HttpStore(Store):
             # A login page, for example: the reader says what it is.
             return Opened(head, version._replace(size=len(head)))
         if size is None:
-            raise self._no_ranges()
+            raise no_ranges(self.name)
         return self._open_by_size(version, tail_size)
 
     def _open_by_size(self, version: Version, tail_size: int) -> Opened:
@@ -122,7 +132,7 @@ class HttpStore(Store):
         if response.status == 200:
             self._connections.drop(exchange)
             found = _version(response, response.length or version.size)
-            raise changed(version, found) if version.differs(found) else self._no_ranges()
+            raise changed(version, found) if version.differs(found) else no_ranges(self.name)
         if response.status != 206:
             self._fail(exchange)
         begin, found_end, found = self._range_of(exchange)
@@ -153,7 +163,7 @@ class HttpStore(Store):
                 )
             except ssl.SSLCertVerificationError as error:
                 # Tried again, it fails again.
-                raise OSError(f"{self.name}: {error.reason}: {error.verify_message}") from None
+                raise OSError(f"{self.name}: {_untrusted(error)}") from None
             except (OSError, http.client.HTTPException) as error:
                 raise TransientError(_reason(error)) from None
             response = exchange.response
@@ -173,11 +183,11 @@ class HttpStore(Store):
     def _range_of(self, exchange: Exchange) -> tuple[int, int, Version]:
         """Return begin and end of the bytes in an answer, and the object's version."""
         text = exchange.response.getheader("Content-Range", "")
-        found = _RANGE.fullmatch(text)
-        begin, last, size = map(int, found.groups()) if found else (0, -1, 0)
-        if not begin <= last < size:
+        found = parse_content_range(text)
+        if found is None:
             self._refuse(exchange, f"bytes without saying which: Content-Range is {text[:80]!r}")
-        return begin, last + 1, _version(exchange.response, size)
+        begin, end, size = found
+        return begin, end, _version(exchange.response, size)
 
     def _read(self, exchange: Exchange, size: int) -> bytearray:
         data = bytearray(size)
@@ -192,7 +202,7 @@ class HttpStore(Store):
         length = exchange.response.length
         if length is not None and length != len(view):
             self._refuse(exchange, f"{length} bytes instead of {len(view)}")
-        count = self._receive(exchange, view)
+        count = self._receive(exchange, view, self.received)
         if count < len(view):
             self._connections.drop(exchange)
             raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
@@ -205,9 +215,11 @@ class HttpStore(Store):
         self._connections.drop(exchange)
         return bytes(data[:count])
 
-    def _receive(self, exchange: Exchange, view: memoryview) -> int:
+    def _receive(
+        self, exchange: Exchange, view: memoryview, received: Advance | None = None
+    ) -> int:
         try:
-            return exchange.read_body(view)
+            return exchange.read_body(view, received)
         except (OSError, http.client.HTTPException) as error:
             self._connections.drop(exchange)
             raise TransientError(_reason(error)) from None
@@ -233,16 +245,6 @@ class HttpStore(Store):
     def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
         self._connections.drop(exchange)
         raise OSError(f"{self.name}: the server sent {what}")
-
-    def _no_ranges(self) -> UnsupportedError:
-        return UnsupportedError(
-            "the server does not support ranges of bytes",
-            path=self.name,
-            found="all bytes of the object",
-            expected="those of a range",
-            remedy="Download the file, and open the copy, or read it from front to back with "
-            "npzkit.iter_arrays(response).",
-        )
 
     def abort(self) -> None:
         self._connections.abort()
@@ -292,6 +294,14 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError):
         return str(error.strerror or error) or type(error).__name__
     return f"the answer is not valid HTTP ({type(error).__name__})"
+
+
+def _untrusted(error: ssl.SSLCertVerificationError) -> str:
+    """Return why a server's certificate is refused."""
+    text = f"the server's certificate is refused: {error.verify_message}"
+    if error.verify_code in _UNKNOWN_AUTHORITIES:
+        text += ". If you trust its authority, set SSL_CERT_FILE to a file with its certificate"
+    return text
 
 
 def _delay_of(response: http.client.HTTPResponse) -> float:

@@ -1,20 +1,23 @@
 """Opening a source wherever the archive is: a path, a URL, memory, a file object.
 
-Owns the choice between them.
+Owns the choice between them. Other files are opened as streams.
 """
 
 from __future__ import annotations
 
+import builtins
+import io
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from npzkit.files.source import Source, open_source
+from npzkit.files.source import Source, SourceFile, open_source
 from npzkit.files.urls import Location, find_location
 
 if TYPE_CHECKING:
     from npzkit.files.stores import Store
 
-__all__ = ["open_anywhere"]
+__all__ = ["open_anywhere", "open_stream"]
 
 
 def open_anywhere(
@@ -41,6 +44,21 @@ def open_anywhere(
 
         return RemoteSource(found, _store_of(found))
     return open_source(found, owned=owned)
+
+
+def open_stream(file: str | os.PathLike[str] | Location) -> BinaryIO:
+    """Open a file of any kind, to be read from front to back.
+
+    Raises
+    ------
+    OSError, UnsupportedError
+        As `open_anywhere`.
+    """
+    if not isinstance(file, Location):
+        return builtins.open(file, "rb")
+    source = open_anywhere(file.url, storage_options=file.options)
+    ahead = source.ahead([(0, source.size)])
+    return cast(BinaryIO, io.BufferedReader(SourceFile(ahead, source.size, source)))
 
 
 def _store_of(location: Location) -> Store:

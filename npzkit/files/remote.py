@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from npzkit.files.ahead import AheadSource, Span, pieces_of
+from npzkit.files.progress import current_reception
 from npzkit.files.source import Source, closed_error
 from npzkit.files.stores import Store, Version, tried
 from npzkit.files.threads import run
@@ -67,6 +68,11 @@ class RemoteSource(Source):
         except BaseException:
             self._store.close()
             raise
+        reception = current_reception()
+        if reception is not None:
+            reception.expect(opened.version.size)
+            reception.add(len(opened.tail))
+            store.received = reception.add
         self.version: Version = opened.version
         self.size = self._file_size = opened.version.size
         # One assignment when it grows, because threads read.

@@ -7,11 +7,9 @@ event loop and connections are those of `npzkit.files.fsspec_store`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 from npzkit.files.fsspec_store import FsspecStore, status_of
@@ -47,7 +45,6 @@ class S3Upload(Upload):
         self._metadata = {_MARK: secrets.token_hex(16)}
         self._upload_id = ""
         self._tags: dict[int, str] = {}
-        self._requests: set[Future[Any]] = set()
 
     def check(self) -> None:
         condition = self._condition
@@ -142,8 +139,7 @@ class S3Upload(Upload):
             self._upload_id = ""
 
     def stop(self) -> None:
-        for request in list(self._requests):
-            request.cancel()
+        self._store.abort()
 
     def _ended(self) -> OSError:
         return OSError(
@@ -158,12 +154,7 @@ class S3Upload(Upload):
 
     def _send(self, method: str, options: Mapping[str, Any]) -> Any:
         """Make one request, which ends if its thread is interrupted, or by `stop`."""
-        request = _start(self._store, method, {**self._place, **options})
-        self._requests.add(request)
-        try:
-            return _answer(request)
-        finally:
-            self._requests.discard(request)
+        return _answer(self._store, method, {**self._place, **options})
 
 
 def remove_version(store: FsspecStore, path: str, tag: str) -> None:
@@ -179,7 +170,7 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
     bucket, key, _ = store.file_system.split_path(path)
     place = {"Bucket": bucket, "Key": key}
     try:
-        _answer(_start(store, "delete_object", {**place, "IfMatch": tag}))
+        _answer(store, "delete_object", {**place, "IfMatch": tag})
     except OSError as error:
         status = status_of(error)
         if status == _CONFLICT:
@@ -188,7 +179,7 @@ def remove_version(store: FsspecStore, path: str, tag: str) -> None:
             raise replaced(store.name, Condition(tag=tag)) from None
         if status != _UNKNOWN:
             raise
-        _answer(_start(store, "delete_object", place))
+        _answer(store, "delete_object", place)
     finally:
         store.file_system.invalidate_cache(path)
 
@@ -215,13 +206,13 @@ def _end_uploads(store: FsspecStore, prefix: str, is_ended: Callable[[str], bool
         if is_ended(found["Key"]):
             options = {**place, "Key": found["Key"], "UploadId": found["UploadId"]}
             with contextlib.suppress(FileNotFoundError):
-                _answer(_start(store, "abort_multipart_upload", options))
+                _answer(store, "abort_multipart_upload", options)
 
 
 def _uploads(store: FsspecStore, options: dict[str, str]) -> Iterator[Mapping[str, str]]:
     """Yield key and id of uploads under way, of which a server lists 1,000 at a time."""
     while True:
-        answer = _answer(_start(store, "list_multipart_uploads", options))
+        answer = _answer(store, "list_multipart_uploads", options)
         yield from answer.get("Uploads") or ()
         if not answer.get("IsTruncated"):
             return
@@ -229,18 +220,9 @@ def _uploads(store: FsspecStore, options: dict[str, str]) -> Iterator[Mapping[st
         options["UploadIdMarker"] = answer["NextUploadIdMarker"]
 
 
-def _start(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Future[Any]:
-    """Start a request in the event loop of s3fs."""
-    fs = store.file_system
-    return asyncio.run_coroutine_threadsafe(fs._call_s3(method, **options), fs.loop)
-
-
-def _answer(request: Future[Any]) -> Any:
-    """Wait for a request; an interrupt ends it."""
-    try:
-        return request.result()
-    finally:
-        request.cancel()
+def _answer(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Any:
+    """Make a request in the event loop of s3fs."""
+    return store.run(store.file_system._call_s3(method, **options))
 
 
 def _code_of(error: BaseException | None) -> str:

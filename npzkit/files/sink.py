@@ -49,6 +49,8 @@ class Sink(abc.ABC):
         Whether a commit failed and could not be undone.
     commits_once : bool
         Whether nothing can be written after a commit.
+    is_distant : bool
+        Whether each range that a reader wants will be a request, as of a `Source`.
     path, descriptor
         As in `Place`; None for a file object.
     """
@@ -60,6 +62,7 @@ class Sink(abc.ABC):
     is_concurrent: bool = False
     is_in_doubt: bool = False
     commits_once: bool = False
+    is_distant: bool = False
     path: str | None = None
     descriptor: Any = None
 
@@ -117,6 +120,16 @@ class Sink(abc.ABC):
         OSError
             It could not be removed; readers skip it.
         """
+
+    def discard(self, error: BaseException) -> None:
+        """Abort because of an error, and add a note to it that says what became of the archive."""
+        # If only the sync of the folder failed, the new file is in place.
+        state = "is in its place" if self.committed_size else "was discarded"
+        try:
+            self.abort()
+        except OSError as second:
+            state += f", but could not be removed: {second}"
+        error.add_note(f"npzkit: the new archive {state}.")
 
     @abc.abstractmethod
     def close(self) -> None:

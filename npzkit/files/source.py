@@ -489,12 +489,16 @@ class TailSource(Source):
 
 
 class SourceFile(io.RawIOBase):
-    """A source up to `end_offset`, as a readable file object with a position."""
+    """A source up to `end_offset`, as a readable file object with a position.
 
-    def __init__(self, source: Source, end_offset: int) -> None:
+    `owned` is a source to close with it.
+    """
+
+    def __init__(self, source: Source, end_offset: int, owned: Source | None = None) -> None:
         self._source = source
         self._size = end_offset
         self._position = 0
+        self._owned = owned
 
     def readable(self) -> bool:
         return True
@@ -513,6 +517,11 @@ class SourceFile(io.RawIOBase):
         self._source.readinto_at(self._position, view)
         self._position += len(view)
         return len(view)
+
+    def close(self) -> None:
+        super().close()
+        if self._owned is not None:
+            self._owned.close()
 
 
 def closed_error() -> ClosedArchiveError:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import abc
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from npzkit.errors import StaleArchiveError
+from npzkit.errors import StaleArchiveError, UnsupportedError
+from npzkit.files.progress import Advance
 from npzkit.files.urls import shown_url
 
 __all__ = [
@@ -21,6 +23,8 @@ __all__ = [
     "TransientError",
     "Version",
     "changed",
+    "no_ranges",
+    "parse_content_range",
     "tried",
 ]
 
@@ -29,6 +33,7 @@ ATTEMPTS = 4
 FIRST_DELAY = 0.1
 """Seconds before the second attempt. Each delay is three times the one before."""
 _LONGEST_DELAY = 20.0
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
 _NAP = 0.1
 """Seconds after which a thread that waits looks whether it is still wanted."""
 
@@ -98,9 +103,12 @@ class Store(abc.ABC):
     ----------
     name : str
         The URL without secrets.
+    received : callable or None
+        Called by `readinto` with the number of bytes that came, as they come if possible.
     """
 
     name: str
+    received: Advance | None = None
 
     @abc.abstractmethod
     def open(self, tail_size: int) -> Opened:
@@ -173,6 +181,31 @@ def _sleep(seconds: float, is_wanted: Callable[[], bool]) -> None:
     end = time.monotonic() + seconds
     while is_wanted() and (left := end - time.monotonic()) > 0:
         time.sleep(min(left, _NAP))
+
+
+def parse_content_range(text: str) -> tuple[int, int, int] | None:
+    """Return where the bytes of an answer begin and end, and the object's size; None if invalid.
+
+    Examples
+    --------
+    >>> parse_content_range("bytes 5-9/10"), parse_content_range("bytes 5-9/*")
+    ((5, 10, 10), None)
+    """
+    found = _CONTENT_RANGE.fullmatch(text)
+    begin, last, size = map(int, found.groups()) if found else (0, -1, 0)
+    return (begin, last + 1, size) if begin <= last < size else None
+
+
+def no_ranges(name: str) -> UnsupportedError:
+    """Return the error for a store that sends the whole object instead of a range."""
+    return UnsupportedError(
+        "the server does not support ranges of bytes",
+        path=name,
+        found="all bytes of the object",
+        expected="those of a range",
+        remedy="Download the file, and open the copy, or read it from front to back with "
+        "npzkit.iter_arrays(response).",
+    )
 
 
 def changed(expected: Version, found: Version | None = None) -> StaleArchiveError:

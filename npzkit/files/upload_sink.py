@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.files.calls import patiently
 from npzkit.files.disk import Buffer
 from npzkit.files.sink import Sink
 from npzkit.files.stores import tried
@@ -44,7 +45,8 @@ class UploadSink(Sink):
     """A sink that uploads. One commit makes the object.
 
     An archive of less than one part is sent by one request. Of a larger one, parts are
-    sent while the next ones are written.
+    sent while the next ones are written. If an interrupt comes during the last request, the
+    store may still make the object of it, complete.
 
     Parameters
     ----------
@@ -62,6 +64,7 @@ class UploadSink(Sink):
     """
 
     commits_once = True
+    is_distant = True
 
     def __init__(self, upload: Upload) -> None:
         self.name = upload.name
@@ -176,7 +179,7 @@ class UploadSink(Sink):
 
     def _is_in_place(self) -> bool:
         with contextlib.suppress(Exception):
-            return self._upload.is_in_place()
+            return patiently(self._upload.is_in_place)
         return False
 
     def abort(self) -> None:
@@ -195,7 +198,8 @@ class UploadSink(Sink):
 
     def _remove(self) -> None:
         try:
-            tried(self._upload.abort, f"{self.name}, the removal of parts")
+            what = f"{self.name}, the removal of parts"
+            patiently(partial(tried, self._upload.abort, what))
         except OSError as error:
             raise OSError(
                 f"{error}. No archive is visible; the next upload to this name removes the parts"

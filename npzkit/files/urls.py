@@ -60,6 +60,20 @@ class Location(NamedTuple):
         """Whether one file system reads it through another."""
         return "::" in self.scheme
 
+    @property
+    def file_name(self) -> str:
+        """The last part of the path.
+
+        Examples
+        --------
+        >>> Location("https://host/a/my%20b.npy?token=1", {}).file_name
+        'my b.npy'
+        >>> Location("s3://bucket/100%/b.npy", {}).file_name
+        'b.npy'
+        """
+        name = shown_url(self.url).removesuffix("?...").rpartition("/")[2]
+        return unquote(name) if "http" in self.scheme else name
+
     def __repr__(self) -> str:
         return f"Location({shown_url(self.url)!r})"
 
@@ -99,6 +113,8 @@ def find_location(file: Any, storage_options: Mapping[str, Any] | None = None) -
         )
     options = {**(_DEFAULT.get() or {}), **(storage_options or {})}
     url = file
+    if isinstance(file, Location):
+        return Location(file.url, {**file.options, **(storage_options or {})})
     if getattr(file, "protocol", "") not in ("", *_LOCAL) and hasattr(file, "storage_options"):
         url, options = str(file), {**file.storage_options, **options}
     if isinstance(url, str) and (found := _URL.match(url)):

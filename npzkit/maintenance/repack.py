@@ -273,13 +273,7 @@ def _write(
         writer.commit(comment)
         sink.close()
     except BaseException as error:
-        # If only the sync of the folder failed, the new file is in place.
-        state = "is in its place" if sink.committed_size else "was discarded"
-        try:
-            sink.abort()
-        except OSError as second:
-            state += f", but could not be removed: {second}"
-        error.add_note(f"npzkit: the new archive {state}.")
+        sink.discard(error)
         raise
 
 

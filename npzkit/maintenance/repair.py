@@ -293,8 +293,8 @@ class _Salvage:
             self._source.close()
             writer.commit(plain_comment(comment))
             sink.close()
-        except BaseException:
-            sink.abort()
+        except BaseException as error:
+            sink.discard(error)
             raise
         return self._report(list(self._sound), output, cut_size, newest)
 

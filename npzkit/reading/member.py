@@ -254,8 +254,16 @@ class MemberReader:
         if not self.source.is_distant:
             return
         chosen = list(itertools.islice(entries, _FORESEEN_COUNT))
-        source = self.source.ahead(map(self._head_span, chosen), at_once=True, others=True)
+        spans = itertools.chain.from_iterable(map(self._end_spans, chosen))
+        source = self.source.ahead(spans, at_once=True, others=True)
         self._nearer.update((entry.name, source) for entry in chosen)
+
+    def _end_spans(self, entry: Entry) -> list[tuple[int, int]]:
+        """Return where the headers of a member lie, and its seek index if it can have one."""
+        spans = [self._head_span(entry)]
+        if entry.method == DEFLATED:
+            spans.append((self._parts(entry)[1], self.span(entry)[1]))
+        return spans
 
     def _head_span(self, entry: Entry) -> tuple[int, int]:
         size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra) + _HEADERS_SIZE
@@ -267,10 +275,7 @@ class MemberReader:
             return self.source
         found = self._nearer.get(entry.name)
         if found is None:
-            spans = [self._head_span(entry)]
-            if entry.method == DEFLATED:
-                spans.append((self._parts(entry)[1], self.span(entry)[1]))
-            found = self.source.ahead(spans, others=True)
+            found = self.source.ahead(self._end_spans(entry), others=True)
             self._nearer[entry.name] = found
         return found
 

@@ -26,7 +26,13 @@ from npzkit.zip.long_comment import LongComment, find_long_comment
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["Resumed", "open_archive"]
+__all__ = ["NOT_ADDED_TO", "Resumed", "open_archive"]
+
+NOT_ADDED_TO = (
+    "an archive in a store cannot be added to",
+    "Copy it to a path with npzkit.repack(url, path), add to that file, and upload it with "
+    "npzkit.repack(path, url).",
+)
 
 _TAIL_SIZE = END_SIZE + COMMENT_MAX_SIZE
 """Bytes at the end of an archive that are read at once: those in which the end record is
@@ -95,11 +101,8 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         The path cannot be opened for writing.
     """
     if isinstance(file, Location):
-        raise UnsupportedError(
-            "an archive in a store cannot be added to", path=str(file),
-            remedy="Copy it to a path with npzkit.repack(url, path), add to that file, and "
-            "upload it with npzkit.repack(path, url).",
-        )  # fmt: skip
+        what, remedy = NOT_ADDED_TO
+        raise UnsupportedError(what, path=str(file), remedy=remedy)
     if hasattr(file, "write"):
         return _resume_file(file)
     if not os.path.exists(file):

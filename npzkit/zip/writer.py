@@ -43,7 +43,7 @@ _PARALLEL_SIZE = 1 << 21
 """Bytes from which on stored data is written while other threads take its CRC."""
 
 _INDEXED_COUNT = 4
-"""The fewest members for an array index: fewer are read quickly one by one."""
+"""The fewest members for an array index in a file: fewer are read quickly one by one."""
 
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
 
@@ -302,8 +302,9 @@ class ZipWriter:
     def _format_index(
         self, entries: dict[str, bytes], directory: bytes, long: LongComment | None
     ) -> bytes:
-        """Return the array index; empty if there are few members, or no array."""
-        if len(entries) < _INDEXED_COUNT and long is None:
+        """Return the array index; empty if there is no array, or few that are quickly read."""
+        fewest = 1 if self.sink.is_distant else _INDEXED_COUNT
+        if len(entries) < fewest and long is None:
             return b""
         return self._notes.format(entries, directory, long)
 

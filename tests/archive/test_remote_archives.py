@@ -7,6 +7,7 @@ import io
 import npzkit
 import numpy as np
 import pytest
+from npzkit.files import ahead
 from range_server import RangeServer, packed
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -91,6 +92,49 @@ def test_listing_archives_of_other_programs(server):
         assert server.count <= 8 + 30
         assert server.most_under_way > 2
         assert server.size <= 200 * KIB
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_listing_an_upload_of_few_arrays_makes_no_request(
+    server, tmp_path, count, compression, is_copied
+):
+    """An upload has an array index from its first array on, and so has a copy of a file."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    arrays = {f"w{i}": numbers(40 * KIB, i) for i in range(count)}
+    url = "memory://few/a.npz"
+    if is_copied:
+        npzkit.save(tmp_path / "a.npz", arrays, compression=compression)
+        npzkit.repack(tmp_path / "a.npz", url)
+    else:
+        npzkit.save(url, arrays, compression=compression)
+    with npzkit.open(server.put(fsspec.filesystem("memory").cat("/few/a.npz"))) as npz:
+        server.forget()
+        assert [npz.info(key).shape for key in npz] == [(40 * KIB,)] * count
+        assert all(npz.info(key).seekable for key in npz)
+        assert npz.lazy("w0").shape == (40 * KIB,)
+        npz.summary()
+        assert server.count == 0
+        np.testing.assert_array_equal(npz["w0"], arrays["w0"])
+    fsspec.filesystem("memory").store.clear()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed, npzkit.save])
+def test_listing_few_arrays_takes_the_time_of_one_request(server, save):
+    """Without an index, the headers of up to ten arrays are fetched with the first one's."""
+    stream, arrays = io.BytesIO(), {f"w{i}": numbers(40 * KIB, i) for i in range(3)}
+    save(stream, arrays) if save is npzkit.save else save(stream, **arrays)
+    with npzkit.open(server.put(stream.getvalue())) as npz:
+        server.forget()
+        server.delay = 0.02
+        assert npz.info("w0").shape == (40 * KIB,)
+        assert 1 <= server.count <= 4
+        assert server.most_under_way == server.count
+        server.forget()
+        assert [npz.info(key).shape for key in npz] == [(40 * KIB,)] * 3
+        npz.summary()
+    assert server.count == 0
 
 
 def test_one_array_is_one_request(server, many):
@@ -225,8 +269,6 @@ def test_large_arrays_are_pieces_under_way_together(server):
 
 def test_memory_is_bounded_while_many_are_read(server, monkeypatch):
     """Groups of neighbours are fetched one after the other."""
-    from npzkit.files import ahead
-
     monkeypatch.setattr(ahead, "_GROUP_SIZE", 200 * KIB)
     arrays = {f"w{i}": numbers(8 * KIB, i) for i in range(12)}
     for compression in ("stored", "deflated"):

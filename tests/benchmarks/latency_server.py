@@ -1,7 +1,8 @@
 """A web server for `remote`: serves a folder with ranges, and waits before each answer.
 
 Run as a process of its own, so that clients do not share a processor's lock with it. It
-prints its port, and ends when its standard input does. ``/latency/20`` sets the milliseconds.
+prints its port, and ends when its standard input does. ``/latency/20`` sets the milliseconds,
+and ``/count`` returns how many requests there were since the last time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._seconds = 0.0
+        self._count = 0
         self._kept: dict[str, bytes] = {}
 
     async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,6 +50,11 @@ class Server:
             self._kept.clear()
             writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
             return
+        if path == "/count":
+            text, self._count = str(self._count).encode(), 0
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text))
+            return
+        self._count += 1
         await asyncio.sleep(self._seconds)
         data = self._read(path)
         if data is None:

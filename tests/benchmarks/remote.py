@@ -3,6 +3,8 @@
 Run it in a checkout with the extra `dev` installed::
 
     python tests/benchmarks/remote.py [--rounds 5] [--size 64] [--latency 0 5 20 100]
+    python tests/benchmarks/remote.py --json results.json --chart remote.png --markdown
+    python tests/benchmarks/remote.py --upload
 
 A server on this machine waits before each answer. Each work begins with the URL: files are
 opened again in each round. The contenders take turns, and medians are compared. npzkit
@@ -10,6 +12,9 @@ compares every CRC-32, and so does np.load; the others check nothing.
 
 safetensors' own library reads only local files. Here its header is read with two requests and
 its arrays by ranges, all at once with fsspec. zarr reads a folder by its own concurrency.
+
+The server counts requests. They are those of one round, and do not depend on the latency.
+`upload` measures the other direction.
 """
 
 from __future__ import annotations
@@ -26,7 +31,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 import h5py
@@ -34,10 +39,10 @@ import npzkit
 import numpy as np
 import safetensors.numpy
 import zarr
-from report import PEERS
+from report import PEERS, Suite, draw
 from rich.console import Console
 from rich.table import Table
-from rows import Result
+from rows import Result, Row
 from zarr.storage import FsspecStore
 
 MANY, LARGE = "many", "large"
@@ -239,51 +244,151 @@ def works(size: int) -> dict[str, Callable[[Any], object]]:
     }
 
 
-def measure(work: Callable[[Any], object], contenders: dict[str, Any], rounds: int) -> Result:
-    """Return the median seconds of each contender; the first round is not counted."""
+class Found(NamedTuple):
+    """What was measured of one work.
+
+    Attributes
+    ----------
+    latency : float
+        Milliseconds.
+    work : str
+    seconds, requests : dict of str to float or int
+        By contender.
+    """
+
+    latency: float
+    work: str
+    seconds: dict[str, float]
+    requests: dict[str, int]
+
+
+def measure(
+    work: Callable[[Any], object], contenders: dict[str, Any], rounds: int, address: str
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the median seconds of each contender, and its requests.
+
+    Requests are counted in the first round, whose time does not count.
+    """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(rounds + 1):
+    requests = {}
+    for number in range(rounds + 1):
         for name, one in contenders.items():
             # What fsspec remembers of folders would save requests.
             fsspec.filesystem("http").invalidate_cache()
             gc.collect()
+            told(f"{address}/count")
             begin = time.perf_counter()
             work(one)
             taken[name].append(time.perf_counter() - begin)
-    return Result("", {name: statistics.median(found[1:]) for name, found in taken.items()})
+            if not number:
+                requests[name] = told(f"{address}/count")
+    return {name: statistics.median(found[1:]) for name, found in taken.items()}, requests
+
+
+def told(url: str) -> int:
+    """Return the number in the server's answer, 0 if there is none."""
+    with urllib.request.urlopen(url) as answer:
+        return int(answer.read() or 0)
+
+
+def measured(options: argparse.Namespace, known: list[Found]) -> Iterator[Found]:
+    """Yield what was measured of each work, with each latency; what is known is not repeated."""
+    by_name = {(found.latency, found.work): found for found in known}
+    with tempfile.TemporaryDirectory() as place:
+        make_files(Path(place), options.size)
+        with serving(Path(place)) as address:
+            contenders = {name: kind(address) for name, kind in CONTENDERS.items()}
+            for latency in options.latency:
+                told(f"{address}/latency/{latency}")
+                for title, work in works(options.size).items():
+                    found = by_name.get((latency, title))
+                    if found is None:
+                        result = measure(work, contenders, options.rounds, address)
+                        found = Found(latency, title, *result)
+                    yield found
+
+
+# -- tables and the chart ----------------------------------------------------
+
+PEER_NAMES = list(CONTENDERS)[1:]
+
+
+def markdown(rows: list[Found]) -> Iterator[str]:
+    """Yield the lines of the README's two tables: times, and requests."""
+    titles = [PEERS[name][0] for name in PEER_NAMES]
+    yield f"| latency | work | npzkit | {' | '.join(titles)} |"
+    yield "|---" * (len(titles) + 3) + "|"
+    for row in rows:
+        ours = row.seconds["npzkit"]
+        cells = [f"{ours * 1000:.1f} ms"]
+        cells += [f"{row.seconds[name] / ours:.1f} x" for name in PEER_NAMES]
+        yield f"| {row.latency:g} ms | {row.work} | {' | '.join(cells)} |"
+    yield ""
+    yield f"| requests | npzkit | {' | '.join(titles)} |"
+    yield "|---" * (len(titles) + 2) + "|"
+    for row in {row.work: row for row in rows}.values():
+        yield f"| {row.work} | {' | '.join(str(row.requests[name]) for name in CONTENDERS)} |"
+
+
+def table(rows: list[Found]) -> Table:
+    """Return times, ratios and requests, for a terminal."""
+    found = Table("latency", "work", *CONTENDERS, title="ms; x = times npzkit's; r = requests")
+    for row in rows:
+        ours = row.seconds["npzkit"]
+        cells = [
+            f"{row.seconds[name] * 1000:.1f}, {row.seconds[name] / ours:.1f} x, {row.requests[name]} r"
+            for name in CONTENDERS
+        ]
+        found.add_row(f"{row.latency:g} ms", row.work, *cells)
+    return found
+
+
+def draw_chart(rows: list[Found], path: str) -> None:
+    """Draw how many times npzkit's time each peer took, a group of bars per work and latency."""
+    titles = {f"{row.latency:g} {row.work}": f"{row.latency:g} ms: {row.work}" for row in rows}
+    results = [[Result(row.work, row.seconds)] for row in rows]
+    suite = Suite(
+        {name: Row(title, lambda place: iter(())) for name, title in titles.items()},
+        {name: PEERS[name] for name in PEER_NAMES},
+        lambda place: iter(()),
+    )
+    draw(dict(zip(titles, results, strict=True)), path, suite)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Print a table, and with --markdown the README's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--size", type=int, default=64, help="MiB of the large array")
+    parser.add_argument("--size", type=int, help="MiB of the large array, or of an upload")
     parser.add_argument("--latency", type=float, nargs="+", default=[0, 5, 20, 100], help="ms")
-    parser.add_argument("--markdown", action="store_true", help="print the README's table")
+    parser.add_argument("--markdown", action="store_true", help="print the README's tables")
+    parser.add_argument("--json", help="keep results here; rows already there are not repeated")
+    parser.add_argument("--chart", help="PNG to draw")
+    parser.add_argument("--upload", action="store_true", help="measure uploads instead")
+    parser.add_argument(
+        "--gigabytes", type=float, default=5, help="of the upload whose memory is measured"
+    )
     options = parser.parse_args(arguments)
-    names = list(CONTENDERS)
-    table = Table("latency", "work", *names, title="ms; x = times npzkit's")
+    if options.upload:
+        import upload
+
+        upload.main(options.latency, options.size or 512, options.rounds, options.gigabytes)
+        return
+    options.size = options.size or 64
+    kept = Path(options.json) if options.json else None
+    known = json.loads(kept.read_text("utf-8")) if kept is not None and kept.exists() else []
+    rows = []
+    for row in measured(options, [Found(**found) for found in known]):
+        rows.append(row)
+        if kept is not None:
+            text = json.dumps([found._asdict() for found in rows], indent=1)
+            kept.write_text(text, encoding="utf-8")
     if options.markdown:
-        print(f"| latency | work | npzkit | {' | '.join(PEERS[name][0] for name in names[1:])} |")
-        print("|---" * (len(names) + 2) + "|")
-    with tempfile.TemporaryDirectory() as place:
-        make_files(Path(place), options.size)
-        with serving(Path(place)) as address:
-            contenders = {name: kind(address) for name, kind in CONTENDERS.items()}
-            for latency in options.latency:
-                urllib.request.urlopen(f"{address}/latency/{latency}").close()
-                for title, work in works(options.size).items():
-                    seconds = measure(work, contenders, options.rounds).seconds
-                    ours = seconds["npzkit"]
-                    found = [f"{seconds[name] / ours:.1f} x" for name in names[1:]]
-                    shown = [f"{seconds[name] * 1000:.1f} ms" for name in names]
-                    cells = [f"{ms}, {x}" for ms, x in zip(shown[1:], found, strict=True)]
-                    table.add_row(f"{latency:g} ms", title, shown[0], *cells)
-                    if options.markdown:
-                        line = f"| {latency:g} ms | {title} | {shown[0]} | {' | '.join(found)} |"
-                        print(line, flush=True)
-    if not options.markdown:
-        Console(width=140).print(table)
+        print(*markdown(rows), sep="\n")
+    else:
+        Console(width=150).print(table(rows))
+    if options.chart:
+        draw_chart(rows, options.chart)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,18 @@ def test_bench_measures_both(cli, fixtures):
     assert " x " in result.out
 
 
+def test_a_url_is_refused(cli, fixtures):
+    """One line says what to do instead, and no request is made."""
+    result = cli("bench", "https://me:secret@127.0.0.1:9/a.npz?token=secret")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.count("\n") == 1
+    assert "NumPy reads no URLs" in result.err
+    assert "Download the file" in result.err
+    assert "secret" not in result.err
+    local = (fixtures / "digits.npz").as_uri()
+    assert cli("bench", local, "--rounds", "1").code == 0
+
+
 def test_what_numpy_cannot_read(cli, fixtures, monkeypatch):
     """Its column says so, and npzkit's is measured."""
 

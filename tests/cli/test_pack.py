@@ -416,7 +416,8 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
         array = np.arange(600_000.0).reshape(3000, 200)
     np.save("a.npy", array)
     npzkit.save("a.npz", {"x": array})
-    np.savez_compressed("z.npz", x=array)
+    if "z.npz" in line:
+        np.savez_compressed("z.npz", x=array)
     if "a.csv" in line:
         np.savetxt("a.csv", array, delimiter=",")
     if "a.safetensors" in line:

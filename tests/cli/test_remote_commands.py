@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
+import sys
+import time
 
 import npzkit
 import numpy as np
 import pytest
+from npzkit.cli import output
+from npzkit.cli.commands import run
 from range_server import RangeServer, good
 
 ARRAYS = {f"w{i}": np.arange(i, i + 4000.0) for i in range(6)}
@@ -66,6 +71,153 @@ def test_copies_on_the_disk(cli, server, tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "arrays" / "w4.npy"), ARRAYS["w4"])
 
 
+class Bar:
+    """A bar that keeps what it shows."""
+
+    def __init__(self):
+        self.shown = []
+
+    def add_task(self, what, total):
+        return 0
+
+    def update(self, task, completed, total):
+        self.shown.append((completed, total))
+
+    def start(self):
+        pass
+
+    stop = start
+
+
+@pytest.fixture
+def bar(monkeypatch):
+    """The bar of a command that takes longer than a second, on a terminal."""
+    bar = Bar()
+    monkeypatch.setattr(output, "_BAR_AFTER", 0)
+    monkeypatch.setattr(output, "_rich_bar", lambda what, in_bytes: bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    return bar
+
+
+WHOLE = {"w": np.arange(90_000.0), "v": np.arange(7)}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["verify", "URL"], ["verify", "URL", "LOCAL"], ["extract", "URL", "-d", "TMP/arrays"],
+     ["convert", "URL", "TMP/a.safetensors"], ["repack", "URL", "-o", "TMP/b.npz"],
+     ["repair", "URL", "-o", "TMP/c.npz"], ["diff", "URL", "LOCAL"],
+     ["show", "URL", "w", "--stats"]],
+    ids=lambda arguments: " ".join(arguments[:3]),
+)  # fmt: skip
+def test_bars_count_bytes_received(server, bar, tmp_path, arguments):
+    """They rise while the bytes of one request come, up to the sizes of the files."""
+    npzkit.save(tmp_path / "local.npz", WHOLE)
+    data = (tmp_path / "local.npz").read_bytes()
+    names = {"URL": server.put(data), "LOCAL": str(tmp_path / "local.npz")}
+    given = [names.get(one, one.replace("TMP", str(tmp_path))) for one in arguments]
+    seen = []
+
+    def answer(handler, server):
+        """Send the second half of a large answer when the first half was shown."""
+        write = handler.wfile.write
+
+        def write_slowly(body):
+            half = len(body) // 2
+            write(body[:half])
+            for _ in range(500):
+                if half <= 65_000 or (bar.shown and bar.shown[-1][0] > half // 2):
+                    seen.append(half)
+                    break
+                time.sleep(0.002)
+            write(body[half:])
+
+        handler.wfile.write = write_slowly
+        try:
+            good(handler, server)
+        finally:
+            handler.wfile.write = write
+
+    server.answer = answer
+    assert run(given) == 0
+    assert max(seen) > 65_000
+    shares = [done / total for done, total in bar.shown]
+    assert all(later > share - 0.01 for share, later in itertools.pairwise(shares))
+    last, total = bar.shown[-1]
+    size = len(data) * len([one for one in given if "npz" in one and arguments[0] == "verify"])
+    assert total == size or arguments[0] != "verify"
+    assert total * 0.95 <= last <= total
+
+
+def as_npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def test_packing_what_urls_name(cli, server, tmp_path):
+    """.npy files, tables and archives behind URLs are inputs of pack and add as files are."""
+    weights = np.arange(30_000.0)
+    npy = server.put(as_npy(weights), "/my%20weights.npy")
+    table = server.put(b"x,y\n1,2.5\n3,4.5\n", "/data/table.csv")
+    out = tmp_path / "new.npz"
+    server.files["/my%20weights.npy"] = as_npy(weights)
+    given = [f"{npy}?signature=a=b", f"first={npy}", table, f"other={server.url_of_data}?a=b"]
+    found = cli("pack", out, *given)
+    assert (found.code, found.err) == (0, "")
+    with npzkit.open(out) as npz:
+        assert npz.files == ["my weights", "first", "table", *(f"other/{key}" for key in ARRAYS)]
+        np.testing.assert_array_equal(npz["my weights"], weights)
+        np.testing.assert_array_equal(npz["first"], weights)
+        assert npz["table"].tolist() == [(1, 2.5), (3, 4.5)]
+        np.testing.assert_array_equal(npz["other/w2"], ARRAYS["w2"])
+        assert npz.metadata == {"step": 7}
+    assert cli("add", out, f"more={npy}").code == 0
+    options = {"headers": {"X-A": "1"}}
+    server.forget()
+    report = npzkit.pack(tmp_path / "b.npz", {"k": npy}, storage_options=options)
+    assert report.keys == ("k",)
+    assert all(request.headers["x-a"] == "1" for request in server.requests)
+    assert server.size <= 1.2 * weights.nbytes + 1000
+
+
+def test_packing_what_is_not_there(cli, server, tmp_path):
+    """Nothing is written, and no secret is shown."""
+    secret = server.url("/none.npy").replace("//", "//me:secret@") + "?token=secret"
+    damaged = server.put(as_npy(np.ones(9))[:-5], "/damaged.npy")
+    other = server.put(b"{}", "/a.json?token=secret")
+    for given, text in ((secret, "not found"), (damaged, "damaged.npy"), (other, "suffix")):
+        found = cli("pack", tmp_path / "new.npz", server.url_of_data, given)
+        assert found.code in (1, 2)
+        assert text in found.err
+        assert "secret" not in found.err
+    assert not (tmp_path / "new.npz").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["add", "URL", "x.npy"], ["rm", "URL", "w1"], ["mv", "URL", "w1", "w2"]]
+)
+def test_what_changes_an_archive_is_refused(cli, server, arguments):
+    """The message says how to do it with a copy."""
+    url = server.url_of_data.replace("//", "//me:secret@") + "?token=secret"
+    found = cli(*(url if argument == "URL" else argument for argument in arguments))
+    assert found.code == 1
+    assert "npzkit repack URL -o PATH" in found.err
+    assert "secret" not in found.err
+    assert server.count == 0
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.h5", "a.zarr"])
+def test_other_formats_are_not_read_from_urls(cli, server, tmp_path, name):
+    """The message says so before any request."""
+    found = cli("convert", server.url(f"/{name}?token=secret"), tmp_path / "b.npz")
+    assert found.code == 1
+    assert "only .npz archives can be read from a store" in found.err
+    assert "Download the file" in found.err
+    assert "secret" not in found.err
+    assert server.count == 0
+
+
 @pytest.mark.parametrize("command", ["repack", "repair"])
 def test_what_writes_in_place_is_refused(cli, server, command):
     """The message says what to do at a prompt."""
@@ -87,7 +239,8 @@ def test_options_of_the_store(cli, server):
     assert "does not have these options" in found.err
 
 
-def test_secrets_are_not_printed(cli, server):
+@pytest.mark.filterwarnings("always::npzkit.errors.TornArchiveWarning")
+def test_secrets_are_not_printed(cli, server, tmp_path):
     """Passwords and signatures in a URL are in no output and no message."""
     url = server.url_of_data.replace("//", "//me:secret@") + "?signature=secret"
     for arguments in (["ls"], ["ls", "--json"], ["tree"], ["tree", "--json"], ["verify"],
@@ -95,6 +248,13 @@ def test_secrets_are_not_printed(cli, server):
                       ["diff", "--json", url], ["show"]):  # fmt: skip
         found = cli(*arguments, url)
         assert "secret" not in found.out + found.err, arguments
+    # An append that was not completed is a warning.
+    server.files["/a.npz"] += server.files["/a.npz"][:1000]
+    for arguments in (["ls"], ["extract", "-d", tmp_path / "a"], ["show", "w1"], ["tree"]):
+        found = cli(arguments[0], url, *arguments[1:])
+        assert found.code == 0
+        assert "/a.npz?...: " in found.err
+        assert "secret" not in (found.out + found.err).replace(str(tmp_path), ""), arguments
     server.answer = lambda handler, server: handler.reply(404)
     for arguments in (["ls"], ["verify"], ["ls", url]):
         found = cli(*arguments, url)

@@ -11,10 +11,12 @@ from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
 from npzkit.files import stores
 from npzkit.files.fsspec_store import FsspecStore
+from npzkit.files.remote import TAIL_SIZE
 from range_server import RangeServer, packed
 from s3 import needs_s3, s3_server
 
 fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+get_loop = pytest.importorskip("fsspec.asyn", reason="fsspec is not installed").get_loop
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(8192) for i in range(8)}
 
@@ -140,6 +142,98 @@ def test_passing_faults_of_a_store(memory, monkeypatch):
         monkeypatch.setattr(type(fs), "cat_file", lambda *args, **options: b"short")
         with pytest.raises(OSError, match="5 of"):
             npz["w3"]
+
+
+# -- a store of S3 whose answers are wrong -----------------------------------
+
+
+class LyingS3:
+    """What is used of s3fs. `lie` changes an answer: its span, its bytes, and what it says."""
+
+    protocol = ("s3",)
+
+    def __init__(self, lie):
+        self.lie, self.count, self.received = lie, 0, 0
+        self.loop = get_loop()
+
+    def call_s3(self, *args, **options):
+        raise NotImplementedError
+
+    def split_path(self, path):
+        return "bucket", "a.npz", None
+
+    async def _call_s3(self, method, Range, **options):
+        self.count += 1
+        first, last = Range.removeprefix("bytes=").split("-")
+        begin = int(first) if first else max(len(DATA) - int(last), 0)
+        end = int(last) + 1 if first else len(DATA)
+        begin, end, said = self.lie(self.count, begin, end)
+        return {
+            "ETag": '"one"', "ContentLength": end - begin, "Body": Body(self, DATA[begin:end]),
+            **({} if said is None else {"ContentRange": said}),
+        }  # fmt: skip
+
+
+class Body:
+    def __init__(self, store, data):
+        self.store, self.data = store, data
+
+    async def read(self):
+        self.store.received += len(self.data)
+        return self.data
+
+    def close(self):
+        pass
+
+
+def span(begin, end, more=0):
+    return begin, end, f"bytes {begin}-{end - 1}/{len(DATA) + more}"
+
+
+def later(lie):
+    """A store whose first answer is right."""
+    return lambda count, begin, end: span(begin, end) if count == 1 else lie(count, begin, end)
+
+
+def from_the_front(count, begin, end):
+    """A store that takes the last N bytes for the first N."""
+    return span(0, end - begin) if count == 1 else span(begin, end)
+
+
+def whole(count, begin, end):
+    return 0, len(DATA), None
+
+
+WRONG = {
+    "another range": (lambda count, begin, end: span(begin - 64, end - 64), "another range"),
+    "fewer bytes than said": (lambda c, begin, end: (begin, end - 9, span(begin, end)[2]), "bytes"),
+    "another size": (lambda count, begin, end: span(begin, end, 1), "replaced|bytes"),
+    "no range": (whole, "ranges of bytes"),
+    "nonsense": (lambda count, begin, end: (begin, end, "bytes */*"), "without saying which"),
+}
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+@pytest.mark.parametrize("name", WRONG)
+def test_a_store_that_lies(monkeypatch, name, is_later):
+    """Bytes of another place are an error of the request that brought them, and not received."""
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+    lie, message = WRONG[name]
+    store = LyingS3(later(lie) if is_later else lie)
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
+    with pytest.raises((OSError, npzkit.NpzkitError), match=message):
+        npzkit.open("s3://bucket/a.npz")["w3"]
+    if name in ("another range", "no range"):
+        assert store.received <= TAIL_SIZE
+
+
+def test_a_store_that_counts_only_from_the_front(monkeypatch):
+    """The tail is asked for by its offsets then."""
+    store = LyingS3(from_the_front)
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
+    with npzkit.open("s3://bucket/a.npz") as npz:
+        assert store.count == 2
+        check_reads(npz)
 
 
 # -- S3 ---------------------------------------------------------------------

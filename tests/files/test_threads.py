@@ -72,7 +72,7 @@ def test_the_same_bytes_of_mixed_members(tmp_path, compression, chunk_size):
     """Small, large, strided and transposed arrays give the same file with any number of threads."""
     options = {"compression": compression, "chunk_size": chunk_size}
     expected = saved(MIXED, 1, **options)
-    for threads in (1, 2, 5):
+    for threads in (2, 5):
         path = tmp_path / f"{threads}.npz"
         npzkit.save(path, MIXED, threads=threads, **options)
         assert path.read_bytes() == expected

@@ -7,12 +7,12 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import time
 
 import npzkit
 import numpy as np
 import pytest
+from npzkit.cli.commands import run
 from npzkit.errors import StaleArchiveError, UnsupportedError
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
@@ -100,13 +100,12 @@ def test_reading(nginx, url):
     assert all('" 206 ' in line for line in requests_in(nginx[2]))
 
 
-def test_the_command(url):
+def test_the_command(url, capsys):
     """ls and show read from a server."""
     shown = f"{ARRAYS['w7'][0]:.4f}"[:5]
     for arguments, expected in (["ls", url], "w7"), (["show", url, "w7", "0:3"], shown):
-        command = [sys.executable, "-m", "npzkit", *arguments]
-        found = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert expected in found.stdout
+        assert run(arguments) == 0
+        assert expected in capsys.readouterr().out
 
 
 def test_a_replaced_file(nginx, url):

@@ -9,6 +9,7 @@ import contextlib
 import io
 import re
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -119,6 +120,11 @@ def good(handler: Handler, server: RangeServer, **changes: Any) -> None:
 class RangeServer:
     """The server of one test.
 
+    Parameters
+    ----------
+    context : ssl.SSLContext, optional
+        Of a server with TLS.
+
     Attributes
     ----------
     files : dict of str to bytes
@@ -128,7 +134,7 @@ class RangeServer:
     requests : list of Request
     """
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self.files: dict[str, bytes] = {}
         self.answer: Answer = good
         self.etag = '"one"'
@@ -139,10 +145,12 @@ class RangeServer:
         self.lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.owner = self
+        self._server.context = context
+        self.scheme = "http" if context is None else "https"
         self.address = f"127.0.0.1:{self._server.server_address[1]}"
 
     def url(self, path: str = "/a.npz") -> str:
-        return f"http://{self.address}{path}"
+        return f"{self.scheme}://{self.address}{path}"
 
     def put(self, data: bytes, path: str = "/a.npz") -> str:
         """Serve bytes, and return their URL."""
@@ -180,6 +188,15 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 64
     owner: RangeServer
+    context: ssl.SSLContext | None
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        # In the thread of the connection: a client may be slow, or refuse the certificate.
+        if self.context is None:
+            super().finish_request(request, client_address)
+            return
+        with self.context.wrap_socket(request, server_side=True) as wrapped:
+            super().finish_request(wrapped, client_address)
 
     def handle_error(self, *args: Any) -> None:
         # Clients that give up, and answers that break off, are part of the tests.

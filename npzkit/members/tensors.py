@@ -27,6 +27,7 @@ __all__ = [
     "special_dtype",
     "tensor_like",
     "to_array",
+    "view_of",
 ]
 
 _SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
@@ -246,13 +247,24 @@ def tensor_like(array: Any, like: Any) -> Any:
 def fill(tensor: Any, array: Any) -> None:
     """Copy an array of the `Form` of a tensor into it."""
     torch: Any = sys.modules["torch"]
-    has_changed = getattr(torch.autograd.graph, "increment_version", None)
-    is_plain = tensor.is_cpu and tensor.is_contiguous() and not tensor.is_inference()
-    if is_plain and has_changed is not None and not (tensor.is_conj() or tensor.is_neg()):
+    inside = view_of(tensor) if tensor.is_contiguous() else None
+    if inside is not None:
         # PyTorch's threads wait for each other: on a busy machine that takes six times as long.
         raw = f"V{array.itemsize}"
-        np.copyto(to_array(tensor).view(raw), array.view(raw))
-        has_changed(tensor)
+        np.copyto(inside.view(raw), array.view(raw))
+        torch.autograd.graph.increment_version(tensor)
         return
     with torch.no_grad():
         tensor.copy_(from_array(array, *special_dtype(tensor)))
+
+
+def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array that is a tensor's memory, or None if it cannot be written through.
+
+    PyTorch has to hear of a write: call ``torch.autograd.graph.increment_version``.
+    """
+    torch: Any = sys.modules["torch"]
+    is_plain = tensor.is_cpu and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
+    if not is_plain or not hasattr(torch.autograd.graph, "increment_version"):
+        return None
+    return to_array(tensor)

@@ -1,0 +1,260 @@
+"""What PyTorch's planners need to know of a checkpoint: as JSON in its metadata, and back.
+
+Owns the entry in the metadata of the archive, and what a planner is told about archives
+that have none, because they were not made by PyTorch. The arrays describe themselves: their
+shapes, dtypes and parts are not repeated in the entry, which is::
+
+    {"version": 1, "items": {"w": {}, "lr": {"value": 0.1}}, "planner": note}
+
+An item is a tensor, or has the note of a value. A tensor has, where they are not the usual
+ones: ``key`` in the archive, ``dtype`` if its array has another one, and the properties
+``requires_grad``, ``pin_memory`` and ``memory_format``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata,
+    ChunkStorageMetadata,
+    Metadata,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.errors import IndexFormatError, NpzkitError, UnsafeNameError, UnsupportedError
+from npzkit.members.keys import check_key
+from npzkit.members.tensors import from_array
+from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.torch.values import decode_value, encode_value
+
+__all__ = ["ENTRY", "Item", "format_entry", "key_for", "metadata_of", "parse_items"]
+
+ENTRY = "npzkit.torch"
+"""The key of the entry in the metadata of an archive."""
+_VERSION = 1
+_FORMATS = ("channels_last", "channels_last_3d", "preserve_format")
+"""Memory formats beside the usual one."""
+
+
+class Item(NamedTuple):
+    """A tensor or another value of a state dict, and where it is in the archive.
+
+    Attributes
+    ----------
+    key : str or None
+        Of a tensor's array; None for a value.
+    special : str or None
+        The name of a tensor's dtype if its array has another one.
+    properties : mapping
+        Of a tensor, those that are not the usual ones.
+    note : object
+        Of a value.
+    """
+
+    key: str | None
+    special: str | None
+    properties: Mapping[str, Any]
+    note: Any
+
+
+def key_for(name: str) -> str:
+    """Return the key of an item: its name in the state dict, unless no key may be like that.
+
+    Examples
+    --------
+    >>> key_for("layers.0.weight"), key_for("../weight")
+    ('layers.0.weight', '%2E%2E%2Fweight')
+    """
+    try:
+        check_key(name)
+    except UnsafeNameError:
+        quoted = quote(name, safe="", errors="surrogatepass").replace(".", "%2E") or "%"
+        check_key(quoted)
+        return quoted
+    return name
+
+
+# -- to JSON ----------------------------------------------------------------
+
+
+def format_entry(
+    metadata: Metadata, notes: Mapping[str, Any], special: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the entry of a checkpoint.
+
+    Parameters
+    ----------
+    metadata : Metadata
+        From the planner.
+    notes : mapping of str to object
+        Of the values, by their names.
+    special : mapping of str to str
+        The dtypes of tensors whose arrays have another one.
+
+    Raises
+    ------
+    UnsupportedError
+        The planner's data cannot be kept without pickle.
+    """
+    items = {
+        name: _tensor_item(name, found.properties, special.get(name))
+        if isinstance(found, TensorStorageMetadata)
+        else {"value": notes[name]}
+        for name, found in metadata.state_dict_metadata.items()
+    }
+    planner, arrays = encode_value(metadata.planner_data, "planner_data")
+    if arrays:
+        raise UnsupportedError(
+            "the data of the planner has arrays, which cannot be kept",
+            remedy="Put them into the state dict.",
+        )
+    return {"version": _VERSION, "items": items, "planner": planner}
+
+
+def _tensor_item(name: str, properties: TensorProperties, special: str | None) -> dict[str, Any]:
+    item: dict[str, Any] = {}
+    if (key := key_for(name)) != name:
+        item["key"] = key
+    if special is not None:
+        item["dtype"] = special
+    for flag in ("requires_grad", "pin_memory"):
+        if getattr(properties, flag):
+            item[flag] = True
+    memory_format = str(properties.memory_format).removeprefix("torch.")
+    if memory_format in _FORMATS:
+        item["memory_format"] = memory_format
+    return item
+
+
+# -- and back ---------------------------------------------------------------
+
+
+def parse_items(npz: NpzFile | ShardedFile) -> dict[str, Item]:
+    """Return the items of a checkpoint; those of an archive without an entry are its arrays.
+
+    Raises
+    ------
+    IndexFormatError
+        The entry is not valid.
+    """
+    entry = npz.metadata.get(ENTRY)
+    if entry is None:
+        return {key: _array_item(npz, key) for key in npz.files}
+    _check_entry(entry, npz.path)
+    return {name: _parse_item(npz, name, item) for name, item in entry["items"].items()}
+
+
+def _check_entry(entry: Any, path: str | None) -> None:
+    if not isinstance(entry, Mapping) or entry.get("version") != _VERSION:
+        found = entry.get("version") if isinstance(entry, Mapping) else type(entry).__name__
+        raise UnsupportedError(
+            f"the entry {ENTRY!r} of the metadata has a version that this npzkit does not know",
+            path=path, found=found, expected=_VERSION, remedy="Install a newer npzkit.",
+        )  # fmt: skip
+    if entry.keys() != {"version", "items", "planner"} or not isinstance(entry["items"], Mapping):
+        raise _damaged(path, None, sorted(entry))
+
+
+def _array_item(npz: NpzFile | ShardedFile, key: str) -> Item:
+    """Return the item of an array: a tensor, or a value if PyTorch has no such dtype."""
+    if _tensor_dtype(npz.info(key).dtype, None) is None:
+        return Item(None, None, {}, ["array", key, None])
+    return Item(key, None, {}, None)
+
+
+def _parse_item(npz: NpzFile | ShardedFile, name: str, item: Any) -> Item:
+    if not isinstance(item, Mapping):
+        raise _damaged(npz.path, name, item)
+    if "value" in item:
+        return Item(None, None, {}, item["value"])
+    key, special = item.get("key", name), item.get("dtype")
+    if not (isinstance(key, str) and key in npz and isinstance(special, (str, type(None)))):
+        raise _damaged(npz.path, name, item)
+    return Item(key, special, item, None)
+
+
+def _damaged(path: str | None, name: str | None, found: Any) -> IndexFormatError:
+    return IndexFormatError(
+        f"the entry {ENTRY!r} of the metadata is not valid", path=path, key=name, found=found
+    )
+
+
+def metadata_of(npz: NpzFile | ShardedFile, items: Mapping[str, Item]) -> Metadata:
+    """Return what a planner needs to know of a checkpoint."""
+    entry = npz.metadata.get(ENTRY)
+
+    def refuse(key: str) -> Any:
+        raise IndexFormatError("the data of a planner has no arrays", path=npz.path, found=key)
+
+    return Metadata(
+        {
+            name: BytesStorageMetadata() if item.key is None else _tensor_metadata(npz, item)
+            for name, item in items.items()
+        },
+        planner_data={key: (key,) for key in items}
+        if entry is None
+        else decode_value(entry["planner"], refuse),
+    )
+
+
+def _tensor_metadata(npz: NpzFile | ShardedFile, item: Item) -> TensorStorageMetadata:
+    key = str(item.key)
+    shape, dtype = _form(npz, key)
+    found = _tensor_dtype(dtype, item.special)
+    if found is None:
+        raise UnsupportedError(
+            "PyTorch has no dtype for this array", path=npz.path, key=key,
+            found=item.special or str(dtype), remedy="Read it by npzkit.open(path)[key].",
+        )  # fmt: skip
+    chunks = _boxes(npz, key, shape)
+    if item.special == "complex32":
+        # The last axis of the array has the real and the imaginary part.
+        shape = shape[:-1]
+        chunks = [(offset[:-1], size[:-1]) for offset, size in chunks]
+    return TensorStorageMetadata(
+        _properties(found, item.properties),
+        torch.Size(shape),
+        [ChunkStorageMetadata(torch.Size(offset), torch.Size(size)) for offset, size in chunks],
+    )
+
+
+def _form(npz: NpzFile | ShardedFile, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    info = npz.info(key)
+    return info.shape, info.dtype
+
+
+def _boxes(
+    npz: NpzFile | ShardedFile, key: str, shape: tuple[int, ...]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return offset and shape of each part of an array."""
+    if isinstance(npz, NpzFile):
+        return [((0,) * len(shape), shape)]
+    return [(part.offset, part.shape) for part in npz.parts(key)]
+
+
+def _properties(dtype: torch.dtype, saved: Mapping[str, Any]) -> TensorProperties:
+    properties = TensorProperties(
+        dtype,
+        requires_grad=saved.get("requires_grad") is True,
+        pin_memory=saved.get("pin_memory") is True,
+    )
+    if (name := saved.get("memory_format")) in _FORMATS:
+        properties.memory_format = getattr(torch, name)
+    return properties
+
+
+def _tensor_dtype(dtype: np.dtype[Any], special: str | None) -> torch.dtype | None:
+    """Return the dtype of the tensor that an array becomes, or None if PyTorch has none."""
+    shape = (0, 2) if special == "complex32" else (0,)
+    try:
+        found = from_array(np.empty(shape, dtype), special)
+    except (NpzkitError, TypeError, RuntimeError):
+        return None
+    return found.dtype if isinstance(found, torch.Tensor) else None

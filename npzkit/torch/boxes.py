@@ -12,16 +12,29 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.archive.npzfile import NpzFile
 from npzkit.reading.indexing import Positions, Selection
-from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.sharding.sharded_array import ShardedArray
 
-__all__ = ["read_box"]
+__all__ = ["boxes_of", "read_box"]
+
+
+def boxes_of(array: LazyArray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return offset and shape of each part of an array."""
+    if _is_one_part(array):
+        return [((0,) * array.ndim, array.shape)]
+    assert isinstance(array, ShardedArray)  # noqa: S101 - others are one part
+    offsets, shapes = array._npz._index.boxes(array._number)
+    return list(zip(map(tuple, offsets.tolist()), map(tuple, shapes.tolist()), strict=True))
+
+
+def _is_one_part(array: LazyArray) -> bool:
+    if not isinstance(array, ShardedArray):
+        return True
+    return len(array._npz._index.part_numbers(array._number)) == 1
 
 
 def read_box(
-    npz: NpzFile | ShardedFile,
-    key: str,
+    array: LazyArray,
     offset: Sequence[int],
     out: np.ndarray[Any, Any],
     *,
@@ -32,8 +45,8 @@ def read_box(
 
     Parameters
     ----------
-    npz : NpzFile or ShardedFile
-    key : str
+    array : LazyArray
+        Of an archive in one file, or in many.
     offset : sequence of int
         Where the box begins, along each axis.
     out : numpy.ndarray
@@ -47,31 +60,35 @@ def read_box(
     if not out.size:
         return
     box = tuple(range(start, start + n) for start, n in zip(offset, out.shape, strict=True))
-    for lazy, positions, place in _pieces(npz, key, box, out):
-        if tuple(map(len, positions)) == lazy.shape:
-            lazy._npz.read(lazy._key, place, verify, threads=threads)  # type: ignore[call-arg]
+    for part, positions, place in _pieces(array, box, out):
+        if place.shape == part.shape:
+            npz: Any = part._npz
+            npz.read(part._key, place, verify, threads=threads)
         else:
-            _read_piece(lazy, positions, place)
+            _read_piece(part, positions, place)
 
 
 def _pieces(
-    npz: NpzFile | ShardedFile, key: str, box: tuple[Positions, ...], out: np.ndarray[Any, Any]
+    array: LazyArray, box: tuple[Positions, ...], out: np.ndarray[Any, Any]
 ) -> Iterator[tuple[LazyArray, tuple[Positions, ...], np.ndarray[Any, Any]]]:
     """Yield each part that a box needs, positions in it, and the memory for them."""
-    lazy = npz.lazy(key)
-    if isinstance(npz, NpzFile):
-        yield lazy, box, out
+    if not isinstance(array, ShardedArray):
+        yield array, box, out
         return
-    for part, positions, at in lazy._pieces(box):  # type: ignore[attr-defined]
-        yield npz._part(lazy._number, part), positions, out[at] if at else out  # type: ignore[attr-defined]
+    npz, number = array._npz, array._number
+    if _is_one_part(array):
+        yield npz._part(number, npz._index.part_numbers(number).start), box, out
+        return
+    for part, positions, at in array._pieces(box):
+        yield npz._part(number, part), positions, out[at]
 
 
 def _read_piece(
-    lazy: LazyArray, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
+    part: LazyArray, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
 ) -> None:
-    stored = place.T if lazy._header.fortran_order else place
+    stored = place.T if part._header.fortran_order else place
     if stored.flags.c_contiguous:
-        with lazy._explained:
-            lazy._fill(lazy._access(), positions, stored)
+        with part._explained:
+            part._fill(part._access(), positions, stored)
     else:
-        place[...] = lazy._read_block(Selection(positions, ()))
+        place[...] = part._read_block(Selection(positions, ()))

@@ -13,6 +13,8 @@ ones: ``key`` in the archive, ``dtype`` if its array has another one, and the pr
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -27,11 +29,19 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.errors import IndexFormatError, NpzkitError, UnsafeNameError, UnsupportedError
+from npzkit.errors import (
+    IndexFormatError,
+    NpyFormatError,
+    NpzkitError,
+    UnsafeNameError,
+    UnsupportedError,
+)
 from npzkit.members.keys import check_key
 from npzkit.members.tensors import from_array
 from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.torch.boxes import boxes_of
 from npzkit.torch.values import decode_value, encode_value
 
 __all__ = ["ENTRY", "Item", "format_entry", "key_for", "metadata_of", "parse_items"]
@@ -44,12 +54,12 @@ _FORMATS = ("channels_last", "channels_last_3d", "preserve_format")
 
 
 class Item(NamedTuple):
-    """A tensor or another value of a state dict, and where it is in the archive.
+    """A tensor or another value of a state dict, as the archive has it.
 
     Attributes
     ----------
-    key : str or None
-        Of a tensor's array; None for a value.
+    array : LazyArray or None
+        Of a tensor; None for a value.
     special : str or None
         The name of a tensor's dtype if its array has another one.
     properties : mapping
@@ -58,10 +68,10 @@ class Item(NamedTuple):
         Of a value.
     """
 
-    key: str | None
-    special: str | None
-    properties: Mapping[str, Any]
-    note: Any
+    array: LazyArray | None
+    special: str | None = None
+    properties: Mapping[str, Any] = {}
+    note: Any = None
 
 
 def key_for(name: str) -> str:
@@ -147,96 +157,93 @@ def parse_items(npz: NpzFile | ShardedFile) -> dict[str, Item]:
     entry = npz.metadata.get(ENTRY)
     if entry is None:
         return {key: _array_item(npz, key) for key in npz.files}
-    _check_entry(entry, npz.path)
-    return {name: _parse_item(npz, name, item) for name, item in entry["items"].items()}
-
-
-def _check_entry(entry: Any, path: str | None) -> None:
     if not isinstance(entry, Mapping) or entry.get("version") != _VERSION:
         found = entry.get("version") if isinstance(entry, Mapping) else type(entry).__name__
         raise UnsupportedError(
             f"the entry {ENTRY!r} of the metadata has a version that this npzkit does not know",
-            path=path, found=found, expected=_VERSION, remedy="Install a newer npzkit.",
+            found=found, expected=_VERSION, remedy="Install a newer npzkit.",
         )  # fmt: skip
     if entry.keys() != {"version", "items", "planner"} or not isinstance(entry["items"], Mapping):
-        raise _damaged(path, None, sorted(entry))
+        raise _damaged(None, sorted(entry))
+    return {name: _parse_item(npz, name, item) for name, item in entry["items"].items()}
 
 
 def _array_item(npz: NpzFile | ShardedFile, key: str) -> Item:
     """Return the item of an array: a tensor, or a value if PyTorch has no such dtype."""
-    if _tensor_dtype(npz.info(key).dtype, None) is None:
-        return Item(None, None, {}, ["array", key, None])
-    return Item(key, None, {}, None)
+    with contextlib.suppress(NpyFormatError, UnsupportedError):
+        array = npz.lazy(key)
+        if _tensor_dtype(array.dtype, None) is not None:
+            return Item(array)
+    return Item(None, note=["array", key, None])
 
 
 def _parse_item(npz: NpzFile | ShardedFile, name: str, item: Any) -> Item:
     if not isinstance(item, Mapping):
-        raise _damaged(npz.path, name, item)
+        raise _damaged(name, item)
     if "value" in item:
-        return Item(None, None, {}, item["value"])
+        return Item(None, note=item["value"])
     key, special = item.get("key", name), item.get("dtype")
     if not (isinstance(key, str) and key in npz and isinstance(special, (str, type(None)))):
-        raise _damaged(npz.path, name, item)
-    return Item(key, special, item, None)
+        raise _damaged(name, dict(item))
+    return Item(npz.lazy(key), special, item)
 
 
-def _damaged(path: str | None, name: str | None, found: Any) -> IndexFormatError:
+def _damaged(name: str | None, found: Any) -> IndexFormatError:
     return IndexFormatError(
-        f"the entry {ENTRY!r} of the metadata is not valid", path=path, key=name, found=found
+        f"the entry {ENTRY!r} of the metadata is not valid", key=name, found=found
     )
 
 
-def metadata_of(npz: NpzFile | ShardedFile, items: Mapping[str, Item]) -> Metadata:
-    """Return what a planner needs to know of a checkpoint."""
-    entry = npz.metadata.get(ENTRY)
+def metadata_of(entry: Any, items: Mapping[str, Item]) -> Metadata:
+    """Return what a planner needs to know of a checkpoint.
+
+    Parameters
+    ----------
+    entry : mapping or None
+        Of the metadata, checked by `parse_items`.
+    items : mapping of str to Item
+
+    Raises
+    ------
+    UnsupportedError
+        PyTorch has no such dtype.
+    IndexFormatError
+        The data of the planner are not valid.
+    """
 
     def refuse(key: str) -> Any:
-        raise IndexFormatError("the data of a planner has no arrays", path=npz.path, found=key)
+        raise IndexFormatError("the data of a planner has no arrays", found=key)
 
     return Metadata(
         {
-            name: BytesStorageMetadata() if item.key is None else _tensor_metadata(npz, item)
+            name: BytesStorageMetadata()
+            if item.array is None
+            else _tensor_metadata(name, item.array, item)
             for name, item in items.items()
         },
-        planner_data={key: (key,) for key in items}
+        planner_data={name: (name,) for name in items}
         if entry is None
         else decode_value(entry["planner"], refuse),
     )
 
 
-def _tensor_metadata(npz: NpzFile | ShardedFile, item: Item) -> TensorStorageMetadata:
-    key = str(item.key)
-    shape, dtype = _form(npz, key)
-    found = _tensor_dtype(dtype, item.special)
-    if found is None:
+def _tensor_metadata(name: str, array: LazyArray, item: Item) -> TensorStorageMetadata:
+    dtype = _tensor_dtype(array.dtype, item.special)
+    if dtype is None:
         raise UnsupportedError(
-            "PyTorch has no dtype for this array", path=npz.path, key=key,
-            found=item.special or str(dtype), remedy="Read it by npzkit.open(path)[key].",
+            "PyTorch has no dtype for this array", key=name,
+            found=item.special or str(array.dtype), remedy="Read it by npzkit.open(path)[key].",
         )  # fmt: skip
-    chunks = _boxes(npz, key, shape)
+    shape, boxes = array.shape, boxes_of(array)
     if item.special == "complex32":
         # The last axis of the array has the real and the imaginary part.
         shape = shape[:-1]
-        chunks = [(offset[:-1], size[:-1]) for offset, size in chunks]
+        boxes = [(offset[:-1], size[:-1]) for offset, size in boxes]
     return TensorStorageMetadata(
-        _properties(found, item.properties),
+        _properties(dtype, item.properties),
         torch.Size(shape),
-        [ChunkStorageMetadata(torch.Size(offset), torch.Size(size)) for offset, size in chunks],
+        [ChunkStorageMetadata(torch.Size(offset), torch.Size(size)) for offset, size in boxes],
     )
-
-
-def _form(npz: NpzFile | ShardedFile, key: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    info = npz.info(key)
-    return info.shape, info.dtype
-
-
-def _boxes(
-    npz: NpzFile | ShardedFile, key: str, shape: tuple[int, ...]
-) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Return offset and shape of each part of an array."""
-    if isinstance(npz, NpzFile):
-        return [((0,) * len(shape), shape)]
-    return [(part.offset, part.shape) for part in npz.parts(key)]
 
 
 def _properties(dtype: torch.dtype, saved: Mapping[str, Any]) -> TensorProperties:
@@ -250,6 +257,7 @@ def _properties(dtype: torch.dtype, saved: Mapping[str, Any]) -> TensorPropertie
     return properties
 
 
+@functools.lru_cache(256)
 def _tensor_dtype(dtype: np.dtype[Any], special: str | None) -> torch.dtype | None:
     """Return the dtype of the tensor that an array becomes, or None if PyTorch has none."""
     shape = (0, 2) if special == "complex32" else (0,)

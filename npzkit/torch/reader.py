@@ -29,11 +29,14 @@ from npzkit.members.tensors import from_array, view_of
 from npzkit.sharding.opening import open as open_archive
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.torch.boxes import read_box
-from npzkit.torch.description import Item, metadata_of, parse_items
+from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.ranks import own_threads, rank_folder
 from npzkit.torch.values import decode_value
 
 __all__ = ["NpzStorageReader"]
+
+_LARGE_SIZE = 1 << 20
+"""Bytes of a tensor that is read by a thread of its own."""
 
 
 class NpzStorageReader(StorageReader):
@@ -95,6 +98,7 @@ class NpzStorageReader(StorageReader):
         self._storage_options = storage_options
         self._npz: NpzFile | ShardedFile | None = None
         self._items: dict[str, Item] = {}
+        self._name = ""
         self.reset()
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
@@ -128,14 +132,15 @@ class NpzStorageReader(StorageReader):
         npz = open_archive(folder, limits=self._limits)
         if isinstance(npz, NpzFile):
             npz._closes_silently = True
+        # Without secrets.
+        self._npz, self._name = npz, str(folder)
         try:
             self._items = parse_items(npz)
-            metadata = metadata_of(npz, self._items)
-        except BaseException:
-            npz.close()
-            raise
-        self._npz = npz
-        metadata.storage_meta = StorageMeta(npz.path, load_id=self._load_id)
+            metadata = metadata_of(npz.metadata.get(ENTRY), self._items)
+        except NpzkitError as error:
+            self._close()
+            raise error.locate(path=self._name) from error.__cause__
+        metadata.storage_meta = StorageMeta(self._name, load_id=self._load_id)
         return metadata
 
     def set_up_storage_reader(
@@ -168,7 +173,9 @@ class NpzStorageReader(StorageReader):
             )
         try:
             self._read_values(npz, plan, planner)
-            self._read_tensors(npz, plan, planner)
+            self._read_tensors(plan, planner)
+        except NpzkitError as error:
+            raise error.locate(path=self._name) from error.__cause__
         finally:
             self._close()
         future: Future[None] = Future()
@@ -198,47 +205,53 @@ class NpzStorageReader(StorageReader):
 
     # -- tensors ------------------------------------------------------------
 
-    def _read_tensors(
-        self, npz: NpzFile | ShardedFile, plan: LoadPlan, planner: LoadPlanner
-    ) -> None:
+    def _read_tensors(self, plan: LoadPlan, planner: LoadPlanner) -> None:
         pairs = [
             (item, planner.resolve_tensor(item).detach())
             for item in plan.items
             if item.type == LoadItemType.TENSOR
         ]
-        # Threads share tensors, or the parts of one.
-        inner = 1 if len(pairs) >= self._threads else self._threads
-        run([partial(self._fill, npz, *pair, inner) for pair in pairs], self._threads)
+        large = [pair for pair in pairs if pair[1].nbytes >= _LARGE_SIZE]
+        small = [pair for pair in pairs if pair[1].nbytes < _LARGE_SIZE]
+        # Threads share tensors, or the bytes of one. Small ones are read by one thread, because
+        # most of their time is Python, where threads wait for each other.
+        inner = max(self._threads // max(len(large), 1), 1)
+        tasks = [partial(self._fill, *pair, inner) for pair in large]
+        if small:
+            tasks.append(partial(self._fill_all, small))
+        run(tasks, self._threads)
         for item, target in pairs:
             planner.commit_tensor(item, target)
 
-    def _fill(
-        self, npz: NpzFile | ShardedFile, item: ReadItem, target: torch.Tensor, threads: int
-    ) -> None:
+    def _fill_all(self, pairs: list[tuple[ReadItem, torch.Tensor]]) -> None:
+        for pair in pairs:
+            self._fill(*pair, 1)
+
+    def _fill(self, item: ReadItem, target: torch.Tensor, threads: int) -> None:
         """Fill a tensor with a box of an array."""
         name = item.storage_index.fqn
-        if target.size() != item.lengths:
+        shape: tuple[int, ...] = item.lengths
+        if target.size() != shape:
             raise TreeMismatchError(
                 "a tensor has another shape than the part that is loaded into it", key=name,
-                found=tuple(target.size()), expected=tuple(item.lengths),
+                found=tuple(target.size()), expected=tuple(shape),
             )  # fmt: skip
-        _, special, _, _ = found = self._items[name]
-        key = str(found.key)
-        begin = item.storage_index.offset or (0,) * len(item.lengths)
+        array, special, _, _ = self._items[name]
+        assert array is not None  # noqa: S101 - its metadata says so
+        begin = item.storage_index.offset or (0,) * len(shape)
         offset = [start + inner for start, inner in zip(begin, item.storage_offsets, strict=True)]
-        shape = tuple(item.lengths)
         if special == "complex32":
             offset, shape = [*offset, 0], (*shape, 2)
-        dtype = npz.info(key).dtype
+        dtype = array.dtype
         out = view_of(target)
         if out is not None and out.dtype == dtype and out.shape == shape:
-            read_box(npz, key, offset, out, verify=self._verify, threads=threads)
+            read_box(array, offset, out, verify=self._verify, threads=threads)
             torch.autograd.graph.increment_version(target)
             return
-        array = np.empty(shape, dtype)
-        read_box(npz, key, offset, array, verify=self._verify, threads=threads)
+        copy = np.empty(shape, dtype)
+        read_box(array, offset, copy, verify=self._verify, threads=threads)
         with torch.no_grad():
-            target.copy_(from_array(array, special))
+            target.copy_(from_array(copy, special))
 
 
 def _pickled(npz: NpzFile | ShardedFile, name: str, note: Any) -> bytes:
@@ -246,7 +259,7 @@ def _pickled(npz: NpzFile | ShardedFile, name: str, note: Any) -> bytes:
     try:
         value = decode_value(note, npz.__getitem__)
     except NpzkitError as error:
-        raise error.locate(path=npz.path, key=name) from error.__cause__
+        raise error.locate(key=name) from error.__cause__
     stream = io.BytesIO()
     torch.save(value, stream)
     return stream.getvalue()

@@ -130,9 +130,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _refused(found: str, remedy: str) -> UnsupportedError:
-    return UnsupportedError(
-        "this value cannot be saved without pickle", found=found, remedy=remedy
-    )
+    return UnsupportedError("this value cannot be saved without pickle", found=found, remedy=remedy)
 
 
 def decode_value(note: Any, read: Callable[[str], Any]) -> Any:

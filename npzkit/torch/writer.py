@@ -213,10 +213,12 @@ class NpzStorageWriter(StorageWriter):
             A file cannot be written. What was written is removed.
         """
         place, writer = self._place(), new_writer()
-        groups = _grouped(plan.items, self._shard_size, self._threads)
+        groups = _grouped(plan.items, self._shard_size)
         names = [shard_name(plan.storage_data.name, writer, n) for n in range(len(groups))]
+        # Threads share groups, or the bytes of one.
+        inner = max(self._threads // max(len(groups), 1), 1)
         tasks = [
-            partial(self._write_group, place, name, group, planner)
+            partial(self._write_group, place, name, group, planner, inner)
             for name, group in zip(names, groups, strict=True)
         ]
         try:
@@ -257,7 +259,12 @@ class NpzStorageWriter(StorageWriter):
     # -- one shard ----------------------------------------------------------
 
     def _write_group(
-        self, place: Folder | Prefix, name: str, items: list[WriteItem], planner: SavePlanner
+        self,
+        place: Folder | Prefix,
+        name: str,
+        items: list[WriteItem],
+        planner: SavePlanner,
+        threads: int,
     ) -> list[WriteResult]:
         """Write the items of a group to one shard."""
         results: list[WriteResult] = []
@@ -269,7 +276,7 @@ class NpzStorageWriter(StorageWriter):
                 yield from found
 
         record = write_shard(
-            place, name, parts(), threads=1, durable=self._durable, **self._coding
+            place, name, parts(), threads=threads, durable=self._durable, **self._coding
         )
         if results:
             first = results[0]
@@ -293,7 +300,7 @@ def _parts_of(item: WriteItem, planner: SavePlanner) -> tuple[_Stored, int, list
     except NpzkitError as error:
         raise error.locate(key=name) from error.__cause__
     part = _placed(item, key, array, is_paired=special == ("complex32",))
-    return _Stored(None, *special), array.nbytes, [part]
+    return _Stored(special=special[0] if special else None), array.nbytes, [part]
 
 
 def _value_of(item: WriteItem, planner: SavePlanner) -> Any:
@@ -324,10 +331,12 @@ def _placed(item: WriteItem, key: str, array: Any, *, is_paired: bool) -> Part:
         )  # fmt: skip
     if size == shape:
         return Part(key, array)
-    return Part(key, array, (*offset, 0), (*shape, 2)) if is_paired else Part(key, array, offset, shape)
+    if is_paired:
+        offset, shape = (*offset, 0), (*shape, 2)
+    return Part(key, array, offset, shape)
 
 
-def _grouped(items: list[WriteItem], shard_size: int, threads: int) -> list[list[WriteItem]]:
+def _grouped(items: list[WriteItem], shard_size: int) -> list[list[WriteItem]]:
     """Return the items of each shard, in their order."""
     sizes = list(map(_size_of, items))
     total = sum(sizes)
@@ -347,4 +356,4 @@ def _size_of(item: WriteItem) -> int:
     if item.tensor_data is None:
         return 0
     itemsize: int = torch._utils._element_size(item.tensor_data.properties.dtype)
-    return math.prod(item.tensor_data.chunk.sizes) * itemsize
+    return itemsize * int(math.prod(item.tensor_data.chunk.sizes))

@@ -67,7 +67,19 @@ def named(name: str, fields: tuple[str, ...]) -> type[Any]:
     Point(x=1, y=2)
     """
     try:
-        return namedtuple(name, fields)
+        made: Any = namedtuple(name, fields)
     except SyntaxError:
         # Python takes two names for one if they differ only in their form in Unicode.
         raise ValueError(f"a field of {name} occurs twice") from None
+    # Pickle would look for the class in this module.
+    made.__reduce__ = _reduce
+    return made  # type: ignore[no-any-return]
+
+
+def _reduce(value: Any) -> tuple[Any, ...]:
+    return _make, (type(value).__name__, value._fields, *value)
+
+
+def _make(name: str, fields: tuple[str, ...], *values: Any) -> Any:
+    """Return a namedtuple that was pickled."""
+    return named(name, fields)._make(values)  # type: ignore[attr-defined]

@@ -49,6 +49,8 @@ __all__ = ["ENTRY", "Item", "format_entry", "key_for", "metadata_of", "parse_ite
 ENTRY = "npzkit.torch"
 """The key of the entry in the metadata of an archive."""
 _VERSION = 1
+_MAX_POSITION = 1 << 20
+"""Longest list of a state dict."""
 _FORMATS = ("channels_last", "channels_last_3d", "preserve_format")
 """Memory formats beside the usual one."""
 
@@ -223,8 +225,21 @@ def metadata_of(entry: Any, items: Mapping[str, Item]) -> Metadata:
         },
         planner_data={name: (name,) for name in items}
         if entry is None
-        else decode_value(entry["planner"], refuse),
+        else _checked(decode_value(entry["planner"], refuse)),
     )
+
+
+def _checked(planner_data: Any) -> Any:
+    """Return the paths of a planner, which makes lists as long as they say."""
+    paths = planner_data.values() if isinstance(planner_data, Mapping) else ()
+    for path in paths:
+        for step in path if isinstance(path, tuple) else ():
+            if type(step) is int and not 0 <= step < _MAX_POSITION:
+                raise IndexFormatError(
+                    "a position in a list is out of range", found=step,
+                    expected=f"0 to {_MAX_POSITION - 1}",
+                )  # fmt: skip
+    return planner_data
 
 
 def _tensor_metadata(name: str, array: LazyArray, item: Item) -> TensorStorageMetadata:

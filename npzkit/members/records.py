@@ -66,14 +66,18 @@ def named(name: str, fields: tuple[str, ...]) -> type[Any]:
     >>> named("Point", ("x", "y"))(1, 2)
     Point(x=1, y=2)
     """
+    made = _new_type(name, fields)
+    # Pickle would look for the class in this module.
+    made.__reduce__ = _reduce
+    return made
+
+
+def _new_type(name: str, fields: tuple[str, ...]) -> Any:
     try:
-        made: Any = namedtuple(name, fields)
+        return namedtuple(name, fields)
     except SyntaxError:
         # Python takes two names for one if they differ only in their form in Unicode.
         raise ValueError(f"a field of {name} occurs twice") from None
-    # Pickle would look for the class in this module.
-    made.__reduce__ = _reduce
-    return made  # type: ignore[no-any-return]
 
 
 def _reduce(value: Any) -> tuple[Any, ...]:
@@ -82,4 +86,5 @@ def _reduce(value: Any) -> tuple[Any, ...]:
 
 def _make(name: str, fields: tuple[str, ...], *values: Any) -> Any:
     """Return a namedtuple that was pickled."""
-    return named(name, fields)._make(values)  # type: ignore[attr-defined]
+    kind: Any = named(name, fields)
+    return kind._make(values)

@@ -66,9 +66,9 @@ def named(name: str, fields: tuple[str, ...]) -> type[Any]:
     >>> named("Point", ("x", "y"))(1, 2)
     Point(x=1, y=2)
     """
-    made = _new_type(name, fields)
+    made: type[Any] = _new_type(name, fields)
     # Pickle would look for the class in this module.
-    made.__reduce__ = _reduce
+    made.__reduce__ = _reduce  # type: ignore[assignment]
     return made
 
 

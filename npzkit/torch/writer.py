@@ -154,7 +154,7 @@ class NpzStorageWriter(StorageWriter):
         """Prepare for another save, to `checkpoint_id` if it is given."""
         if checkpoint_id:
             self._path = checkpoint_id
-        self._attempt = new_attempt()
+        self._save_id = self._attempt = new_attempt()
         self._leftovers: list[str] = []
 
     @property
@@ -168,8 +168,8 @@ class NpzStorageWriter(StorageWriter):
         return isinstance(checkpoint_id, (str, os.PathLike))
 
     def storage_meta(self) -> StorageMeta | None:
-        """Return the folder, and the name of the save."""
-        return StorageMeta(self._place().name, save_id=self._attempt)
+        """Return the folder, and what tells this save from others."""
+        return StorageMeta(self._place().name, save_id=self._save_id)
 
     def _place(self) -> Folder | Prefix:
         return place_of(rank_folder(self._path, self._storage_options, self._rank))
@@ -214,7 +214,10 @@ class NpzStorageWriter(StorageWriter):
         """
         place, writer = self._place(), new_writer()
         groups = _grouped(plan.items, self._shard_size)
-        names = [shard_name(plan.storage_data.name, writer, n) for n in range(len(groups))]
+        told = plan.storage_data
+        # A planner that caches its plans may have one that another storage was told.
+        attempt = told.name if isinstance(told, _Attempt) else self._attempt
+        names = [shard_name(attempt, writer, number) for number in range(len(groups))]
         # Threads share groups, or the bytes of one.
         inner = max(self._threads // max(len(groups), 1), 1)
         tasks = [

@@ -296,6 +296,8 @@ def test_reads_the_parts_that_are_needed(tmp_path):
     assert load_part(tmp_path, 300, 400) == list(range(300, 700))
     damage(tmp_path, 0)
     assert load_part(tmp_path, 500, 500) == list(range(500, 1000))
+    with npzkit.open(tmp_path) as npz:
+        os.unlink(tmp_path / npz.parts("x")[0].shard)
     assert load_part(tmp_path, 600, 50) == list(range(600, 650))
 
 
@@ -455,6 +457,40 @@ def test_s3():
             path, {"x": torch.zeros(1000, dtype=torch.int64), "step": 0}, storage_options=options
         )
         assert state["x"].sum() == 2000 and state["step"] == 2
+
+
+def test_other_processes(tmp_path):
+    """A writer and a reader can be sent to another process, as a save in one does."""
+    writer = pickle.loads(pickle.dumps(NpzStorageWriter(tmp_path, metadata={"step": 1})))
+    dcp.save({"x": torch.ones(2)}, storage_writer=writer, no_dist=True)
+    reader = pickle.loads(pickle.dumps(NpzStorageReader(tmp_path)))
+    state = {"x": torch.zeros(2)}
+    dcp.load(state, storage_reader=reader, no_dist=True)
+    assert state["x"].tolist() == [1, 1]
+
+
+def test_plans_of_another_storage(tmp_path):
+    """A planner that caches plans may have used another storage before."""
+    planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+    state = {"x": torch.ones(2)}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(tmp_path / "a"), planner=planner)
+    try:
+        save(tmp_path / "b", state, planner=planner)
+    finally:
+        for name in [name for name in vars(dcp.SavePlanner) if name.startswith("_cached")]:
+            getattr(dcp.SavePlanner, name).clear()
+    assert_same(load_new(tmp_path / "b"), state)
+
+
+def test_threads_of_a_rank(monkeypatch):
+    """The ranks of a machine share its processors."""
+    from npzkit.torch import ranks
+
+    monkeypatch.setattr(ranks, "thread_count", lambda threads: threads or 8)
+    for processes, expected in (("4", 2), ("16", 1), ("", 8), ("x", 8), ("0", 8)):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        assert ranks.own_threads(None) == expected
+        assert ranks.own_threads(3) == 3
 
 
 def test_values_keep_their_copies(tmp_path):

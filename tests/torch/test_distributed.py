@@ -75,6 +75,7 @@ def test_without_torch(saved):
         assert len(npz.parts("short-0")) == 3  # one rank has no rows
         assert len(npz.parts("even-2")) == 1  # a replica is saved once
         assert npz["plain"].shape == (8, 4)
+    assert npzkit.verify(saved / "line").ok
     shards = sorted(saved.glob("line/*.npz"))
     assert len(shards) == 4
     rows = []

@@ -256,8 +256,8 @@ def damage(folder, part):
 
 
 def in_parts(folder):
-    """Write an array in two parts, as two ranks would."""
-    with npzkit.ShardedWriter(folder) as w:
+    """Write an array in two files, as two ranks would."""
+    with npzkit.ShardedWriter(folder, shard_size=1000) as w:
         for part in (0, 500):
             w.add("x", np.arange(part, part + 500.0), offset=(part,), global_shape=(1000,))
         w.commit()

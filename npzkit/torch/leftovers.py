@@ -7,22 +7,19 @@ save that fails removes nothing.
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Container
 
 from npzkit.errors import ArchiveLockedError
 from npzkit.files.locking import lock_path
 from npzkit.sharding.places import Place
-from npzkit.sharding.shard_names import attempt_of
+from npzkit.sharding.shard_names import attempt_of, is_temporary
 
 __all__ = ["find_leftovers", "remove_leftovers"]
-
-_TEMPORARY = re.compile(r"\.npzkit-[0-9a-f]{16}\.tmp")
 
 
 def find_leftovers(place: Place) -> list[str]:
     """Return the files that do not count any more once a save that begins now is committed."""
-    return [name for name in place.listed() if _is_temporary(name) or attempt_of(name) is not None]
+    return [name for name in place.listed() if is_temporary(name) or attempt_of(name)]
 
 
 def remove_leftovers(place: Place, names: list[str], kept: Container[str]) -> None:
@@ -32,10 +29,7 @@ def remove_leftovers(place: Place, names: list[str], kept: Container[str]) -> No
             continue
         # Others may remove them too.
         with contextlib.suppress(OSError, ArchiveLockedError):
-            if _is_temporary(name):
+            if is_temporary(name):
                 lock_path(place.file(name), 0.0).close()
             place.remove(name)
-
-
-def _is_temporary(name: str) -> bool:
-    return _TEMPORARY.fullmatch(name) is not None
+    place.end_uploads(lambda name: attempt_of(name) is not None)

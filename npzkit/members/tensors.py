@@ -17,6 +17,7 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.members.extension_dtypes import extension_name
 
 __all__ = [
+    "SPECIAL",
     "Form",
     "fill",
     "form_of",
@@ -30,7 +31,7 @@ __all__ = [
     "view_of",
 ]
 
-_SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
+SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
 
 
@@ -108,12 +109,12 @@ def special_dtype(tensor: Any) -> tuple[str, ...]:
         Of any kind that `form_of` accepts.
     """
     name = _name_of(tensor.dtype)
-    return (name,) if name in _SPECIAL else ()
+    return (name,) if name in SPECIAL else ()
 
 
 @functools.cache
 def _numpy_dtype(name: str) -> np.dtype[Any]:
-    name = _SPECIAL.get(name, name)
+    name = SPECIAL.get(name, name)
     try:
         return np.dtype(name)
     except TypeError:
@@ -159,7 +160,7 @@ def _bits_of(dtype: Any) -> str | None:
     """Return the dtype as which NumPy takes a tensor's bytes, or None if it has this one."""
     name = _name_of(dtype)
     array_dtype = _numpy_dtype(name)
-    is_known = name not in _SPECIAL and extension_name(array_dtype) is None
+    is_known = name not in SPECIAL and extension_name(array_dtype) is None
     return None if is_known else f"uint{8 * array_dtype.itemsize}"
 
 

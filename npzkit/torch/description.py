@@ -39,7 +39,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.members.keys import check_key
-from npzkit.members.tensors import from_array
+from npzkit.members.tensors import SPECIAL, from_array
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.torch.boxes import boxes_of
 from npzkit.torch.values import decode_value, encode_value
@@ -187,7 +187,11 @@ def _parse_item(npz: NpzFile | ShardedFile, name: str, item: Any) -> Item:
     key, special = item.get("key", name), item.get("dtype")
     if not (isinstance(key, str) and key in npz and isinstance(special, (str, type(None)))):
         raise _damaged(name, dict(item))
-    return Item(npz.lazy(key), special, item)
+    array = npz.lazy(key)
+    is_paired = special != "complex32" or array.shape[-1:] == (2,)
+    if special is not None and not (is_paired and SPECIAL.get(special) == array.dtype.name):
+        raise _damaged(name, dict(item))
+    return Item(array, special, item)
 
 
 def _damaged(name: str | None, found: Any) -> IndexFormatError:

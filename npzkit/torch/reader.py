@@ -129,7 +129,12 @@ class NpzStorageReader(StorageReader):
         self._close()
         rank = kwargs.get("rank")
         folder = rank_folder(self._path, self._storage_options, rank)
-        npz = open_archive(folder, limits=self._limits)
+        if rank is None:
+            npz = open_archive(
+                self._path, limits=self._limits, storage_options=self._storage_options
+            )
+        else:
+            npz = ShardedFile(folder, limits=self._limits)
         if isinstance(npz, NpzFile):
             npz._closes_silently = True
         # Without secrets.

@@ -388,6 +388,7 @@ def change(folder, path, value):
     [
         ((), 3), (("version",), 2), (("items",), []), (("items", "x"), 1), (("surplus",), 1),
         (("items", "x"), {"key": "y"}), (("items", "x"), {"key": 1}), (("items", "x"), {"dtype": []}),
+        (("items", "x"), {"dtype": "complex32"}), (("items", "x"), {"dtype": "float8_e4m3fn"}),
         (("items", "x"), {"dtype": "nonsense", "key": "../x"}), (("planner",), ["odd"]),
         (("planner",), ["dict", ["x", ["tuple", "x", 10**9]]]), (("planner",), ["dict", 1]),
         (("planner",), ["array", "x", None]), (("planner",), ["named", "a b", ["c"], 1]),

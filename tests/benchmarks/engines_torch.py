@@ -4,10 +4,10 @@ It needs torch and ml_dtypes::
 
     python tests/benchmarks/engines_torch.py [--rounds 7] [--only save] [--json results.json]
 
-The options are those of `bench`, and so is the way to measure: npzkit and PyTorch's
-FileSystemWriter and FileSystemReader take turns in one process, caches and memory are warm,
-and medians are compared. Each save makes new files. npzkit compares every CRC-32 when it
-loads, and PyTorch none.
+`engines` has these rows too. The options are those of `bench`, and so is the way to measure:
+npzkit and PyTorch's FileSystemWriter and FileSystemReader take turns in one process, caches and
+memory are warm, and medians are compared. Each save makes new files. npzkit compares every
+CRC-32 when it loads, and PyTorch none.
 """
 
 from __future__ import annotations

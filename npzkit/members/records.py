@@ -56,6 +56,8 @@ def fields_of(value: Any) -> dict[Any, Any]:
 def named(name: str, fields: tuple[str, ...]) -> type[Any]:
     """Return a namedtuple class; the same one for the same names.
 
+    Its instances can be pickled and copied.
+
     Raises
     ------
     ValueError
@@ -63,7 +65,8 @@ def named(name: str, fields: tuple[str, ...]) -> type[Any]:
 
     Examples
     --------
-    >>> named("Point", ("x", "y"))(1, 2)
+    >>> import copy
+    >>> copy.deepcopy(named("Point", ("x", "y"))(1, 2))
     Point(x=1, y=2)
     """
     made: type[Any] = _new_type(name, fields)

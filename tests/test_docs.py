@@ -24,7 +24,7 @@ MODULES = ["npzkit"] + [
 ]
 
 
-ENGINES = ["xarray"]
+ENGINES = ["torch", "xarray"]
 """Packages that users bring, each with a module of its name, and examples in the README."""
 
 
@@ -38,6 +38,7 @@ def imported(name):
     return importlib.import_module(name)
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is")
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name, monkeypatch):
     """Every example in a docstring gives what it shows."""

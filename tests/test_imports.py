@@ -26,7 +26,7 @@ ROOMS = [
     {"sharding"},
     {"drop_ins"},
     {"analysis", "conversion"},
-    {"checkpoint", "many", "xarray"},
+    {"checkpoint", "many", "torch", "xarray"},
     {""},
     {"cli"},
     {"__main__"},
@@ -55,6 +55,7 @@ THIRD_PARTIES = {
     "conversion.safetensors_file": {"safetensors"},
     "conversion.zarr_store": {"zarr", "numcodecs"},
     "files.fsspec_store": {"fsspec"},
+    "torch": {"torch"},
     "xarray": {"dask", "xarray"},
 }
 """Which room, or module, imports which package that is optional."""

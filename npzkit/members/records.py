@@ -56,6 +56,8 @@ def fields_of(value: Any) -> dict[Any, Any]:
 def named(name: str, fields: tuple[str, ...]) -> type[Any]:
     """Return a namedtuple class; the same one for the same names.
 
+    Its instances can be pickled and copied.
+
     Raises
     ------
     ValueError
@@ -63,11 +65,29 @@ def named(name: str, fields: tuple[str, ...]) -> type[Any]:
 
     Examples
     --------
-    >>> named("Point", ("x", "y"))(1, 2)
+    >>> import copy
+    >>> copy.deepcopy(named("Point", ("x", "y"))(1, 2))
     Point(x=1, y=2)
     """
+    made: type[Any] = _new_type(name, fields)
+    # Pickle would look for the class in this module.
+    made.__reduce__ = _reduce  # type: ignore[assignment]
+    return made
+
+
+def _new_type(name: str, fields: tuple[str, ...]) -> Any:
     try:
         return namedtuple(name, fields)
     except SyntaxError:
         # Python takes two names for one if they differ only in their form in Unicode.
         raise ValueError(f"a field of {name} occurs twice") from None
+
+
+def _reduce(value: Any) -> tuple[Any, ...]:
+    return _make, (type(value).__name__, value._fields, *value)
+
+
+def _make(name: str, fields: tuple[str, ...], *values: Any) -> Any:
+    """Return a namedtuple that was pickled."""
+    kind: Any = named(name, fields)
+    return kind._make(values)

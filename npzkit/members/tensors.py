@@ -17,6 +17,7 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.members.extension_dtypes import extension_name
 
 __all__ = [
+    "SPECIAL",
     "Form",
     "fill",
     "form_of",
@@ -27,9 +28,10 @@ __all__ = [
     "special_dtype",
     "tensor_like",
     "to_array",
+    "view_of",
 ]
 
-_SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
+SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
 
 
@@ -107,12 +109,12 @@ def special_dtype(tensor: Any) -> tuple[str, ...]:
         Of any kind that `form_of` accepts.
     """
     name = _name_of(tensor.dtype)
-    return (name,) if name in _SPECIAL else ()
+    return (name,) if name in SPECIAL else ()
 
 
 @functools.cache
 def _numpy_dtype(name: str) -> np.dtype[Any]:
-    name = _SPECIAL.get(name, name)
+    name = SPECIAL.get(name, name)
     try:
         return np.dtype(name)
     except TypeError:
@@ -158,7 +160,7 @@ def _bits_of(dtype: Any) -> str | None:
     """Return the dtype as which NumPy takes a tensor's bytes, or None if it has this one."""
     name = _name_of(dtype)
     array_dtype = _numpy_dtype(name)
-    is_known = name not in _SPECIAL and extension_name(array_dtype) is None
+    is_known = name not in SPECIAL and extension_name(array_dtype) is None
     return None if is_known else f"uint{8 * array_dtype.itemsize}"
 
 
@@ -246,13 +248,24 @@ def tensor_like(array: Any, like: Any) -> Any:
 def fill(tensor: Any, array: Any) -> None:
     """Copy an array of the `Form` of a tensor into it."""
     torch: Any = sys.modules["torch"]
-    has_changed = getattr(torch.autograd.graph, "increment_version", None)
-    is_plain = tensor.is_cpu and tensor.is_contiguous() and not tensor.is_inference()
-    if is_plain and has_changed is not None and not (tensor.is_conj() or tensor.is_neg()):
+    inside = view_of(tensor) if tensor.is_contiguous() else None
+    if inside is not None:
         # PyTorch's threads wait for each other: on a busy machine that takes six times as long.
         raw = f"V{array.itemsize}"
-        np.copyto(to_array(tensor).view(raw), array.view(raw))
-        has_changed(tensor)
+        np.copyto(inside.view(raw), array.view(raw))
+        torch.autograd.graph.increment_version(tensor)
         return
     with torch.no_grad():
         tensor.copy_(from_array(array, *special_dtype(tensor)))
+
+
+def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
+    """Return the array that is a tensor's memory, or None if it cannot be written through.
+
+    PyTorch has to hear of a write: call ``torch.autograd.graph.increment_version``.
+    """
+    torch: Any = sys.modules["torch"]
+    is_plain = tensor.is_cpu and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
+    if not is_plain or not hasattr(torch.autograd.graph, "increment_version"):
+        return None
+    return to_array(tensor)

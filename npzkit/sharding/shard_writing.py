@@ -7,7 +7,8 @@ Owns the key under which a part is stored. What a part needs besides its bytes i
 from __future__ import annotations
 
 import operator
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import groupby, tee
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
@@ -16,9 +17,10 @@ from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs
 from npzkit.sharding.places import Place
 from npzkit.sharding.records import ShardRecord, part_attribute, record_of
+from npzkit.writing.array_members import Member
 from npzkit.writing.coding import Compression, coding_for
 
-__all__ = ["Part", "add_part", "check_part", "record_file", "write_shard"]
+__all__ = ["Part", "add_part", "add_parts", "check_part", "record_file", "write_shard"]
 
 
 class Part(NamedTuple):
@@ -87,15 +89,55 @@ def add_part(
     level: int | None = None,
 ) -> None:
     """Write a part, which was checked, to a shard."""
+    coding = coding_for(writer._coding, compression, level, None, None)
+    key, array, attrs = _stored(part, writer)
+    members = writer._preparation.one(key, check_key(key), array, attrs, coding)
+    writer._archive.alone(writer._put, key, members, coding, False)
+
+
+def add_parts(writer: NpzWriter, parts: Iterable[Part]) -> None:
+    """Write parts, which were checked, one after the other, and small ones together."""
+    archive = writer._archive
+    archive.alone(archive.write, _members(writer, parts), writer._coding, False)
+
+
+def _members(writer: NpzWriter, parts: Iterable[Part]) -> Iterator[Member]:
+    taken: set[str] = set()
+
+    def stored(part: Part) -> _Stored:
+        found = _stored(part, taken)
+        taken.add(found.key)
+        return found
+
+    preparation, coding = writer._preparation, writer._coding
+    for has_attrs, group in groupby(map(stored, parts), lambda found: bool(found.attrs)):
+        if has_attrs:
+            for key, array, attrs in group:
+                yield from preparation.one(key, check_key(key), array, attrs, coding)
+        else:
+            keys, names, arrays = tee(group, 3)
+            yield from preparation.columns(
+                (found.key for found in keys), (check_key(found.key) for found in names),
+                (found.array for found in arrays), coding,
+            )  # fmt: skip
+
+
+class _Stored(NamedTuple):
+    """A part as its shard has it."""
+
+    key: str
+    array: Any
+    attrs: Mapping[str, Any] | None
+
+
+def _stored(part: Part, taken: Container[object]) -> _Stored:
     check_key(part.key)
     check_attrs(part.attrs)
-    coding = coding_for(writer._coding, compression, level, None, None)
-    key, attrs = part.key, part.attrs
-    if part.offset is not None and part.global_shape is not None:
-        key = _free_key(part.key, part.offset, writer)
-        attrs = {**(attrs or {}), **part_attribute(part.key, part.offset, part.global_shape)}
-    members = writer._preparation.one(key, check_key(key), part.array, attrs, coding)
-    writer._archive.alone(writer._put, key, members, coding, False)
+    if part.offset is None or part.global_shape is None:
+        return _Stored(part.key, part.array, part.attrs)
+    place = part_attribute(part.key, part.offset, part.global_shape)
+    key = _free_key(part.key, part.offset, taken)
+    return _Stored(key, part.array, {**(part.attrs or {}), **place})
 
 
 def _free_key(key: str, offset: tuple[int, ...], taken: Container[object]) -> str:
@@ -122,8 +164,7 @@ def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) 
         Of `npzkit.NpzWriter`.
     """
     with NpzWriter(place.file(name), "x", **options) as writer:
-        for part in parts:
-            add_part(writer, check_part(part))
+        add_parts(writer, map(check_part, parts))
     return record_file(place, name)
 
 

@@ -50,20 +50,21 @@ class Preparation:
             return _prepare_parts(key, parts, attrs)
         if attrs:
             return [prepare(key, name, array, attrs, allow_pickle=self._allow_pickle)]
-        return list(self._gather((key,), (name,), (array,), coding))
+        return list(self.columns((key,), (name,), (array,), coding))
 
     def many(self, arrays: Mapping[str, Any], coding: Coding) -> Iterator[Member]:
         """Yield the members of arrays by key, in their order, small neighbours together."""
         if self._splitting is None:
             keys = list(arrays)
-            return self._gather(keys, check_keys(keys), arrays.values(), coding)
+            return self.columns(keys, check_keys(keys), arrays.values(), coding)
         return chain.from_iterable(
             self.one(key, check_key(key), array, None, coding) for key, array in arrays.items()
         )
 
-    def _gather(
+    def columns(
         self, keys: Iterable[str], names: Iterable[str], arrays: Iterable[Any], coding: Coding
     ) -> Iterator[Member]:
+        """Yield the members of arrays that are not split, small neighbours together."""
         largest = _largest_small(coding)
         heads = self._heads.setdefault((coding.method, largest), {})
         return gather(keys, names, arrays, heads, largest=largest, allow_pickle=self._allow_pickle)

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import bench
+import engines_torch
 import npzkit
 import numpy as np
 from report import Memory, Suite
@@ -28,7 +29,7 @@ from rows import Row, ahead
 from works import Place, Work, load_numpy
 
 FILE_COUNT, HEADER_COUNT, SAMPLE_COUNT = 10_000, 3_000, 500
-PEERS = {"numpy": ("NumPy", "#4477aa")}
+PEERS = {"numpy": ("NumPy", "#4477aa"), **engines_torch.PEERS}
 SAVERS: dict[str, Callable[[Path, dict[str, np.ndarray]], None]] = {
     "np.savez": lambda path, arrays: np.savez(path, **arrays),
     "npzkit.save": lambda path, arrays: npzkit.save(path, arrays),
@@ -100,13 +101,14 @@ def no_memory(_: Place) -> Iterator[tuple[str, str, str]]:
 
 _SAMPLES = f"open {SAMPLE_COUNT} of {FILE_COUNT:,} files as samples"
 _OPEN = f"open_many of {HEADER_COUNT:,} files"
-NEEDS: dict[str, list[str]] = {}
+NEEDS: dict[str, list[str]] = {name: ["torch", "ml_dtypes"] for name in engines_torch.ROWS}
 """By row, the packages that it needs."""
 ROWS = {
     "many-samples": Row(_SAMPLES, partial(samples, STORED), (ahead("numpy", 5),)),
     "many-samples-compressed": Row(f"{_SAMPLES}, compressed", partial(samples, COMPRESSED), ()),
     "many-open": Row(_OPEN, partial(headers, STORED), (ahead("numpy", 5),)),
     "many-open-compressed": Row(f"{_OPEN}, compressed", partial(headers, COMPRESSED), ()),
+    **engines_torch.ROWS,
 }
 AVAILABLE = {
     name: row

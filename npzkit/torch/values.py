@@ -1,0 +1,203 @@
+"""Values of a state dict that are not tensors: as JSON and arrays, and back, without pickle.
+
+Owns which values can be kept, and their notes. A value comes back with its own type, which
+is why others are refused. Knows neither archives nor plans.
+
+A note is one of these:
+
+- None, a bool, an int, a float or a string: the value itself. A float may be NaN or infinite;
+- ``["list", note, ...]``, and the same for ``tuple``, ``set``, ``frozenset`` and ``Size``;
+- ``["dict", [note, note], ...]`` with keys and values, and the same for ``OrderedDict``;
+- ``["named", type, [field, ...], note, ...]``: a namedtuple;
+- ``["dtype", name]``, ``["device", name]``: of PyTorch;
+- ``["stream", note]``: an `io.BytesIO` with these bytes;
+- ``["array", key, entry]``: an array, with its entry of `npzkit.members.leaves`, or null;
+- the entry of a leaf that needs no array.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import OrderedDict
+from collections.abc import Callable
+from types import NoneType
+from typing import Any
+
+import numpy as np
+import torch
+
+from npzkit.errors import IndexFormatError, NpzkitError, UnsupportedError
+from npzkit.members.leaves import KINDS, MISSING, decode, encode
+from npzkit.members.records import is_namedtuple, named
+from npzkit.members.tensors import from_array, is_tensor
+
+__all__ = ["decode_value", "encode_value"]
+
+_PLAIN = (NoneType, bool, int, float, str)
+"""Types that are their own notes."""
+_ITEMS: dict[str, Callable[..., Any]] = {
+    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "Size": torch.Size
+}  # fmt: skip
+_MAPPINGS: dict[str, Callable[..., Any]] = {"dict": dict, "OrderedDict": OrderedDict}
+_KINDS_OF_ITEMS = set(_ITEMS.values())
+_KINDS_OF_MAPPINGS = set(_MAPPINGS.values())
+_MAX_DEPTH = 200
+"""Largest depth of a value."""
+_MAX_BITS = 8192
+"""Of the largest int. Python does not read longer ones from JSON."""
+
+
+def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
+    """Return the note of a value, and its arrays by their keys.
+
+    Parameters
+    ----------
+    value : object
+    key : str
+        Of the value. Its arrays get keys that begin with it.
+
+    Raises
+    ------
+    UnsupportedError
+        The value cannot be kept without pickle.
+
+    Examples
+    --------
+    >>> encode_value({"betas": (0.9, 0.999), 1: None}, "options")
+    (['dict', ['betas', ['tuple', 0.9, 0.999]], [1, None]], {})
+    >>> encode_value(b"ab", "raw")
+    (['array', 'raw', ['as', 'bytes']], {'raw': array([97, 98], dtype=uint8)})
+    """
+    arrays: dict[str, Any] = {}
+    encoding = _Encoding(key, arrays)
+    try:
+        return encoding.note(value, 0), arrays
+    except NpzkitError as error:
+        raise error.locate(key=key) from error.__cause__
+
+
+class _Encoding:
+    """Make the notes of one value, and collect its arrays."""
+
+    def __init__(self, key: str, arrays: dict[str, Any]) -> None:
+        self._key = key
+        self._arrays = arrays
+
+    def note(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if depth > _MAX_DEPTH:
+            raise _refused("a value that is nested too deeply", "Keep less of it.")
+        if kind in _PLAIN:
+            if kind is int and value.bit_length() > _MAX_BITS:
+                raise _refused("an int of thousands of digits", "Save it as a string.")
+            return value
+        if kind in _KINDS_OF_ITEMS:
+            return [kind.__name__, *[self.note(item, depth + 1) for item in value]]
+        if kind in _KINDS_OF_MAPPINGS:
+            pairs = [
+                [self.note(name, depth + 1), self.note(inner, depth + 1)]
+                for name, inner in value.items()
+            ]
+            return [kind.__name__, *pairs]
+        if is_namedtuple(value):
+            notes = [self.note(item, depth + 1) for item in value]
+            return ["named", kind.__name__, list(value._fields), *notes]
+        if kind is torch.dtype:
+            return ["dtype", str(value).removeprefix("torch.")]
+        if kind is torch.device:
+            return ["device", str(value)]
+        if kind is io.BytesIO:
+            return ["stream", self.note(value.getvalue(), depth + 1)]
+        return self._leaf(value, kind, is_top=depth == 0)
+
+    def _leaf(self, value: Any, kind: type[Any], *, is_top: bool) -> Any:
+        is_array = kind is np.ndarray and value.dtype.kind != "O"
+        if not (is_array or kind in (complex, bytes) or is_tensor(value) or _is_scalar(value)):
+            raise _refused(
+                f"{kind.__module__}.{kind.__qualname__}",
+                "Put tensors, numbers, strings, lists and dicts of them into the state dict.",
+            )
+        array, entry = encode(value)
+        if array is MISSING:
+            return entry
+        key = self._key if is_top else f"{self._key}/{len(self._arrays)}"
+        self._arrays[key] = array
+        return ["array", key, entry]
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, np.generic) and value.dtype.kind != "O"
+
+
+def _refused(found: str, remedy: str) -> UnsupportedError:
+    return UnsupportedError("this value cannot be saved without pickle", found=found, remedy=remedy)
+
+
+def decode_value(note: Any, read: Callable[[str], Any]) -> Any:
+    """Return the value of a note.
+
+    Parameters
+    ----------
+    note : object
+        From a file, so it may be anything that JSON can hold.
+    read : callable
+        Returns the array with a key.
+
+    Raises
+    ------
+    IndexFormatError
+        The note is not valid.
+
+    Examples
+    --------
+    >>> decode_value(["tuple", 1, ["complex", 0.0, 1.0]], None)
+    (1, 1j)
+    """
+    try:
+        return _decode(note, read)
+    except NpzkitError:
+        raise
+    except (TypeError, ValueError, RuntimeError, AttributeError) as error:
+        # Also what PyTorch says of a device, and Python of a set of lists.
+        raise IndexFormatError(
+            f"the note of a value is not valid: {NpzkitError.shown(str(error))}"
+        ) from error
+
+
+def _decode(note: Any, read: Callable[[str], Any]) -> Any:
+    if type(note) in _PLAIN:
+        return note
+    if not (isinstance(note, list) and note):
+        raise ValueError(f"found {type(note).__name__}")
+    kind, *rest = note
+    if kind in KINDS:
+        return _present(decode(MISSING, note))
+    if kind in _ITEMS:
+        return _ITEMS[kind](_decode(inner, read) for inner in rest)
+    if kind in _MAPPINGS:
+        return _MAPPINGS[kind]((_decode(name, read), _decode(inner, read)) for name, inner in rest)
+    if kind == "named":
+        name, fields, *items = rest
+        return named(name, tuple(fields))._make(_decode(inner, read) for inner in items)
+    return _decode_special(kind, rest, read)
+
+
+def _decode_special(kind: str, rest: list[Any], read: Callable[[str], Any]) -> Any:
+    if kind == "array":
+        key, entry = rest
+        array = read(key)
+        return array if entry is None else _present(decode(array, entry, from_array))
+    (inner,) = rest
+    if kind == "dtype" and isinstance(dtype := getattr(torch, inner, None), torch.dtype):
+        return dtype
+    if kind == "device":
+        return torch.device(inner)
+    if kind == "stream":
+        return io.BytesIO(_decode(inner, read))
+    raise ValueError(f"found {kind!r}")
+
+
+def _present(value: Any) -> Any:
+    if value is MISSING:
+        raise ValueError("its array is missing")
+    return value

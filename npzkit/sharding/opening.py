@@ -136,15 +136,19 @@ def _names_folder(file: Any) -> bool:
     found = find_location(file)
     if not isinstance(found, Location):
         return os.path.basename(name) == INDEX_NAME
-    path = found.url.partition("?")[0] if found.is_web else found.url
-    return path.endswith(("/", f"/{INDEX_NAME}"))
+    return _path_of(found).endswith(("/", f"/{INDEX_NAME}"))
+
+
+def _path_of(location: Location) -> str:
+    """Return a URL without the query that a web server takes."""
+    return location.url.partition("?")[0] if location.is_web else location.url
 
 
 def _may_be_folder(file: Any) -> bool:
-    """Return whether this is the path of a folder, or a URL."""
+    """Return whether this is the path of a folder, or a URL that does not end with .npz."""
     found = find_location(file)
     if isinstance(found, Location):
-        return True
+        return not _path_of(found).endswith(".npz")
     return isinstance(found, (str, os.PathLike)) and os.path.isdir(found)
 
 

@@ -133,7 +133,7 @@ _HOMES = {
     "verify": "npzkit.sharding.verifying",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
-_MODULES = {"checkpoint", "errors", "format", "torch", "xarray"}
+_MODULES = {"checkpoint", "dask", "errors", "format", "torch", "xarray"}
 """Public modules, likewise. `__all__` has those that need no other package."""
 
 

@@ -24,7 +24,7 @@ MODULES = ["npzkit"] + [
 ]
 
 
-ENGINES = ["torch", "xarray"]
+ENGINES = ["dask", "torch", "xarray"]
 """Packages that users bring, each with a module of its name, and examples in the README."""
 
 

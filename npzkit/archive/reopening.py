@@ -70,7 +70,7 @@ class Reopened:
 
     Parameters
     ----------
-    npz : NpzFile
+    npz : NpzFile or ShardedFile
         Belongs to this object from now on. If it was opened from an object, not
         from a path or a URL, it stays open.
 
@@ -82,7 +82,8 @@ class Reopened:
 
     def __init__(self, npz: Any) -> None:
         npz._closes_silently = True
-        self.path: str | None = npz._archive.path
+        # A sharded archive has no file of its own.
+        self.path: str | None = npz.path if hasattr(npz, "path") else npz._archive.path
         self._is_open = True
         self._given = None
         self._recipe = b""

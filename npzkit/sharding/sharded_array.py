@@ -46,7 +46,8 @@ class ShardedArray(LazyArray):
     """An array of a sharded archive: ``lazy[index]`` reads only what it needs.
 
     Made by `ShardedFile.lazy`. It is as `npzkit.LazyArray`, and opens only the
-    shards that an index touches.
+    shards that an index touches. A part that is read completely is checked by
+    its CRC-32.
     """
 
     def __init__(self, npz: Any, number: int) -> None:
@@ -114,7 +115,10 @@ class ShardedArray(LazyArray):
         lazy = self._npz._part(self._number, part)
         place = block[at]
         stored = place.T if lazy._header.fortran_order else place
-        if stored.flags.c_contiguous and stored.ndim:
+        if block.ndim and tuple(map(len, positions)) == lazy.shape:
+            # A complete part, which is checked by its CRC-32.
+            lazy.read(place)
+        elif stored.flags.c_contiguous and stored.ndim:
             with lazy._explained:
                 lazy._fill(lazy._access(), positions, stored)
         else:

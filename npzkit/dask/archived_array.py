@@ -1,0 +1,61 @@
+"""An array of an archive as the tasks of a graph hold it.
+
+Owns that a task needs no open file: each process opens the archive when it first reads
+from it, keeps it open for the tasks that follow, and refuses one that changed since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npzkit.archive.reopening import Reopened
+
+__all__ = ["ArchivedArray"]
+
+
+class ArchivedArray:
+    """An array of an archive, which is read by indexing it. Can be pickled.
+
+    Parameters
+    ----------
+    archive : Reopened
+    key : str
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    ndim : int
+    """
+
+    def __init__(self, archive: Reopened, key: str) -> None:
+        self._archive, self._key = archive, key
+        lazy = archive.open().lazy(key)
+        self.shape: tuple[int, ...] = lazy.shape
+        self.dtype: np.dtype[Any] = lazy.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, index: Any) -> Any:
+        lazy = self._archive.open().lazy(self._key)
+        # Reading all of it checks the CRC-32 as well.
+        return lazy.read() if _is_all(index, self.shape) else lazy[index]
+
+    def __repr__(self) -> str:
+        return f"ArchivedArray({self._archive.path!r}, {self._key!r})"
+
+
+def _is_all(index: Any, shape: tuple[int, ...]) -> bool:
+    """Return whether an index takes a complete array, item by item."""
+    return (
+        isinstance(index, tuple)
+        and len(index) == len(shape)
+        and all(
+            isinstance(part, slice) and part.indices(length) == (0, length, 1)
+            for part, length in zip(index, shape, strict=True)
+        )
+    )

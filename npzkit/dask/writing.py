@@ -1,0 +1,219 @@
+"""Arrays of dask as a sharded archive.
+
+Owns `to_npz`: what it refuses, and the graph that writes. What its tasks do is
+`npzkit.dask.shard_tasks`'s.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+from dask.task_spec import List, Task, TaskRef
+
+from npzkit.dask.shard_tasks import (
+    Block,
+    Destination,
+    commit_shards,
+    grouped,
+    masked,
+    write_blocks,
+)
+from npzkit.errors import UnsupportedError
+from npzkit.files.urls import Location, find_location
+from npzkit.members.keys import check_key
+from npzkit.members.metadata import check_attrs, format_metadata, parse_metadata
+from npzkit.sharding.amounts import parse_size
+from npzkit.sharding.places import Prefix, place_of
+from npzkit.sharding.shard_names import new_attempt
+from npzkit.writing.coding import Compression, check_coding
+from npzkit.zip.sozip import CHUNK_SIZE
+
+__all__ = ["to_npz"]
+
+
+def to_npz(
+    url: Any,
+    arrays: Mapping[str, Any],
+    compute: bool = True,
+    metadata: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Mapping[str, Any]] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    *,
+    compression: Compression = "stored",
+    level: int | None = None,
+    chunk_size: int = CHUNK_SIZE,
+    seekable: bool = True,
+    shard_size: int | str = "128MiB",
+    durable: bool = False,
+) -> Delayed | None:
+    """Save arrays of dask as a sharded archive: a folder of ``.npz`` files.
+
+    Each task writes one file, and the last one writes ``index.json``. Only then
+    is the archive there, in place of what the folder had before. If anything
+    fails, the old archive stays as it was. Tasks may be repeated, and workers
+    may be lost. Workers need nothing in common but the folder.
+
+    Parameters
+    ----------
+    url : path or URL
+        Of the folder, which is made if necessary. All workers must reach it.
+    arrays : mapping of str to dask.array.Array
+        Computed together, so that what they have in common is computed once.
+    compute : bool, default True
+        Whether to write now.
+    metadata : mapping, optional
+        Of the archive, as in `npzkit.NpzWriter`.
+    attrs : mapping of str to mapping, optional
+        Attributes by key.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`. The graph contains them, also
+        secret ones.
+    compression, level, chunk_size, seekable
+        As in `npzkit.NpzWriter`.
+    shard_size : int or str, default "128MiB"
+        Small chunks that follow each other are written to one file, up to this
+        many bytes and 256 chunks. A larger chunk has a file of its own.
+    durable : bool, default False
+        Whether each file waits for the disk. The index of an archive that
+        replaces another one always does.
+
+    Returns
+    -------
+    dask.delayed.Delayed or None
+        With ``compute=False``, what writes the archive when it is computed.
+
+    Raises
+    ------
+    UnsupportedError
+        The URL ends in ``.npz`` or cannot be written to; an array has chunks of
+        unknown size, Python objects or a mask.
+    UnsafeNameError
+        A key is not safe.
+    ValueError, TypeError
+        Bad compression, level, metadata or attributes.
+    OSError, NpzkitError
+        Of a task, if it fails.
+
+    Notes
+    -----
+    A file of a lost worker is removed by the last task. If the last task is not
+    reached, the files that were written are removed by a later call that writes
+    to the folder, once they are an hour older than the new ones.
+
+    Examples
+    --------
+    >>> import dask.array as da, npzkit.dask
+    >>> x = da.arange(10, chunks=5)
+    >>> saving = npzkit.dask.to_npz("memory://doctest/out", {"x": x, "y": x * x}, compute=False)
+    >>> saving.compute()
+    >>> npzkit.open("memory://doctest/out").files
+    ['x', 'y']
+    """
+    check_coding(compression, level, chunk_size, seekable)
+    options = {
+        "compression": compression, "level": level, "chunk_size": chunk_size,
+        "seekable": seekable, "durable": durable,
+    }  # fmt: skip
+    destination = Destination(_place(url, storage_options), new_attempt(), options)
+    checked = {key: _checked(key, value) for key, value in arrays.items()}
+    unknown = sorted(set(attrs or ()) - checked.keys())
+    if unknown:
+        raise ValueError(f"attrs: there are no arrays {unknown[:5]}")
+    plain_attrs = {key: _plain(each) for key, each in (attrs or {}).items()}
+    for each in plain_attrs.values():
+        check_attrs(each)
+    saving = _graph(
+        destination, checked, _plain(metadata or {}), plain_attrs, parse_size(shard_size)
+    )
+    if not compute:
+        return saving
+    saving.compute()
+    return None
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata or attributes as they are read again; refuse what JSON cannot hold."""
+    return dict(parse_metadata(format_metadata(values)))
+
+
+def _place(url: Any, storage_options: Mapping[str, Any] | None) -> Any:
+    if not isinstance(url, (str, os.PathLike)):
+        raise TypeError(f"url must be the path or the URL of a folder, not {type(url).__name__}")
+    found = find_location(url, storage_options)
+    name = found.url if isinstance(found, Location) else os.fsdecode(found)
+    if name.lower().endswith(".npz"):
+        raise UnsupportedError(
+            "the tasks of dask cannot write to one file", path=name,
+            remedy="Name a folder, which gets a file per task. npzkit.convert(folder, 'a.npz') "
+            "makes one file of it.",
+        )  # fmt: skip
+    place = place_of(url, storage_options)
+    if isinstance(place, Prefix):
+        # Refuses web servers. A local folder may be one that only workers have.
+        place.begin_writing()
+    return place
+
+
+def _checked(key: str, value: Any) -> da.Array:
+    """Return an array that can be saved."""
+    check_key(key)
+    array: da.Array = da.asanyarray(value)
+    if any(map(math.isnan, array.shape)):
+        raise UnsupportedError(
+            "the sizes of the chunks are not known", key=key, found=f"shape {array.shape}",
+            remedy="Compute them first: x.compute_chunk_sizes().",
+        )  # fmt: skip
+    if array.dtype.hasobject:
+        raise UnsupportedError(
+            "Python objects cannot be saved by tasks", key=key, found=f"dtype {array.dtype}",
+            remedy="Convert the array: x.astype('U20') for text.",
+        )  # fmt: skip
+    if isinstance(array._meta, np.ma.MaskedArray):
+        raise masked(key)
+    return array
+
+
+# -- the graph ----------------------------------------------------------------
+
+
+def _graph(
+    destination: Destination,
+    arrays: Mapping[str, da.Array],
+    metadata: Mapping[str, Any],
+    attrs: Mapping[str, Mapping[str, Any]],
+    shard_size: int,
+) -> Delayed:
+    """Return a graph of one task per shard, and one that commits them."""
+    writing, last = (f"to-npz-{what}-{destination.attempt}" for what in ("shard", "index"))
+    refs = dict(itertools.chain.from_iterable(map(_blocks, arrays, arrays.values())))
+    tasks: dict[Any, Task] = {}
+    for number, group in enumerate(grouped(refs, shard_size)):
+        name, blocks = (writing, number), List(*(refs[block] for block in group))
+        tasks[name] = Task(name, write_blocks, destination, group, blocks)
+    records = List(*map(TaskRef, tasks))
+    tasks[last] = Task(last, commit_shards, destination, metadata, attrs, records)
+    collections: list[Any] = list(arrays.values())
+    graph = HighLevelGraph.from_collections(last, tasks, dependencies=collections)
+    # Together with the tasks of the arrays, so that one task computes a block and writes it.
+    optimized = da.Array.__dask_optimize__(graph, [last])
+    return Delayed(last, HighLevelGraph.from_collections(last, optimized))
+
+
+def _blocks(key: str, array: da.Array) -> Iterator[tuple[Block, TaskRef]]:
+    """Yield each block of an array, and its task."""
+    chunks = [list(map(int, lengths)) for lengths in array.chunks]
+    starts = [[0, *itertools.accumulate(lengths)] for lengths in chunks]
+    global_shape, dtype = tuple(map(sum, chunks)), array.dtype
+    for at in np.ndindex(*array.numblocks):
+        offset = tuple(start[index] for start, index in zip(starts, at, strict=True))
+        shape = tuple(lengths[index] for lengths, index in zip(chunks, at, strict=True))
+        block = Block(key, offset, shape, global_shape, dtype)
+        yield block, TaskRef((array.name, *at))

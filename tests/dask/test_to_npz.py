@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -335,3 +336,21 @@ def test_blocks_of_a_narrower_dtype_are_converted(tmp_path):
     to_npz(tmp_path / "run", {"x": x})
     with npzkit.open(tmp_path / "run") as npz:
         same(npz["x"], np.arange(10))
+
+
+# -- memory -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_memory_stays_within_a_chunk_or_two(tmp_path, compression):
+    """Reading, computing and writing 16 chunks takes the memory of a chunk and its result."""
+    array = np.random.default_rng(0).integers(0, 99, (16, 250_000))
+    npzkit.save(tmp_path / "a.npz", {"x": array}, compression=compression)
+    x = from_npz(tmp_path / "a.npz", "x", chunks=(1, 250_000))
+    tracemalloc.start()
+    try:
+        to_npz(tmp_path / "run", {"x": x + 1}, shard_size=1, compression=compression)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * array[0].nbytes + 4_000_000

@@ -6,6 +6,7 @@ from it, keeps it open for the tasks that follow, and refuses one that changed s
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,16 @@ class ArchivedArray:
 
     Attributes
     ----------
+    key : str
+    path : str or None
+        For messages.
     shape : tuple of int
     dtype : numpy.dtype
-    ndim : int
+    ndim, nbytes : int
     """
 
     def __init__(self, archive: Reopened, key: str) -> None:
-        self._archive, self._key = archive, key
+        self._archive, self.key = archive, key
         lazy = archive.open().lazy(key)
         self.shape: tuple[int, ...] = lazy.shape
         self.dtype: np.dtype[Any] = lazy.dtype
@@ -40,13 +44,21 @@ class ArchivedArray:
     def ndim(self) -> int:
         return len(self.shape)
 
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def path(self) -> str | None:
+        return self._archive.path
+
     def __getitem__(self, index: Any) -> Any:
-        lazy = self._archive.open().lazy(self._key)
+        lazy = self._archive.open().lazy(self.key)
         # Reading all of it checks the CRC-32 as well.
         return lazy.read() if _is_all(index, self.shape) else lazy[index]
 
     def __repr__(self) -> str:
-        return f"ArchivedArray({self._archive.path!r}, {self._key!r})"
+        return f"ArchivedArray({self.path!r}, {self.key!r})"
 
 
 def _is_all(index: Any, shape: tuple[int, ...]) -> bool:

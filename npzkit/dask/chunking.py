@@ -14,10 +14,16 @@ from dask import config
 from dask.array.core import normalize_chunks
 from dask.utils import parse_bytes
 
-__all__ = ["Chunks", "chosen_chunks", "natural_chunks"]
+__all__ = ["Chunks", "chosen_chunks", "chunk_size", "natural_chunks"]
 
 Chunks = tuple[tuple[int, ...], ...]
 """The lengths of the chunks along each axis, as dask has them."""
+
+
+def chunk_size() -> int:
+    """Return the bytes of a chunk that dask is configured for."""
+    size: int = parse_bytes(config.get("array.chunk-size"))
+    return size
 
 
 def chosen_chunks(chunks: Any, natural: Chunks, dtype: np.dtype[Any]) -> Chunks:
@@ -69,7 +75,7 @@ def natural_chunks(
     """
     cells = _cells(shape, boxes)
     order = range(len(shape)) if is_fortran else range(len(shape))[::-1]
-    room = max(parse_bytes(config.get("array.chunk-size")) // max(itemsize, 1), 1)
+    room = max(chunk_size() // max(itemsize, 1), 1)
     split = list(cells)
     for axis in order:
         longest = max(cells[axis], default=0)

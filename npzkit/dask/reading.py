@@ -1,13 +1,10 @@
 """Arrays of archives as arrays of dask.
 
-Owns `from_npz`: which archives an argument means, and the name of the array, which is made
-of the data's CRC-32s.
+Owns `from_npz`: its graph, and the name of the array, which is made of CRC-32s.
 """
 
 from __future__ import annotations
 
-import os
-import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,12 +12,10 @@ import dask.array as da
 import numpy as np
 from dask.base import tokenize
 
-from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.reopening import Reopened
 from npzkit.dask.archived_array import ArchivedArray
-from npzkit.dask.chunking import Chunks, chosen_chunks, natural_chunks
-from npzkit.sharding.opening import open as open_archive
-from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size
+from npzkit.dask.joined_array import JoinedArray, grouped_sources
+from npzkit.dask.sources import Source, check_alike, find_sources, first_items
 
 __all__ = ["from_npz"]
 
@@ -39,14 +34,18 @@ def from_npz(
 
     Parameters
     ----------
-    url : path, URL, NpzFile or ShardedFile
+    url : path, URL, NpzFile or ShardedFile; or iterable of paths and URLs
         An archive: one file, or the folder of a sharded archive. An open archive
         may be closed afterwards. It must have been opened from a path or a URL.
+        The arrays of several archives are joined along their first axis: those
+        of a list, in its order, or of a pattern such as ``"runs/*.npz"``, sorted
+        by name, with numbers by their value.
     key : str
     chunks : int, tuple, str or dict, optional
         As of `dask.array.from_array`. By default, chunks are complete parts of
         a sharded archive, or rows of an archive in one file, joined to the size
-        of dask's option ``array.chunk-size``, 128 MiB.
+        of dask's option ``array.chunk-size``, 128 MiB. Up to 16 small archives
+        of a list make one chunk.
     storage_options : dict, optional
         For the store of a URL; see `npzkit.open`. The graph contains them, also
         secret ones.
@@ -65,6 +64,9 @@ def from_npz(
         The key does not exist.
     UnsupportedError
         It is an array of Python objects.
+    DifferentFilesError
+        The arrays of several archives differ in dtype, or in shape apart from
+        their lengths.
     StaleArchiveError
         Raised when the array is computed, if the archive was replaced.
 
@@ -80,55 +82,39 @@ def from_npz(
     >>> npzkit.dask.from_npz("fixtures/numpy_savez.npz", "x", chunks=2)[1:].compute()
     array([1, 2, 3, 4, 5])
     """
-    archive = _reopened(url, storage_options)
-    array = ArchivedArray(archive, key)
-    npz = archive.open()
-    chosen = chosen_chunks(chunks, _natural(npz, key), array.dtype)
-    name = f"from-npz-{tokenize(_identity(npz, key), chosen)}"
-    meta = np.empty((0,) * array.ndim, array.dtype)
-    found: da.Array = da.from_array(
-        array, chunks=chosen, name=name, inline_array=True, asarray=True, meta=meta
-    )
+    sources = find_sources(url, key, storage_options)
+    if len(sources) > 1:
+        return _joined(sources, chunks)
+    array, natural, identity = sources[0]
+    chosen = chosen_chunks(chunks, natural, array.dtype)
+    # Among 10,000 arrays of one shape, two have the same CRC-32 with a probability of 1 %.
+    if len(identity[0]) < _PROVEN_COUNT and array.nbytes:
+        identity = (*identity, first_items(array, _SAMPLE_SIZE))
+    return _array(array, chosen, identity)
+
+
+def _joined(sources: list[Source], chunks: Any) -> da.Array:
+    """Return the arrays of several archives as one."""
+    check_alike(sources)
+    dtype = max((source.array.dtype for source in sources), key=lambda dtype: dtype.itemsize)
+    # Where they are in the list also tells them apart.
+    numbers = {id(source): number for number, source in enumerate(sources)}
+    across = max(sources, key=lambda source: source.array.nbytes).chunks[1:]
+    pieces = []
+    for group in grouped_sources(sources, chunk_size()):
+        array = JoinedArray([source.array for source in group], dtype)
+        rows = group[0].chunks[0] if len(group) == 1 else (array.shape[0],)
+        identity = [(source.identity, numbers[id(source)]) for source in group]
+        pieces.append(_array(array, (rows, *across), identity))
+    found: da.Array = da.concatenate(pieces)
+    if chunks is not None:
+        found = found.rechunk(chosen_chunks(chunks, found.chunks, dtype))
     return found
 
 
-def _reopened(url: Any, storage_options: Mapping[str, Any] | None) -> Reopened:
-    if isinstance(url, (NpzFile, ShardedFile)):
-        return Reopened(pickle.loads(pickle.dumps(url)))
-    if not isinstance(url, (str, os.PathLike)):
-        raise TypeError(f"url must be a path, a URL or an open archive, not {type(url).__name__}")
-    return Reopened(open_archive(url, storage_options=storage_options))
-
-
-def _natural(npz: NpzFile | ShardedFile, key: str) -> Chunks:
-    lazy = npz.lazy(key)
-    info = npz.info(key)
-    parts = npz.parts(key) if isinstance(npz, ShardedFile) else ()
-    boxes = ((part.offset, part.shape) for part in parts)
-    return natural_chunks(
-        lazy.shape, lazy.dtype.itemsize, bool(info.fortran_order), lazy.chunks, boxes
-    )
-
-
-def _identity(npz: NpzFile | ShardedFile, key: str) -> tuple[Any, ...]:
-    """Return what tells the data of an array from others.
-
-    Among 10,000 arrays of one shape, two have the same CRC-32 with a probability of 1 %.
-    So the first items are added, unless there are the CRC-32s of several parts.
-    """
-    info, lazy = npz.info(key), npz.lazy(key)
-    parts = npz.parts(key) if isinstance(npz, ShardedFile) else ()
-    crcs = [part.crc32 for part in parts] or [info.crc32]
-    sample = b"" if len(crcs) >= _PROVEN_COUNT or not lazy.size else _first_items(lazy)
-    return crcs, sample, lazy.shape, lazy.dtype, info.fortran_order
-
-
-def _first_items(lazy: Any) -> bytes:
-    """Return the bytes of the first row of an array, or of as much of it as is cheap."""
-    count = max(_SAMPLE_SIZE // max(lazy.dtype.itemsize, 1), 1)
-    axes = len(lazy.shape)
-    index = [slice(0, 1)] * axes
-    if axes:
-        index[0 if lazy._header.fortran_order else axes - 1] = slice(0, count)
-    found: bytes = lazy[tuple(index)].tobytes()
+def _array(array: ArchivedArray | JoinedArray, chunks: Chunks, identity: Any) -> da.Array:
+    found: da.Array = da.from_array(
+        array, chunks=chunks, name=f"from-npz-{tokenize(identity, array.dtype, chunks)}",
+        inline_array=True, asarray=True, meta=np.empty((0,) * array.ndim, array.dtype),
+    )  # fmt: skip
     return found

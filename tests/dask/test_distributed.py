@@ -7,8 +7,8 @@ import signal
 import time
 from pathlib import Path
 
-import numpy as np
 import npzkit
+import numpy as np
 import pytest
 from deep import amount
 from npzkit.errors import StaleArchiveError
@@ -151,7 +151,9 @@ def test_workers_share_a_store_alone(client, cluster, tmp_path):
     """Workers write to S3 while one is killed, and read the archive from there."""
     with s3_server() as options:
         x = slowly(da.arange(40_000, chunks=1000))
-        saving = to_npz("s3://data/run", {"x": x}, shard_size=1, compute=False, storage_options=options)
+        saving = to_npz(
+            "s3://data/run", {"x": x}, shard_size=1, compute=False, storage_options=options
+        )
         running = client.compute(saving)
         time.sleep(0.5)
         kill_one(cluster)

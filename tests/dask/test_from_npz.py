@@ -8,14 +8,19 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 import npzkit
+import numpy as np
 import pytest
 from children import forked, read_rest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.archive import reopening
-from npzkit.errors import MemberNotFoundError, StaleArchiveError, UnsupportedError
+from npzkit.errors import (
+    DifferentFilesError,
+    MemberNotFoundError,
+    StaleArchiveError,
+    UnsupportedError,
+)
 from range_server import RangeServer, packed
 from strategies import any_arrays
 
@@ -105,7 +110,9 @@ def test_bfloat16_stays_bfloat16(tmp_path):
 def test_chunks_follow_the_file(tmp_path, compression):
     """Chunks are complete rows, a multiple of those in the file, and as large as dask wants."""
     array = np.zeros((2000, 1000))
-    npzkit.save(tmp_path / "a.npz", {"x": array, "f": np.asfortranarray(array)}, compression=compression)
+    npzkit.save(
+        tmp_path / "a.npz", {"x": array, "f": np.asfortranarray(array)}, compression=compression
+    )
     with npzkit.open(tmp_path / "a.npz") as npz:
         rows = npz.lazy("x").chunks[0]
     assert from_npz(tmp_path / "a.npz", "x").chunks == ((2000,), (1000,))
@@ -197,9 +204,14 @@ def test_equal_crcs_are_not_equal_data(tmp_path, monkeypatch):
 
 def test_tasks_are_small(tmp_path):
     """A task is pickled to less than a kilobyte or two, however large the archive is."""
-    npzkit.save(tmp_path / "a.npz", {f"k{n}": np.arange(3) for n in range(300)} | {"x": np.zeros(1000)})
+    npzkit.save(
+        tmp_path / "a.npz", {f"k{n}": np.arange(3) for n in range(300)} | {"x": np.zeros(1000)}
+    )
     folder = sharded(tmp_path / "run", np.zeros((500, 2)), 5)
-    for found in (from_npz(tmp_path / "a.npz", "x", chunks=10), from_npz(folder, "x", chunks=(50, 2))):
+    for found in (
+        from_npz(tmp_path / "a.npz", "x", chunks=10),
+        from_npz(folder, "x", chunks=(50, 2)),
+    ):
         assert most_bytes(found.__dask_graph__()) < 2000
 
 
@@ -300,3 +312,80 @@ def test_npzkit_imports_dask_when_it_is_used():
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "pip install 'npzkit[dask]'" in found.stdout, found.stderr
+
+
+# -- several archives ---------------------------------------------------------
+
+
+def steps(folder, count, rows=3):
+    """Write archives step0.npz, step1.npz, ..., and return what they have together."""
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        npzkit.save(
+            folder / f"step{number}.npz", {"x": np.arange(rows * 4).reshape(rows, 4) + number}
+        )
+    return np.concatenate(
+        [np.arange(rows * 4).reshape(rows, 4) + number for number in range(count)]
+    )
+
+
+def test_several_archives_are_one_array(tmp_path):
+    """A pattern and a list join archives along the first axis, numbers in order of their value."""
+    expected = steps(tmp_path / "runs", 40)
+    for url in (
+        str(tmp_path / "runs" / "*.npz"),
+        [tmp_path / "runs" / f"step{number}.npz" for number in range(40)],
+    ):
+        found = from_npz(url, "x")
+        assert found.chunks == ((48, 48, 24), (4,))
+        same(found.compute(), expected)
+        same(found[5:-7:4, 1:].compute(), expected[5:-7:4, 1:])
+        same(found[[70, 3, 3, 110]].compute(), expected[[70, 3, 3, 110]])
+        same(from_npz(url, "x", chunks=(50, 2)).compute(), expected)
+        assert most_bytes(found.__dask_graph__()) < 8000
+
+
+def test_large_archives_of_a_list_keep_their_chunks(tmp_path):
+    """Archives that are larger than a chunk are not joined, and shards of a folder neither."""
+    array = np.arange(400).reshape(40, 10)
+    npzkit.save(tmp_path / "a.npz", {"x": array})
+    folder = sharded(tmp_path / "run", array, 10)
+    with dask.config.set({"array.chunk-size": "1000B"}):
+        found = from_npz([tmp_path / "a.npz", folder], "x")
+    assert found.chunks == ((10, 10, 10, 10, 10, 10, 10, 10), (10,))
+    same(found.compute(), np.concatenate([array, array]))
+
+
+def test_names_of_several_archives(tmp_path):
+    """The name depends on the data, and on its order, but not on paths."""
+    steps(tmp_path / "a", 3)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    names = [from_npz(str(tmp_path / folder / "*.npz"), "x").name for folder in "ab"]
+    assert names[0] == names[1]
+    npzkit.save(tmp_path / "b" / "step1.npz", {"x": np.zeros((3, 4), int)})
+    assert from_npz(str(tmp_path / "b" / "*.npz"), "x").name != names[0]
+
+
+def test_archives_that_do_not_fit(tmp_path):
+    """Files of another dtype or shape are refused by name, and so is an empty list."""
+    files = [tmp_path / f"{name}.npz" for name in "abcd"]
+    arrays = [np.zeros((2, 3)), np.zeros((2, 4)), np.zeros((2, 3), "f4"), np.float64(1)]
+    for file, array in zip(files, arrays, strict=True):
+        npzkit.save(file, {"x": array})
+    for wrong in files[1:]:
+        with pytest.raises(DifferentFilesError, match=wrong.name):
+            from_npz([files[0], wrong], "x")
+    with pytest.raises(ValueError, match="axis"):
+        from_npz([files[3], files[3]], "x")
+    with pytest.raises(ValueError, match="empty"):
+        from_npz([], "x")
+    with pytest.raises(FileNotFoundError):
+        from_npz(str(tmp_path / "z*.npz"), "x")
+
+
+def test_strings_of_several_archives_get_the_widest(tmp_path):
+    """Text of different widths is joined without a loss."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.array(["a", "b"])})
+    npzkit.save(tmp_path / "b.npz", {"x": np.array(["long"])})
+    found = from_npz([tmp_path / "a.npz", tmp_path / "b.npz"], "x")
+    same(found.compute(), np.array(["a", "b", "long"]))

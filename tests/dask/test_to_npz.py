@@ -7,8 +7,8 @@ import pickle
 import tracemalloc
 from pathlib import Path
 
-import numpy as np
 import npzkit
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,7 +101,12 @@ def test_bfloat16_and_arrays_of_numpy(tmp_path):
 
 def test_shards_are_archives(tmp_path):
     """np.load reads each shard, and compressed ones are compressed."""
-    to_npz(tmp_path / "run", {"x": da.zeros((100, 100), chunks=50)}, compression="deflated", shard_size=1)
+    to_npz(
+        tmp_path / "run",
+        {"x": da.zeros((100, 100), chunks=50)},
+        compression="deflated",
+        shard_size=1,
+    )
     assert len(shards(tmp_path / "run")) == 4
     for name in shards(tmp_path / "run"):
         with np.load(tmp_path / "run" / name) as npz:
@@ -332,7 +337,9 @@ def test_blocks_that_are_not_what_dask_says(tmp_path, function, error, text):
 
 def test_blocks_of_a_narrower_dtype_are_converted(tmp_path):
     """Blocks get the dtype that the array of dask has, if that loses nothing of their kind."""
-    x = da.arange(10, chunks=5).map_blocks(lambda b: b.astype("i2"), dtype="i8", meta=np.empty(0, "i8"))
+    x = da.arange(10, chunks=5).map_blocks(
+        lambda b: b.astype("i2"), dtype="i8", meta=np.empty(0, "i8")
+    )
     to_npz(tmp_path / "run", {"x": x})
     with npzkit.open(tmp_path / "run") as npz:
         same(npz["x"], np.arange(10))

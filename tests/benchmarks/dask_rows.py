@@ -40,25 +40,23 @@ ZARR_OPTIONS: dict[str, dict[str, Any]] = {"uncompressed": {"compressors": None}
 size_mib = 1024
 
 
-def block(kind: str, count: int, number: int) -> np.ndarray:
-    """Return a chunk of float32: noise, or temperatures with one decimal."""
-    rng = np.random.default_rng(number)
-    if kind == "uncompressed":
-        return rng.random(count, np.float32)
-    curve = 20 * np.sin(np.arange(count, dtype=np.float32) / 5000)
-    return np.round(curve + 0.3 * rng.standard_normal(count, np.float32), 1)
-
-
 def make_array(kind: str, place: Place) -> Any:
-    """Return an array that the workers have in memory."""
+    """Return an array that the workers have in memory: noise, or temperatures with one decimal."""
     import dask
     import dask.array as da
     import distributed
 
+    def block(number: int) -> np.ndarray:
+        rng = np.random.default_rng(number)
+        if kind == "uncompressed":
+            return rng.random(count, np.float32)
+        curve = 20 * np.sin(np.arange(count, dtype=np.float32) / 5000)
+        return np.round(curve + 0.3 * rng.standard_normal(count, np.float32), 1)
+
     total = place.part(size_mib << 18)
     count = min(CHUNK_SIZE // 4, max(total // 8, 1))
     blocks = [
-        da.from_delayed(dask.delayed(block)(kind, count, number), (count,), np.float32)
+        da.from_delayed(dask.delayed(block)(number), (count,), np.float32)
         for number in range(max(total // count, 1))
     ]
     array = da.concatenate(blocks).persist()
@@ -77,8 +75,6 @@ class Cluster:
             memory_limit=0, silence_logs="ERROR",
         )  # fmt: skip
         self._client = distributed.Client(self._cluster)
-        # Workers do not find this module by its name.
-        self._client.upload_file(__file__)
 
     def __exit__(self, *exc_info: object) -> None:
         self._client.close()

@@ -22,6 +22,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from range_server import RangeServer, packed
+from sameness import check_same
 from strategies import any_arrays
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
@@ -34,12 +35,6 @@ from npzkit.dask import from_npz  # noqa: E402 - after the check that dask is in
 def _one_thread():
     with dask.config.set(scheduler="synchronous"):
         yield
-
-
-def same(found, expected):
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 def sharded(folder, array, rows, **options):
@@ -66,7 +61,7 @@ def test_every_kind_of_array(tmp_path, arrays):
         found = from_npz(tmp_path / "a.npz", key)
         assert (found.dtype, found.shape) == (np.asarray(expected).dtype, np.shape(expected))
         assert found._meta.dtype == found.dtype
-        same(np.asarray(found.compute()), np.asarray(expected))
+        check_same(np.asarray(found.compute()), np.asarray(expected))
 
 
 @pytest.mark.filterwarnings("ignore:Stored array in format")
@@ -77,9 +72,9 @@ def test_any_array_in_any_chunks(tmp_path_factory, array, data):
     npzkit.save(path, {"x": array})
     chunks = tuple(data.draw(st.integers(1, max(length, 1))) for length in array.shape)
     found = from_npz(path, "x", chunks=chunks)
-    same(np.asarray(found.compute()), array)
+    check_same(np.asarray(found.compute()), array)
     cut = tuple(data.draw(st.slices(length)) for length in array.shape)
-    same(np.asarray(found[cut].compute()), array[cut])
+    check_same(np.asarray(found[cut].compute()), array[cut])
 
 
 def test_sharded_archives_and_open_ones(tmp_path):
@@ -90,7 +85,7 @@ def test_sharded_archives_and_open_ones(tmp_path):
     with npzkit.open(folder) as npz, npzkit.open(tmp_path / "a.npz") as one:
         found = [from_npz(each, "x") for each in (folder, folder / "index.json", npz, one)]
     for each in found:
-        same(each.compute(), array)
+        check_same(each.compute(), array)
 
 
 def test_bfloat16_stays_bfloat16(tmp_path):
@@ -100,7 +95,7 @@ def test_bfloat16_stays_bfloat16(tmp_path):
     npzkit.save(tmp_path / "a.npz", {"x": array})
     found = from_npz(tmp_path / "a.npz", "x", chunks=2)
     assert found.dtype == array.dtype
-    same(found.compute(), array)
+    check_same(found.compute(), array)
 
 
 # -- chunks -------------------------------------------------------------------
@@ -160,7 +155,7 @@ def test_chunks_may_be_given(tmp_path, chunks, expected):
     npzkit.save(tmp_path / "a.npz", {"x": array})
     found = from_npz(tmp_path / "a.npz", "x", chunks=chunks)
     assert found.chunks == expected
-    same(found.compute(), array)
+    check_same(found.compute(), array)
 
 
 # -- names --------------------------------------------------------------------
@@ -221,7 +216,7 @@ def test_a_slice_reads_only_its_bytes():
     with RangeServer().running() as server:
         found = from_npz(server.put(packed({"x": array, "y": np.zeros(20_000)})), "x")
         server.forget()
-        same(found[500:502].compute(), array[500:502])
+        check_same(found[500:502].compute(), array[500:502])
         assert server.size < 20_000
 
 
@@ -270,7 +265,7 @@ def test_forked_processes_read_on_their_own(tmp_path):
     found = from_npz(tmp_path / "a.npz", "x", chunks=100)
     assert found[:100].sum().compute() == array[:100].sum()
     with forked(lambda pipe: os.write(pipe, found.sum().compute().tobytes())) as (_, pipe):
-        same(found.compute(), array)
+        check_same(found.compute(), array)
         assert read_rest(pipe) == array.sum().tobytes()
 
 
@@ -338,10 +333,10 @@ def test_several_archives_are_one_array(tmp_path):
     ):
         found = from_npz(url, "x")
         assert found.chunks == ((48, 48, 24), (4,))
-        same(found.compute(), expected)
-        same(found[5:-7:4, 1:].compute(), expected[5:-7:4, 1:])
-        same(found[[70, 3, 3, 110]].compute(), expected[[70, 3, 3, 110]])
-        same(from_npz(url, "x", chunks=(50, 2)).compute(), expected)
+        check_same(found.compute(), expected)
+        check_same(found[5:-7:4, 1:].compute(), expected[5:-7:4, 1:])
+        check_same(found[[70, 3, 3, 110]].compute(), expected[[70, 3, 3, 110]])
+        check_same(from_npz(url, "x", chunks=(50, 2)).compute(), expected)
         assert most_bytes(found.__dask_graph__()) < 8000
 
 
@@ -353,7 +348,7 @@ def test_large_archives_of_a_list_keep_their_chunks(tmp_path):
     with dask.config.set({"array.chunk-size": "1000B"}):
         found = from_npz([tmp_path / "a.npz", folder], "x")
     assert found.chunks == ((10, 10, 10, 10, 10, 10, 10, 10), (10,))
-    same(found.compute(), np.concatenate([array, array]))
+    check_same(found.compute(), np.concatenate([array, array]))
 
 
 def test_names_of_several_archives(tmp_path):
@@ -388,4 +383,4 @@ def test_strings_of_several_archives_get_the_widest(tmp_path):
     npzkit.save(tmp_path / "a.npz", {"x": np.array(["a", "b"])})
     npzkit.save(tmp_path / "b.npz", {"x": np.array(["long"])})
     found = from_npz([tmp_path / "a.npz", tmp_path / "b.npz"], "x")
-    same(found.compute(), np.array(["a", "b", "long"]))
+    check_same(found.compute(), np.array(["a", "b", "long"]))

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import NpzkitError, UnsafeNameError, UnsupportedError
 from s3 import needs_s3, s3_server
+from sameness import check_same
 from strategies import any_arrays
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
@@ -26,12 +27,6 @@ from npzkit.dask import from_npz, to_npz  # noqa: E402 - after the check that da
 def _one_thread():
     with dask.config.set(scheduler="synchronous"):
         yield
-
-
-def same(found, expected):
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    assert found.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
 def shards(folder):
@@ -54,7 +49,7 @@ def test_every_kind_of_array(tmp_path, arrays):
     with npzkit.open(tmp_path / "run") as npz:
         assert npz.files == list(arrays)
         for key, array in arrays.items():
-            same(np.asarray(npz[key]), np.asarray(array))
+            check_same(np.asarray(npz[key]), np.asarray(array))
         assert npz.verify()
 
 
@@ -72,8 +67,8 @@ def test_any_array_in_any_chunks(tmp_path_factory, array, data):
     options = data.draw(st.sampled_from([{}, {"compression": "deflated", "level": 1}]))
     to_npz(folder, {"x": da.from_array(array, chunks=chunks)}, shard_size=size, **options)
     with npzkit.open(folder) as npz:
-        same(np.asarray(npz["x"]), array)
-    same(np.asarray(from_npz(folder, "x").compute()), array)
+        check_same(np.asarray(npz["x"]), array)
+    check_same(np.asarray(from_npz(folder, "x").compute()), array)
 
 
 def test_metadata_and_attributes_are_kept(tmp_path):
@@ -95,8 +90,8 @@ def test_bfloat16_and_arrays_of_numpy(tmp_path):
     array = np.arange(6).astype(ml_dtypes.bfloat16)
     to_npz(tmp_path / "run", {"x": da.from_array(array, chunks=4), "y": np.arange(3)})
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], array)
-        same(npz["y"], np.arange(3))
+        check_same(npz["x"], array)
+        check_same(npz["y"], np.arange(3))
 
 
 def test_shards_are_archives(tmp_path):
@@ -175,7 +170,7 @@ def test_nothing_is_written_before_it_is_computed(tmp_path):
     found = dask.compute(saving, x.sum())
     assert found == (None, 45)
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], np.arange(10))
+        check_same(npz["x"], np.arange(10))
     pickle.loads(pickle.dumps(saving)).compute()
     assert shards(tmp_path / "run") == named(tmp_path / "run")
 
@@ -203,7 +198,7 @@ def test_only_shards_of_the_last_runs_count(tmp_path):
     saving.compute()
     assert shards(tmp_path / "run") == named(tmp_path / "run")
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], np.repeat(np.arange(4), 5))
+        check_same(npz["x"], np.repeat(np.arange(4), 5))
 
 
 def test_a_failure_leaves_the_old_archive(tmp_path):
@@ -219,10 +214,10 @@ def test_a_failure_leaves_the_old_archive(tmp_path):
     with pytest.raises(ZeroDivisionError):
         to_npz(tmp_path / "run", {"x": x.map_blocks(fail, dtype="i8") + 1}, shard_size=1)
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], np.arange(10))
+        check_same(npz["x"], np.arange(10))
     to_npz(tmp_path / "run", {"x": x + 2})
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], np.arange(2, 12))
+        check_same(npz["x"], np.arange(2, 12))
 
 
 def test_an_archive_may_be_read_while_it_is_replaced(tmp_path):
@@ -230,7 +225,7 @@ def test_an_archive_may_be_read_while_it_is_replaced(tmp_path):
     to_npz(tmp_path / "run", {"x": da.arange(100, chunks=10)}, shard_size=1)
     to_npz(tmp_path / "run", {"x": from_npz(tmp_path / "run", "x", chunks=10) * 2}, shard_size=1)
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], np.arange(100) * 2)
+        check_same(npz["x"], np.arange(100) * 2)
     assert shards(tmp_path / "run") == named(tmp_path / "run")
 
 
@@ -253,7 +248,7 @@ def test_memory(tmp_path):
     url = f"memory://{tmp_path.name}/run"
     x = da.arange(1000, chunks=100)
     to_npz(url, {"x": x, "y": x - 1}, shard_size=1600)
-    same(from_npz(url, "y").compute(), np.arange(-1, 999))
+    check_same(from_npz(url, "y").compute(), np.arange(-1, 999))
 
 
 @needs_s3
@@ -265,9 +260,9 @@ def test_s3():
         for shift in (0, 1):
             to_npz("s3://data/run", {"x": x + shift}, storage_options=options, shard_size=1600)
             found = from_npz("s3://data/run", "x", chunks=250, storage_options=options)
-            same(found.compute(scheduler="threads"), np.arange(1000) + shift)
+            check_same(found.compute(scheduler="threads"), np.arange(1000) + shift)
         with npzkit.open("s3://data/run", storage_options=options) as npz:
-            same(npz["x"], np.arange(1, 1001))
+            check_same(npz["x"], np.arange(1, 1001))
             assert len(npz.parts("x")) == 10
 
 
@@ -342,7 +337,7 @@ def test_blocks_of_a_narrower_dtype_are_converted(tmp_path):
     )
     to_npz(tmp_path / "run", {"x": x})
     with npzkit.open(tmp_path / "run") as npz:
-        same(npz["x"], np.arange(10))
+        check_same(npz["x"], np.arange(10))
 
 
 # -- memory -------------------------------------------------------------------

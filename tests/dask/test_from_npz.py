@@ -72,9 +72,12 @@ def test_any_array_in_any_chunks(tmp_path_factory, array, data):
     npzkit.save(path, {"x": array})
     chunks = tuple(data.draw(st.integers(1, max(length, 1))) for length in array.shape)
     found = from_npz(path, "x", chunks=chunks)
-    check_same(np.asarray(found.compute()), array)
+    assert found.dtype == array.dtype
+    # The item of an array without dimensions has the byte order of the machine.
+    check_same(np.asarray(found.compute(), None if array.ndim else array.dtype), array)
     cut = tuple(data.draw(st.slices(length)) for length in array.shape)
-    check_same(np.asarray(found[cut].compute()), array[cut])
+    if array.ndim:
+        check_same(found[cut].compute(), array[cut])
 
 
 def test_sharded_archives_and_open_ones(tmp_path):

@@ -33,7 +33,7 @@ BASES = {
     "KeyExistsError": errors.UnsafeNameError, "NotAnArrayError": TypeError, "NoDataError": EOFError,
     "ConversionError": ValueError, "NoCheckpointError": KeyError,
     "DamagedCheckpointError": ValueError, "TreeMismatchError": ValueError,
-    "OutdatedArraysError": ValueError, "DifferentFilesError": ValueError, "IndexFormatError": errors.FormatError,
+    "OutdatedArraysError": ValueError, "IndexFormatError": errors.FormatError,
     "MissingShardError": FileNotFoundError,
     "DifferentFilesError": ValueError,
 }  # fmt: skip

@@ -253,7 +253,11 @@ def header_findings(
         The attributes are damaged.
     """
     known = None if indexed is None else indexed.describe(key, entry)
-    if known is not None and header is not None:
+    if known is not None and indexed is not None and header is None:
+        expected = indexed.find(entry.name)
+        if expected is not None:
+            yield finding(key, index_disagrees(expected, "no array"), entry.header_offset)
+    elif known is not None and header is not None:
         has_index = find_index(source, entry, start) is not None
         found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
         if found != known or (indexed is not None and header != indexed.find(entry.name)):

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 
 import bench
+import dask_rows
 import engines_torch
 import npzkit
 import numpy as np
@@ -29,7 +30,7 @@ from rows import Row, ahead
 from works import Place, Work, load_numpy
 
 FILE_COUNT, HEADER_COUNT, SAMPLE_COUNT = 10_000, 3_000, 500
-PEERS = {"numpy": ("NumPy", "#4477aa"), **engines_torch.PEERS}
+PEERS = {"numpy": ("NumPy", "#4477aa"), **engines_torch.PEERS, **dask_rows.PEERS}
 SAVERS: dict[str, Callable[[Path, dict[str, np.ndarray]], None]] = {
     "np.savez": lambda path, arrays: np.savez(path, **arrays),
     "npzkit.save": lambda path, arrays: npzkit.save(path, arrays),
@@ -101,7 +102,10 @@ def no_memory(_: Place) -> Iterator[tuple[str, str, str]]:
 
 _SAMPLES = f"open {SAMPLE_COUNT} of {FILE_COUNT:,} files as samples"
 _OPEN = f"open_many of {HEADER_COUNT:,} files"
-NEEDS: dict[str, list[str]] = {name: ["torch", "ml_dtypes"] for name in engines_torch.ROWS}
+NEEDS: dict[str, list[str]] = {
+    **{name: ["torch", "ml_dtypes"] for name in engines_torch.ROWS},
+    **dict.fromkeys(dask_rows.ROWS, dask_rows.NEEDS),
+}
 """By row, the packages that it needs."""
 ROWS = {
     "many-samples": Row(_SAMPLES, partial(samples, STORED), (ahead("numpy", 5),)),
@@ -109,6 +113,7 @@ ROWS = {
     "many-open": Row(_OPEN, partial(headers, STORED), (ahead("numpy", 5),)),
     "many-open-compressed": Row(f"{_OPEN}, compressed", partial(headers, COMPRESSED), ()),
     **engines_torch.ROWS,
+    **dask_rows.ROWS,
 }
 AVAILABLE = {
     name: row

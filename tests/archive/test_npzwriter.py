@@ -306,6 +306,7 @@ class Sparse:
 
     can_patch = True
     is_concurrent = False
+    is_distant = False
 
     def __init__(self, path):
         self.file = open(path, "wb")

@@ -12,6 +12,7 @@ if sys.platform != "linux":
 
 import engines
 import report
+import scale
 
 
 @pytest.mark.parametrize("name", engines.AVAILABLE)
@@ -26,3 +27,12 @@ def test_each_row_runs(tmp_path, capsys, name):
     assert {aim for _, aim, _, _ in found} == set(engines.ROWS[name].aims)
     assert all(figure > 0 for _, _, figure, _ in found)
     assert engines.ROWS[name].title[:12] in capsys.readouterr().out
+
+
+def test_what_a_step_costs_is_calculated():
+    """The requests of uploads follow their parts, and the index names a part per tensor and worker."""
+    sizes = [0, (1 << 23) - 1, 1 << 23, 100_000_000, 10 << 30]
+    assert [scale.upload_requests(size) for size in sizes] == [1, 1, 3, 14, 1142]
+    found = dict(scale.report(workers=5, tensors=7, size=1_000_000))
+    assert (found["objects"], found["bytes of a worker's shard"]) == ("6", "200,000")
+    assert found["requests of a worker to save"] == "1"

@@ -214,9 +214,11 @@ class LazyArray:
     def _read_fields(self, names: Any) -> np.ndarray[Any, Any]:
         """Read some fields, holding only one chunk of the others."""
         sample = np.empty((0,), self.dtype)[names]
-        with self._explained:
+        try:
             self._check_backed()
             result = _empty(self.shape + sample.shape[1:], sample.dtype)
+        except NpzkitError as error:
+            raise self._located(error) from error.__cause__
         for chunk in self.iter_chunks():
             result[chunk] = self[chunk][names]
         return result

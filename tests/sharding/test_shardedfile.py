@@ -70,6 +70,20 @@ def test_lazy_indexing_is_as_of_the_array(folder, whole, index):
         assert np.shape(found) == np.shape(expected)
 
 
+def test_lazy_arrays_give_fields(tmp_path):
+    """`lazy[name]` and `lazy[names]` give fields of an array in several parts, as of one."""
+    records = np.array([(1, 2.0), (3, 4.0)], [("a", "i4"), ("b", "f8")])
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("r", records[:1], (0,), (2,))
+        w.add("r", records[1:], (1,), (2,))
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz.lazy("r")["b"], [2.0, 4.0])
+        np.testing.assert_array_equal(npz.lazy("r")[["b", "a"]], records[["b", "a"]])
+        with pytest.raises(ValueError, match="no field of name c"):
+            npz.lazy("r")["c"]
+
+
 def test_shards_are_plain_archives(folder):
     """np.load opens each shard."""
     for path in folder.glob("*.npz"):

@@ -16,12 +16,24 @@ import numpy as np
 
 from npzkit.errors import FormatError, NpzkitError
 from npzkit.format.array import npy_header
+from npzkit.format.descr import descr_to_dtype
 from npzkit.format.header import parse_header
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, extension_name, restored_dtype
 from npzkit.members.info import ArrayInfo
 
-__all__ = ["Arrays", "Known", "arrays_of", "format_known", "nbytes_of", "parse_known"]
+__all__ = [
+    "CACHE_MARK",
+    "Arrays",
+    "Known",
+    "arrays_of",
+    "format_known",
+    "nbytes_of",
+    "own_dtype",
+    "parse_known",
+]
 
+CACHE_MARK = b"x\x01"
+"""The first bytes of what `format_known` returns, as zlib writes them at level 1."""
 _VERSION = 1
 _MAX_RATIO = 1032
 """Bytes that a byte of a file can stand for, at deflate's best ratio."""
@@ -137,3 +149,8 @@ def arrays_of(infos: Iterable[ArrayInfo]) -> Arrays:
 def nbytes_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     """Return the bytes of an array in memory."""
     return math.prod(shape) * dtype.itemsize
+
+
+def own_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype for one array: its field names can be changed, and no others with them."""
+    return dtype if dtype.names is None else descr_to_dtype(dtype.descr)

@@ -17,9 +17,10 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
-from npzkit.many.arrays import Arrays, nbytes_of
+from npzkit.many.arrays import Arrays, nbytes_of, own_dtype
 from npzkit.many.reading import Files
 from npzkit.reading.indexing import Positions, Selection, select
+from npzkit.reading.member import check_out
 
 __all__ = ["JoinedArray", "Layout"]
 
@@ -91,7 +92,7 @@ class JoinedArray(LazyArray):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._layout.dtype
+        return own_dtype(self._layout.dtype)
 
     @property
     def _chunk_size(self) -> int:
@@ -135,6 +136,8 @@ class JoinedArray(LazyArray):
             As `npzkit.NpzFile.read`, and StaleArchiveError for a file that
             changed. They name the file.
         """
+        if out is not None:
+            check_out(out)
         if out is not None and (out.shape, out.dtype) != (self.shape, self.dtype):
             raise ValueError(
                 f"out has shape {out.shape} and dtype {out.dtype}, "
@@ -188,7 +191,7 @@ class JoinedArray(LazyArray):
         arrays = self._many._arrays(number)
         shape, dtype = arrays[self._key]
         if all(map(_is_complete, positions, shape)):
-            is_direct = part.flags.c_contiguous and dtype == self.dtype
+            is_direct = part.flags.c_contiguous and dtype == self._layout.dtype
             into = {self._key: part} if is_direct else {}
             found = self._many._files.read(number, [self._key], arrays, into)[self._key]
             if is_direct:

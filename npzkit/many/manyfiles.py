@@ -18,7 +18,7 @@ from npzkit.errors import DifferentFilesError, FormatError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
-from npzkit.many.arrays import Arrays, Known, format_known, parse_known
+from npzkit.many.arrays import CACHE_MARK, Arrays, Known, format_known, parse_known
 from npzkit.many.joined import JoinedArray, Layout
 from npzkit.many.paths import Found, find_files
 from npzkit.many.reading import Files, read_headers
@@ -59,7 +59,8 @@ def open_many(
     keys : iterable of str, optional
         The arrays to join; by default all, and each file must have the same.
     cache : path, optional
-        A file that keeps the headers. It is made if it does not exist. Files
+        A file that keeps the headers. It is made if it does not exist; a file of
+        another kind is not replaced. Files
         whose size and time did not change are not read again; objects in
         stores are compared if `paths` is a pattern.
     threads : int, optional
@@ -85,6 +86,8 @@ def open_many(
         differ, and so may the widths of strings.
     NpzkitError
         As `npzkit.open`, for any of the files.
+    FormatError
+        The file `cache` is something else, such as an archive.
     ValueError, TypeError
         The list is empty, or an argument is bad.
 
@@ -117,11 +120,21 @@ def open_many(
 
 
 def _read_cache(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[Any, ...], Arrays]]:
-    """Return what a cache says of files, by their names; nothing if it is not one."""
+    """Return what a cache says of files, by their names; nothing if it is damaged."""
+    if not os.path.exists(path):
+        return {}
+    with open(path, "rb") as file:
+        begin = file.read(len(CACHE_MARK))
+        if begin and begin != CACHE_MARK:
+            raise FormatError(
+                "the file that was given as a cache is something else, and is not replaced",
+                path=os.fsdecode(path), found=begin, expected=CACHE_MARK,
+                remedy="Give the path of a new file: cache=...",
+            )  # fmt: skip
+        data = begin + file.read()
     try:
-        with open(path, "rb") as file:
-            known = parse_known(file.read())
-    except (FileNotFoundError, FormatError):
+        known = parse_known(data)
+    except FormatError:
         return {}
     return {
         name: (mark, known.kinds[number])

@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
-from npzkit.many.arrays import arrays_of
+from npzkit.many.arrays import arrays_of, own_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.zip.entries import walk_entries
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
@@ -55,7 +55,8 @@ class _Member:
     def empty(self) -> np.ndarray[Any, Any]:
         """Return an array to be filled."""
         order: Literal["F", "C"] = "F" if self.info.fortran_order else "C"
-        return np.empty(self.info.shape or (), self.info.dtype, order=order)
+        assert self.info.dtype is not None  # noqa: S101 - it is an array
+        return np.empty(self.info.shape or (), own_dtype(self.info.dtype), order=order)
 
 
 class Skeleton:

@@ -21,6 +21,7 @@ from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
     DifferentFilesError,
+    FormatError,
     LimitExceededError,
     MemberNotFoundError,
     StaleArchiveError,
@@ -410,7 +411,7 @@ def test_a_cache_saves_reading(folder, tmp_path, monkeypatch):
 def forged(cache, change):
     values = json.loads(zlib.decompress(cache))
     change(values)
-    return zlib.compress(json.dumps(values).encode())
+    return zlib.compress(json.dumps(values).encode(), 1)
 
 
 def lie(values, head):
@@ -444,8 +445,8 @@ def changed(values, name, value):
 
 
 BAD_CACHES = [
-    b"", b"{}", b"PK\3\4", zlib.compress(b"[]"), zlib.compress(b"[" * 10**5), zlib.compress(b"{}")[:-3],
-    zlib.compress(bytes(10**7)),
+    b"", zlib.compress(b"[]", 1), zlib.compress(b"[" * 10**5, 1), zlib.compress(b"{}", 1)[:-3],
+    zlib.compress(bytes(10**7), 1),
     *[(name, value) for name in ("names", "marks", "kinds", "kind_of") for value in (None, [], [5], [[]])],
     ("kind_of", [9] * COUNT), ("kind_of", [-1] * COUNT), ("kind_of", [0.5] * COUNT), ("npzkit.open_many", 2),
     ("marks", [["big"]] * COUNT), ("kinds", [[["image", "__import__('os')", ""]]]),
@@ -455,7 +456,7 @@ BAD_CACHES = [
 
 @pytest.mark.parametrize("bad", BAD_CACHES, ids=str)
 def test_a_cache_that_is_none(tmp_path, bad):
-    """What is not a cache is ignored, and replaced by one."""
+    """A damaged cache is ignored, and replaced."""
     for number in range(COUNT):
         npzkit.save(tmp_path / f"s{number}.npz", sample(number))
     cache = tmp_path / "headers"
@@ -465,6 +466,44 @@ def test_a_cache_that_is_none(tmp_path, bad):
     many = npzkit.open_many(f"{tmp_path}/s*.npz", axis=None, cache=cache)
     np.testing.assert_array_equal(many["image"], stacked("image"))
     assert cache.read_bytes() == good
+
+
+def test_a_cache_does_not_replace_another_file(tmp_path):
+    """If the path of the cache is that of an archive or of a text, the file stays as it is."""
+    for name in ("s0.npz", "notes.txt"):
+        npzkit.save(tmp_path / "s0.npz", sample(0))
+        (tmp_path / "notes.txt").write_text("{}")
+        before = (tmp_path / name).read_bytes()
+        with pytest.raises(FormatError, match=f"not replaced.*{name}"):
+            npzkit.open_many(f"{tmp_path}/s*.npz", axis=None, cache=tmp_path / name)
+        assert (tmp_path / name).read_bytes() == before
+
+
+def test_arrays_have_dtypes_of_their_own(tmp_path):
+    """Renaming the fields of an array changes no other one, and not what is read later."""
+    records = np.array([(1, 2.0), (3, 4.0)], [("a", "i4"), ("b", "f8")])
+    for number in range(4):
+        np.savez(tmp_path / f"s{number}.npz", x=records)
+    with npzkit.open_many(f"{tmp_path}/s*.npz", axis=None) as many:
+        for _ in range(2):
+            read = [many["x"], many.lazy("x")[:2], *(each["x"] for each in many.samples)]
+            for array in read:
+                array.dtype.names = ("p", "q")
+            many.lazy("x").dtype.names = ("r", "s")
+        assert many["x"].dtype == many.samples[1]["x"].dtype == records.dtype
+
+
+def test_only_a_writable_array_is_filled(tmp_path):
+    """`read(out=...)` refuses arrays that cannot be written to, and other objects."""
+    for number in range(3):
+        np.savez(tmp_path / f"s{number}.npz", x=np.arange(4))
+    fixed = np.zeros(12, int)
+    fixed.flags.writeable = False
+    with npzkit.open_many(f"{tmp_path}/s*.npz") as many:
+        with pytest.raises(ValueError, match="out must be writable"):
+            many.lazy("x").read(fixed)
+        with pytest.raises(TypeError, match="out must be a numpy array"):
+            many.lazy("x").read([0] * 12)
 
 
 def test_any_dtype_is_kept(tmp_path, arrays):

@@ -25,7 +25,7 @@ from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.urls import Location
 from npzkit.sharding import places
-from npzkit.sharding.committing import commit_index
+from npzkit.sharding.committing import commit_index, discard
 from npzkit.sharding.index_format import parse_index
 from npzkit.sharding.records import ShardRecord
 from npzkit.sharding.shard_names import (
@@ -189,9 +189,7 @@ class ShardedSteps:
     def _discard(self, place: places.Folder | places.Prefix, attempt: str) -> None:
         """Remove the shards of a save that failed, if the system still allows it."""
         with contextlib.suppress(OSError, NpzkitError):
-            for name in place.listed():
-                if attempt_of(name) == attempt:
-                    place.remove(name)
+            discard(place, [name for name in place.listed() if attempt_of(name) == attempt])
             place.remove_folder()
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:

@@ -18,13 +18,13 @@ from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError, Unsa
 from npzkit.files.threads import run, thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
-from npzkit.sharding.index_format import format_index, parse_index
+from npzkit.sharding.index_format import FORMAT, format_index, parse_index
 from npzkit.sharding.places import Found, Place
 from npzkit.sharding.records import ShardRecord, StoredPart, record_of
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of, is_temporary
 from npzkit.sharding.tiling import fault_of
 
-__all__ = ["commit_index", "read_records"]
+__all__ = ["commit_index", "discard", "read_records"]
 
 _READ_COUNT = 10
 """Shards whose records are read at once."""
@@ -73,7 +73,8 @@ def commit_index(
     Raises
     ------
     IndexFormatError
-        The parts do not tile their arrays, or disagree.
+        The parts do not tile their arrays, or disagree. Or the folder has an index of
+        another program.
     MissingShardError
         A shard is not there, or is not the one that was recorded.
     StaleArchiveError, FileExistsError, ArchiveLockedError
@@ -94,6 +95,11 @@ def commit_index(
                 found=record.name, remedy="Write it again. One commit ends an attempt.",
             )  # fmt: skip
     older = place.read_index() if INDEX_NAME in files else None
+    if older and FORMAT.encode() not in older:
+        raise IndexFormatError(
+            f"the folder has an {INDEX_NAME} of another program, which is not replaced",
+            path=place.name, remedy="Choose another folder, or remove the file.",
+        )  # fmt: skip
     if older != data:
         if durable or older is not None:
             # An index must never be on the disk before its shards.
@@ -161,6 +167,19 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
 
 
 # -- what is left over ------------------------------------------------------
+
+
+def discard(place: Place, names: Iterable[str]) -> None:
+    """Remove shards that are not to be committed, except those that were.
+
+    A commit that raises an error, or is interrupted, may already have written its index.
+    """
+    named: set[str] = set()
+    with contextlib.suppress(FileNotFoundError):
+        named = _names_in(place.read_index())
+    for name in names:
+        if name not in named:
+            place.remove(name)
 
 
 def _names_in(older: bytes | None) -> set[str]:

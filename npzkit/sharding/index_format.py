@@ -40,7 +40,7 @@ from npzkit.limits import Limits
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
-__all__ = ["MAX_SIZE", "format_index", "parse_index"]
+__all__ = ["FORMAT", "MAX_SIZE", "format_index", "parse_index"]
 
 FORMAT = "npzkit sharded archive"
 VERSION = 1

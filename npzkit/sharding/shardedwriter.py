@@ -5,15 +5,16 @@ Owns `ShardedWriter`: what its calls take, check and promise.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError
+from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.sharding.amounts import parse_size
-from npzkit.sharding.committing import commit_index, read_records
+from npzkit.sharding.committing import commit_index, discard, read_records
 from npzkit.sharding.places import place_of
 from npzkit.sharding.records import ShardRecord
 from npzkit.sharding.shard_names import (
@@ -116,7 +117,7 @@ class ShardedWriter:
         threads: int | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._is_open = False
+        self._is_open = self._is_aborted = False
         check_coding(compression, level, chunk_size, seekable)
         format_metadata(metadata or {})
         self.metadata: dict[str, Any] = dict(metadata or {})
@@ -216,10 +217,17 @@ class ShardedWriter:
         self._shard_name = name
 
     def _complete_shard(self) -> None:
-        shard, self._shard = self._shard, None
-        if shard is not None:
-            shard.close()
+        if self._shard is None:
+            return
+        try:
+            self._shard.close()
             self._records.append(record_file(self._place, self._shard_name))
+        except BaseException:
+            # Without this shard, a commit would lose arrays and nobody would notice.
+            with contextlib.suppress(OSError, NpzkitError):
+                self.abort()
+            raise
+        self._shard = None
 
     def _check_open(self) -> None:
         if not self._is_open:
@@ -261,9 +269,12 @@ class ShardedWriter:
         Raises
         ------
         IndexFormatError
-            The parts of an array overlap, leave gaps, or have several dtypes.
+            The parts of an array overlap, leave gaps, or have several dtypes. Or the
+            folder has an ``index.json`` of another program.
         MissingShardError
             A shard is not there, or the attempt has none.
+        ClosedArchiveError
+            This writer failed, or was aborted.
         StaleArchiveError, FileExistsError, ArchiveLockedError
             Another writer committed at the same time. Its archive is kept.
 
@@ -274,6 +285,11 @@ class ShardedWriter:
         `StaleArchiveError` for shards that they had not opened.
         """
         self.close()
+        if self._is_aborted:
+            raise ClosedArchiveError(
+                "the writer failed or was aborted, and what it wrote is discarded",
+                path=self._place.name, remedy="Write again, with another writer.",
+            )  # fmt: skip
         known: dict[str, ShardRecord] = {record.name: record for record in self._records}
         given: list[str | ShardRecord] = (
             self._find_shards() if shards is None
@@ -318,16 +334,21 @@ class ShardedWriter:
         return [*own.values(), *(name for _, name in sorted(others))]
 
     def abort(self) -> None:
-        """Remove what this writer wrote, and close it. Nothing of it can be committed."""
-        self._is_open = False
+        """Remove what this writer wrote, and close it. Nothing of it can be committed.
+
+        What was committed before stays.
+        """
+        self._is_open, self._is_aborted = False, True
         shard, self._shard = self._shard, None
-        records, self._records = self._records, []
+        names, self._records = [record.name for record in self._records], []
+        if shard is not None:
+            names.append(self._shard_name)
         try:
             if shard is not None:
                 shard.abort()
         finally:
-            for record in records:
-                self._place.remove(record.name)
+            if names:
+                discard(self._place, names)
 
     def __enter__(self) -> ShardedWriter:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
+from unittest.mock import Mock
 
 import fsspec
 import npzkit
@@ -179,6 +180,17 @@ def test_a_failed_save_leaves_the_older_step(tmp_path, monkeypatch):
         monkeypatch.undo()
         assert sorted(os.listdir(tmp_path / "step_00000001")) == before
         check_tree(store.load().tree, 1)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "I/O error"), KeyboardInterrupt()], ids=repr)
+def test_a_save_that_fails_after_its_commit_is_complete(tmp_path, monkeypatch, error):
+    """If old shards cannot be removed, or Ctrl-C comes then, the new step stays complete."""
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, tree_of(1), shard_size=100_000)
+        with monkeypatch.context() as patched, pytest.raises(type(error)):
+            patched.setattr("npzkit.sharding.places.Folder.remove", Mock(side_effect=[error]))
+            store.save(1, tree_of(2), shard_size=100_000)
+        check_tree(store.load().tree, 2)
 
 
 def _full(*arguments, **options):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from unittest.mock import Mock
 
 import npzkit
 import numpy as np
@@ -209,6 +210,59 @@ def test_a_failed_writer_leaves_nothing(tmp_path):
     assert names(tmp_path) == []
     with pytest.raises(ClosedArchiveError):
         w["z"] = np.zeros(2)
+
+
+def test_a_shard_that_is_lost_is_not_missed_by_a_commit(tmp_path, monkeypatch):
+    """After a shard could not be completed, its writer commits nothing, also when asked again."""
+    write_run(tmp_path)
+    before = names(tmp_path)
+    w = npzkit.ShardedWriter(tmp_path, attempt="a2", shard_size=1)
+    w["x"] = np.zeros(2)
+    monkeypatch.setattr("npzkit.sharding.shardedwriter.record_file", _fails)
+    with pytest.raises(OSError, match="full"):
+        w["y"] = np.zeros(2)
+    monkeypatch.undo()
+    assert names(tmp_path) == before
+    with npzkit.ShardedWriter(tmp_path, attempt="a2") as other:
+        other["z"] = np.zeros(2)
+    for _ in range(2):
+        with pytest.raises(ClosedArchiveError, match="discarded"):
+            w.commit()
+    with npzkit.open(tmp_path) as npz:
+        np.testing.assert_array_equal(npz["w"], WHOLE)
+
+
+def _fails(*arguments, **options):
+    raise OSError(28, "the disk is full")
+
+
+def test_aborting_keeps_what_was_committed(tmp_path, monkeypatch):
+    """`abort` after a commit, also one that was interrupted late, leaves the archive complete."""
+    for version, error in enumerate((None, OSError(28, "the disk is full"), KeyboardInterrupt())):
+        w = npzkit.ShardedWriter(tmp_path)
+        w["x"] = np.full(3, version)
+        if error is None:
+            w.commit()
+        else:
+            with monkeypatch.context() as patched, pytest.raises(type(error)):
+                patched.setattr(Folder, "remove", Mock(side_effect=error))
+                w.commit()
+        w.abort()
+        with npzkit.open(tmp_path) as npz:
+            np.testing.assert_array_equal(npz["x"], [version] * 3)
+
+
+def test_an_index_of_another_program_is_not_replaced(tmp_path):
+    """A folder whose index.json is not npzkit's keeps it, and the error says so."""
+    (tmp_path / "index.json").write_text('{"title": "mine"}')
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w["x"] = np.zeros(2)
+    with pytest.raises(IndexFormatError, match=r"index\.json of another program"):
+        w.commit()
+    assert (tmp_path / "index.json").read_text() == '{"title": "mine"}'
+    (tmp_path / "index.json").unlink()
+    w.commit()
+    assert list(npzkit.open(tmp_path)) == ["x"]
 
 
 def test_replacing_removes_the_old_shards_and_nothing_else(tmp_path):

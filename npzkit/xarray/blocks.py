@@ -17,7 +17,7 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 
-__all__ = ["fill", "fixed_width_blocks", "is_chunked", "write_rows"]
+__all__ = ["check_strings", "fill", "fixed_width_blocks", "is_chunked", "write_rows"]
 
 _ROWS_SIZE = 1 << 27
 """Most bytes of rows that are in memory at a time, unless one block has more."""
@@ -101,5 +101,17 @@ def fixed_width_blocks(strings: Any) -> Any:
         block = np.asarray(strings.blocks[index].compute())
         if not all(isinstance(text, str) for text in block.flat):
             return strings
+        check_strings(block, strings.name)
         width = max(width, *map(len, block.flat)) if block.size else width
     return strings.astype(f"U{width}")
+
+
+def check_strings(strings: np.ndarray[Any, Any], key: str) -> None:
+    """Raise ValueError if NumPy would cut strings that get a fixed width."""
+    ends: dict[type, Any] = {str: "\0", bytes: b"\0"}
+    for text in strings.flat:
+        if type(text) in ends and text.endswith(ends[type(text)]):
+            raise ValueError(
+                f"the variable {key!r} has strings that end with NUL, which NumPy's strings of a "
+                "fixed width cannot keep"
+            )

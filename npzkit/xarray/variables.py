@@ -15,8 +15,9 @@ from npzkit.archive.reopening import Reopened
 
 __all__ = ["StoredArray"]
 
-_TIME_UNITS = {("s", 1), ("ms", 1), ("us", 1), ("ns", 1)}
+_TIME_UNITS = {"s", "ms", "us", "ns"}
 """Units of datetime64 and timedelta64 that xarray takes."""
+_FINER_UNITS = {"ps", "fs", "as"}
 
 
 class StoredArray(BackendArray):
@@ -28,7 +29,8 @@ class StoredArray(BackendArray):
     key : str
     shape : tuple of int
     dtype : numpy.dtype
-        As it is stored. Times of other units than xarray's become seconds.
+        As it is stored. Times of other units than xarray's become seconds, or
+        nanoseconds if their unit is finer.
     """
 
     def __init__(
@@ -56,6 +58,10 @@ class StoredArray(BackendArray):
 
 
 def _dtype_for_xarray(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype.kind not in "mM" or np.datetime_data(dtype) in _TIME_UNITS:
+    if dtype.kind not in "mM":
         return dtype
-    return np.dtype(f"{dtype.kind}8[s]")
+    unit, count = np.datetime_data(dtype)
+    if unit in _TIME_UNITS and count == 1:
+        return dtype
+    near = unit if unit in _TIME_UNITS else "ns" if unit in _FINER_UNITS else "s"
+    return np.dtype(f"{dtype.kind}8[{near}]")

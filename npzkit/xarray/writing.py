@@ -18,9 +18,10 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import STORED, method_number
 from npzkit.files.urls import Location, find_location
 from npzkit.members.dimensions import DIMENSIONS
+from npzkit.members.metadata import check_attrs
 from npzkit.writing.coding import Compression
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
-from npzkit.xarray.blocks import fill, fixed_width_blocks, is_chunked, write_rows
+from npzkit.xarray.blocks import check_strings, fill, fixed_width_blocks, is_chunked, write_rows
 from npzkit.xarray.store import normal_group
 
 __all__ = ["to_npz"]
@@ -81,7 +82,8 @@ def to_npz(
     TypeError
         A name, or an attribute, cannot be kept.
     ValueError
-        A name contains a slash, or `encoding` names no variable.
+        A name contains a slash, or `encoding` names no variable, or the name of
+        an attribute begins with ``npzkit.``, or a string ends with NUL.
     NpzkitError, OSError
         As `npzkit.NpzWriter`. The old file is kept.
 
@@ -182,14 +184,24 @@ def _encoded(
     return {
         f"{prefix}{name}": _stored(f"{prefix}{name}", others.get(name, variable))
         for name, variable in variables.items()
-    }, attrs_to_json(attrs, f"the group {group!r}" if group else "the data set")
+    }, _group_attributes(attrs, f"the group {group!r}" if group else "the data set")
+
+
+def _group_attributes(attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+    """Return the attributes of a group as they are stored: metadata, if it is the root."""
+    found = attrs_to_json(attrs, owner)
+    check_attrs(found)
+    return found
 
 
 def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
     """Return a variable with a dtype that NPY has, and attributes that JSON has."""
     data = variable._data
-    if is_chunked(data) and data.dtype.kind in "OT":
-        variable = variable.copy(data=fixed_width_blocks(data))
+    if data.dtype.kind in "OT":
+        if is_chunked(data):
+            variable = variable.copy(data=fixed_width_blocks(data))
+        else:
+            check_strings(variable.values, key)
     variable = ensure_dtype_not_object(variable, name=key)
     if variable.dtype.kind in "OT":
         variable = variable.copy(data=_fixed_width(np.asarray(variable.data)))
@@ -201,7 +213,8 @@ def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
 def _fixed_width(strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return variable-width strings, all text or all bytes, with the width of the longest."""
     is_bytes = strings.size > 0 and isinstance(strings.flat[0], bytes)
-    return strings.astype(bytes if is_bytes else str)
+    # NumPy finds no width for strings of its variable width.
+    return strings.astype(object).astype(bytes if is_bytes else str)
 
 
 def _takes_rows_only(path: Any, storage_options: Mapping[str, Any] | None) -> bool:

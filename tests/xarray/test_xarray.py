@@ -259,6 +259,18 @@ def test_times_of_any_unit(path):
         np.testing.assert_array_equal(found["day"], np.array(["2020-01-01", "NaT"], "M8[s]"))
 
 
+@pytest.mark.parametrize(
+    ("unit", "read_as"), [("2ns", "ns"), ("10ms", "ms"), ("as", "ns"), ("15m", "s")]
+)
+def test_times_keep_their_precision(path, unit, read_as):
+    """Times in several units at once, or in a finer unit than xarray's, are not cut to seconds."""
+    times = np.array([3 * 10**11, -7, "NaT"], f"m8[{unit}]")
+    npzkit.save(path, {"t": times})
+    with xr.open_dataset(path, engine=NpzBackend, dims={"t": "x"}, decode_timedelta=False) as found:
+        assert found["t"].dtype == f"m8[{read_as}]"
+        np.testing.assert_array_equal(found["t"], times.astype(f"m8[{read_as}]"))
+
+
 def test_what_is_no_array(path):
     """Other members are left out; arrays of objects are refused, unless they are dropped."""
     import zipfile
@@ -410,6 +422,14 @@ def test_modes(path):
         assert found["b"].values.tolist() == [5, 6]
 
 
+def test_variable_width_strings_of_numpy(path):
+    """Strings of NumPy's StringDType come back with a fixed width."""
+    text = np.array(["a", "größe", ""], np.dtypes.StringDType())
+    to_npz(xr.Dataset({"s": ("x", text)}), path)
+    with xr.open_dataset(path, engine=NpzBackend) as found:
+        assert found["s"].values.tolist() == ["a", "größe", ""]
+
+
 def test_what_cannot_be_saved(path):
     """Names and attributes that an archive cannot keep are refused with their name."""
     cases = [
@@ -420,6 +440,8 @@ def test_what_cannot_be_saved(path):
         (xr.Dataset({"a": ("x", [1])}), {"encoding": {"b": {}}}, ValueError, "no variable 'b'"),
         (xr.Dataset({"a": ("x", [1])}), {"encoding": {"a": {"zlib": 1}}}, ValueError, "zlib"),
         ({"a": 1}, {}, TypeError, "Dataset"),
+        (xr.Dataset(attrs={"npzkit.tree": 1}), {}, ValueError, "'npzkit.tree' is reserved"),
+        (xr.Dataset({"a": ("x", np.array(["b\0"], object))}), {}, ValueError, "'a' has strings that end with NUL"),
     ]  # fmt: skip
     for dataset, options, error, words in cases:
         with pytest.raises(error, match=words):

@@ -664,7 +664,7 @@ class ShardedFile(NpzFile):
         """
         self._archive.check_open()
         check_several(keys)
-        from npzkit.sharding.verify import verify_shards
+        from npzkit.sharding.shard_checks import verify_shards
 
         numbers = range(len(self)) if keys is None else [self._find(key) for key in keys]
         return verify_shards(

@@ -23,6 +23,9 @@ from npzkit.writing.coding import Compression, coding_for
 __all__ = ["Part", "add_part", "add_parts", "check_part", "record_file", "write_shard"]
 
 
+_MAX_LENGTH = 2**63 - 1
+
+
 class Part(NamedTuple):
     """An array, or a part of one, to be written.
 
@@ -59,6 +62,8 @@ def check_part(part: Part) -> Part:
         raise TypeError("offset and global_shape are given together, or neither")
     offset = tuple(map(operator.index, part.offset))
     global_shape = tuple(map(operator.index, part.global_shape))
+    if any(length > _MAX_LENGTH for length in global_shape):
+        raise ValueError(f"no array has the shape {global_shape}: a length is above 2**63 - 1")
     shape = _shape_of(part.array)
     if not len(offset) == len(global_shape) == len(shape):
         raise ValueError(

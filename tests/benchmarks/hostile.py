@@ -8,6 +8,7 @@ a process of its own. The base line is that process without any work.
 
 from __future__ import annotations
 
+import json
 import struct
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from forge import Member, archive, header, npy
 MIB = 1 << 20
 
 MEASURE = """
-import resource, sys, time, warnings
+import importlib, resource, sys, time, warnings
 import npzkit
 path, output = sys.argv[1:]
 warnings.simplefilter("ignore")
@@ -46,6 +47,12 @@ READ = "f'{sum(a.nbytes for a in npzkit.open(path).load_all().values()) >> 20} M
 INFO = "npzkit.open(path).info('x').dtype.itemsize"
 VERIFY = "f'ok is {npzkit.verify(path).ok}'"
 REPAIR = "f'{len(npzkit.repair(path, output).kept)} kept'"
+
+
+PARSE = (
+    'f\'{len(importlib.import_module("npzkit.sharding.index_format")'
+    '.parse_index(open(path, "rb").read()).keys)} arrays\''
+)
 
 
 def bomb(size: int) -> bytes:
@@ -98,6 +105,31 @@ def overlapping(count: int) -> bytes:
     return start + central + end
 
 
+def index(divided: int, single: int) -> bytes:
+    """The index of a sharded archive: arrays of five parts, and arrays of one, in 100 shards."""
+    count, parts, boxes = divided + single, 5 * divided + single, 5 * divided
+    size = 2 * 64 * 4
+    return json.dumps({
+        "format": "npzkit sharded archive", "version": 1, "attempt": "a1", "metadata": {},
+        "shards": {
+            "name": [f"s{number}.npz" for number in range(100)], "size": [1 << 30] * 100,
+            "crc32": [0] * 100,
+        },
+        "dtypes": [["<f4", None]],
+        "arrays": {
+            "key": [f"layers/{number}/attention/weight" for number in range(count)],
+            "dtype": [0] * count, "ndim": [2] * count, "shape": [10, 64] * divided + [2, 64] * single,
+            "parts": [5] * divided + [1] * single, "fortran": [], "attrs": {},
+        },
+        "parts": {
+            "shard": [number % 100 for number in range(parts)], "key": {}, "size": [size] * parts,
+            "crc32": [number * 2654435761 % 2**32 for number in range(parts)],
+            "method": [0] * parts, "offset": [0, 0, 2, 0, 4, 0, 6, 0, 8, 0] * divided,
+            "shape": [2, 64] * boxes,
+        },
+    }, separators=(",", ":")).encode()  # fmt: skip
+
+
 def fields(count: int) -> str:
     return "[" + ", ".join(f"('f{i}', '|i1')" for i in range(count)) + "]"
 
@@ -135,6 +167,12 @@ def inputs() -> Iterator[tuple[str, bytes, list[tuple[str, str]]]]:
         "a local header every 35 bytes, each claiming 16 MiB", nested * (16 * MIB // len(nested)) * 2,
         [("repair", REPAIR)],
     )  # fmt: skip
+    yield "an index of 60,000 arrays in 140,000 parts", index(20_000, 40_000), [("parse", PARSE)]
+    yield (
+        "an index of 64 MiB of empty lists",
+        b"[" + b"[]," * (64 * MIB // 3 - 1) + b"0]",
+        [("parse", PARSE)],
+    )
 
 
 def main() -> None:

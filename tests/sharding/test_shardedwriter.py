@@ -148,7 +148,13 @@ def test_one_part_must_be_its_array(tmp_path, offset):
 def test_a_part_must_be_within_its_array(tmp_path):
     """Parts that reach out, or come with half of what is needed, are refused before they are written."""
     with npzkit.ShardedWriter(tmp_path) as w:
-        for offset, shape in (([3], [4]), ([-1], [4]), ([0, 0], [4]), ([0], [4, 4])):
+        for offset, shape in (
+            ([3], [4]),
+            ([-1], [4]),
+            ([0, 0], [4]),
+            ([0], [4, 4]),
+            ([0], [2**63]),
+        ):
             with pytest.raises(ValueError):
                 w.add("x", np.zeros(2), offset, shape)
         for arguments in (([0], None), (None, [4]), ([0.5], [4])):

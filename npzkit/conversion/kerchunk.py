@@ -166,7 +166,7 @@ def _is_known(dtype: np.dtype[Any]) -> bool:
     """Whether zarr reads a dtype: of structured ones, those whose fields are plain."""
     if dtype.names is not None:
         fields = [dtype[name] for name in dtype.names]
-        return all(field.names is None and _is_known(field) for field in fields)
+        return bool(fields) and all(f.names is None and _is_known(f) for f in fields)
     return dtype.subdtype is None and dtype.itemsize > 0 and dtype.char not in "gG"
 
 

@@ -138,3 +138,10 @@ def test_xarray_opens_references(path):
     options = {"storage_options": {"fo": npzkit.kerchunk(path)}, "consolidated": False}
     with xr.open_dataset("reference://", engine="zarr", backend_kwargs=options) as found:
         xr.testing.assert_identical(found.load(), dataset)
+
+
+def test_records_without_fields_are_refused(tmp_path):
+    """Zarr has no dtype without fields, so references to such an array are not made."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, [])})
+    with pytest.raises(UnsupportedError, match="Zarr has no dtype"):
+        npzkit.kerchunk(tmp_path / "a.npz")

@@ -294,8 +294,9 @@ def test_many_members_need_zip64(tmp_path):
         with npzkit.open(path) as npz:
             assert len(npz) == count
             assert npz[str(count - 1)] == (count - 1) % 256
-            if count == 65_535 or DEEP:
+            if DEEP:
                 assert len(npz.load_all()) == count
+            if count == 65_535:
                 with zipfile.ZipFile(path) as theirs:
                     assert len(theirs.namelist()) == count
         assert (b"PK\x06\x06" in path.read_bytes()[-200:]) == (count >= 65_535)

@@ -28,7 +28,7 @@ from deep import amount
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
 from npzkit.files.source import FileSource
 
-NOISE = np.random.default_rng(0).integers(0, 9, 90_000)
+NOISE = np.random.default_rng(0).integers(0, 9, 45_000)
 """Large enough to be written at once, and to have several chunks if deflated."""
 ARRAYS = {"stored": NOISE, "deflated": NOISE + 1, "small": np.arange(5), "last": np.eye(3)}
 posix = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

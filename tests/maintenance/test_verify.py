@@ -602,7 +602,7 @@ def test_memory_is_bounded(tmp_path, compression):
         npzkit.NpzWriter(path) as writer,
         writer.create("a", (None, 1 << 17), "f8", compression=compression) as created,
     ):
-        for number in range(extent(36, 200)):
+        for number in range(extent(30, 200)):
             created.append(np.full((1, 1 << 17), number, "f8"))
     code = """
         import sys, npzkit

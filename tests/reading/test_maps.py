@@ -30,7 +30,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 
-ROUNDS = min(amount(2, 50), 500)
+ROUNDS = min(amount(1, 50), 500)
 """Times that threads and processes flush one array together."""
 
 

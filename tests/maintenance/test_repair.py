@@ -841,7 +841,7 @@ def test_hostile_files_take_linear_work(paths, case):
     """Four times the bytes take about four times the calls, or the scan gives up early."""
     path, output = paths
     counts = []
-    for size in (14_000, 56_000):
+    for size in (20_000, 80_000):
         path.write_bytes(HOSTILE[case](size))
         counts.append(calls_of(lambda: npzkit.repair(path, output, partial=True)))
     assert counts[1] < 5 * counts[0]

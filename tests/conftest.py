@@ -6,7 +6,6 @@ import gc
 import importlib.util
 import signal
 import sys
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -30,10 +29,7 @@ settings.load_profile("npzkit")
 @pytest.fixture(scope="module", autouse=True)
 def _little_for_the_collector():
     """Have `gc.collect` look at what a module's tests make, not at all that was imported."""
-    with warnings.catch_warnings():
-        # The connection of a request that was given up is closed when it is collected.
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
+    gc.collect()
     gc.freeze()
 
 

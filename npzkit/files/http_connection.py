@@ -17,6 +17,7 @@ import os
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -230,6 +231,8 @@ class Connections:
         """Begin without connections. A forked child must not use those of its parent."""
         self._process = os.getpid()
         self._idle: collections.deque[_Connection] = collections.deque()
+        # If these are dropped within a cycle, sockets may be collected before their owner.
+        weakref.finalize(self, _close_all, self._idle).atexit = False
         self._busy: set[_Connection] = set()
         self._is_closed = False
 
@@ -321,11 +324,14 @@ class Connections:
     def close(self) -> None:
         """Close idle connections now, and others when their answers are read."""
         self._is_closed = True
-        while self._idle:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                return
+        _close_all(self._idle)
+
+
+def _close_all(connections: collections.deque[_Connection]) -> None:
+    """Close connections, of which another thread may take some."""
+    with contextlib.suppress(IndexError):
+        while True:
+            connections.pop().close()
 
 
 def origin_of(url: SplitResult) -> tuple[str, str, int]:

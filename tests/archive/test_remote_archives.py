@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import io
+import warnings
 
 import npzkit
 import numpy as np
@@ -455,3 +457,25 @@ def test_local_urls_are_paths(tmp_path):
     for url in (path.as_uri(), f"file://{path}"):
         with npzkit.open(url, mmap_mode="r") as npz:
             assert isinstance(npz["a"], np.memmap)
+
+
+# -- archives that are dropped ----------------------------------------------
+
+
+def test_an_archive_in_a_cycle_closes_its_connections(server, many):
+    """An archive that is collected with what refers to it leaves no socket that warns."""
+    url, arrays = many
+    npz = npzkit.open(url)
+    npz.read(next(iter(arrays)))
+    (connection,) = npz._archive.source._store._connections._idle
+    gc.collect()
+    # As frames of a traceback do, this refers to both. The socket is collected first now.
+    cycle = [npz, connection.sock._sock]
+    cycle.append(cycle)
+    del npz, connection
+    gc.collect()
+    del cycle
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert told == []

@@ -231,8 +231,8 @@ class Connections:
         """Begin without connections. A forked child must not use those of its parent."""
         self._process = os.getpid()
         self._idle: collections.deque[_Connection] = collections.deque()
-        # If these are dropped within a cycle, sockets may be collected before their owner.
-        weakref.finalize(self, _close_all, self._idle).atexit = False
+        # In a cycle, and when Python ends, sockets may be collected before their owner.
+        weakref.finalize(self, self._close_all, self._idle)
         self._busy: set[_Connection] = set()
         self._is_closed = False
 
@@ -324,14 +324,16 @@ class Connections:
     def close(self) -> None:
         """Close idle connections now, and others when their answers are read."""
         self._is_closed = True
-        _close_all(self._idle)
+        self._close_all(self._idle)
 
-
-def _close_all(connections: collections.deque[_Connection]) -> None:
-    """Close connections, of which another thread may take some."""
-    with contextlib.suppress(IndexError):
-        while True:
-            connections.pop().close()
+    @staticmethod
+    def _close_all(connections: collections.deque[_Connection]) -> None:
+        """Close connections, of which another thread may take some."""
+        while connections:
+            try:
+                connections.pop().close()
+            except IndexError:
+                return
 
 
 def origin_of(url: SplitResult) -> tuple[str, str, int]:

@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import open as open_archive
 from npzkit.archive.saving import write_members
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.folder import Identity, Status
@@ -107,7 +106,7 @@ class Bucket:
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step's object; FileNotFoundError if it does not exist."""
         url, storage_options = self._objects.location(name_of_step(step))
-        return open_archive(url, storage_options=storage_options, **options)
+        return NpzFile(url, storage_options=storage_options, **options)
 
     # -- changes ------------------------------------------------------------
 

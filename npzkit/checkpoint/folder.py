@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.opening import open as open_archive
 from npzkit.archive.saving import write_members
 from npzkit.checkpoint.step_names import name_of_step, steps_in
 from npzkit.errors import ArchiveLockedError
@@ -151,7 +150,7 @@ class Folder:
 
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step's file; FileNotFoundError if it does not exist."""
-        return open_archive(self.path_of(step), **options)
+        return NpzFile(self.path_of(step), **options)
 
     # -- changes ------------------------------------------------------------
 

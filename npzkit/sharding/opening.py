@@ -12,7 +12,6 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
-from npzkit.archive.opening import open as open_file
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits
 from npzkit.sharding.shard_names import INDEX_NAME
@@ -87,7 +86,7 @@ def open(
     missing: OSError | None = None
     if not _names_folder(file):
         try:
-            return open_file(
+            return NpzFile(
                 file, mmap_mode=mmap_mode, allow_pickle=allow_pickle, pickle_kwargs=pickle_kwargs,
                 strict=strict, limits=limits, storage_options=storage_options,
             )  # fmt: skip

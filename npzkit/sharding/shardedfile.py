@@ -41,6 +41,7 @@ from npzkit.sharding.sharded_array import ShardedArray
 from npzkit.sharding.shards import OpenShards
 
 if TYPE_CHECKING:
+    from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
 
 __all__ = ["PartInfo", "ShardedFile"]
@@ -217,8 +218,12 @@ class ShardedFile(NpzFile):
 
     # -- parts --------------------------------------------------------------
 
-    def _part(self, number: int, part: int) -> Any:
+    def _part(self, number: int, part: int) -> LazyArray:
         """Return a part of an array as a `LazyArray`, checked to be what the index says."""
+        return self._stored(number, part)[2]
+
+    def _stored(self, number: int, part: int) -> tuple[NpzFile, str, LazyArray]:
+        """Return the shard of a part, its key there, and the part, which was checked."""
         index = self._index
         shard = self._archive.get(index.shard_of(part))
         stored_key = index.part_key(part, index.keys[number])
@@ -227,7 +232,7 @@ class ShardedFile(NpzFile):
         at = part - index.part_numbers(number).start
         shape = tuple(index.boxes(number)[1][at].tolist())
         self._check_part(number, shape, lazy.shape, lazy.dtype)
-        return lazy
+        return shard, stored_key, lazy
 
     def _check_stored(self, number: int, stored_key: str, shard: NpzFile) -> None:
         """Check that a shard has the array that the index says."""
@@ -351,9 +356,7 @@ class ShardedFile(NpzFile):
 
         def read(part: int, offset: list[int], shape: list[int]) -> None:
             place = array[tuple(slice(o, o + n) for o, n in zip(offset, shape, strict=True))]
-            self._part(number, part)
-            shard = self._archive.get(index.shard_of(part))
-            key = index.part_key(part, index.keys[number])
+            shard, key, _ = self._stored(number, part)
             shard.read(key, place if array.ndim else array, verify, threads=inner)
 
         boxes = zip(*(column.tolist() for column in index.boxes(number)), strict=True)
@@ -498,9 +501,7 @@ class ShardedFile(NpzFile):
                 what, path=self.path, key=key,
                 remedy="Read it, or parts of it with npz.lazy(key).",
             )  # fmt: skip
-        self._part(number, parts[0])
-        shard = self._archive.get(self._index.shard_of(parts[0]))
-        part_key = self._index.part_key(parts[0], self._index.keys[number])
+        shard, part_key, _ = self._stored(number, parts[0])
         array: np.memmap[Any, Any] = shard.memmap(part_key, mode)
         return array
 
@@ -536,10 +537,8 @@ class ShardedFile(NpzFile):
 
     def _stream_of(self, number: int, part: int) -> BinaryIO:
         """Open a part, which was checked to be what the index says."""
-        self._part(number, part)
-        shard = self._archive.get(self._index.shard_of(part))
-        stream: BinaryIO = shard.stream(self._index.part_key(part, self._index.keys[number]))
-        return stream
+        shard, part_key, _ = self._stored(number, part)
+        return shard.stream(part_key)
 
     # -- what is known of them ----------------------------------------------
 

@@ -1,11 +1,7 @@
 """How fast torch.distributed.checkpoint saves and loads by npzkit, and by its own files.
 
-It needs torch and ml_dtypes::
-
-    python tests/benchmarks/engines_torch.py [--rounds 7] [--only save] [--json results.json]
-
-`engines` has these rows too. The options are those of `bench`, and so is the way to measure:
-npzkit and PyTorch's FileSystemWriter and FileSystemReader take turns in one process, caches and
+The rows are some of `engines`, if torch and ml_dtypes are installed. They are measured as in
+`bench`: npzkit and PyTorch's FileSystemWriter and FileSystemReader take turns in one process, caches and
 memory are warm, and medians are compared. Each save makes new files. npzkit compares every
 CRC-32 when it loads, and PyTorch none.
 """
@@ -20,10 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import bench
 from checkpoints import STATES, warm_memory
 from libraries import state, zeros
-from report import Memory, Suite
 from rows import Row, ahead
 from works import Place, Work
 
@@ -113,11 +107,6 @@ def works(kind: str, name: str, place: Place) -> Iterator[Work]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def no_memory(_: Place) -> Iterator[tuple[str, str, str]]:
-    """Yield what is measured of memory: nothing yet."""
-    yield from Memory()
-
-
 WORDS = {
     "save": "DCP: save", "save_durably": "DCP: save and wait for the disk",
     "begin": "DCP: begin to save in the background", "load": "DCP: load",
@@ -131,14 +120,3 @@ ROWS = {
     for name, words in WORDS.items()
     for kind in STATES
 }  # fmt: skip
-TORCH = Suite(ROWS, PEERS, no_memory)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    if MISSING:
-        raise SystemExit(f"this needs more packages: python -m pip install {' '.join(MISSING)}")
-    bench.main(arguments, TORCH)
-
-
-if __name__ == "__main__":
-    main()

@@ -24,8 +24,6 @@ import contextlib
 import gc
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -43,6 +41,7 @@ from report import PEERS, Suite, draw
 from rich.console import Console
 from rich.table import Table
 from rows import Result, Row
+from serving import serving
 from zarr.storage import FsspecStore
 
 MANY, LARGE = "many", "large"
@@ -69,20 +68,6 @@ def make_files(folder: Path, size: int) -> None:
         group = zarr.open_group(folder / f"{name}.zarr", mode="w")
         for key, array in arrays.items():
             group.create_array(key, data=array, compressors=None)
-
-
-@contextlib.contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """Serve a folder; yields the address."""
-    script = Path(__file__).with_name("latency_server.py")
-    command = [sys.executable, str(script), str(folder)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        assert process.stdin is not None
-        process.stdin.close()
 
 
 # -- the contenders ----------------------------------------------------------
@@ -296,7 +281,7 @@ def measured(options: argparse.Namespace, known: list[Found]) -> Iterator[Found]
     by_name = {(found.latency, found.work): found for found in known}
     with tempfile.TemporaryDirectory() as place:
         make_files(Path(place), options.size)
-        with serving(Path(place)) as address:
+        with serving("latency_server.py", place) as address:
             contenders = {name: kind(address) for name, kind in CONTENDERS.items()}
             for latency in options.latency:
                 told(f"{address}/latency/{latency}")

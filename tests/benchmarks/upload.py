@@ -12,14 +12,13 @@ The memory is that of a child process that uploads an archive of `gigabytes`.
 
 from __future__ import annotations
 
-import contextlib
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ import npzkit
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from serving import serving
 
 _URL = "s3://bucket/a.npz"
 _ARRAY_SIZE = 64
@@ -58,20 +58,6 @@ print(time.perf_counter() - begin, peak() - before)
 """
 
 
-@contextlib.contextmanager
-def serving(latency: float) -> Iterator[str]:
-    """Take uploads; yields the address."""
-    script = Path(__file__).with_name("store_server.py")
-    command = [sys.executable, str(script), str(latency)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
-        assert process.stdin is not None
-        process.stdin.close()
-
-
 def contenders(
     arrays: dict[str, Any], path: Path, options: dict[str, Any]
 ) -> dict[str, Callable[[], object]]:
@@ -93,7 +79,7 @@ def seconds_of(latency: float, size: int, rounds: int) -> dict[str, float]:
     """Return the median seconds of each contender; the first round is not counted."""
     rng = np.random.default_rng(0)
     arrays = {f"layer{i}": rng.random(_ARRAY_SIZE << 17) for i in range(size // _ARRAY_SIZE)}
-    with tempfile.TemporaryDirectory() as folder, serving(latency) as address:
+    with tempfile.TemporaryDirectory() as folder, serving("store_server.py", latency) as address:
         path = Path(folder) / "a.npz"
         npzkit.save(path, arrays)
         options = {"key": "k", "secret": "s", "endpoint_url": address}

@@ -25,7 +25,7 @@ from children import forked, read_rest
 from crash import Recorder, recorded
 from crash_folders import Folder, Followed, killed_folders, power_loss_folders
 from deep import amount
-from faults import FaultyOS
+from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.errors import ArchiveLockedError, NoCheckpointError
 from npzkit.files import disk
@@ -176,16 +176,6 @@ def test_power_lost_without_durable(tmp_path):
 
 
 # -- kills ----------------------------------------------------------------------
-
-
-class DeadlyOS(FaultyOS):
-    """`os`, which kills the process at one of its calls, in the middle of what it writes."""
-
-    def _fail(self, name, real, *args):
-        if name in ("pwrite", "write"):
-            descriptor, data, *offset = args
-            real(descriptor, data[: len(data) // 2], *offset)
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 MESSAGE = struct.Struct("<cI")

@@ -22,11 +22,7 @@ da = pytest.importorskip("dask.array", reason="dask is not installed")
 
 from npzkit.dask import from_npz, to_npz  # noqa: E402 - after the check that dask is installed
 
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with dask.config.set(scheduler="synchronous"):
-        yield
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def shards(folder):

@@ -29,6 +29,7 @@ from npzkit.errors import (
     ZipFormatError,
 )
 from npzkit.many import skeleton
+from npzkit.many.reading import Files
 from range_server import RangeServer, packed
 
 COUNT = 12
@@ -52,6 +53,16 @@ def folder(request, tmp_path):
     for number in range(COUNT):
         SAVERS[request.param](tmp_path / f"s{number}.npz", sample(number))
     return tmp_path
+
+
+def files_opened(monkeypatch):
+    """Return the numbers of the files that are opened from now on."""
+    opened, read_arrays = [], Files.read_arrays
+    monkeypatch.setattr(
+        Files, "read_arrays",
+        lambda self, number: opened.append(number) or read_arrays(self, number),
+    )  # fmt: skip
+    return opened
 
 
 def stacked(key, numbers=range(COUNT)):
@@ -383,17 +394,10 @@ def test_only_a_part_is_read(tmp_path):
 
 def test_a_cache_saves_reading(folder, tmp_path, monkeypatch):
     """With a cache no unchanged file is opened; changed, new and removed ones are noticed."""
-    from npzkit.many import reading
-
     cache = tmp_path / "headers"
     pattern = f"{folder}/s*.npz"
     npzkit.open_many(pattern, axis=None, cache=cache)
-    opened = []
-    read_arrays = reading.Files.read_arrays
-    monkeypatch.setattr(
-        reading.Files, "read_arrays",
-        lambda self, number: opened.append(number) or read_arrays(self, number),
-    )  # fmt: skip
+    opened = files_opened(monkeypatch)
     many = npzkit.open_many(pattern, axis=None, cache=cache)
     assert opened == []
     np.testing.assert_array_equal(many["image"], stacked("image"))
@@ -652,8 +656,6 @@ def test_many_kinds_of_one_size(tmp_path):
 def test_stores_of_objects(tmp_path, monkeypatch):
     """A pattern of a store lists it; with a cache, unchanged objects are not opened."""
     fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
-    from npzkit.many import reading
-
     fs = fsspec.filesystem("memory")
     try:
         for number in range(11):
@@ -663,12 +665,7 @@ def test_stores_of_objects(tmp_path, monkeypatch):
         assert many["label"].tolist() == list(range(11))
         with pytest.raises(FileNotFoundError, match=r"memory://many/none\*"):
             npzkit.open_many("memory://many/none*.npz")
-        opened = []
-        read_arrays = reading.Files.read_arrays
-        monkeypatch.setattr(
-            reading.Files, "read_arrays",
-            lambda self, number: opened.append(number) or read_arrays(self, number),
-        )  # fmt: skip
+        opened = files_opened(monkeypatch)
         npzkit.save("memory://many/s4.npz", sample(40))
         many = npzkit.open_many("memory://many/s*.npz", axis=None, cache=tmp_path / "cache")
         assert opened == [4]

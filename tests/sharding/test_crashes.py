@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from children import forked, read_rest
 from crash import recorded
 from crash_folders import Folder, Followed, killed_folders, power_loss_folders
 from deep import amount, extent
-from faults import FaultyOS
+from faults import DeadlyOS
 from npzkit.files import disk
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -119,16 +118,6 @@ def test_power_lost_while_an_archive_is_replaced(tmp_path):
         write(folder, 1, durable=False)
     folders = power_losses(work, amount(3, 100))
     assert check(folders, tmp_path / "state", STATE_COUNT) >= extent(15, 60)
-
-
-class DeadlyOS(FaultyOS):
-    """`os`, which kills the process at one of its calls, in the middle of what it writes."""
-
-    def _fail(self, name, real, *args):
-        if name in ("pwrite", "write"):
-            descriptor, data, *offset = args
-            real(descriptor, data[: len(data) // 2], *offset)
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @needs_fork

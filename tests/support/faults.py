@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-__all__ = ["CALLS", "FaultyOS", "descriptor_count"]
+__all__ = ["CALLS", "DeadlyOS", "FaultyOS", "descriptor_count"]
 
 CALLS = [
     "pwrite", "write", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "replace", "link",
@@ -113,6 +114,16 @@ class FaultyOS:
     def _new_error(self) -> OSError:
         assert self.error_number is not None
         return OSError(self.error_number, os.strerror(self.error_number))
+
+
+class DeadlyOS(FaultyOS):
+    """`os`, which kills the process at one of its calls, in the middle of what it writes."""
+
+    def _fail(self, name: str, real: Callable[..., Any], *args: Any) -> Any:
+        if name in ("pwrite", "write"):
+            descriptor, data, *offset = args
+            real(descriptor, data[: len(data) // 2], *offset)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def descriptor_count() -> int:

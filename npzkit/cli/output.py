@@ -361,7 +361,7 @@ def progress(
     """Show a bar. The block gets a function to call with the work done and the total.
 
     If archives behind URLs are read, the bar counts the bytes that were received.
-    `counts_received` says whether the total that is told includes such archives.
+    `counts_received` says whether the total includes such archives.
     """
     bar = _Bar(what, in_bytes=in_bytes, is_whole=counts_received) if sys.stderr.isatty() else None
     with _noting_interrupts() as raise_if_interrupted:

@@ -18,7 +18,7 @@ __all__ = ["Calls", "patiently", "started"]
 T = TypeVar("T")
 
 PATIENCE = 0.4
-"""Seconds that an interrupt waits for what should be done before its caller is told."""
+"""Seconds that an interrupt waits for clean-up before it is raised."""
 
 
 class Calls:

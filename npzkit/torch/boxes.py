@@ -1,4 +1,4 @@
-"""Boxes of arrays, read into memory that is there already.
+"""Boxes of arrays, read into memory that the caller has.
 
 Owns which parts of an array a box needs, and which of them are checked: a part that is
 read completely is compared with its CRC-32, which covers all of it.

@@ -1,6 +1,6 @@
 """What PyTorch's planners need to know of a checkpoint: as JSON in its metadata, and back.
 
-Owns the entry in the metadata of the archive, and what a planner is told about archives
+Owns the entry in the metadata of the archive, and what a planner learns about archives
 that have none, because they were not made by PyTorch. The arrays describe themselves: their
 shapes, dtypes and parts are not repeated in the entry, which is::
 

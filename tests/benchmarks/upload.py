@@ -97,7 +97,7 @@ def seconds_of(latency: float, size: int, rounds: int) -> dict[str, float]:
 
 def memory_of(gigabytes: float) -> tuple[int, float, int]:
     """Upload an archive; return its bytes, seconds, and the bytes of memory that it took."""
-    with serving(0) as address:
+    with serving("store_server.py", 0) as address:
         count = round(gigabytes * 1024 / _ARRAY_SIZE)
         command = [sys.executable, "-c", _MEMORY, _URL, address, str(count), str(_ARRAY_SIZE)]
         found = subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -23,10 +23,12 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.refusals import Refusal, check_absent
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.progress import Meter, Report
 from npzkit.files.urls import Location, find_location, shown_url
 from npzkit.members.keys import find_collisions
+from npzkit.sharding.opening import holds_index
+from npzkit.sharding.shard_names import INDEX_NAME, attempt_of
 
 __all__ = [
     "Archive",
@@ -110,14 +112,15 @@ def find_archives(
     *,
     recursive: bool,
     output: str | None = None,
-    is_one: Callable[[str], bool] = lambda folder: False,
+    takes_sharded: bool = False,
 ) -> list[Archive]:
     """Return the given files, and the archives in the given folders.
 
     A given file may have any name. In folders, files that end with .npz are
     found, sorted by name and without duplicates. Links to files are followed,
     and links to folders are not. The folder `output` is skipped, so that earlier
-    results are not read. A given folder for which `is_one` is true is one archive.
+    results are not read. A sharded archive is one archive. It has an error unless
+    `takes_sharded` is true: a changed shard would not fit its index any more.
 
     Raises
     ------
@@ -127,13 +130,16 @@ def find_archives(
     found: list[Archive] = []
     seen: set[str] = set()
     for path in given:
-        if path == "-" or not os.path.isdir(path) or is_one(path):
+        if path == "-" or not os.path.isdir(path):
             found.append(Archive(path, os.path.basename(shown_url(path).partition("?")[0])))
             seen.add(os.path.realpath(path))
             continue
+        if not recursive and holds_index(path):
+            found.append(_sharded(path, os.path.basename(path), takes_sharded))
+            continue
         if not recursive:
             raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
-        inside = list(_in_folder(path, output))
+        inside = list(_in_folder(path, output, takes_sharded))
         for archive in inside:
             real = os.path.realpath(archive.path)
             if archive.error is not None or real not in seen:
@@ -144,13 +150,26 @@ def find_archives(
     return found
 
 
-def _in_folder(folder: str, output: str | None) -> Iterator[Archive]:
+def _sharded(path: str, name: str, is_taken: bool) -> Archive:
+    if is_taken:
+        return Archive(path, name)
+    error = UnsupportedError(
+        "the files of a sharded archive are not changed one by one", path=path,
+        remedy=f"npzkit convert {path} FILE.npz makes one file of it.",
+    )  # fmt: skip
+    return Archive(path, name, error)
+
+
+def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator[Archive]:
     failed: list[OSError] = []
     left_out = None if output is None else os.path.realpath(output)
     for place, inner, names in os.walk(folder, onerror=failed.append):
         inner[:] = sorted(
             name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
         )
+        if INDEX_NAME in names and holds_index(place):
+            yield _sharded(place, os.path.relpath(place, folder), takes_sharded)
+            names = [name for name in names if attempt_of(name) is None]
         for name in sorted(names):
             path = os.path.join(place, name)
             if name.lower().endswith(SUFFIX) and os.path.isfile(path):

@@ -22,7 +22,6 @@ from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
 from npzkit.files.progress import Report
 from npzkit.files.urls import shown_url
-from npzkit.sharding.opening import holds_index
 
 __all__ = ["outcome_of", "verify"]
 
@@ -54,7 +53,7 @@ def verify(
 
     Example: npzkit verify model.npz
     """
-    archives = find_archives(files, recursive=recursive, is_one=holds_index)
+    archives = find_archives(files, recursive=recursive, takes_sharded=True)
     for archive in archives:
         _check_no_key(archive, files)
 

@@ -55,3 +55,29 @@ def test_damage_is_reported(folder, cli):
     result = cli("verify", folder)
     assert result.code == 1
     assert gone.name in result.out
+
+
+@pytest.mark.parametrize("command", ["repack -c deflated", "repair --in-place"])
+@pytest.mark.parametrize("place", ["run", "run -r", ". -r"])
+def test_shards_are_not_changed_one_by_one(folder, cli, monkeypatch, command, place):
+    """A changed shard would not fit the index, so the folder is an error, and other files are done."""
+    monkeypatch.chdir(folder.parent)
+    np.savez("other.npz", x=np.arange(3))
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    result = cli(*command.split(), *place.split())
+    assert result.code == 1
+    assert "one by one" in result.err
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert ("other.npz" in result.out) == place.startswith(".")
+
+
+def test_verify_finds_folders_within_folders(folder, cli):
+    """With -r a sharded archive is one archive, checked with its index."""
+    np.savez(folder.parent / "other.npz", x=np.arange(3))
+    result = cli("verify", "-r", folder.parent)
+    assert result.code == 0
+    assert "2 files: 2 sound" in result.out
+    for shard in folder.glob("*.npz"):
+        shard.unlink()
+        break
+    assert cli("verify", "-r", folder.parent).code == 1

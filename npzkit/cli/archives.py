@@ -167,11 +167,13 @@ def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator
         inner[:] = sorted(
             name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
         )
-        if INDEX_NAME in names and holds_index(place):
+        is_sharded = INDEX_NAME in names and holds_index(place)
+        if is_sharded:
             yield _sharded(place, os.path.relpath(place, folder), takes_sharded)
-            names = [name for name in names if attempt_of(name) is None]
         for name in sorted(names):
             path = os.path.join(place, name)
+            if is_sharded and attempt_of(name) is not None:
+                continue
             if name.lower().endswith(SUFFIX) and os.path.isfile(path):
                 yield Archive(path, os.path.relpath(path, folder))
     for error in failed:

@@ -436,6 +436,9 @@ class MemberReader:
         return self._read_stream(entry, options._replace(out=inflation.array))
 
     def _read_inflated(self, entry: Entry, options: Options) -> Result:
+        if is_small(entry) and options.out is None:
+            window = read_window(self.source, entry.header_offset, self.extent(entry))
+            return self.inflate_in(window, entry, options)
         inflation = self.prepare_inflation(entry, options)
         if inflation is None:
             whole = self._read_whole(entry, options)
@@ -579,6 +582,15 @@ class MemberReader:
         if not is_array(prefix, entry):
             return None
         return read_stream_header(stream, prefix, entry, self.header_limit)
+
+
+def is_small(entry: Entry) -> bool:
+    """Whether a member is deflated, and `inflate_in` reads it faster than a stream."""
+    return (
+        entry.method == DEFLATED
+        and entry.compressed_size < SMALL_SIZE
+        and entry.uncompressed_size < CHUNKED_SIZE
+    )
 
 
 def is_plain(entry: Entry) -> bool:

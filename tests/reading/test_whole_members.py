@@ -56,6 +56,32 @@ def test_each_way_returns_the_array(way):
     array += 1
 
 
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_a_small_member_takes_one_read(size):
+    """A small array that NumPy compressed is read together with its headers."""
+    stream = Counting()
+    array = np.random.default_rng(0).integers(0, 255, size, "u1")
+    np.savez_compressed(stream, x=array)
+    with npzkit.open(stream) as npz:
+        stream.reads = 0
+        assert np.array_equal(npz["x"], array)
+        assert stream.reads == 1
+
+
+class Counting(io.BytesIO):
+    """A file that counts how often it is read."""
+
+    reads = 0
+
+    def read(self, size=-1):
+        self.reads += 1
+        return super().read(size)
+
+    def readinto(self, buffer):
+        self.reads += 1
+        return super().readinto(buffer)
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_each_way_keeps_the_order(way, order):
     """Arrays in Fortran's order and structured ones come back as they were."""

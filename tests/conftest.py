@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import itertools
+import re
+import shutil
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +28,7 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("npzkit"), max_examples=3000)
 settings.load_profile("npzkit")
+_NUMBERS = itertools.count()
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,6 +48,22 @@ def _compiled_once(tmp_path_factory):
         patched.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         patched.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
         yield
+
+
+@pytest.fixture
+def tmp_path(request, tmp_path_factory) -> Iterator[Path]:
+    """A new folder, which is removed unless the test fails.
+
+    pytest's own takes a millisecond, to find a free number and to leave a link. Thousands of
+    tests ask for a folder.
+    """
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    path = tmp_path_factory.getbasetemp() / f"{name}-{next(_NUMBERS)}"
+    path.mkdir(mode=0o700)
+    failed = request.session.testsfailed
+    yield path
+    if request.session.testsfailed == failed:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ ONLY_SEED = os.environ.get("NPZKIT_CRASH_SEED")
 STATE_COUNT = amount(1500, 100_000)
 STRIDE = 1 if ONLY_SEED or DEEP else 50
 """One of so many states is read."""
-SAMPLED = 40 if DEEP else 15
+SAMPLED = 40 if DEEP else 25
 """One of so many distinct states is shown to other readers, too."""
 POWER_LIMIT = amount(60, 1200)
 """Torn states of one stretch between two syncs."""
@@ -931,7 +931,7 @@ def test_a_commit_without_its_directory_is_repaired_and_not_cut_off(tmp_path):
         with work.committing():
             w.close()
     checker = Checker()
-    states = power_loss_states(recorder, str(path), random.Random(0), amount(5_000, 30_000))
+    states = power_loss_states(recorder, str(path), random.Random(0), amount(3_000, 30_000))
     checker.check("repaired", states, work.contents)
     assert not checker.violations
     assert checker.count > 100
@@ -1007,7 +1007,7 @@ def test_what_a_loss_of_power_leaves_of_a_hasty_commit(tmp_path):
     durable, hasty = (contents for contents in work.contents[1:] if contents is not None)
     damaged = tmp_path / "damaged.npz"
     outcomes = Counter()
-    states = power_loss_states(recorder, str(path), random.Random(0), 400)
+    states = power_loss_states(recorder, str(path), random.Random(0), amount(150, 400))
     for content in {state.content for state in states if state.allowed == (1, 2)}:
         damaged.write_bytes(content)
         outcomes[outcome_of(damaged, durable, hasty)] += 1

@@ -13,6 +13,7 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
+from deep import needs_deep
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -127,7 +128,8 @@ document.getElementById("found").textContent = JSON.stringify([[...seen], cells,
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 @pytest.mark.parametrize(
-    ("scheme", "background", "color"), [("dark", "#111", "#eee"), ("light", "#fff", "#111")]
+    ("scheme", "background", "color"),
+    [("dark", "#111", "#eee"), pytest.param("light", "#fff", "#111", marks=needs_deep)],
 )
 def test_a_browser_shows_it_in_light_and_dark(tmp_path, scheme, background, color):
     """In a dark page and in a light one text has the page's colour and width, and no script ran."""

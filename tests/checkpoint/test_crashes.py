@@ -33,7 +33,7 @@ from npzkit.files import disk
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 STATE_COUNT = amount(100, 2_000)
-KILL_COUNT = amount(16, 300)
+KILL_COUNT = amount(9, 300)
 """Of each of two tests."""
 LOST = -1
 """Stands for no step at all among what may be found."""

@@ -12,6 +12,7 @@ interrupt, a request may go on until its answer comes, and nobody waits for it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import errno
 import os
@@ -89,8 +90,8 @@ class FsspecStore(Store):
                 "adlfs for az.",
             ) from None
         except ValueError as error:
-            text = shown_url(str(error))
-            raise UnsupportedError(f"the URL is not supported: {text}", path=self.name) from None
+            what = f"the URL or its storage options are not supported: {_text(error)}"
+            raise UnsupportedError(what, path=self.name) from None
         self.is_s3 = hasattr(self._fs, "call_s3")
         # It downloaded one version for good, and does not ask the server again.
         self._is_copy = "simplecache" in self._fs.protocol
@@ -230,6 +231,7 @@ class FsspecStore(Store):
         return data
 
     def find_version(self) -> Version:
+        self.forget_list()
         info = self.call(self.file_system.info, self.path)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "Is a directory", self.name)
@@ -240,6 +242,12 @@ class FsspecStore(Store):
             )  # fmt: skip
         return version_in(info)
 
+    def forget_list(self) -> None:
+        """Drop the list of the object's folder, which a file system may have from long ago."""
+        # Another thread may drop it at the same time.
+        with contextlib.suppress(KeyError):
+            self.file_system.invalidate_cache(self.path.rpartition("/")[0])
+
     # -- errors -------------------------------------------------------------
 
     def explained(self, request: Any, *args: Any) -> Any:
@@ -248,11 +256,6 @@ class FsspecStore(Store):
             return request(*args)
         except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
             raise
-        except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, "not found", self.name) from None
-        except PermissionError as error:
-            reason = f"access was refused ({_text(error)})"
-            raise PermissionError(errno.EACCES, reason, self.name) from None
         except CancelledError:
             raise TransientError("the request was given up") from None
         except (TimeoutError, ConnectionError) as error:
@@ -261,7 +264,17 @@ class FsspecStore(Store):
             # Each library has its own errors, most of them no OSError.
             if _is_passing(error):
                 raise TransientError(_text(error)) from None
-            raise OSError(f"{self.name}: {_text(error)}") from None
+            raise self._named(error) from None
+
+    def _named(self, error: BaseException) -> OSError:
+        """Return the error of a library as one that names the URL."""
+        status = status_of(error)
+        if isinstance(error, FileNotFoundError) or status == 404:
+            return FileNotFoundError(errno.ENOENT, "not found", self.name)
+        if isinstance(error, PermissionError) or status in (401, 403):
+            reason = f"access was refused ({_text(error)})"
+            return PermissionError(errno.EACCES, reason, self.name)
+        return OSError(f"{self.name}: {_text(error)}")
 
 
 def version_in(info: Mapping[str, Any]) -> Version:
@@ -274,11 +287,17 @@ def version_in(info: Mapping[str, Any]) -> Version:
 
 
 def status_of(error: BaseException | None) -> int:
-    """Return the HTTP status in an error of botocore, or in one that came of it; 0 without one."""
+    """Return the HTTP status in an error of botocore or azure-core, or in one that came of it.
+
+    It is 0 if there is none.
+    """
     while error is not None:
         answer = getattr(error, "response", None)
         if isinstance(answer, dict):
             return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        status = getattr(error, "status_code", None)
+        if isinstance(status, int):
+            return status
         error = error.__cause__
     return 0
 
@@ -292,4 +311,6 @@ def _is_passing(error: BaseException) -> bool:
 
 
 def _text(error: BaseException) -> str:
-    return shown_url(str(error) or type(error).__name__)[:300]
+    # azure-core adds the answer's XML.
+    text = " ".join(str(error).partition("\nContent: ")[0].split())
+    return shown_url(text or type(error).__name__)[:300]

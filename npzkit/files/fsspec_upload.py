@@ -90,6 +90,8 @@ class FsspecUpload(Upload):
             try:
                 if self._is_stopped:
                     raise OSError(f"{self.name}: an earlier part could not be sent")
+                # One block per part: Azure takes 50,000 blocks.
+                self._file.blocksize = max(getattr(self._file, "blocksize", 0), len(data))
                 self._call(self._file.write, data)
                 self._next += 1
             except BaseException:
@@ -103,7 +105,7 @@ class FsspecUpload(Upload):
         self._call(self._file.close)
         self._call(self._file.commit)
         self._file = None
-        self._store.file_system.invalidate_cache(self._store.path)
+        self._store.forget_list()
 
     def stop(self) -> None:
         # No lock: a thread may hold it while it sends.

@@ -107,7 +107,6 @@ class Objects:
             listed = self.listed().get(name)
             return None if listed is None else listed.version
         store = FsspecStore(*self.location(name))
-        store.file_system.invalidate_cache(self._store.path)
         with contextlib.suppress(FileNotFoundError):
             found: Version = self._try(name, store.find_version)
             return found

@@ -25,7 +25,8 @@ __all__ = [
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
-_USER = re.compile(r"(://)[^/?#\s]*@")
+# In abfs://container@account.dfs.core.windows.net/a.npz there is no user.
+_USER = re.compile(r"(?<!abfs)(?<!abfss)(://)[^/?#\s]*@", re.IGNORECASE)
 _QUERY = re.compile(r"(https?://[^\s?#]*)[?#]\S*", re.IGNORECASE)
 
 _DEFAULT: ContextVar[Mapping[str, Any] | None] = ContextVar("storage options", default=None)
@@ -170,6 +171,8 @@ def shown_url(url: str) -> str:
     --------
     >>> shown_url("s3://bucket/a.npz"), shown_url("simplecache::https://me:secret@host/a")
     ('s3://bucket/a.npz', 'simplecache::https://host/a')
+    >>> shown_url("abfs://container@account.dfs.core.windows.net/a.npz")
+    'abfs://container@account.dfs.core.windows.net/a.npz'
     """
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 

@@ -61,6 +61,74 @@ def test_a_replaced_object_in_memory(memory):
             npz.load_all()
 
 
+@pytest.fixture
+def remembering(memory):
+    """A file system that answers by what it listed, as those of Google and Azure do."""
+
+    class Remembering(type(fsspec.filesystem("memory"))):
+        protocol = ("remembering",)
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return "/" + path.removeprefix("remembering://").lstrip("/")
+
+        def ls(self, path, **options):
+            self.dircache[path] = super().ls(path, detail=True)
+
+        def info(self, path, **options):
+            listed = self.dircache.get(path.rpartition("/")[0])
+            if listed is None:
+                return super().info(path)
+            return next(info for info in listed if info["name"] == path)
+
+        def invalidate_cache(self, path=None):
+            del self.dircache[path]
+
+    fsspec.register_implementation("remembering", Remembering, clobber=True)
+    return fsspec.filesystem("remembering")
+
+
+def test_a_list_that_a_file_system_remembers(remembering):
+    """It neither hides that an object was replaced, nor that there is a new one."""
+    with npzkit.open("remembering://bucket/a.npz") as npz:
+        remembering.ls("/bucket")
+        fsspec.filesystem("memory").pipe("/bucket/b.npz", DATA)
+        with npzkit.open("remembering://bucket/b.npz") as other:
+            check_reads(other)
+        remembering.ls("/bucket")
+        fsspec.filesystem("memory").pipe("/bucket/a.npz", OTHER)
+        with pytest.raises(StaleArchiveError):
+            npz["w3"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "message"),
+    [
+        (404, FileNotFoundError, "not found: 'memory://bucket/a.npz'"),
+        (401, PermissionError, r"access was refused \(no right RequestId:1\): 'memory://bucket/a"),
+        (403, PermissionError, "access was refused"),
+        (418, OSError, "memory://bucket/a.npz: no right RequestId:1$"),
+        (503, OSError, "4 attempts: no right"),
+    ],
+)
+def test_errors_with_a_status(memory, monkeypatch, status, kind, message):
+    """A library's error of its own, or what caused it, says by its status what is wrong."""
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.0)
+
+    class HttpResponseError(Exception):
+        status_code = status
+
+    def failing(self, *args, **options):
+        text = "no right\nRequestId:1\nContent: <?xml?>"
+        raise RuntimeError(text) from HttpResponseError()
+
+    with npzkit.open(memory) as npz:
+        monkeypatch.setattr(type(fsspec.filesystem("memory")), "cat_file", failing)
+        with pytest.raises(kind, match=message) as caught:
+            npz["w3"]
+        assert type(caught.value) is kind
+
+
 def test_what_is_not_there(memory):
     """Missing objects, folders and unknown schemes are errors at once."""
     with pytest.raises(FileNotFoundError, match=r"memory://bucket/b\.npz"):

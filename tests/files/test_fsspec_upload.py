@@ -221,6 +221,7 @@ class Files:
 
     objects: ClassVar[dict[str, bytes]] = {}
     modes: ClassVar[list[str]] = []
+    blocks: ClassVar[list[int]] = []
     fault = None
 
     @classmethod
@@ -234,7 +235,10 @@ class Files:
             def _upload_chunk(self, final=False):
                 if Files.fault:
                     raise Files.fault
-                self.received += self.buffer.getvalue()
+                data = self.buffer.getvalue()
+                # As adlfs does.
+                Files.blocks += range(0, len(data), self.blocksize)
+                self.received += data
                 return True
 
             def commit(self):
@@ -265,7 +269,7 @@ class Files:
 
 @pytest.fixture
 def files(monkeypatch):
-    Files.objects, Files.modes, Files.fault = {}, [], None
+    Files.objects, Files.modes, Files.blocks, Files.fault = {}, [], [], None
     Files.register()
     monkeypatch.setattr(fsspec_upload, "_BLOCK_SIZE", 1000)
     return Files
@@ -284,6 +288,12 @@ def test_files_that_commit(files, arrays):
         assert npz.verify().ok
     with pytest.raises(FileExistsError):
         npzkit.NpzWriter(url, "x")
+
+
+def test_a_part_is_one_block(files):
+    """However large it is, because the number of blocks is limited."""
+    npzkit.save("files://bucket/a.npz", ARRAYS)
+    assert len(files.blocks) == -(-len(files.objects["bucket/a.npz"]) // upload_sink.PART_SIZE)
 
 
 @pytest.mark.parametrize("fault", [ConnectionResetError("reset"), ValueError("odd")])

@@ -93,6 +93,17 @@ def test_a_replaced_object(options):
             npz["w1"]
 
 
+def test_a_list_that_gcsfs_remembers(options):
+    """It does not hide that another process replaced an object."""
+    npzkit.save("gs://data/listed/a.npz", ARRAYS, storage_options=options)
+    with npzkit.open("gs://data/listed/a.npz", storage_options=options) as npz:
+        gcsfs.GCSFileSystem(**options).ls("data/listed")
+        other = gcsfs.GCSFileSystem(**options, skip_instance_cache=True)
+        other.pipe("data/listed/a.npz", other.cat("data/listed/a.npz"))
+        with pytest.raises(StaleArchiveError):
+            npz["w1"]
+
+
 def test_checkpoints(options):
     """Steps are listed, kept, replaced and removed."""
     with CheckpointStore("gs://data/run", latest(2), storage_options=options) as store:

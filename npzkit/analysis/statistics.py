@@ -1,81 +1,28 @@
 """Statistics of an array in an archive: extremes, mean, deviation, a histogram.
 
-Owns the result, and how the array is read for it: once, in pieces, on all cores.
-`npzkit.analysis.piecewise` measures a piece.
+Owns how the array is read for it: once, in pieces, on all cores. `npzkit.display.piecewise`
+measures a piece, and `npzkit.display.histograms` owns the result.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from npzkit.analysis.part import Part
-from npzkit.analysis.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.archive.checked_pieces import for_each_piece
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.display.histograms import Histogram, Statistics, statistics_of
+from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline, thread_count
 from npzkit.sharding.opening import opened
 
 __all__ = ["Histogram", "Statistics", "measure_part", "part_of", "statistics"]
-
-
-class Histogram(NamedTuple):
-    """How many numbers are in each bin, as `numpy.histogram` returns it.
-
-    Attributes
-    ----------
-    counts : numpy.ndarray of int64
-    edges : numpy.ndarray
-        Where each bin begins, and where the last one ends: as float64, for dates
-        and durations as these.
-    """
-
-    counts: np.ndarray[Any, Any]
-    edges: np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Statistics:
-    """What `statistics` computed.
-
-    Attributes
-    ----------
-    count : int
-        All values, NaNs and infinities included.
-    min, max : numpy scalar or None
-        Of the values that are not NaN, in the array's dtype. None if there are
-        none.
-    mean, std : float or None
-        Of the finite values, computed in float64. `std` is that of
-        ``array.std()``. None if there are none, and for dates and durations.
-    nan_count : int
-        NaNs; for dates and durations NaTs.
-    inf_count : int
-        Infinities of both signs.
-    histogram : Histogram or None
-        Of the finite values: up to 20 bins. None if there are no such values.
-
-    Notes
-    -----
-    The width of the histogram's bins is a power of two, and they begin at
-    multiples of it: so one pass is enough, and the counts are exact. The values
-    of complex arrays are their magnitudes.
-    """
-
-    count: int
-    min: Any
-    max: Any
-    mean: float | None
-    std: float | None
-    nan_count: int
-    inf_count: int
-    histogram: Histogram | None
 
 
 def statistics(
@@ -184,29 +131,4 @@ def measure_part(
             for piece in part.pieces():
                 pipeline.submit(partial(measure, piece, part.dtype), found.merge)
                 advance(np.asarray(piece).nbytes)
-    return _statistics_of(found, part.dtype)
-
-
-def _statistics_of(found: PieceStatistics, dtype: np.dtype[Any]) -> Statistics:
-    bins = found.bins
-    has_moments = bins is not None and dtype.kind not in "mM"
-    return Statistics(
-        count=found.count,
-        min=_scalar(found.least, dtype),
-        max=_scalar(found.most, dtype),
-        mean=found.mean if has_moments else None,
-        std=found.deviation if has_moments else None,
-        nan_count=found.nan_count,
-        inf_count=found.inf_count,
-        histogram=bins and Histogram(np.array(bins.counts, np.int64), bins.edges(dtype)),
-    )
-
-
-def _scalar(number: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a computed number in the array's own type: a date, a bool, a float16."""
-    if number is None:
-        return None
-    if dtype.kind in "mM":
-        return np.int64(number).view(dtype.newbyteorder("="))
-    # Magnitudes of complex numbers are floats, and so are ml_dtypes' numbers here.
-    return dtype.type(number) if dtype.kind in "biuf" else number
+    return statistics_of(found, part.dtype)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.analysis.piecewise import is_numeric
+from npzkit.display.piecewise import is_numeric
 
 __all__ = ["Tolerance", "are_comparable", "is_distance"]
 

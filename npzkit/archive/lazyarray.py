@@ -133,6 +133,13 @@ class LazyArray:
     def _access(self) -> RandomAccess:
         return self._npz._archive.random_access(self._key)
 
+    @property
+    def _read_habits(self) -> tuple[int, int]:
+        """The bytes of a gap that is read as well, and how many reads are made at once."""
+        with self._explained:
+            access = self._access()
+            return access.granularity, access.reads_at_once
+
     def _repr_html_(self) -> str:
         from npzkit.archive.notebook import array_html
         from npzkit.members.amounts import format_size

@@ -14,10 +14,10 @@ import click
 import numpy as np
 
 from npzkit.analysis.part import Part
-from npzkit.analysis.piecewise import as_numbers
 from npzkit.analysis.statistics import Histogram
 from npzkit.cli.output import printable
 from npzkit.conversion.output_paths import replacing
+from npzkit.display.piecewise import as_numbers
 from npzkit.reading.blocks import BLOCK_SIZE
 
 __all__ = ["draw", "kind_of_picture", "new_figure"]

@@ -13,7 +13,6 @@ import numpy as np
 
 import npzkit
 from npzkit.analysis.part import Part
-from npzkit.analysis.piecewise import is_numeric
 from npzkit.analysis.statistics import Histogram, Statistics, measure_part, part_of
 from npzkit.archive.checked_pieces import approach, checked_array
 from npzkit.cli.opening import (
@@ -36,6 +35,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.plotting import draw, kind_of_picture
 from npzkit.cli.slicing import Index, parse_index
+from npzkit.display.piecewise import is_numeric
 from npzkit.limits import is_backed
 
 __all__ = ["show"]

@@ -71,6 +71,15 @@ class ShardedArray(LazyArray):
     def _chunk_size(self) -> int:
         return _CHUNK_SIZE
 
+    @property
+    def _read_habits(self) -> tuple[int, int]:
+        """Return the habits of the first part: the shards are in one place."""
+        parts = self._npz._index.part_numbers(self._number)
+        if not parts:
+            return _CHUNK_SIZE, 1
+        habits: tuple[int, int] = self._npz._part(self._number, parts.start)._read_habits
+        return habits
+
     def _located(self, error: NpzkitError) -> NpzkitError:
         return error.locate(path=self._npz.path, key=self._key)
 

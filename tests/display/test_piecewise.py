@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.analysis.piecewise import PieceStatistics, as_numbers, measure
+from npzkit.display.piecewise import PieceStatistics, as_numbers, measure
 
 NUMBERS = st.sampled_from(
     ["f4", "f8", ">f8", "f2", "i8", "u8", "u1", "i1", "?", "c16", "M8[s]"]

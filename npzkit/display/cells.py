@@ -1,0 +1,212 @@
+"""Values as the text of table cells, a page at a time.
+
+Owns how long a cell is, which axes or fields are rows and columns, and what is never
+shown: Python objects, because unpickling them runs code. Cells hold plain text; whoever
+makes HTML of them escapes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.display.sampling import BUDGET, PIECE_SIZE, Box, Proceed, box_of, go_on, read_each
+from npzkit.errors import UnsupportedError, printable
+
+__all__ = ["TablePage", "cell_text", "table_page"]
+
+_CELL_LENGTH = 80
+"""Characters of a cell."""
+_CELL_COUNT = 10_000
+"""Cells of a page, at most."""
+_NESTED_COUNT = 6
+"""Items of a nested array or record that a cell shows."""
+
+
+class TablePage(NamedTuple):
+    """A page of values.
+
+    Attributes
+    ----------
+    rows : range
+        The positions of the rows along their axis.
+    columns : range
+        The positions of the columns, or of the fields, among all of them.
+    heads : list of str
+        The heading of each column: its position, or the name of its field. It is empty
+        if there is neither.
+    cells : list of list of str
+        Text of the values, row by row.
+    row_count, column_count : int
+        Rows and columns on all pages.
+    """
+
+    rows: range
+    columns: range
+    heads: list[str]
+    cells: list[list[str]]
+    row_count: int
+    column_count: int
+
+
+def table_page(
+    source: Any,
+    items: Sequence[Any] | None = None,
+    *,
+    down: int | None = None,
+    across: int | None = None,
+    rows: tuple[int, int] = (0, 100),
+    columns: tuple[int, int] = (0, 20),
+    budget: int = BUDGET,
+    proceed: Proceed = go_on,
+) -> TablePage:
+    """Return a page of an array's values as text.
+
+    A plane has one axis down and one across. A line has one axis down; its columns
+    are the fields if it holds records. Without axes, it is a single value.
+
+    Parameters
+    ----------
+    source : numpy.ndarray or lazy array
+    items : sequence, optional
+        One item per axis: integers, except for `down` and `across`, whose items are
+        ignored. By default those of an array with `down` and `across` only.
+    down, across : int, optional
+        The axes of rows and columns.
+    rows, columns : (int, int)
+        The window along these axes, or of the fields. It is cut to what there is, and
+        to 10,000 cells.
+    budget : int
+        Bytes that are read, roughly: with large items, a page has fewer rows, but one
+        at least.
+    proceed : callable
+        Called between reads; it raises an exception to cancel.
+
+    Raises
+    ------
+    UnsupportedError
+        The array holds Python objects.
+    ValueError
+        `down` is missing or equals `across`, or `items` has no integer for another axis.
+
+    Examples
+    --------
+    >>> page = table_page(np.arange(6).reshape(2, 3), down=0, across=1, columns=(1, 3))
+    >>> page.heads, page.cells, page.column_count
+    (['1', '2'], [['1', '2'], ['4', '5']], 3)
+    >>> table_page(np.array([(1, "a")], [("n", "i4"), ("s", "U1")]), down=0).cells
+    [['1', 'a']]
+    """
+    dtype = source.dtype
+    if dtype.hasobject and dtype.kind != "T":
+        raise UnsupportedError(
+            "an array of Python objects is not shown, because unpickling runs code of the file"
+        )
+    given = _items(len(source.shape), items, down, across)
+    names = dtype.names if across is None else None
+    heads: Sequence[Any] = [""] if across is None else range(source.shape[across])
+    heads = heads if names is None else names
+    row_count = 1 if down is None else source.shape[down]
+    shown = _window(columns, len(heads), _CELL_COUNT)
+    lines = _window(rows, row_count, _CELL_COUNT // max(len(shown), 1))
+    if across is not None:
+        given[across] = slice(shown.start, shown.stop)
+    if down is not None:
+        given[down] = slice(lines.start, lines.stop)
+    box = box_of(source, given)
+    # With items of megabytes each, one row must be enough.
+    lines = lines[: max(len(lines) * budget // max(box.cost(), 1), 1)]
+    wanted = [heads[place] for place in shown]
+    cells = _cells(box, down, lines, wanted if names else None, proceed)
+    return TablePage(lines, shown, list(map(str, wanted)), cells, row_count, len(heads))
+
+
+def _items(
+    ndim: int, items: Sequence[Any] | None, down: int | None, across: int | None
+) -> list[Any]:
+    """Return one item per axis, after checking that every axis has a use."""
+    given = [slice(None)] * ndim if items is None else list(items)
+    free = {axis for axis, item in enumerate(given) if isinstance(item, slice)}
+    if len(given) != ndim or not free <= {down, across}:
+        raise ValueError("a table needs an integer for each axis that is not down or across")
+    if across is not None and (down is None or down == across):
+        raise ValueError("a table whose columns are an axis needs another axis for its rows")
+    return given
+
+
+def _window(wanted: tuple[int, int], length: int, most: int) -> range:
+    start = min(max(wanted[0], 0), length)
+    return range(start, max(min(wanted[1], length, start + most), start))
+
+
+def _cells(
+    box: Box, down: int | None, rows: range, names: Sequence[str] | None, proceed: Proceed
+) -> list[list[str]]:
+    """Return the text of the rows, which are read a few MiB at a time."""
+    step = max(len(rows) * PIECE_SIZE // max(box.cost(), 1), 1)
+    cells: list[list[str]] = []
+    for values in read_each(box.source, _row_indices(box, down, rows, step), proceed):
+        by_rows = values[np.newaxis] if down is None else np.moveaxis(values, down, 0)
+        for row in by_rows.reshape(len(by_rows), -1):
+            if names is None:
+                cells.append([_text_at(row, place) for place in range(len(row))])
+            else:
+                cells.append([_text_at(row[0], name) for name in names])
+    return cells
+
+
+def _row_indices(box: Box, down: int | None, rows: range, step: int) -> Iterator[tuple[slice, ...]]:
+    index = list(box.index())
+    for start in range(rows.start, rows.stop, step):
+        if down is not None:
+            index[down] = slice(start, min(start + step, rows.stop))
+        yield tuple(index)
+
+
+def _text_at(values: Any, place: Any) -> str:
+    """Return the text of one item, or of one field."""
+    try:
+        return cell_text(values[place])
+    except (SystemError, ValueError):
+        # Text of a forged file of which NumPy can make no str, and dates without a unit.
+        if values.dtype.kind in "mM":
+            return str(values.view(np.int64)[place])
+        return "(not valid Unicode)"
+
+
+def cell_text(value: Any) -> str:
+    """Return a value as the text of a cell: in one line, and shortened.
+
+    Examples
+    --------
+    >>> cell_text(np.float32(0.1)), cell_text(b"a"), cell_text(np.arange(9))
+    ('0.1', "b'a'", '[0, 1, 2, 3, 4, 5, ...]')
+    >>> len(cell_text("x" * 1000))
+    80
+    """
+    text = _plain_text(value)
+    if len(text) > _CELL_LENGTH:
+        text = text[: _CELL_LENGTH - 3] + "..."
+    return text
+
+
+def _plain_text(value: Any) -> str:
+    if isinstance(value, str):
+        return printable(value[: _CELL_LENGTH + 1])
+    if isinstance(value, bytes):
+        return repr(value[:_CELL_LENGTH])
+    if isinstance(value, np.void) and value.dtype.names is not None:
+        names = value.dtype.names
+        return f"({_joined(value, names[:_NESTED_COUNT], len(names))})"
+    if isinstance(value, np.void) and value.dtype.type is np.void:
+        return repr(value.tobytes()[:_CELL_LENGTH])
+    if isinstance(value, np.ndarray) and value.ndim:
+        return f"[{_joined(value, range(min(len(value), _NESTED_COUNT)), len(value))}]"
+    return printable(str(value))
+
+
+def _joined(values: Any, places: Sequence[Any], count: int) -> str:
+    texts = [_text_at(values, place) for place in places]
+    return ", ".join([*texts, "..."] if count > len(places) else texts)

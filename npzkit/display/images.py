@@ -1,0 +1,151 @@
+"""A plane of an array as an image of at most so many pixels, each a value of the array.
+
+Owns the steps between the values that are shown. `npzkit.display.sampling` says what
+reading them costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npzkit.display.sampling import BUDGET, PIECE_SIZE, Box, Proceed, box_of, go_on, read_each
+
+__all__ = ["ImageOverview", "image_overview"]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageOverview:
+    """What an image shows of a plane.
+
+    Attributes
+    ----------
+    values : numpy.ndarray
+        Values of the array, in its dtype: of shape (rows, columns), and for pictures
+        with the axis of colours behind. `npzkit.display.numbers` makes numbers or
+        colours of them.
+    rows, columns : range
+        The positions along the axes down and across that the values have. A step of 1
+        means that none is left out.
+    """
+
+    values: np.ndarray[Any, Any]
+    rows: range
+    columns: range
+
+    @property
+    def row_step(self) -> int:
+        return self.rows.step
+
+    @property
+    def column_step(self) -> int:
+        return self.columns.step
+
+
+def image_overview(
+    source: Any,
+    items: Sequence[Any] = (slice(None), slice(None)),
+    *,
+    down: int = 0,
+    across: int = 1,
+    rows: tuple[int, int | None] = (0, None),
+    columns: tuple[int, int | None] = (0, None),
+    height: int = 1000,
+    width: int = 1000,
+    budget: int = BUDGET,
+    proceed: Proceed = go_on,
+) -> ImageOverview:
+    """Return every so many values of a plane, so few that they can be shown.
+
+    If the window fits into `height` and `width`, and into the budget, these are all
+    of its values.
+
+    Parameters
+    ----------
+    source : numpy.ndarray or lazy array
+    items : sequence
+        One item per axis: integers, except for `down` and `across`, whose items are
+        ignored. One more axis may have ``slice(None)``: the colours of a picture, which
+        are kept as the last axis.
+    down, across : int
+        The axes that lie down and across, in any order.
+    rows, columns : (int, int or None)
+        The window along these axes, as for a slice.
+    height, width : int
+        Values down and across, at most.
+    budget : int
+        Bytes that are read, roughly. Steps get longer until it is enough.
+    proceed : callable
+        Called between reads; it raises an exception to cancel.
+
+    Raises
+    ------
+    ValueError
+        There are other slices, `down` is `across`, or a size is not positive.
+
+    Examples
+    --------
+    >>> found = image_overview(np.arange(12).reshape(3, 4), down=1, across=0, height=2)
+    >>> found.values
+    array([[ 0,  4,  8],
+           [ 2,  6, 10]])
+    >>> found.row_step, found.column_step
+    (2, 1)
+    """
+    windows = {down: slice(*rows), across: slice(*columns)}
+    whole = [axis for axis, item in enumerate(items) if isinstance(item, slice)]
+    colours = [axis for axis in whole if axis not in windows]
+    if len(windows) < 2 or len(colours) > 1 or len(items) != len(source.shape):
+        raise ValueError("an image needs two axes, and an integer for each other axis")
+    if min(height, width) < 1:
+        raise ValueError("the height and the width of an image must be positive")
+    box = box_of(source, [windows.get(axis, item) for axis, item in enumerate(items)])
+    limits = {down: height, across: width}
+    steps = _steps(box, limits, budget)
+    slower = next(axis for axis in reversed(box.axes) if axis in limits)
+    pieces = list(read_each(source, _pieces(box, steps, slower), proceed))
+    shape = _counts(box, steps)
+    values = np.concatenate(pieces, slower) if pieces else np.empty(shape, source.dtype)
+    order = [down, across, *colours]
+    rest = [axis for axis in range(len(shape)) if axis not in order]
+    values = values.transpose(order + rest).reshape([shape[axis] for axis in order])
+    return ImageOverview(values, _positions(box, down, steps), _positions(box, across, steps))
+
+
+def _steps(box: Box, limits: dict[int, int], budget: int) -> list[int]:
+    """Return the step along each axis, by which the image has few enough values."""
+    steps = [
+        -(-length // limits[axis]) or 1 if axis in limits else 1
+        for axis, length in enumerate(box.shape)
+    ]
+    while (counts := _counts(box, steps)) and box.cost(counts, steps) > budget:
+        longer = max(limits, key=lambda axis: counts[axis])
+        if counts[longer] == 1:
+            break
+        steps[longer] *= 2
+    return steps
+
+
+def _counts(box: Box, steps: list[int]) -> list[int]:
+    return [-(-length // step) for length, step in zip(box.shape, steps, strict=True)]
+
+
+def _positions(box: Box, axis: int, steps: list[int]) -> range:
+    return range(box.starts[axis], box.stops[axis], steps[axis])
+
+
+def _pieces(box: Box, steps: list[int], slower: int) -> Iterator[tuple[slice, ...]]:
+    """Yield indices of parts of an image, each of a few MiB, cut along the slower axis."""
+    counts = _counts(box, steps)
+    if 0 in counts:
+        return
+    # What lies between two values is read if it is short, so the cost of one row is no measure.
+    row_cost = max(box.cost(counts, steps) // counts[slower], 1)
+    size = max(PIECE_SIZE // row_cost, 1) * steps[slower]
+    parts = [slice(0, length, step) for length, step in zip(box.shape, steps, strict=True)]
+    for start in range(0, box.shape[slower], size):
+        parts[slower] = slice(start, min(start + size, box.shape[slower]), steps[slower])
+        yield box.index(parts)

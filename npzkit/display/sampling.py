@@ -1,0 +1,235 @@
+"""Which parts of an array are read for an overview, and how many bytes that takes.
+
+Owns the order of the axes in storage, the cost of a part, and parts that are spread
+evenly over an array that is too large to be read. Knows no archive: an array is
+anything with `shape`, `dtype` and indexing by integers and slices.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npzkit.files.threads import Pipeline
+from npzkit.reading.blocks import block_shape, blocks_of_shape
+
+__all__ = [
+    "BUDGET",
+    "PIECE_SIZE",
+    "READ_SIZE",
+    "Box",
+    "Proceed",
+    "box_of",
+    "go_on",
+    "read_each",
+    "spread",
+    "spread_parts",
+]
+
+Proceed = Callable[[], object]
+"""Called between reads of a few MiB at most. It raises an exception to cancel."""
+
+BUDGET = 1 << 24
+"""Bytes that are read for an overview, unless the caller says otherwise."""
+PIECE_SIZE = 1 << 21
+"""Bytes that are read at a time, roughly."""
+
+_BLOCK_SIZE = 1 << 17
+"""Bytes of a sampled block: few enough for many of them, and many enough for a request."""
+READ_SIZE = 1 << 14
+"""Bytes that take about as long as one more read."""
+_GOLDEN = (math.sqrt(5) - 1) / 2
+"""Multiples of it, without their integer part, are spread evenly, and have no period."""
+
+
+def go_on() -> None:
+    """Do nothing, where nobody cancels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A box of an array: a range of positions for each axis.
+
+    Attributes
+    ----------
+    source : numpy.ndarray or lazy array
+    starts, stops : tuple of int
+    axes : tuple of int
+        The axes, beginning with the one along which items lie side by side.
+    gap_size : int
+        The bytes of a gap from which on the items on its sides are read one by one.
+    """
+
+    source: Any
+    starts: tuple[int, ...]
+    stops: tuple[int, ...]
+    axes: tuple[int, ...]
+    gap_size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(map(operator.sub, self.stops, self.starts))
+
+    @property
+    def size(self) -> int:
+        """How many items it has."""
+        return math.prod(self.shape)
+
+    def index(self, chosen: Sequence[slice] | None = None) -> tuple[slice, ...]:
+        """Return the slices of the source for slices of the box, which may have steps."""
+        if chosen is None:
+            return tuple(map(slice, self.starts, self.stops))
+        return tuple(
+            slice(start + part.start, start + part.stop, part.step)
+            for start, part in zip(self.starts, chosen, strict=True)
+        )
+
+    def cost(self, counts: Sequence[int] | None = None, steps: Sequence[int] | None = None) -> int:
+        """Return the bytes that are read for `counts` positions per axis, `steps` apart.
+
+        By default those for the complete box.
+        """
+        counts = self.shape if counts is None else counts
+        steps = [1] * len(counts) if steps is None else steps
+        stride = extent = max(int(self.source.dtype.itemsize), 1)
+        read_count = 1
+        for axis in self.axes:
+            count, step = counts[axis], steps[axis]
+            if count > 1:
+                if step * stride - extent < self.gap_size:
+                    extent += (count - 1) * step * stride
+                else:
+                    read_count *= count
+            stride *= self.source.shape[axis]
+        if 0 in counts:
+            return 0
+        return extent if read_count == 1 else read_count * max(extent, READ_SIZE)
+
+
+def box_of(source: Any, items: Sequence[Any]) -> Box:
+    """Return the box of an array that integers, and slices without steps, choose.
+
+    Axes without an item are taken completely. An integer chooses an axis of length 1.
+
+    Raises
+    ------
+    IndexError
+        An integer is out of bounds, or there are more items than axes.
+    ValueError
+        A slice has a step.
+    """
+    shape = tuple(source.shape)
+    if len(items) > len(shape):
+        raise IndexError(f"{len(items)} indices for an array of {len(shape)} axes")
+    bounds = []
+    for axis, length in enumerate(shape):
+        item = items[axis] if axis < len(items) else slice(None)
+        if isinstance(item, slice):
+            start, stop, step = item.indices(length)
+            if step != 1:
+                raise ValueError("an overview takes slices without steps")
+            bounds.append((start, max(start, stop)))
+        else:
+            place = range(length)[operator.index(item)]
+            bounds.append((place, place + 1))
+    starts, stops = zip(*bounds, strict=True) if bounds else ((), ())
+    axes = tuple(range(len(shape)))
+    axes = axes if _by_columns(source) else axes[::-1]
+    return Box(source, tuple(starts), tuple(stops), axes, _read_habits(source)[0])
+
+
+def _by_columns(source: Any) -> bool:
+    """Whether an array is stored in Fortran's order; a lazy one has chunks that tell."""
+    if isinstance(source, np.ndarray):
+        return bool(source.flags.f_contiguous and not source.flags.c_contiguous)
+    pairs = zip(source.shape, getattr(source, "chunks", source.shape), strict=True)
+    long = [(length, part) for length, part in pairs if length > 1]
+    return bool(long) and long[0][0] == long[0][1] and long[-1][0] > long[-1][1]
+
+
+def _read_habits(source: Any) -> tuple[int, int]:
+    """Return the bytes of a gap that is read as well, and how many reads are made at once."""
+    habits: tuple[int, int] = getattr(source, "_read_habits", (READ_SIZE, 1))
+    return habits
+
+
+def read_each(
+    source: Any, indices: Iterable[tuple[Any, ...]], proceed: Proceed = go_on
+) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield the parts of an array that several indices choose, in their order.
+
+    Several are read at once if each read waits for an answer, as from a server.
+    """
+    at_once = _read_habits(source)[1]
+    found: list[np.ndarray[Any, Any]] = []
+    with Pipeline(at_once) as pipeline:
+        for index in indices:
+            proceed()
+            pipeline.submit(partial(_read, source, index), found.append)
+            while found:
+                yield found.pop(0)
+        pipeline.drain()
+    yield from found
+
+
+def _read(source: Any, index: tuple[Any, ...]) -> np.ndarray[Any, Any]:
+    return np.asarray(source[index])
+
+
+def spread(length: int, count: int, size: int = 1) -> list[int]:
+    """Return where `count` parts of `size` begin, one in each equal stretch of a length.
+
+    Where in its stretch a part lies has no period, which an array may have as well.
+
+    Examples
+    --------
+    >>> spread(100, 4, 10)
+    [0, 34, 53, 88]
+    """
+    edges = [place * length // count for place in range(count + 1)]
+    return [
+        start + int((stop - start - size + 1) * (place * _GOLDEN % 1))
+        for place, (start, stop) in enumerate(pairwise(edges))
+    ]
+
+
+def spread_parts(box: Box, budget: int) -> tuple[Iterator[tuple[slice, ...]], float]:
+    """Return indices of parts of a box, and the fraction of its items that these have.
+
+    The parts are the complete box if reading it takes no more than `budget` bytes.
+    Otherwise they are blocks that are spread evenly over it.
+    """
+    shape, itemsize = box.shape, box.source.dtype.itemsize
+    by_columns = box.axes[:1] == (0,)
+    if box.cost() <= budget or not box.size:
+        step = block_shape(shape, itemsize, by_columns=by_columns, size=PIECE_SIZE)
+        found = blocks_of_shape(shape, step, by_columns=by_columns) if box.size else iter(())
+        return map(box.index, found), 1.0
+    step = block_shape(shape, itemsize, by_columns=by_columns, size=_BLOCK_SIZE)
+    grid = [-(-length // part) for length, part in zip(shape, step, strict=True)]
+    total = math.prod(grid)
+    count = min(max(budget // box.cost(step), 1), total)
+    parts = [_block(place, grid, step, shape, box.axes) for place in spread(total, count)]
+    size = sum(math.prod(part.stop - part.start for part in block) for block in parts)
+    return map(box.index, parts), size / box.size
+
+
+def _block(
+    place: int, grid: list[int], step: Sequence[int], shape: Sequence[int], axes: Sequence[int]
+) -> tuple[slice, ...]:
+    """Return the block at a place of a grid, counted in the order of storage."""
+    starts = [0] * len(grid)
+    for axis in axes:
+        place, at = divmod(place, grid[axis])
+        starts[axis] = at * step[axis]
+    return tuple(
+        slice(start, min(start + part, length))
+        for start, part, length in zip(starts, step, shape, strict=True)
+    )

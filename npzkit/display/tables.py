@@ -1,0 +1,88 @@
+"""Tables in HTML: of facts, of arrays, of findings.
+
+Owns their looks, in a notebook's cell and elsewhere: colours are those of the page,
+light or dark. All text is escaped, and has no character that could control a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from npzkit.errors import printable, shown_key
+
+__all__ = ["SHOWN_COUNT", "Markup", "block", "line", "short_texts", "table"]
+
+SHOWN_COUNT = 100
+"""Rows that are shown of what may be any number."""
+
+_VALUE_LENGTH = 200
+"""Characters shown of an attribute."""
+_CELL = "padding:0.15em 0.8em;border:0;background:transparent;color:inherit;"
+_LINE = "font-family:monospace;color:inherit;overflow-wrap:anywhere;"
+_TABLE = "border-collapse:collapse;border:0;margin:0.3em 0;color:inherit;"
+
+
+class Markup(str):
+    """HTML that npzkit made, and that is not escaped again."""
+
+    __slots__ = ()
+
+
+def block(parts: Iterable[Markup]) -> str:
+    """Return lines and tables as one block."""
+    return f"<div>{''.join(parts)}</div>"
+
+
+def line(text: str) -> Markup:
+    """Return a line of text."""
+    return Markup(f'<div style="{_LINE}">{escape(printable(text))}</div>')
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = -1) -> Markup:
+    """Return a table of cells.
+
+    Parameters
+    ----------
+    heads : sequence of str
+        None if it is empty.
+    rows : iterable of sequence of str
+        Text, or `Markup`.
+    right : int
+        The column that is aligned to the right.
+
+    Examples
+    --------
+    >>> "&lt;b&gt;" in table((), [["<b>"]])
+    True
+    """
+    lines = []
+    if heads:
+        lines.append(_row("th", heads, "border-bottom:1px solid currentColor;", right))
+    lines.extend(_row("td", row, "", right) for row in rows)
+    return Markup(f'<table style="{_TABLE}">{"".join(lines)}</table>')
+
+
+def _row(tag: str, cells: Sequence[str], style: str, right: int) -> str:
+    shown = (
+        f'<{tag} style="{_CELL}{style}text-align:{"right" if index == right else "left"};'
+        f'font-family:monospace;">{_inner(cell)}</{tag}>'
+        for index, cell in enumerate(cells)
+    )
+    return f'<tr style="background:transparent;">{"".join(shown)}</tr>'
+
+
+def _inner(cell: str) -> str:
+    return cell if isinstance(cell, Markup) else escape(printable(cell))
+
+
+def short_texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return names and values of attributes or metadata, a hundred at most, as short text."""
+    texts = []
+    for key, value in list(values.items())[:SHOWN_COUNT]:
+        text = value if isinstance(value, str) and value.isprintable() else repr(value)
+        if len(text) > _VALUE_LENGTH:
+            text = text[: _VALUE_LENGTH - 3] + "..."
+        texts.append((shown_key(key), text))
+    return texts

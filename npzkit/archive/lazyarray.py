@@ -20,9 +20,11 @@ from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
+from npzkit.members.info import ArrayInfo
 from npzkit.members.metadata import parse_attrs, user_attrs
 from npzkit.reading.blocks import blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
+from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.zip.random_access import RandomAccess
 
@@ -43,6 +45,7 @@ class Archive(Protocol):
 
     def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
     def lazy(self, key: str) -> LazyArray: ...
+    def info(self, key: str) -> ArrayInfo: ...
 
 
 class LazyArray:
@@ -134,14 +137,16 @@ class LazyArray:
         return self._npz._archive.random_access(self._key)
 
     @property
-    def _read_habits(self) -> tuple[int, int]:
-        """The bytes of a gap that is read as well, and how many reads are made at once."""
+    def _read_habits(self) -> ReadHabits:
+        is_in_order = not self._npz.info(self._key).seekable
         with self._explained:
             access = self._access()
-            return access.granularity, access.reads_at_once
+            return ReadHabits(
+                access.granularity, access.reads_at_once, self._header.fortran_order, is_in_order
+            )
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import array_html
+        from npzkit.archive.notebook import array_html, picture
         from npzkit.members.amounts import format_size
         from npzkit.members.info import short_dtype
 
@@ -149,7 +154,9 @@ class LazyArray:
             ("shape", str(self.shape)), ("dtype", short_dtype(self.dtype)),
             ("size", format_size(self.nbytes)), ("chunks", str(self.chunks)),
         ]  # fmt: skip
-        return array_html(self._key, facts, self.attrs)
+        # What is joined of many files has no such switch.
+        has_picture = getattr(self._npz, "thumbnails", False)
+        return array_html(self._key, facts, self.attrs, picture(self) if has_picture else "")
 
     # -- reading ------------------------------------------------------------
 

@@ -1,46 +1,57 @@
-"""How archives and arrays look in a notebook: tables in HTML.
+"""How archives and arrays look in a notebook: which facts, and which arrays have a picture.
 
-Owns the HTML. Colours are those of the page, light or dark. All text from a
-file is escaped.
+Owns what is shown. `npzkit.display` owns the HTML, in which all text is escaped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.archive.summary import info_or_blank
-from npzkit.errors import shown_key
+from npzkit.display.tables import SHOWN_COUNT, Markup, block, line, short_texts, table
+from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError, shown_key
 from npzkit.members.amounts import format_count, format_size
 from npzkit.members.info import ArrayInfo, short_dtype
 from npzkit.members.metadata import parse_metadata
 
-__all__ = ["SHOWN_COUNT", "archive_html", "array_html", "members_html"]
+__all__ = ["SHOWN_COUNT", "archive_html", "array_html", "drawing", "members_html", "picture"]
 
-SHOWN_COUNT = 100
-"""Members of an archive that are shown: the header of each is read."""
+_PICTURE_COUNT = 20
+"""Arrays that have a picture: parts of each are read."""
+_PICTURE_BUDGET = 1 << 20
+"""Bytes that are read for a picture."""
 
-_VALUE_LENGTH = 200
-"""Characters shown of an attribute."""
-_CELL = "padding:0.15em 0.8em;border:0;background:transparent;color:inherit;"
-_LINE = "font-family:monospace;color:inherit;overflow-wrap:anywhere;"
-_TABLE = "border-collapse:collapse;border:0;margin:0.3em 0;color:inherit;"
+Draw = Callable[[ArrayInfo], str]
+"""Returns the picture of an array, or an empty text."""
 
 
-def archive_html(archive: OpenedArchive) -> str:
-    """Return a table of an archive's members, with its metadata; short if it is closed."""
+def archive_html(archive: OpenedArchive, draw: Draw | None = None) -> str:
+    """Return a table of an archive's members, with its metadata; short if it is closed.
+
+    Parameters
+    ----------
+    archive : OpenedArchive
+    draw : callable, optional
+        For pictures of the first arrays.
+    """
     title, count = f"NpzFile {archive.source.name!r}", len(archive.entries)
     if not archive.is_open:
         return members_html(f"{title}, closed", (), count, 0, {})
     infos = (info_or_blank(archive, key) for key in archive.keys[:SHOWN_COUNT])
     size = sum(entry.uncompressed_size for entry in archive.entries.values())
-    return members_html(title, infos, count, size, parse_metadata(archive.directory.comment))
+    metadata = parse_metadata(archive.directory.comment)
+    return members_html(title, infos, count, size, metadata, draw)
 
 
 def members_html(
-    title: str, infos: Iterable[ArrayInfo], count: int, size: int, metadata: Mapping[str, Any]
+    title: str,
+    infos: Iterable[ArrayInfo],
+    count: int,
+    size: int,
+    metadata: Mapping[str, Any],
+    draw: Draw | None = None,
 ) -> str:
     """Return a table of members.
 
@@ -52,26 +63,35 @@ def members_html(
     count, size : int
         Number of all members, and their uncompressed bytes.
     metadata : mapping
+    draw : callable, optional
+        For pictures of the first arrays.
     """
+    infos = list(infos)
     rows = [
-        (
+        [
             shown_key(info.key),
             "-" if info.shape is None else str(info.shape),
             "-" if info.dtype is None else short_dtype(info.dtype),
             format_size(info.nbytes),
             info.method,
-        )
+        ]
         for info in infos
     ]
-    table = _table(("key", "shape", "dtype", "size", "method"), rows, right=3)
+    heads = ["key", "shape", "dtype", "size", "method"]
+    if draw is not None:
+        heads.append("picture")
+        for row, info in zip(rows, infos[:_PICTURE_COUNT], strict=False):
+            row.append(draw(info))
     total = f"{format_count(count, 'member')}, {format_size(size)}"
     if count > len(rows):
         total += f"; the first {len(rows)} are shown"
-    notes = "".join(_line(f"{key}: {value}") for key, value in _texts(metadata))
-    return f"<div>{_line(title)}{table}{_line(total)}{notes}</div>"
+    notes = [line(f"{key}: {value}") for key, value in short_texts(metadata)]
+    return block([line(title), table(heads, rows, right=3), line(total), *notes])
 
 
-def array_html(key: str, facts: Sequence[tuple[str, str]], attrs: Mapping[str, Any]) -> str:
+def array_html(
+    key: str, facts: Sequence[tuple[str, str]], attrs: Mapping[str, Any], drawn: str = ""
+) -> str:
     """Return a table of details of an array and its attributes.
 
     Parameters
@@ -80,39 +100,39 @@ def array_html(key: str, facts: Sequence[tuple[str, str]], attrs: Mapping[str, A
     facts : sequence of (str, str)
         Name and value.
     attrs : mapping
+    drawn : str, optional
+        As of `picture`.
     """
-    rows = [*facts, *_texts(attrs)]
-    return f"<div>{_line(f'LazyArray {shown_key(key)}')}{_table((), rows)}</div>"
+    parts = [line(f"LazyArray {shown_key(key)}"), table((), [*facts, *short_texts(attrs)])]
+    return block([*parts, Markup(drawn)])
 
 
-def _texts(values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return attributes or metadata as short text."""
-    texts = []
-    for key, value in list(values.items())[:SHOWN_COUNT]:
-        text = value if isinstance(value, str) and value.isprintable() else repr(value)
-        if len(text) > _VALUE_LENGTH:
-            text = text[: _VALUE_LENGTH - 3] + "..."
-        texts.append((shown_key(key), text))
-    return texts
+def drawing(lazy: Callable[[str], Any]) -> Draw:
+    """Return a function that draws a small picture of an array; see `picture`.
+
+    Parameters
+    ----------
+    lazy : callable
+        Returns the lazy array of a key.
+    """
+
+    def draw(info: ArrayInfo) -> str:
+        if info.dtype is None or info.dtype.hasobject:
+            return ""
+        try:
+            return picture(lazy(info.key))
+        except (StaleArchiveError, ClosedArchiveError):
+            raise
+        except NpzkitError:
+            return "cannot be read"
+
+    return draw
 
 
-def _line(text: str) -> str:
-    return f'<div style="{_LINE}">{escape(text)}</div>'
+def picture(array: Any) -> str:
+    """Return a small picture of an array as HTML; empty for text and what else has none."""
+    from npzkit.display.sampling import reachable
+    from npzkit.display.thumbnails import thumbnail
 
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = -1) -> str:
-    """Return a table of cells; `right` is the column that is aligned to the right."""
-    lines = []
-    if heads:
-        lines.append(_row("th", heads, "border-bottom:1px solid currentColor;", right))
-    lines.extend(_row("td", row, "", right) for row in rows)
-    return f'<table style="{_TABLE}">{"".join(lines)}</table>'
-
-
-def _row(tag: str, cells: Sequence[str], style: str, right: int) -> str:
-    shown = (
-        f'<{tag} style="{_CELL}{style}text-align:{"right" if index == right else "left"};'
-        f'font-family:monospace;">{escape(cell)}</{tag}>'
-        for index, cell in enumerate(cells)
-    )
-    return f'<tr style="background:transparent;">{"".join(shown)}</tr>'
+    found = thumbnail(reachable(array), budget=_PICTURE_BUDGET)
+    return found.html if found else ""

@@ -101,6 +101,11 @@ class NpzFile(Mapping[str, Any]):
         The file, if the archive opened or owns it.
     allow_pickle, pickle_kwargs, max_header_size
         As given.
+    thumbnails : bool, default False
+        Whether a notebook's table of the archive has small pictures of the first 20
+        arrays, and that of a lazy array has one. Set it to True: ``npz.thumbnails =
+        True``. Each time the table is shown, parts of these arrays are read, a
+        megabyte of each or less.
 
     Raises
     ------
@@ -137,6 +142,8 @@ class NpzFile(Mapping[str, Any]):
     ...     print(list(npz), npz["bias"], npz.metadata["step"])
     ['weights', 'bias'] [0. 0.] 7
     """
+
+    thumbnails: bool = False
 
     def __init__(
         self,
@@ -212,9 +219,9 @@ class NpzFile(Mapping[str, Any]):
         return f"NpzFile {self._archive.source.name!r} with keys: {keys}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import archive_html
+        from npzkit.archive.notebook import archive_html, drawing
 
-        return archive_html(self._archive)
+        return archive_html(self._archive, drawing(self.lazy) if self.thumbnails else None)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.files

@@ -19,15 +19,18 @@ import numpy as np
 
 from npzkit.files.threads import Pipeline
 from npzkit.reading.blocks import block_shape, blocks_of_shape
+from npzkit.reading.habits import ReadHabits
 
 __all__ = [
     "BUDGET",
     "PIECE_SIZE",
     "READ_SIZE",
+    "Beginning",
     "Box",
     "Proceed",
     "box_of",
     "go_on",
+    "reachable",
     "read_each",
     "spread",
     "spread_parts",
@@ -45,6 +48,8 @@ _BLOCK_SIZE = 1 << 17
 """Bytes of a sampled block: few enough for many of them, and many enough for a request."""
 READ_SIZE = 1 << 14
 """Bytes that take about as long as one more read."""
+_NEAR_SIZE, _DISTANT_SIZE = 1 << 26, 1 << 23
+"""Bytes that are decompressed to reach a part, of a file and of an object in a store."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
 """Multiples of it, without their integer part, are spread evenly, and have no period."""
 
@@ -140,24 +145,53 @@ def box_of(source: Any, items: Sequence[Any]) -> Box:
             place = range(length)[operator.index(item)]
             bounds.append((place, place + 1))
     starts, stops = zip(*bounds, strict=True) if bounds else ((), ())
-    axes = tuple(range(len(shape)))
-    axes = axes if _by_columns(source) else axes[::-1]
-    return Box(source, tuple(starts), tuple(stops), axes, _read_habits(source)[0])
+    axes, habits = tuple(range(len(shape))), _read_habits(source)
+    axes = axes if habits.by_columns else axes[::-1]
+    return Box(source, tuple(starts), tuple(stops), axes, habits.gap_size)
 
 
-def _by_columns(source: Any) -> bool:
-    """Whether an array is stored in Fortran's order; a lazy one has chunks that tell."""
+def _read_habits(source: Any) -> ReadHabits:
+    """Return how an array is read best, which lazy arrays know."""
     if isinstance(source, np.ndarray):
-        return bool(source.flags.f_contiguous and not source.flags.c_contiguous)
-    pairs = zip(source.shape, getattr(source, "chunks", source.shape), strict=True)
-    long = [(length, part) for length, part in pairs if length > 1]
-    return bool(long) and long[0][0] == long[0][1] and long[-1][0] > long[-1][1]
-
-
-def _read_habits(source: Any) -> tuple[int, int]:
-    """Return the bytes of a gap that is read as well, and how many reads are made at once."""
-    habits: tuple[int, int] = getattr(source, "_read_habits", (READ_SIZE, 1))
+        by_columns = source.flags.f_contiguous and not source.flags.c_contiguous
+        return ReadHabits(by_columns=by_columns)
+    habits: ReadHabits = getattr(source, "_read_habits", ReadHabits())
     return habits
+
+
+class Beginning:
+    """The beginning of a lazy array, as an array: what comes later is not decompressed.
+
+    Parameters
+    ----------
+    source : lazy array
+    shape : tuple of int
+        Of the part that begins at position 0 of each axis.
+    """
+
+    def __init__(self, source: Any, shape: tuple[int, ...]) -> None:
+        self._source = source
+        self._read_habits = _read_habits(source)
+        self.shape = shape
+        self.dtype: np.dtype[Any] = source.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._source[index]
+
+
+def reachable(source: Any) -> Any:
+    """Return an array, or its beginning if reaching all of it takes long.
+
+    That is so if it is large, and compressed without a seek index: then all data before a
+    part has to be decompressed, and from a server to be fetched. Overviews of the result
+    stay quick; its shape says how much of the array it is.
+    """
+    habits = _read_habits(source)
+    size = _NEAR_SIZE if habits.at_once == 1 else _DISTANT_SIZE
+    if not habits.is_in_order or math.prod(source.shape) * source.dtype.itemsize <= size:
+        return source
+    itemsize, by_columns = source.dtype.itemsize, habits.by_columns
+    return Beginning(source, block_shape(source.shape, itemsize, by_columns=by_columns, size=size))
 
 
 def read_each(
@@ -167,7 +201,7 @@ def read_each(
 
     Several are read at once if each read waits for an answer, as from a server.
     """
-    at_once = _read_habits(source)[1]
+    at_once = _read_habits(source).at_once
     found: list[np.ndarray[Any, Any]] = []
     with Pipeline(at_once) as pipeline:
         for index in indices:

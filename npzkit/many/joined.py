@@ -19,6 +19,7 @@ from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.many.arrays import Arrays, nbytes_of, own_dtype
 from npzkit.many.reading import Files
+from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.reading.member import check_out
 
@@ -112,6 +113,12 @@ class JoinedArray(LazyArray):
             # Several small files; neighbours of the same length have no common chunk.
             chunk[layout.axis] = length * max(_CHUNK_SIZE // lazy.nbytes, 1)
         return tuple(max(min(size, end), 1) for size, end in zip(chunk, self.shape, strict=True))
+
+    @property
+    def _read_habits(self) -> ReadHabits:
+        """The habits of the first file's array: the others are as similar as their headers."""
+        habits: ReadHabits = self._lazy(0)._read_habits
+        return habits
 
     # -- reading ------------------------------------------------------------
 

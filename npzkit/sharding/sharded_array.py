@@ -17,6 +17,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import user_attrs
+from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
 from npzkit.sharding.index import Index
 from npzkit.sharding.shards import OpenShards
@@ -72,12 +73,12 @@ class ShardedArray(LazyArray):
         return _CHUNK_SIZE
 
     @property
-    def _read_habits(self) -> tuple[int, int]:
-        """Return the habits of the first part: the shards are in one place."""
+    def _read_habits(self) -> ReadHabits:
+        """The habits of the first part: all shards are in one place."""
         parts = self._npz._index.part_numbers(self._number)
         if not parts:
-            return _CHUNK_SIZE, 1
-        habits: tuple[int, int] = self._npz._part(self._number, parts.start)._read_habits
+            return ReadHabits()
+        habits: ReadHabits = self._npz._part(self._number, parts.start)._read_habits
         return habits
 
     def _located(self, error: NpzkitError) -> NpzkitError:

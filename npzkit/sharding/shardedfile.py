@@ -116,6 +116,8 @@ class ShardedFile(NpzFile):
         The metadata that the archive was saved with, read-only.
     path : str
         The folder, or its URL without secrets.
+    thumbnails : bool
+        As of `NpzFile`.
 
     Raises
     ------
@@ -192,13 +194,17 @@ class ShardedFile(NpzFile):
         return f"ShardedFile {self.path!r} with keys: {keys}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import SHOWN_COUNT, members_html
+        from npzkit.archive.notebook import SHOWN_COUNT, drawing, members_html
 
         title = repr(f"{self.path}")
-        state = "" if self._archive.is_open else ", closed"
+        is_open = self._archive.is_open
+        draw = drawing(self.lazy) if is_open and self.thumbnails else None
         infos = map(self._info, range(min(len(self), SHOWN_COUNT)))
         size = sum(self._index.nbytes)
-        return members_html(f"ShardedFile {title}{state}", infos, len(self), size, self.metadata)
+        title += "" if is_open else ", closed"
+        return members_html(
+            f"ShardedFile {title}", infos, len(self), size, self.metadata, draw
+        )  # fmt: skip
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -7,6 +7,7 @@ import io
 import re
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -111,6 +112,51 @@ def test_what_cannot_be_read_is_shown_too(fixtures):
     assert Table(npz._repr_html_()).rows[1][1:3] == ["-", "-"]
     npz.close()
     assert "closed" in npz._repr_html_()
+
+
+def test_thumbnails_are_a_column_of_the_table():
+    """With `thumbnails`, the first twenty arrays have a small picture, if they can be drawn."""
+    arrays = {"image": np.eye(9), "line": np.arange(9), "text": np.array(["a"])}
+    npz = archive(arrays | {str(i): np.arange(3) for i in range(30)})
+    plain = npz._repr_html_()
+    npz.thumbnails = True
+    shown = npz._repr_html_()
+    assert Table(shown).rows[0][-1] == "picture"
+    assert (shown.count("<img"), shown.count("<svg")) == (1, 18)
+    assert Table(npz.lazy("line")._repr_html_()).tags >= {"svg", "path"}
+    npz.close()
+    assert "closed" in npz._repr_html_()
+    npz = archive(arrays)
+    assert "<svg" not in npz._repr_html_() + npz.lazy("line")._repr_html_()
+    assert Table(plain).rows[0][-1] == "method"
+
+
+def test_thumbnails_of_what_cannot_be_read(fixtures, tmp_path):
+    """Objects are not unpickled, and damaged data is told: the others have their pictures."""
+    np.savez_compressed(tmp_path / "a.npz", a=np.arange(1000), b=np.arange(1000) ** 2)
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    with npzkit.open(tmp_path / "a.npz") as npz:
+        offset = npz.info("b").data_offset + 1000
+        data[offset : offset + 500] = b"\xff" * 500
+    stream = io.BytesIO(data)
+    for file, shown in ((stream, "cannot be read"), (fixtures / "numpy_object.npz", "picture")):
+        with npzkit.open(file) as npz:
+            npz.thumbnails = True
+            assert shown in npz._repr_html_()
+            assert npz._repr_html_().count("<svg") == (file is stream)
+
+
+def test_tables_without_pictures_read_no_data(tmp_path):
+    """Without `thumbnails`, nothing that draws is imported."""
+    code = (
+        "import sys, npzkit; npz = npzkit.open(sys.argv[1]); npz._repr_html_(); npz.close();"
+        "print([name for name in sys.modules if name.startswith('npzkit.display.')])"
+    )
+    npzkit.save(tmp_path / "a.npz", {"a": np.eye(3)})
+    found = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a.npz"], capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "['npzkit.display.tables']\n"
 
 
 PAGE = """<!doctype html><html style="color-scheme:{scheme}"><title>fine</title>

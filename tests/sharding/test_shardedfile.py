@@ -100,7 +100,7 @@ def test_it_pickles(folder, whole):
 
 def test_it_is_an_npzfile_throughout(folder, whole):
     """Each public method of NpzFile is ShardedFile's own, or one that works with it."""
-    shared = {"get", "keys", "items", "values", "join", "f"}
+    shared = {"get", "keys", "items", "values", "join", "f", "thumbnails"}
     public = {name for name in dir(npzkit.NpzFile) if not name.startswith("_")}
     assert public - shared <= {*vars(npzkit.ShardedFile)}
     with npzkit.open(folder) as npz:

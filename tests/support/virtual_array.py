@@ -30,10 +30,6 @@ class VirtualArray:
     def size(self) -> int:
         return math.prod(self.shape)
 
-    @property
-    def chunks(self) -> tuple[int, ...]:
-        return (*[1] * (len(self.shape) - 1), *self.shape[-1:])
-
     def __getitem__(self, index: Any) -> Any:
         items = index if isinstance(index, tuple) else (index,)
         items += (slice(None),) * (len(self.shape) - len(items))

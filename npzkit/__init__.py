@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repair_report import RepairReport
     from npzkit.many.manyfiles import ManyFiles, open_many
     from npzkit.members.info import ArchiveInfo, ArrayInfo
+    from npzkit.reports.report import ArchiveReport, report
     from npzkit.sharding.opening import open
     from npzkit.sharding.shardedfile import ShardedFile
     from npzkit.sharding.shardedwriter import ShardedWriter
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AmbiguousArchiveWarning",
     "ArchiveInfo",
+    "ArchiveReport",
     "ArrayInfo",
     "BenchmarkReport",
     "ConvertReport",
@@ -82,6 +84,7 @@ __all__ = [
     "pack",
     "repack",
     "repair",
+    "report",
     "save",
     "savez",
     "savez_compressed",
@@ -95,6 +98,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AmbiguousArchiveWarning": "npzkit.errors",
     "ArchiveInfo": "npzkit.members.info",
+    "ArchiveReport": "npzkit.reports.report",
     "ArrayInfo": "npzkit.members.info",
     "BenchmarkReport": "npzkit.analysis.benchmark",
     "ConvertReport": "npzkit.conversion.convert",
@@ -126,6 +130,7 @@ _HOMES = {
     "pack": "npzkit.conversion.pack",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
+    "report": "npzkit.reports.report",
     "save": "npzkit.archive.saving",
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",

@@ -27,7 +27,7 @@ ROOMS = [
     {"sharding"},
     {"drop_ins"},
     {"analysis", "conversion"},
-    {"checkpoint", "many", "torch", "xarray"},
+    {"checkpoint", "many", "reports", "torch", "xarray"},
     {"dask"},
     {""},
     {"cli"},
@@ -58,6 +58,7 @@ THIRD_PARTIES = {
     "conversion.zarr_store": {"zarr", "numcodecs"},
     "dask": {"dask"},
     "files.fsspec_store": {"fsspec"},
+    "reports.page": {"jinja2"},
     "torch": {"torch"},
     "xarray": {"dask", "xarray"},
 }

@@ -199,6 +199,12 @@ class DiffReport(NamedTuple):
         told = told or ["no difference" if self.equal else "other metadata"]
         return "\n".join([*lines, f"{self.what_was_compared}: {', '.join(told)}"])
 
+    def _repr_html_(self) -> str:
+        from npzkit.display.tables import lines_html
+
+        names = f"DiffReport {self.path_a or 'a'}, {self.path_b or 'b'}"
+        return lines_html(f"{names}\n{self}")
+
 
 def diff(
     a: Any,

@@ -37,6 +37,7 @@ _COMMANDS = {
     "pack": ("pack", "Put arrays into a new archive OUT."),
     "repack": ("repack", "Rewrite FILEs: aligned, seekable, without dead space."),
     "repair": ("repair", "Repair damaged FILEs, or save their sound arrays."),
+    "report": ("report", "Make a page of HTML with a picture and statistics of each array."),
     "rm": ("editing", "Remove arrays from the archive FILE, in place."),
     "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
     "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),

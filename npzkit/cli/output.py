@@ -24,7 +24,7 @@ import click
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
 from npzkit.files.progress import Meter, current_reception
-from npzkit.members.amounts import format_count, format_size
+from npzkit.members.amounts import format_count, format_ratio, format_size
 
 __all__ = [
     "Telling",
@@ -326,11 +326,6 @@ def _os_text(error: OSError) -> str:
         text = f"{os.fsdecode(name) or repr('')}: {text}"
     remedy = _OS_REMEDIES.get(error.errno or 0)
     return f"{text}. {remedy}." if remedy else text
-
-
-def format_ratio(compressed_size: int, size: int) -> str:
-    """Return the compressed size as a share of the size: ``38 %``."""
-    return f"{100 * compressed_size / size:.0f} %" if size else "-"
 
 
 class Telling:

@@ -12,7 +12,7 @@ from typing import Any
 
 from npzkit.errors import printable, shown_key
 
-__all__ = ["SHOWN_COUNT", "Markup", "block", "line", "short_texts", "table"]
+__all__ = ["SHOWN_COUNT", "Markup", "block", "line", "lines_html", "short_texts", "table"]
 
 SHOWN_COUNT = 100
 """Rows that are shown of what may be any number."""
@@ -29,6 +29,10 @@ class Markup(str):
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        """Return itself, for template engines."""
+        return self
+
 
 def block(parts: Iterable[Markup]) -> str:
     """Return lines and tables as one block."""
@@ -38,6 +42,15 @@ def block(parts: Iterable[Markup]) -> str:
 def line(text: str) -> Markup:
     """Return a line of text."""
     return Markup(f'<div style="{_LINE}">{escape(printable(text))}</div>')
+
+
+def lines_html(text: str) -> str:
+    """Return each line of a text as one of a block, a hundred at most."""
+    lines = text.split("\n")
+    if len(lines) > SHOWN_COUNT:
+        hidden = len(lines) - SHOWN_COUNT
+        lines[SHOWN_COUNT - 1 : -1] = [f"... {hidden + 1:,} more lines"]
+    return block(map(line, lines))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, right: int = -1) -> Markup:

@@ -116,18 +116,10 @@ class VerifyReport(NamedTuple):
 
     def __str__(self) -> str:
         """Return the rows as a table, followed by the verdict."""
-        table = [
-            (
-                row.severity,
-                "-" if row.key is None else shown_key(row.key),
-                "" if row.where is None else str(row.where),
-                printable(row.what),
-            )
-            for row in self.rows
-        ]
+        table = self._table(self.rows)
         lines = []
         if table:
-            table.insert(0, ("severity", "key", "at byte", "what"))
+            table.insert(0, _HEADS)
             widths = [max(map(len, column)) for column in zip(*table, strict=True)]
             lines = [
                 f"{severity:<{widths[0]}}  {key:<{widths[1]}}  {where:>{widths[2]}}  {what}"
@@ -135,6 +127,31 @@ class VerifyReport(NamedTuple):
             ]
         lines.append(f"{printable(self.path or 'archive')}: {self.verdict}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        from npzkit.display.tables import SHOWN_COUNT, block, line, table
+
+        # Errors first, because not all rows of a long report are shown.
+        rows = sorted(self.rows, key=lambda row: _SEVERITIES.index(row.severity))
+        parts = [line(f"VerifyReport {self.path or 'archive'}: {self.verdict}")]
+        if rows:
+            parts.append(table(_HEADS, self._table(rows[:SHOWN_COUNT]), right=2))
+        if len(rows) > SHOWN_COUNT:
+            parts.append(line(f"{len(rows):,} rows; the first {SHOWN_COUNT} are shown"))
+        return block(parts)
+
+    @staticmethod
+    def _table(rows: Sequence[Finding]) -> list[tuple[str, str, str, str]]:
+        """Return rows as the text of cells."""
+        return [
+            (
+                row.severity,
+                "-" if row.key is None else shown_key(row.key),
+                "" if row.where is None else str(row.where),
+                printable(row.what),
+            )
+            for row in rows
+        ]
 
     @property
     def verdict(self) -> str:
@@ -147,6 +164,7 @@ class VerifyReport(NamedTuple):
 
 
 _SEVERITIES = ("error", "warning", "note")
+_HEADS = ("severity", "key", "at byte", "what")
 
 
 def finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:

@@ -91,6 +91,11 @@ class RepairReport(NamedTuple):
         ]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        from npzkit.display.tables import lines_html
+
+        return lines_html(f"RepairReport {self}")
+
     def _uncertain_lines(self) -> list[str]:
         """Return the lines about uncertain keys."""
         text = "may have been removed or renamed before; the record of it is lost"

@@ -5,7 +5,7 @@ Owns their form, in tables and in messages. Does not import NumPy.
 
 from __future__ import annotations
 
-__all__ = ["format_count", "format_size"]
+__all__ = ["format_count", "format_ratio", "format_size"]
 
 
 def format_count(count: int, noun: str) -> str:
@@ -21,3 +21,8 @@ def format_size(size: int) -> str:
             return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def format_ratio(compressed_size: int, size: int) -> str:
+    """Return the compressed size as a share of the size: ``38 %``."""
+    return f"{100 * compressed_size / size:.0f} %" if size else "-"

@@ -1,0 +1,1 @@
+"""A page about an archive that can be mailed or kept: `npzkit.report`."""

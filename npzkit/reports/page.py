@@ -1,0 +1,213 @@
+"""The page of a report: its texts, and the template they are put into.
+
+Owns how facts read. Jinja2 escapes every text; what npzkit has made as HTML is `Markup`.
+Only this module imports Jinja2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.display.cells import cell_text
+from npzkit.display.histograms import HistogramOverview
+from npzkit.display.tables import SHOWN_COUNT, short_texts
+from npzkit.display.thumbnails import histogram_markup
+from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_key
+from npzkit.members.amounts import format_count, format_ratio, format_size
+from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
+from npzkit.reports.looks import COMPLETE_SIZE, Look
+from npzkit.sharding.opening import is_sharded
+
+__all__ = ["page_html"]
+
+
+def page_html(npz: NpzFile, seen: Sequence[Look]) -> str:
+    """Return the page about an archive, of which some arrays were looked at.
+
+    Raises
+    ------
+    UnsupportedError
+        Jinja2 is not installed.
+    """
+    environment = _environment()
+    info = npz.archive_info()
+    # Shards are npzkit's, with seek indexes.
+    is_cheap = is_sharded(npz)
+    template = resources.files("npzkit.reports").joinpath("page.html").read_text(encoding="utf-8")
+    page: str = environment.from_string(template).render(
+        title=_title(info),
+        totals=_totals(info),
+        hidden_count=info.member_count - len(seen),
+        damaged=[shown_key(look.key) for look in seen if look.error is not None],
+        metadata=_metadata(npz),
+        arrays=[_array(number, look, is_cheap) for number, look in enumerate(seen, 1)],
+    )
+    return page
+
+
+def _environment() -> Any:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise UnsupportedError(
+            "a report needs the package Jinja2, which is not installed",
+            remedy="Install it: python -m pip install 'npzkit[report]'",
+        ) from error
+    return jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+
+
+def _title(info: ArchiveInfo) -> str:
+    """Return the name of the file without its folder, which is nobody else's business."""
+    return printable(os.path.basename(info.path.rstrip("/\\")) if info.path else "archive")
+
+
+def _totals(info: ArchiveInfo) -> list[tuple[str, str]]:
+    totals = [
+        ("arrays", f"{info.member_count:,}"),
+        ("data", format_size(info.uncompressed_size)),
+        ("file", format_size(info.size)),
+        ("ratio", format_ratio(info.compressed_size, info.uncompressed_size)),
+    ]
+    if info.dead_size:
+        totals.append(("unused space", format_size(info.dead_size)))
+    if info.torn_size:
+        totals.append(("after the last commit", format_size(info.torn_size)))
+    return totals
+
+
+def _metadata(npz: NpzFile) -> list[tuple[str, str]]:
+    try:
+        return _texts(npz.metadata)
+    except NpzkitError as error:
+        return [("(damaged)", printable(error.what))]
+
+
+def _texts(values: Any) -> list[tuple[str, str]]:
+    texts = [(printable(key), printable(text)) for key, text in short_texts(values)]
+    if len(values) > SHOWN_COUNT:
+        texts.append(("...", f"{len(values) - SHOWN_COUNT:,} more"))
+    return texts
+
+
+# -- an array -----------------------------------------------------------------
+
+
+def _array(number: int, look: Look, is_cheap: bool) -> dict[str, Any]:
+    """Return what the template shows of an array."""
+    return {
+        "name": f"a{number}",
+        "key": shown_key(look.key),
+        "error": None if look.error is None else printable(look.error),
+        "picture": look.picture,
+        "table": look.table,
+        "more": _more(look),
+        "statistics": _facts(look.statistics),
+        "histogram": _histogram(look.statistics),
+        "notes": _notes(look),
+        "attrs": _texts(look.info.attrs) if look.info else [],
+        **_columns(look.info, is_cheap),
+    }
+
+
+def _columns(info: ArrayInfo | None, is_cheap: bool) -> dict[str, str]:
+    """Return the cells of an array's row."""
+    if info is None:
+        return dict.fromkeys(("shape", "dtype", "size", "ratio", "method", "parts"), "-")
+    is_array = info.dtype is not None and not info.dtype.hasobject
+    # A small array is decompressed at once.
+    has_cheap_parts = is_array and (is_cheap or info.seekable or info.nbytes <= COMPLETE_SIZE)
+    return {
+        "shape": "-" if info.shape is None else str(info.shape),
+        "dtype": printable(short_dtype(info.dtype)),
+        "size": format_size(info.nbytes),
+        "ratio": format_ratio(info.compressed_size, info.nbytes),
+        "method": info.method,
+        "parts": "yes" if has_cheap_parts else "no" if is_array else "-",
+    }
+
+
+def _notes(look: Look) -> list[str]:
+    """Return what a reader must know to read the picture and the numbers."""
+    if look.info is None:
+        return []
+    if look.info.dtype is None:
+        return ["It is not an array."]
+    if look.info.dtype.hasobject:
+        return ["It holds Python objects, which are not unpickled."]
+    notes = []
+    if look.info.shape is not None and 0 in look.info.shape:
+        notes.append("It is empty.")
+    if look.seen < 1:
+        notes.append(
+            f"Only the first {_percent(look.seen)} of it was looked at: it is compressed "
+            "without a seek index."
+        )
+    if look.statistics is not None and look.statistics.sampled < 1:
+        share = _percent(look.statistics.sampled * look.seen)
+        notes.append(f"The statistics are those of a sample: {share} of the values.")
+    if not look.is_checked and look.error is None:
+        notes.append("Its checksum was not checked, because it was not read completely.")
+    return notes
+
+
+def _percent(share: float) -> str:
+    """Return a share that is not rounded to nothing or to all."""
+    percent = 100 * share
+    if percent >= 1:
+        return f"{min(percent, 99):.0f} %"
+    return f"{percent:.1g} %" if percent >= 0.01 else "less than 0.01 %"
+
+
+def _more(look: Look) -> str:
+    """Return how much of a table is not shown."""
+    table = look.table
+    if table is None:
+        return ""
+    rows, columns = table.row_count - len(table.rows), table.column_count - len(table.columns)
+    parts = [format_count(rows, "more row")] if rows else []
+    if columns:
+        parts.append(format_count(columns, "more column"))
+    return ", ".join(parts)
+
+
+def _facts(found: HistogramOverview | None) -> list[tuple[str, str]]:
+    """Return the statistics as names and texts; NaNs and infinities only if there are any."""
+    if found is None:
+        return []
+    told = found.statistics
+    facts = [
+        (name, _number(getattr(told, name)))
+        for name in ("min", "max", "mean", "std")
+        if getattr(told, name) is not None
+    ]
+    facts += [
+        (name, f"{count:,}")
+        for name, count in (("NaN", told.nan_count), ("infinite", told.inf_count))
+        if count
+    ]
+    return facts
+
+
+def _number(value: Any) -> str:
+    """Return a number with six digits if it is not an integer; a date as it is."""
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")
+    return f"{value:.6g}" if kind == "f" else cell_text(value)
+
+
+def _histogram(found: HistogramOverview | None) -> dict[str, Any] | None:
+    if found is None or found.statistics.histogram is None:
+        return None
+    edges = found.statistics.histogram.edges
+    ends = [cell_text(edge) if edges.dtype.kind in "mM" else f"{edge:.4g}" for edge in edges]
+    if isinstance(found.statistics.min, np.bool_):
+        # The bins end where 2 would be.
+        ends = [str(found.statistics.min), str(found.statistics.max)]
+    return {"bars": histogram_markup(found.statistics.histogram), "ends": (ends[0], ends[-1])}

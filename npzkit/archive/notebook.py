@@ -20,6 +20,8 @@ __all__ = ["SHOWN_COUNT", "archive_html", "array_html", "drawing", "members_html
 
 _PICTURE_COUNT = 20
 """Arrays that have a picture: parts of each are read."""
+_PICTURE_SIZE = 96, 64
+"""CSS pixels: width and height."""
 _PICTURE_BUDGET = 1 << 20
 """Bytes that are read for a picture."""
 
@@ -79,14 +81,15 @@ def members_html(
     ]
     heads = ["key", "shape", "dtype", "size", "method"]
     if draw is not None:
-        heads.append("picture")
-        for row, info in zip(rows, infos[:_PICTURE_COUNT], strict=False):
-            row.append(draw(info))
+        # Beside the key, where a long table is seen first.
+        heads.insert(1, "picture")
+        for place, (row, info) in enumerate(zip(rows, infos, strict=True)):
+            row.insert(1, draw(info) if place < _PICTURE_COUNT else "")
     total = f"{format_count(count, 'member')}, {format_size(size)}"
     if count > len(rows):
         total += f"; the first {len(rows)} are shown"
     notes = [line(f"{key}: {value}") for key, value in short_texts(metadata)]
-    return block([line(title), table(heads, rows, right=3), line(total), *notes])
+    return block([line(title), table(heads, rows, right=heads.index("size")), line(total), *notes])
 
 
 def array_html(
@@ -134,5 +137,6 @@ def picture(array: Any) -> str:
     from npzkit.display.sampling import reachable
     from npzkit.display.thumbnails import thumbnail
 
-    found = thumbnail(reachable(array), budget=_PICTURE_BUDGET)
+    width, height = _PICTURE_SIZE
+    found = thumbnail(reachable(array), width=width, height=height, budget=_PICTURE_BUDGET)
     return found.html if found else ""

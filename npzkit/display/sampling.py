@@ -30,6 +30,7 @@ __all__ = [
     "Proceed",
     "box_of",
     "go_on",
+    "is_by_columns",
     "reachable",
     "read_each",
     "spread",
@@ -148,6 +149,11 @@ def box_of(source: Any, items: Sequence[Any]) -> Box:
     axes, habits = tuple(range(len(shape))), _read_habits(source)
     axes = axes if habits.by_columns else axes[::-1]
     return Box(source, tuple(starts), tuple(stops), axes, habits.gap_size)
+
+
+def is_by_columns(source: Any) -> bool:
+    """Return whether an array is stored in Fortran's order."""
+    return _read_habits(source).by_columns
 
 
 def _read_habits(source: Any) -> ReadHabits:

@@ -15,24 +15,24 @@ from typing import Any
 import numpy as np
 
 from npzkit.display.histograms import Histogram
-from npzkit.display.images import image_overview
+from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import COLOUR_COUNTS, as_colours, as_drawn, is_numeric, value_range
 from npzkit.display.png import png_bytes
-from npzkit.display.sampling import Proceed, go_on
+from npzkit.display.sampling import Proceed, go_on, is_by_columns
 from npzkit.display.tables import Markup
 
 __all__ = ["HEIGHT", "WIDTH", "Thumbnail", "histogram_markup", "line_markup", "thumbnail"]
 
 WIDTH, HEIGHT = 160, 120
-"""CSS pixels that a picture takes at most."""
+"""CSS pixels that a picture takes at most, unless the caller says otherwise."""
 
 _BUDGET = 1 << 22
 """Bytes that are read for a picture."""
 _DENSITY = 2
 """Values per CSS pixel: screens have more pixels than that."""
 _LEAST_SIDE = 24
-"""CSS pixels of the shorter side: those of long, narrow planes are stretched to it."""
+"""CSS pixels of the shorter side, at least."""
 _FINE = 3
 """Values read per pixel of a picture in colour, of which the mean is shown."""
 _COLOURS = (
@@ -64,15 +64,25 @@ class Thumbnail:
     part: str
 
 
-def thumbnail(source: Any, *, budget: int = _BUDGET, proceed: Proceed = go_on) -> Thumbnail | None:
+def thumbnail(
+    source: Any,
+    *,
+    width: int = WIDTH,
+    height: int = HEIGHT,
+    budget: int = _BUDGET,
+    proceed: Proceed = go_on,
+) -> Thumbnail | None:
     """Return a small picture of an array, or None if there is nothing to draw.
 
     That is so for arrays of text, records or objects, for empty ones and single values.
-    Of arrays with more than two axes, the plane in the middle is drawn.
+    Of arrays with more than two axes, the plane in the middle is drawn, along the axes
+    that lie together in storage.
 
     Parameters
     ----------
     source : numpy.ndarray or lazy array
+    width, height : int
+        CSS pixels that the picture takes at most.
     budget : int
         Bytes that are read, roughly.
     proceed : callable
@@ -89,32 +99,48 @@ def thumbnail(source: Any, *, budget: int = _BUDGET, proceed: Proceed = go_on) -
     if not is_numeric(source.dtype) or 0 in shape or not long:
         return None
     items = _items(source, long)
-    part = _part_text(items)
-    if len(long) == 1:
-        line = line_overview(source, items, width=WIDTH, budget=budget, proceed=proceed)
-        return Thumbnail(line_markup(line), "line", part)
     drawn = [axis for axis, item in enumerate(items) if isinstance(item, slice)]
+    limits = width, height
+    if len(drawn) == 1:
+        line = line_overview(source, items, width=width, budget=budget, proceed=proceed)
+        return Thumbnail(line_markup(line, width, height // 2), "line", _part_text(items))
     if len(drawn) == 3:
-        picture = _picture(source, items, drawn, budget, proceed)
+        picture = _picture(_plane(source, items, drawn, limits, _FINE, budget, proceed), limits)
         if picture is not None:
-            return Thumbnail(picture, "picture", part)
+            return Thumbnail(picture, "picture", _part_text(items))
         # The numbers are no colours: one of them is drawn.
         items[drawn.pop()] = 0
-    found = image_overview(
-        source, items, down=drawn[0], across=drawn[1], height=HEIGHT * _DENSITY,
-        width=WIDTH * _DENSITY, budget=budget, proceed=proceed,
-    )  # fmt: skip
-    size = shape[drawn[1]], shape[drawn[0]]
-    return Thumbnail(_image_markup(as_drawn(found.values), size), "image", _part_text(items))
+    found = _plane(source, items, drawn, limits, _DENSITY, budget, proceed)
+    return Thumbnail(_image(found, limits), "image", _part_text(items))
 
 
 def _items(source: Any, long: Sequence[int]) -> list[Any]:
-    """Return the index of the plane that is drawn: slices for its axes, and integers."""
-    count = 3 if _may_be_picture(source, long) else 2
-    items: list[Any] = [length // 2 for length in source.shape]
-    for axis in long[-count:]:
-        items[axis] = slice(None)
-    return items
+    """Return the index of what is drawn: slices for its axes, and integers."""
+    if _may_be_picture(source, long):
+        drawn = long[-3:]
+    else:
+        # In Fortran's order, neighbours along the first axes are read together.
+        drawn = long[:2] if is_by_columns(source) else long[-2:]
+    return [
+        slice(None) if axis in drawn else length // 2 for axis, length in enumerate(source.shape)
+    ]
+
+
+def _plane(
+    source: Any,
+    items: Sequence[Any],
+    drawn: Sequence[int],
+    limits: tuple[int, int],
+    density: int,
+    budget: int,
+    proceed: Proceed,
+) -> ImageOverview:
+    """Return the values of a plane, so many as a picture needs."""
+    width, height = limits
+    return image_overview(
+        source, items, down=drawn[0], across=drawn[1], height=height * density,
+        width=width * density, budget=budget, proceed=proceed,
+    )  # fmt: skip
 
 
 def _may_be_picture(source: Any, long: Sequence[int]) -> bool:
@@ -137,41 +163,35 @@ def _part_text(items: Sequence[Any]) -> str:
 # -- images -------------------------------------------------------------------
 
 
-def _picture(
-    source: Any, items: Sequence[Any], axes: Sequence[int], budget: int, proceed: Proceed
-) -> Markup | None:
+def _picture(found: ImageOverview, limits: tuple[int, int]) -> Markup | None:
     """Return a picture in its own colours; None if the numbers cannot be colours."""
-    down, across, _ = axes
-    found = image_overview(
-        source, items, down=down, across=across, height=HEIGHT * _FINE, width=WIDTH * _FINE,
-        budget=budget, proceed=proceed,
-    )  # fmt: skip
-    numbers, largest = as_drawn(found.values), 255 if source.dtype.kind in "iu" else 1
+    numbers = as_drawn(found.values)
+    largest = 255 if found.values.dtype.kind in "iu" else 1
     if not np.all((numbers >= 0) & (numbers <= largest) | np.isnan(numbers)):
         return None
-    size = source.shape[across], source.shape[down]
-    return _img(png_bytes(_reduced(as_colours(found.values))), size)
+    return _img(_reduced(as_colours(found.values), limits), None, found, limits)
 
 
-def _reduced(colours: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _reduced(colours: np.ndarray[Any, Any], limits: tuple[int, int]) -> np.ndarray[Any, Any]:
     """Return the means of neighbours, where there are more than a screen shows."""
     height, width, depth = colours.shape
-    by = max(min(_FINE, round(height / HEIGHT), round(width / WIDTH)), 1)
+    by = max(min(_FINE, round(height / limits[1]), round(width / limits[0])), 1)
     whole = colours[: height // by * by, : width // by * by]
     means = whole.reshape(height // by, by, width // by, by, depth).mean(axis=(1, 3))
     reduced: np.ndarray[Any, Any] = np.rint(means).astype(np.uint8)
     return reduced
 
 
-def _image_markup(numbers: np.ndarray[Any, Any], size: tuple[int, int]) -> Markup:
+def _image(found: ImageOverview, limits: tuple[int, int]) -> Markup:
     """Return numbers in colours: those below and above the middle 98 % are cut."""
+    numbers = as_drawn(found.values)
     low, high = value_range(numbers)
     with np.errstate(all="ignore"):
         places = (numbers.astype(np.float64) / 2 - low / 2) / (high / 2 - low / 2) * (_MISSING - 1)
     is_missing = np.isnan(numbers)
     places = np.clip(np.where(is_missing, 0, places), 0, _MISSING - 1)
     pixels = np.where(is_missing, _MISSING, np.rint(places)).astype(np.uint8)
-    return _img(png_bytes(pixels, _palette()), size)
+    return _img(pixels, _palette(), found, limits)
 
 
 def _palette() -> np.ndarray[Any, Any]:
@@ -184,26 +204,30 @@ def _palette() -> np.ndarray[Any, Any]:
     return palette
 
 
-def _img(png: bytes, size: tuple[int, int]) -> Markup:
-    """Return an element that shows a picture of `size` (width, height) values."""
-    width, height = _shown_size(*size)
-    data = base64.b64encode(png).decode("ascii")
+def _img(
+    pixels: np.ndarray[Any, Any],
+    palette: np.ndarray[Any, Any] | None,
+    found: ImageOverview,
+    limits: tuple[int, int],
+) -> Markup:
+    """Return an element that shows pixels in the proportions of their plane."""
+    columns, rows = (axis.stop - axis.start for axis in (found.columns, found.rows))
+    scale = min(limits[0] / columns, limits[1] / rows)
+    # A plane that is very narrow is stretched.
+    width, height = (max(round(length * scale), _LEAST_SIDE) for length in (columns, rows))
+    data = base64.b64encode(png_bytes(pixels, palette)).decode("ascii")
+    # Values that are larger than a pixel keep their edges.
+    rendering = "pixelated" if pixels.shape[1] < width or pixels.shape[0] < height else "auto"
     return Markup(
         f'<img src="data:image/png;base64,{data}" width="{width}" height="{height}" alt="" '
-        f'style="image-rendering:{"pixelated" if max(size) < WIDTH else "auto"};max-width:none;">'
+        f'style="image-rendering:{rendering};max-width:none;">'
     )
-
-
-def _shown_size(width: int, height: int) -> tuple[int, int]:
-    """Return the CSS pixels of a plane: in its proportions, unless it is very narrow."""
-    scale = min(WIDTH / width, HEIGHT / height)
-    return max(round(width * scale), _LEAST_SIDE), max(round(height * scale), _LEAST_SIDE)
 
 
 # -- lines and bars -----------------------------------------------------------
 
 
-def line_markup(line: LineOverview, width: int = WIDTH, height: int = HEIGHT // 2) -> Markup:
+def line_markup(line: LineOverview, width: int, height: int) -> Markup:
     """Return a line as SVG, in the colour of the page's text."""
     low, high = value_range([*line.low, *line.high], 0, 100)
 

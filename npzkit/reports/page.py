@@ -111,7 +111,7 @@ def _array(number: int, look: Look, is_cheap: bool) -> dict[str, Any]:
         "more": _more(look),
         "statistics": _facts(look.statistics),
         "histogram": _histogram(look.statistics),
-        "notes": _notes(look),
+        "note": " ".join(_notes(look)),
         "attrs": _texts(look.info.attrs) if look.info else [],
         **_columns(look.info, is_cheap),
     }
@@ -146,15 +146,12 @@ def _notes(look: Look) -> list[str]:
     if look.info.shape is not None and 0 in look.info.shape:
         notes.append("It is empty.")
     if look.seen < 1:
-        notes.append(
-            f"Only the first {_percent(look.seen)} of it was looked at: it is compressed "
-            "without a seek index."
-        )
+        notes.append(f"Only the first {_percent(look.seen)} of the array, without a seek index.")
     if look.statistics is not None and look.statistics.sampled < 1:
         share = _percent(look.statistics.sampled * look.seen)
-        notes.append(f"The statistics are those of a sample: {share} of the values.")
+        notes.append(f"Statistics of a sample: {share} of the values.")
     if not look.is_checked and look.error is None:
-        notes.append("Its checksum was not checked, because it was not read completely.")
+        notes.append("Checksum not checked.")
     return notes
 
 

@@ -133,9 +133,24 @@ def test_a_huge_array_has_a_small_picture():
         assert len(found.html) < 200_000
 
 
+def test_planes_that_are_read_together():
+    """In Fortran's order, the plane lies along the first axes."""
+    array = np.asfortranarray(np.arange(6 * 5 * 4).reshape(6, 4, 5))
+    assert thumbnail(array).part == "[:, :, 2]"
+    assert thumbnail(np.asfortranarray(np.zeros((9, 9, 3), "u1"))).kind == "picture"
+
+
 def test_narrow_planes_can_be_seen():
     """A plane of thousands of rows and three columns is not thinner than a finger."""
     assert 'width="24" height="120"' in thumbnail(np.zeros((9000, 3))).html
+    assert 'width="50" height="24"' in thumbnail(np.zeros((3, 9000)), width=50, height=40).html
+
+
+def test_values_larger_than_a_pixel_have_edges():
+    """A coarse image, whatever the size of its array, is not blurred."""
+    array = VirtualArray((10**6, 10**6))
+    assert "pixelated" in thumbnail(array, budget=1 << 20).html
+    assert "pixelated" not in thumbnail(np.zeros((500, 500))).html
 
 
 def test_bars():

@@ -49,7 +49,7 @@ def lines_html(text: str) -> str:
     lines = text.split("\n")
     if len(lines) > SHOWN_COUNT:
         hidden = len(lines) - SHOWN_COUNT
-        lines[SHOWN_COUNT - 1 : -1] = [f"... {hidden + 1:,} more lines"]
+        lines[SHOWN_COUNT - 2 : -1] = [f"... {hidden + 1:,} more lines"]
     return block(map(line, lines))
 
 

@@ -146,7 +146,7 @@ def _notes(look: Look) -> list[str]:
     if look.info.shape is not None and 0 in look.info.shape:
         notes.append("It is empty.")
     if look.seen < 1:
-        notes.append(f"Only the first {_percent(look.seen)} of the array, without a seek index.")
+        notes.append(f"Only the first {_percent(look.seen)} was read: there is no seek index.")
     if look.statistics is not None and look.statistics.sampled < 1:
         share = _percent(look.statistics.sampled * look.seen)
         notes.append(f"Statistics of a sample: {share} of the values.")

@@ -404,3 +404,16 @@ def test_large_integers_are_told_apart():
     a, b = archive({"x": np.array([2**62])}), archive({"x": np.array([2**62 + 2])})
     assert npzkit.diff(a, b, atol=1).changed == ("x",)
     assert npzkit.diff(a, b, atol=2).equal
+
+
+def test_the_report_in_a_notebook():
+    """A line per difference, a hundred at most, and the counts; text is escaped."""
+    arrays = {f"<b>{i}": np.arange(2) for i in range(300)}
+    stream, other = io.BytesIO(), io.BytesIO()
+    npzkit.save(stream, arrays)
+    npzkit.save(other, {})
+    html = npzkit.diff(stream, other)._repr_html_()
+    assert html.count("<div") == 101
+    assert "&lt;b&gt;0: removed" in html
+    assert "203 more lines" in html
+    assert "300 keys: 300 removed" in html

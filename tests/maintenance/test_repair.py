@@ -29,6 +29,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
+from npzkit.maintenance.repair_report import Lost, RepairReport
 
 RNG = np.random.default_rng(0)
 TABLE = np.zeros(5, [("id", "<i4"), ("pos", "<f8", (3,)), ("tag", "S3")])
@@ -1181,3 +1182,11 @@ def test_bytes_are_no_path(tmp_path):
     npzkit.save(tmp_path / "a.npz", {"x": np.arange(9)})
     with pytest.raises(TypeError, match="takes a path: write the bytes to a file"):
         npzkit.repair((tmp_path / "a.npz").read_bytes())
+
+
+def test_the_report_in_a_notebook():
+    """Each line of the report is one in the page, and text is escaped."""
+    html = RepairReport("a.npz", ("x",), (Lost("<b>", "it is <i>", 7),))._repr_html_()
+    assert html.count("<div") == 3
+    assert "RepairReport a.npz: 1 member kept" in html
+    assert "lost: &lt;b&gt; (at byte 7): it is &lt;i&gt;" in html

@@ -22,6 +22,7 @@ import pytest
 from deep import extent
 from forge import Member, archive, chunked, deflate, header, npy, sozip
 from npzkit.errors import ClosedArchiveError, MemberNotFoundError
+from npzkit.maintenance.findings import Finding, VerifyReport
 
 X = np.arange(6.0).reshape(2, 3)
 DATA = npy(X)
@@ -667,3 +668,16 @@ def test_a_stream_is_checked_as_a_file_is(path):
         {row.key for row in report.rows if row.severity == "error"} for report in (stream, file)
     ]
     assert errors[0] == errors[1]
+
+
+def test_the_report_in_a_notebook(tmp_path):
+    """A table of the findings, errors first and a hundred at most, in which text is escaped."""
+    rows = [Finding("<b>", "note", f"n {i}") for i in range(150)]
+    report = VerifyReport("a&b.npz", (*rows, Finding("x", "error", "<i>", 7)), 151, 10)
+    html = report._repr_html_()
+    assert html.count("<tr") == 101
+    assert html.index("&lt;i&gt;") < html.index("&lt;b&gt;")
+    assert "a&amp;b.npz: NOT sound, 151 members, 1 error, 150 notes" in html
+    assert "151 rows; the first 100 are shown" in html
+    assert "<b>" not in html
+    assert "<table" not in VerifyReport(None, (), 1, 10)._repr_html_()

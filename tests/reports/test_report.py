@@ -214,8 +214,8 @@ def test_the_beginning_of_what_has_no_seek_index(tmp_path, monkeypatch):
         tmp_path / "a.npz", a=np.zeros((400, 1000)), b=np.array(["x" * 50_000] * 40)
     )
     text = Page(npzkit.report(tmp_path / "a.npz").html).words
-    assert "Only the first 33 % of the array" in text
-    assert "Only the first 12 % of the array" in text
+    assert "Only the first 33 % was read" in text
+    assert "Only the first 12 % was read" in text
 
 
 def test_a_remote_archive(tmp_path):

@@ -104,8 +104,9 @@ def image_overview(
         raise ValueError("the height and the width of an image must be positive")
     box = box_of(source, [windows.get(axis, item) for axis, item in enumerate(items)])
     limits = {down: height, across: width}
-    steps = _steps(box, limits, budget)
+    # Pieces are cut, and rows are read one by one, along the axis that is slower in storage.
     slower = next(axis for axis in reversed(box.axes) if axis in limits)
+    steps = _steps(box, limits, slower, budget)
     pieces = list(read_each(source, _pieces(box, steps, slower), proceed))
     shape = _counts(box, steps)
     values = np.concatenate(pieces, slower) if pieces else np.empty(shape, source.dtype)
@@ -115,13 +116,14 @@ def image_overview(
     return ImageOverview(values, _positions(box, down, steps), _positions(box, across, steps))
 
 
-def _steps(box: Box, limits: dict[int, int], budget: int) -> list[int]:
+def _steps(box: Box, limits: dict[int, int], slower: int, budget: int) -> list[int]:
     """Return the step along each axis, by which the image has few enough values."""
     steps = [
         -(-length // limits[axis]) or 1 if axis in limits else 1
         for axis, length in enumerate(box.shape)
     ]
-    while (counts := _counts(box, steps)) and box.cost(counts, steps) > budget:
+    while min(_costs(box, steps, slower)) > budget:
+        counts = _counts(box, steps)
         longer = max(limits, key=lambda axis: counts[axis])
         if counts[longer] == 1:
             break
@@ -137,14 +139,21 @@ def _positions(box: Box, axis: int, steps: list[int]) -> range:
     return range(box.starts[axis], box.stops[axis], steps[axis])
 
 
+def _costs(box: Box, steps: list[int], slower: int) -> tuple[int, int]:
+    """Return the cost of an image that is read together, with short gaps, and row by row."""
+    counts = _counts(box, steps)
+    row = [1 if axis == slower else count for axis, count in enumerate(counts)]
+    return box.cost(counts, steps), counts[slower] * max(box.cost(row, steps), box.read_size)
+
+
 def _pieces(box: Box, steps: list[int], slower: int) -> Iterator[tuple[slice, ...]]:
     """Yield indices of parts of an image, each of a few MiB, cut along the slower axis."""
     counts = _counts(box, steps)
     if 0 in counts:
         return
-    # What lies between two values is read if it is short, so the cost of one row is no measure.
-    row_cost = max(box.cost(counts, steps) // counts[slower], 1)
-    size = max(PIECE_SIZE // row_cost, 1) * steps[slower]
+    together, by_rows = _costs(box, steps, slower)
+    count = max(PIECE_SIZE * counts[slower] // together, 1) if together <= by_rows else 1
+    size = count * steps[slower]
     parts = [slice(0, length, step) for length, step in zip(box.shape, steps, strict=True)]
     for start in range(0, box.shape[slower], size):
         parts[slower] = slice(start, min(start + size, box.shape[slower]), steps[slower])

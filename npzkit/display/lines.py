@@ -15,7 +15,6 @@ from npzkit.display.numbers import Part, as_drawn
 from npzkit.display.sampling import (
     BUDGET,
     PIECE_SIZE,
-    READ_SIZE,
     Box,
     Proceed,
     box_of,
@@ -144,7 +143,7 @@ def _cost(box: Box, axis: int, count: int) -> int:
 
 def _alone(box: Box, axis: int, count: int) -> int:
     """Return the cost of a run that is one of several: a read has a price of its own."""
-    return max(_cost(box, axis, count), READ_SIZE)
+    return max(_cost(box, axis, count), box.read_size)
 
 
 def _all_runs(box: Box, axis: int) -> Iterator[tuple[int, int]]:

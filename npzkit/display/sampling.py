@@ -24,7 +24,6 @@ from npzkit.reading.habits import ReadHabits
 __all__ = [
     "BUDGET",
     "PIECE_SIZE",
-    "READ_SIZE",
     "Beginning",
     "Box",
     "Proceed",
@@ -47,8 +46,8 @@ PIECE_SIZE = 1 << 21
 
 _BLOCK_SIZE = 1 << 17
 """Bytes of a sampled block: few enough for many of them, and many enough for a request."""
-READ_SIZE = 1 << 14
-"""Bytes that take about as long as one more read."""
+_READ_SIZE, _REQUEST_SIZE = 1 << 14, 1 << 15
+"""Bytes that count for a smaller read, and for a smaller request: so there are not too many."""
 _NEAR_SIZE, _DISTANT_SIZE = 1 << 26, 1 << 23
 """Bytes that are decompressed to reach a part, of a file and of an object in a store."""
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -71,6 +70,8 @@ class Box:
         The axes, beginning with the one along which items lie side by side.
     gap_size : int
         The bytes of a gap from which on the items on its sides are read one by one.
+    read_size : int
+        The bytes that count for a read of fewer bytes, if it is one of several.
     """
 
     source: Any
@@ -78,6 +79,7 @@ class Box:
     stops: tuple[int, ...]
     axes: tuple[int, ...]
     gap_size: int
+    read_size: int
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -116,7 +118,7 @@ class Box:
             stride *= self.source.shape[axis]
         if 0 in counts:
             return 0
-        return extent if read_count == 1 else read_count * max(extent, READ_SIZE)
+        return extent if read_count == 1 else read_count * max(extent, self.read_size)
 
 
 def box_of(source: Any, items: Sequence[Any]) -> Box:
@@ -148,7 +150,8 @@ def box_of(source: Any, items: Sequence[Any]) -> Box:
     starts, stops = zip(*bounds, strict=True) if bounds else ((), ())
     axes, habits = tuple(range(len(shape))), _read_habits(source)
     axes = axes if habits.by_columns else axes[::-1]
-    return Box(source, tuple(starts), tuple(stops), axes, habits.gap_size)
+    read_size = _READ_SIZE if habits.at_once == 1 else _REQUEST_SIZE
+    return Box(source, tuple(starts), tuple(stops), axes, habits.gap_size, read_size)
 
 
 def is_by_columns(source: Any) -> bool:

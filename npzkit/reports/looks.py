@@ -26,7 +26,7 @@ COMPLETE_SIZE = 1 << 20
 """Bytes of an array that is read completely, and so checked."""
 _BATCH_SIZE = 1 << 25
 """Bytes of arrays that are read together."""
-_PICTURE_BUDGET, _STATISTICS_BUDGET, _TABLE_BUDGET = 1 << 21, 1 << 22, 1 << 18
+_PICTURE_BUDGET, _STATISTICS_BUDGET, _TABLE_BUDGET = 1 << 22, 1 << 22, 1 << 18
 """Bytes that are read of a larger array for each of them."""
 _ROW_COUNT, _COLUMN_COUNT = 5, 6
 """Rows and columns that are shown of values that have no picture."""

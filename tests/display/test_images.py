@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from npzkit.display.images import image_overview
+from npzkit.reading.habits import ReadHabits
 from virtual_array import VirtualArray
 
 
@@ -85,3 +86,15 @@ def test_reading_is_cancelled(monkeypatch):
     with pytest.raises(InterruptedError):
         image_overview(source, proceed=proceed)
     assert source.read_size == 5 * 800
+
+
+def test_rows_are_read_apart_where_that_is_less():
+    """From a server, short gaps are read too, but not if that is beyond the budget."""
+    source = VirtualArray((2000, 2000))
+    source._read_habits = ReadHabits(gap_size=1 << 20, at_once=2)
+    found = image_overview(source, height=200, width=200, budget=1 << 22)
+    assert found.values.shape == (100, 200)
+    assert source.read_count == 100
+    assert found.values.tolist() == [
+        [row * 2000 + column for column in found.columns] for row in found.rows
+    ]

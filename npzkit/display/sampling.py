@@ -44,8 +44,8 @@ BUDGET = 1 << 24
 PIECE_SIZE = 1 << 21
 """Bytes that are read at a time, roughly."""
 
-_BLOCK_SIZE = 1 << 17
-"""Bytes of a sampled block: few enough for many of them, and many enough for a request."""
+_BLOCK_COUNT = 4
+"""Reads' worth of bytes in a sampled block: few enough for many blocks."""
 _READ_SIZE, _REQUEST_SIZE = 1 << 14, 1 << 15
 """Bytes that count for a smaller read, and for a smaller request: so there are not too many."""
 _NEAR_SIZE, _DISTANT_SIZE = 1 << 26, 1 << 23
@@ -255,7 +255,7 @@ def spread_parts(box: Box, budget: int) -> tuple[Iterator[tuple[slice, ...]], fl
         step = block_shape(shape, itemsize, by_columns=by_columns, size=PIECE_SIZE)
         found = blocks_of_shape(shape, step, by_columns=by_columns) if box.size else iter(())
         return map(box.index, found), 1.0
-    step = block_shape(shape, itemsize, by_columns=by_columns, size=_BLOCK_SIZE)
+    step = block_shape(shape, itemsize, by_columns=by_columns, size=_BLOCK_COUNT * box.read_size)
     grid = [-(-length // part) for length, part in zip(shape, step, strict=True)]
     total = math.prod(grid)
     count = min(max(budget // box.cost(step), 1), total)

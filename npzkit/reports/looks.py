@@ -28,8 +28,8 @@ _BATCH_SIZE = 1 << 25
 """Bytes of arrays that are read together."""
 _PICTURE_BUDGET, _STATISTICS_BUDGET, _TABLE_BUDGET = 1 << 22, 1 << 22, 1 << 18
 """Bytes that are read of a larger array for each of them."""
-_ROW_COUNT, _COLUMN_COUNT = 5, 6
-"""Rows and columns that are shown of values that have no picture."""
+_ROW_COUNT = _COLUMN_COUNT = 6
+"""Rows and columns that are shown of values that have no picture. So many values need none."""
 
 
 @dataclass
@@ -143,7 +143,8 @@ def _look_at(npz: NpzFile, look: Look, loaded: Any) -> None:
 
 def _draw(look: Look, source: Any) -> None:
     """Fill in a picture and statistics, or a table."""
-    look.picture = thumbnail(source, budget=_PICTURE_BUDGET)
+    if math.prod(source.shape) > _ROW_COUNT:
+        look.picture = thumbnail(source, budget=_PICTURE_BUDGET)
     if look.picture is not None:
         look.statistics = histogram_overview(source, budget=_STATISTICS_BUDGET)
         return

@@ -204,7 +204,7 @@ def _histogram(found: HistogramOverview | None) -> dict[str, Any] | None:
         return None
     edges = found.statistics.histogram.edges
     ends = [cell_text(edge) if edges.dtype.kind in "mM" else f"{edge:.4g}" for edge in edges]
-    if isinstance(found.statistics.min, np.bool_):
-        # The bins end where 2 would be.
-        ends = [str(found.statistics.min), str(found.statistics.max)]
+    if isinstance(found.statistics.min, np.bool_) or len(ends) == 2:
+        # The last bin ends where 2 would be, or the only one at the next number.
+        ends = [_number(found.statistics.min), _number(found.statistics.max)]
     return {"bars": histogram_markup(found.statistics.histogram), "ends": (ends[0], ends[-1])}

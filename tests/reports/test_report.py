@@ -65,7 +65,7 @@ def test_what_a_page_shows():
     stream = io.BytesIO()
     with npzkit.NpzWriter(stream, metadata={"step": 7, "who": "Ada"}) as w:
         w.add("image", np.eye(50, dtype="f4"), attrs={"unit": "m"})
-        w.add("gaps", np.array([1.5, np.nan, np.inf, 3.5]))
+        w.add("gaps", np.array([1.5, np.nan, np.inf, 3.5] * 3))
         w.add("z", np.zeros((600, 600)), compression="deflated")
     found = npzkit.report(stream)
     page = Page(found.html)
@@ -83,7 +83,7 @@ def test_what_a_page_shows():
     assert page.row_of("who") == ["who", "Ada"]
     assert (len(page.tags("img")), len(page.tags("svg"))) == (2, 4)
     text = page.words
-    for told in ("unit m", "min 1.5 max inf mean 2.5 std 1 NaN 1 infinite 1", "step 7"):
+    for told in ("unit m", "min 1.5 max inf mean 2.5 std 1 NaN 3 infinite 3", "step 7"):
         assert told in text
 
 
@@ -170,7 +170,13 @@ def test_values_without_a_picture_are_a_table():
     records = np.zeros(20, [("id", "i4"), ("tag", "S3")])
     found = npzkit.report(
         archive(
-            {"r": records, "t": np.array([["a", "b"]]), "n": np.array(2.5), "e": np.zeros((0, 3))}
+            {
+                "r": records,
+                "t": np.array([["a", "b"]]),
+                "n": np.array(2.5),
+                "f": np.arange(6),
+                "e": np.zeros((0, 3)),
+            }
         )
     )
     page = Page(found.html)
@@ -179,7 +185,8 @@ def test_values_without_a_picture_are_a_table():
     assert ["0", "b''"] in page.rows
     assert ["a", "b"] in page.rows
     assert ["2.5"] in page.rows
-    assert "15 more rows" in text
+    assert ["5"] in page.rows
+    assert "14 more rows" in text
     assert "It is empty." in text
 
 
@@ -295,3 +302,11 @@ def test_a_sharded_archive(tmp_path):
     page = Page(npzkit.report(tmp_path / "run").html)
     assert page.row_of("x")[1] == "(4, 3)"
     assert page.row_of("x")[-1] == "yes"
+
+
+def test_the_ends_of_a_histogram():
+    """Bins end at edges; for bools, and where all values are equal, at the values."""
+    arrays = {"a": np.arange(100), "b": np.arange(100) > 3, "c": np.full(100, 2.5)}
+    html = npzkit.report(archive(arrays)).html
+    found = re.findall(r"<figcaption><span>([^<]*)</span><span>([^<]*)</span>", html)
+    assert found == [("0", "104"), ("False", "True"), ("2.5", "2.5")]

@@ -189,7 +189,7 @@ def test_a_formats_library_is_imported_when_it_is_met():
     """Nothing optional is imported with npzkit, nor with its functions that convert."""
     packages = sorted(set().union(*THIRD_PARTIES.values()))
     code = (
-        "import sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract; "
+        "import sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract, npzkit.report; "
         f"print(set({packages}) & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

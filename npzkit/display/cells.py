@@ -170,9 +170,7 @@ def _text_at(values: Any, place: Any) -> str:
     try:
         return cell_text(values[place])
     except (SystemError, ValueError):
-        # Text of a forged file of which NumPy can make no str, and dates without a unit.
-        if values.dtype.kind in "mM":
-            return str(values.view(np.int64)[place])
+        # Text of a forged file, of which NumPy can make no str.
         return "(not valid Unicode)"
 
 
@@ -197,6 +195,10 @@ def _plain_text(value: Any) -> str:
         return printable(value[: _CELL_LENGTH + 1])
     if isinstance(value, bytes):
         return repr(value[:_CELL_LENGTH])
+    if isinstance(value, (np.datetime64, np.timedelta64)):
+        # Without a unit it is no date.
+        has_unit = np.isnat(value) or np.datetime_data(value.dtype)[0] != "generic"
+        return str(value if has_unit else value.view(np.int64))
     if isinstance(value, np.void) and value.dtype.names is not None:
         names = value.dtype.names
         return f"({_joined(value, names[:_NESTED_COUNT], len(names))})"

@@ -17,6 +17,7 @@ from children import forked, read_rest
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
+from npzkit.display.histograms import histogram_overview
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -151,6 +152,7 @@ def test_a_joined_array_is_an_array(folder):
     )  # fmt: skip
     assert isinstance(lazy, npzkit.LazyArray) and dict(lazy.attrs) == {}
     assert "image" in lazy._repr_html_()
+    assert histogram_overview(lazy).statistics.count == image.size
     assert len(lazy) == COUNT and lazy.chunks == image.shape
     np.testing.assert_array_equal(np.asarray(lazy), image)
     np.testing.assert_array_equal(np.stack(list(lazy)), image)

@@ -99,7 +99,8 @@ def test_a_page_needs_nothing_else():
         assert not any(name.startswith("on") for name in attrs)
         assert attrs.get("src", "data:").startswith("data:")
         assert attrs.get("href", "#").startswith("#")
-    assert re.search(r"https?:|//[a-z]|url\(|@import", html) is None
+    without_pictures = re.sub(r"base64,[\w+/=]+", "", html)
+    assert re.search(r"https?:|//|url\(|@import", without_pictures) is None
     policy = page.tags("meta")[1]
     assert policy["http-equiv"] == "Content-Security-Policy"
     assert policy["content"].startswith("default-src 'none'; img-src data:; style-src 'unsafe-")

@@ -648,6 +648,7 @@ EXCEPTIONS = {
         "many.manyfiles",
         "open",
     ): "a cache of headers, which replaces the old one when it is complete",
+    ("reports.report", "open"): "a page of HTML, which replaces the old one when it is complete",
     ("xarray.blocks", "tempfile"): "a folder for blocks that are put in order, removed afterwards",
 }
 """What writes, or could, without the layer. No commit depends on them."""

@@ -423,7 +423,7 @@ def test_claims_take_no_memory(method):
 def test_whole_reads_by_chunks(threads):
     """Members with an index load as any other: alone, together, into memory that is there."""
     for array in (NOISE, np.asfortranarray(NOISE), RECORD, np.arange(700, dtype=">i2")):
-        npz = npzkit.open(packed("indexed", array, 1000))
+        npz = npzkit.open(packed("indexed", array, 5000))
         expected = npzkit.open(packed("stored", array))["a"]
         for found in (
             npz["a"],

@@ -610,7 +610,7 @@ def test_what_surely_fills_a_file(size, is_filled):
 
 # -- writing over what is mapped -----------------------------------------------------
 
-LARGE = np.random.default_rng(1).standard_normal(700_000)
+LARGE = np.random.default_rng(1).standard_normal(300_000)
 
 
 @pytest.mark.parametrize("compression", ["stored", "deflated"])

@@ -57,6 +57,9 @@ _LEFT_BYTES = (
 )
 """What is not noticed of large members whose data is right: `verify` alone tells of bytes behind
 the stream, and chunks that an index leads to may each be marked as the last one."""
+_DECODERS_DIFFER = "the deflate stream is damaged"
+"""libdeflate inflates streams with some faults in codes that no symbol uses, which the libraries
+for small members refuse. The CRC says whether the data is right."""
 _INDEX_LIES = "its seek index leads to wrong data"
 _ARRAY_INDEX_LIES = "the array index and the array's own header disagree"
 
@@ -205,6 +208,8 @@ def _check_together(npz: npzkit.NpzFile, reads: dict[str, Result], walk: str) ->
             error = reads[key].error
             if error is not None and error.what.startswith(_LEFT_BYTES):
                 continue
+            if walk == " in blocks" and some.error is None and _is_refused_stream(error):
+                continue
             if error is not None or not is_same(value, reads[key].value, ordered=True):
                 raise Violation(
                     f"load_all{walk} {key!r}: {shown(value)}; read: {shown(reads[key].outcome)}"
@@ -218,12 +223,19 @@ def _check_other(npz: npzkit.NpzFile, reads: dict[str, Result], walk: str) -> No
     for key, read in reads.items():
         found = attempt(f"read {walk}", npz.read, key)
         is_left = read.error is not None and read.error.what.startswith(_LEFT_BYTES)
+        if walk == "in blocks" and found.error is None and _is_refused_stream(read.error):
+            continue
         if not _are_alike(found.error, read.error) or not (
             is_left or is_same(found.value, read.value, ordered=True)
         ):
             raise Violation(
                 f"read of {key!r} {walk}: {shown(found.outcome)}; else {shown(read.outcome)}"
             )
+
+
+def _is_refused_stream(error: NpzkitError | None) -> bool:
+    """Whether a decoder refuses a stream, which another one may inflate to the right data."""
+    return error is not None and error.what.startswith(_DECODERS_DIFFER)
 
 
 def _is_attributes(npz: npzkit.NpzFile, key: str, error: NpzkitError) -> bool:
@@ -266,9 +278,16 @@ def _check_ways(npz: npzkit.NpzFile, key: str, read: Result, rows: list[Any]) ->
     lazy = attempt(f"lazy {key!r}", npz.lazy, key)
     value = read.value
     told = f"{key!r}: read: {shown(read.outcome)}"
-    if read.error is None and any(row.what.startswith(_ARRAY_INDEX_LIES) for row in rows):
+    said = [row.what for row in rows]
+    # Of a member with two faults, verify tells the other one.
+    said += [way.error.what for way in (stream, lazy) if way.error is not None]
+    if read.error is None and any(what.startswith(_ARRAY_INDEX_LIES) for what in said):
         for way in (stream, lazy):
-            if way.error is not None and not way.error.what.startswith(_ARRAY_INDEX_LIES):
+            if not (
+                way.error is None
+                or way.error.what.startswith(_ARRAY_INDEX_LIES)
+                or _is_attributes(npz, key, way.error)
+            ):
                 raise Violation(f"{told}; {shown(way.error)}, and the array index lies")
         return
     if read.error is not None:

@@ -166,7 +166,13 @@ def _stream_pieces(npz: NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
         stream.read(1)
 
 
-def approach(lazy: LazyArray, last: tuple[int, ...], by_columns: bool, advance: Advance) -> None:
+def approach(
+    lazy: LazyArray,
+    last: tuple[int, ...],
+    by_columns: bool,
+    advance: Advance,
+    begin: int = 0,
+) -> int:
     """Read a lazy array up to an item, and report progress meanwhile.
 
     Parameters
@@ -178,10 +184,19 @@ def approach(lazy: LazyArray, last: tuple[int, ...], by_columns: bool, advance: 
     by_columns : bool
         The array is in Fortran's order.
     advance : callable
+        Called with the bytes of each read.
+    begin : int, default 0
+        What an earlier call returned: items before it are not read again.
+
+    Returns
+    -------
+    int
+        How many items were passed, in the order of storage.
     """
     order: Any = "F" if by_columns else "C"
     end = int(np.ravel_multi_index(last, lazy.shape, order=order))
     step = max(blocks.BLOCK_SIZE // max(lazy.dtype.itemsize, 1), 1)
-    for place in range(step, end, step):
+    for place in range(begin + step, end, step):
         lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
         advance(step * lazy.dtype.itemsize)
+    return max(begin, end)

@@ -1,0 +1,126 @@
+"""The archives of a page: their names, their keys as trees, and what is known of an array.
+
+Owns that they are opened once for all pages, and which of them are closed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.errors import NpzkitError, printable
+from npzkit.members.info import ArrayInfo
+from npzkit.sharding.opening import open as open_archive
+from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.viewer.keys import KeyTree
+from npzkit.viewer.shown import Shown
+from npzkit.viewer.sources import ArraySource
+
+__all__ = ["Archive", "close_archives", "field_dtype", "open_archives", "source_of", "why_hidden"]
+
+_LABEL_LENGTH = 60
+
+
+class Archive:
+    """One of the archives that are shown.
+
+    Parameters
+    ----------
+    npz : NpzFile
+    is_own : bool
+        Whether it was opened for the page, and is closed with it.
+
+    Attributes
+    ----------
+    path : str
+        Without secrets.
+    label : str
+        Its short name.
+    """
+
+    def __init__(self, npz: NpzFile, *, is_own: bool) -> None:
+        self.npz, self.is_own = npz, is_own
+        self.path = printable(npz._archive.path or "archive")
+        name = os.path.basename(self.path.rstrip("/\\")) or self.path
+        self.label = name if len(name) <= _LABEL_LENGTH else f"{name[:_LABEL_LENGTH]}..."
+
+    @cached_property
+    def tree(self) -> KeyTree:
+        return KeyTree(self.npz.files)
+
+    def info(self, key: str) -> ArrayInfo:
+        """Return what is known of an array without its data; see `NpzFile.info`."""
+        return self.npz.info(key)
+
+    def infos(self, keys: Sequence[str], proceed: Callable[[], object]) -> dict[str, ArrayInfo]:
+        """Return what is known of several arrays. Those that cannot be read are left out."""
+        found = {}
+        for key in keys:
+            proceed()
+            try:
+                found[key] = self.npz.info(key)
+            except (NpzkitError, OSError):
+                continue
+        return found
+
+
+def open_archives(
+    files: Sequence[Any], storage_options: Mapping[str, Any] | None = None
+) -> list[Archive]:
+    """Open what is not open yet. If one fails, those before it are closed."""
+    found: list[Archive] = []
+    try:
+        for file in files:
+            if isinstance(file, NpzFile):
+                found.append(Archive(file, is_own=False))
+            else:
+                npz = open_archive(file, storage_options=storage_options)
+                found.append(Archive(npz, is_own=True))
+    except BaseException:
+        close_archives(found)
+        raise
+    return found
+
+
+def close_archives(archives: Sequence[Archive]) -> None:
+    """Close the archives that were opened for the page."""
+    for archive in archives:
+        if archive.is_own:
+            archive.npz.close()
+
+
+def why_hidden(info: ArrayInfo) -> str | None:
+    """Return why the values of a member are not shown, or None if they are."""
+    if info.dtype is None:
+        return "This member is not an array."
+    if info.dtype.hasobject:
+        return "This array holds Python objects. Unpickling them can run code, so they stay closed."
+    return None
+
+
+def field_dtype(info: ArrayInfo, field: str | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the dtype of an array, or of one of its fields."""
+    shape, dtype = info.shape or (), np.dtype(info.dtype)
+    if field is None:
+        return shape, dtype
+    inner = dtype[field]
+    return shape + inner.shape, inner.base
+
+
+def source_of(
+    archives: Sequence[Archive], shown: Shown, proceed: Callable[[], object]
+) -> ArraySource:
+    """Return the array that is shown, to be read in parts."""
+    archive = archives[shown.archive]
+    info = archive.info(str(shown.key))
+    return ArraySource(
+        archive.npz.lazy(str(shown.key)), shown.field,
+        is_seekable=info.seekable or isinstance(archive.npz, ShardedFile),
+        by_columns=bool(info.fortran_order), proceed=proceed,
+    )  # fmt: skip
+

@@ -1,0 +1,121 @@
+"""Work in threads beside a page: a newer request cancels the older one.
+
+Owns when work is cancelled, and that its result is handed over by the page's own
+thread. Knows no archive and no widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+__all__ = ["Background", "Cancelled", "Work"]
+
+T = TypeVar("T")
+
+_THREAD_COUNT = 3
+"""Cancelled work ends at its next step. Until then, newer work has other threads."""
+
+
+class Cancelled(BaseException):
+    """Raised in cancelled work. No handler of errors takes it for one."""
+
+
+class Work:
+    """One request that is under way."""
+
+    def __init__(self) -> None:
+        self.is_cancelled = False
+
+    def proceed(self) -> None:
+        """Raise `Cancelled` if nobody waits for the result any more."""
+        if self.is_cancelled:
+            raise Cancelled
+
+
+class Background:
+    """Runs the newest of some requests.
+
+    Parameters
+    ----------
+    hand_over : callable
+        Takes a function without arguments from any thread, and calls it in the
+        page's own.
+
+    Attributes
+    ----------
+    current : Work or None
+        What is under way.
+    """
+
+    def __init__(self, hand_over: Callable[[Callable[[], None]], object]) -> None:
+        self._hand_over = hand_over
+        self._threads: ThreadPoolExecutor | None = None
+        self.current: Work | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a result is waited for."""
+        return self.current is not None
+
+    def start(
+        self,
+        do: Callable[[Work], T],
+        take: Callable[[T], object],
+        fail: Callable[[Exception], object],
+    ) -> None:
+        """Cancel what is under way, and do something else.
+
+        Parameters
+        ----------
+        do : callable
+            Called in a thread. It calls `Work.proceed` often.
+        take, fail : callable
+            Called in the page's thread with the result, or with the exception.
+            Neither is called after `cancel`.
+        """
+        self.cancel()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREAD_COUNT, "npzkit-view")
+        self.current = Work()
+        self._threads.submit(self._run, self.current, do, take, fail)
+
+    def _run(
+        self, work: Work, do: Callable[[Work], Any], take: Callable[..., Any], fail: Any
+    ) -> None:
+        try:
+            work.proceed()
+            found = do(work)
+        except Cancelled:
+            return
+        except Exception as error:  # noqa: BLE001 - all are shown on the page
+            self.tell(work, partial(fail, error), is_last=True)
+        else:
+            self.tell(work, partial(take, found), is_last=True)
+
+    def tell(self, work: Work, call: Callable[[], object], *, is_last: bool = False) -> None:
+        """Call a function in the page's thread, unless the work is cancelled until then."""
+
+        def finish() -> None:
+            if work.is_cancelled:
+                return
+            if is_last:
+                self.current = None
+            call()
+
+        if not work.is_cancelled:
+            self._hand_over(finish)
+
+    def cancel(self) -> None:
+        """Cancel what is under way."""
+        if self.current is not None:
+            self.current.is_cancelled = True
+            self.current = None
+
+    def close(self) -> None:
+        """Cancel what is under way, and start nothing any more."""
+        self.cancel()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,317 @@
+"""What is drawn: the numbers of a view, read in a thread and ready to be sent.
+
+Owns the records that figures and tables are filled from, and how much is read for them.
+Knows no widget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from npzkit.display.cells import TablePage, table_page
+from npzkit.display.histograms import HistogramOverview, histogram_overview
+from npzkit.display.images import ImageOverview, image_overview
+from npzkit.display.lines import LineOverview, line_overview
+from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
+from npzkit.viewer.archives import Archive, source_of
+from npzkit.viewer.shown import Shown
+from npzkit.viewer.sources import ArraySource, DifferenceSource, why_no_difference
+from npzkit.viewer.views import (
+    TABLE_COLUMNS,
+    TABLE_ROWS,
+    drawn_axes,
+    items_of,
+    settled,
+    views_of,
+    window_of,
+)
+
+__all__ = [
+    "Counts",
+    "HistogramDrawn",
+    "ImageDrawn",
+    "LineDrawn",
+    "Pane",
+    "PictureDrawn",
+    "TableDrawn",
+    "draw",
+]
+
+Proceed = Callable[[], object]
+
+VIEW_BUDGET = 1 << 25
+"""Bytes that are read for an image, a line or a page of a table, roughly."""
+_STATISTICS_BUDGET = 1 << 26
+"""Bytes that are read for a histogram."""
+_SENT_AS_IS = {"u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"}
+"""The dtypes that a browser has arrays for."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What is unusual among the values that were read."""
+
+    nan_count: int
+    plus_count: int
+    minus_count: int
+
+    @classmethod
+    def of(cls, numbers: np.ndarray[Any, Any]) -> Counts:
+        if numbers.dtype.kind != "f":
+            return cls(0, 0, 0)
+        return cls(
+            int(np.count_nonzero(np.isnan(numbers))),
+            int(np.count_nonzero(np.isposinf(numbers))),
+            int(np.count_nonzero(np.isneginf(numbers))),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDrawn:
+    """The numbers of a plane.
+
+    Attributes
+    ----------
+    numbers : numpy.ndarray
+        Of two axes, in a dtype that a browser has.
+    rows, columns : range
+        Where they are in the array.
+    low, high : float
+        The range of the colours.
+    counts : Counts
+    unit : str or None
+        Of dates and durations.
+    is_integer, is_bool : bool
+    """
+
+    numbers: np.ndarray[Any, Any]
+    rows: range
+    columns: range
+    low: float
+    high: float
+    counts: Counts
+    unit: str | None
+    is_integer: bool
+    is_bool: bool
+
+
+@dataclass(frozen=True, eq=False)
+class PictureDrawn:
+    """The colours of a plane, one number of 32 bits for each of its items."""
+
+    colours: np.ndarray[Any, Any]
+    values: np.ndarray[Any, Any]
+    rows: range
+    columns: range
+
+
+@dataclass(frozen=True, eq=False)
+class LineDrawn:
+    """The numbers along an axis, each pixel's least and largest."""
+
+    overview: LineOverview
+    unit: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class HistogramDrawn:
+    """The statistics of a complete array."""
+
+    overview: HistogramOverview
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class TableDrawn:
+    """A page of values."""
+
+    page: TablePage
+
+
+Drawn = ImageDrawn | PictureDrawn | LineDrawn | HistogramDrawn | TableDrawn
+
+
+@dataclass(frozen=True, eq=False)
+class Pane:
+    """One of the things that are shown beside each other.
+
+    Attributes
+    ----------
+    title : str
+        Text, from the archive.
+    drawn : one of the records of this module
+    """
+
+    title: str
+    drawn: Drawn
+
+
+def draw(
+    archives: Sequence[Archive], shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> tuple[list[Pane], str | None]:
+    """Read what a view shows.
+
+    Parameters
+    ----------
+    archives : sequence of Archive
+    shown : Shown
+        Settled, with a key.
+    size : (int, int)
+        Width and height in pixels.
+    proceed : callable
+
+    Returns
+    -------
+    list of Pane
+        One, or the two that are compared and their difference.
+    str or None
+        Why there is no difference.
+    """
+    source = source_of(archives, shown, proceed)
+    first = Pane(_title(archives, shown), _DRAWERS[str(shown.view)](source, shown, size, proceed))
+    if shown.other_key is None:
+        return [first], None
+    other = replace(shown, archive=shown.other_archive, key=shown.other_key)
+    info = archives[other.archive].info(shown.other_key)
+    names = () if info.dtype is None else info.dtype.names or ()
+    if shown.field is not None and shown.field not in names:
+        return [first], f"{_title(archives, other)} has no field {shown.field!r}."
+    other_source = source_of(archives, other, proceed)
+    if shown.view not in views_of(other_source.shape, other_source.dtype) or len(
+        other_source.shape
+    ) != len(source.shape):
+        return [first], f"Its shape {other_source.shape} and dtype {other_source.dtype} do not fit."
+    other = settled(other, other_source.shape, other_source.dtype)
+    drawer = _DRAWERS[str(shown.view)]
+    panes = [first, Pane(_title(archives, other), drawer(other_source, other, size, proceed))]
+    why = why_no_difference(source, other_source)
+    if why is None and shown.view in {"image", "line", "histogram", "picture"}:
+        difference = DifferenceSource(source, other_source)
+        kind = "image" if shown.view == "picture" else str(shown.view)
+        if shown.view != "picture":
+            drawn = _DRAWERS[kind](difference, replace(shown, scale="around-0"), size, proceed)
+            panes.append(Pane("Difference", drawn))
+    return panes, why
+
+
+def _title(archives: Sequence[Archive], shown: Shown) -> str:
+    label = f"{archives[shown.archive].label}: " if len(archives) > 1 else ""
+    field = f", field {shown.field}" if shown.field else ""
+    return f"{label}{shown.key}{field}"
+
+
+def _draw_line(
+    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> LineDrawn:
+    start, stop = window_of(shown.columns, source.shape[shown.across])
+    overview = line_overview(
+        source, items_of(shown, len(source.shape)), start=start, stop=stop,
+        width=max(size[0], 50), part=_part(shown), budget=VIEW_BUDGET, proceed=proceed,
+    )  # fmt: skip
+    return LineDrawn(overview, unit_of(source.dtype))
+
+
+def _part(shown: Shown) -> Any:
+    return shown.part
+
+
+def _overview(
+    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> ImageOverview:
+    down, across = drawn_axes(shown)
+    return image_overview(
+        source, items_of(shown, len(source.shape)), down=down, across=across,
+        rows=window_of(shown.rows, source.shape[down]),
+        columns=window_of(shown.columns, source.shape[across]),
+        width=max(size[0], 50), height=max(size[1], 50), budget=VIEW_BUDGET, proceed=proceed,
+    )  # fmt: skip
+
+
+def _draw_image(
+    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> ImageDrawn:
+    found = _overview(source, shown, size, proceed)
+    numbers = sendable(found.values, shown.part)
+    dtype = source.dtype
+    low, high = _range_of(numbers, shown.scale)
+    if dtype.kind == "c" and shown.part == "phase":
+        low, high = -np.pi, np.pi
+    if dtype.kind == "b":
+        low, high = 0.0, 1.0
+    return ImageDrawn(
+        numbers, found.rows, found.columns, low, high, Counts.of(numbers), unit_of(dtype),
+        is_integer=dtype.kind in "iu", is_bool=dtype.kind == "b",
+    )  # fmt: skip
+
+
+def _range_of(numbers: np.ndarray[Any, Any], scale: str) -> tuple[float, float]:
+    """Return the range of colours."""
+    if scale == "around-0":
+        furthest = max(map(abs, value_range(numbers, 0, 100)))
+        return -furthest, furthest
+    low, high = {"all": (0, 100), "5-95": (5, 95)}.get(scale, (1, 99))
+    return value_range(numbers, low, high)
+
+
+def sendable(values: Any, part: Any = "magnitude") -> np.ndarray[Any, Any]:
+    """Return numbers in the smallest dtype that a browser has an array for.
+
+    Integers of 64 bits that need more than 32 become float64.
+    """
+    array = np.asarray(values)
+    if array.dtype.kind == "b":
+        return array.view(np.uint8)
+    native = array.dtype.newbyteorder("=")
+    if native.str[1:] in _SENT_AS_IS and is_numeric(native):
+        return array.astype(native, copy=False)
+    if array.dtype.kind in "iu" and array.size:
+        limits = np.iinfo(np.int32)
+        if limits.min <= array.min() and array.max() <= limits.max:
+            return array.astype(np.int32)
+    return as_drawn(array, part)
+
+
+def _draw_picture(
+    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> PictureDrawn:
+    found = _overview(source, shown, size, proceed)
+    colours = as_colours(found.values)
+    height, width, count = colours.shape
+    packed = np.full((height, width, 4), 255, np.uint8)
+    packed[:, :, :count] = colours
+    return PictureDrawn(
+        packed.view(np.uint32).reshape(height, width), sendable(found.values),
+        found.rows, found.columns,
+    )  # fmt: skip
+
+
+def _draw_table(
+    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> TableDrawn:
+    if 0 in source.shape:
+        return TableDrawn(TablePage(range(0), range(0), [], [], 0, 0))
+    rows = shown.rows or (0, TABLE_ROWS)
+    columns = shown.columns or (0, TABLE_COLUMNS)
+    page = table_page(
+        source, items_of(shown, len(source.shape)), down=shown.down, across=shown.across,
+        rows=(rows[0], rows[0] + TABLE_ROWS), columns=(columns[0], columns[0] + TABLE_COLUMNS),
+        budget=VIEW_BUDGET, proceed=proceed,
+    )  # fmt: skip
+    return TableDrawn(page)
+
+
+def _draw_histogram(
+    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
+) -> HistogramDrawn:
+    overview = histogram_overview(source, budget=_STATISTICS_BUDGET, proceed=proceed)
+    return HistogramDrawn(overview, source.dtype)
+
+
+_DRAWERS: dict[str, Callable[[Any, Shown, tuple[int, int], Proceed], Drawn]] = {
+    "line": _draw_line, "image": _draw_image, "picture": _draw_picture, "table": _draw_table,
+    "histogram": _draw_histogram,
+}  # fmt: skip

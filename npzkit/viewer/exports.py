@@ -1,0 +1,206 @@
+"""What is shown, as a file: an .npy file or CSV, sent to the browser piece by piece.
+
+Owns the bytes of these files and the names that they get. A piece of a few megabytes
+is in memory, however large the slice is.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tornado.ioloop import IOLoop
+from tornado.web import HTTPError, RequestHandler
+
+from npzkit.display.cells import cell_text
+from npzkit.errors import NpzkitError
+from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
+from npzkit.viewer.shown import Shown, parse_link
+from npzkit.viewer.views import drawn_axes, items_of, settled
+
+__all__ = ["SaveHandler", "Slice", "can_be_csv"]
+
+_PIECE_SIZE = 1 << 22
+"""Bytes that are read and sent at a time."""
+_NAME_LENGTH = 80
+
+
+def can_be_csv(shown: Shown) -> bool:
+    """Whether a settled view has rows and columns."""
+    return shown.view in {"image", "line", "table"}
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The part of an array that is shown, with all of its values.
+
+    Attributes
+    ----------
+    source : ArraySource
+    items : list
+        An integer or a slice without a step for each axis.
+    axes : list of int
+        Those with slices, in the order in which they are saved.
+    """
+
+    source: Any
+    items: list[Any]
+    axes: list[int]
+
+    @classmethod
+    def of(cls, source: Any, shown: Shown) -> Slice:
+        """Return what a settled view shows of an array."""
+        items = items_of(shown, len(source.shape))
+        windows = {shown.across: shown.columns}
+        if shown.view != "line":
+            windows[shown.down] = shown.rows
+        drawn = drawn_axes(shown)
+        for axis in drawn:
+            window = windows.get(axis)
+            items[axis] = slice(*(window or (0, source.shape[axis])))
+        sliced = [axis for axis, item in enumerate(items) if isinstance(item, slice)]
+        axes = [axis for axis in drawn if axis in sliced]
+        return cls(source, items, axes + [axis for axis in sliced if axis not in axes])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        lengths = (range(self.source.shape[axis])[self.items[axis]] for axis in self.axes)
+        return tuple(map(len, lengths))
+
+    def pieces(self) -> Iterator[np.ndarray[Any, Any]]:
+        """Yield the values, cut along the first of the axes."""
+        shape, sliced = self.shape, sorted(self.axes)
+        if not shape:
+            yield np.asarray(self.source[tuple(self.items)])
+            return
+        order = [sliced.index(axis) for axis in self.axes]
+        row_size = max(math.prod(shape[1:]) * self.source.dtype.itemsize, 1)
+        step = max(_PIECE_SIZE // row_size, 1)
+        items = list(self.items)
+        first = range(self.source.shape[self.axes[0]])[self.items[self.axes[0]]]
+        for start in range(first.start, first.stop, step):
+            items[self.axes[0]] = slice(start, min(start + step, first.stop))
+            yield np.asarray(self.source[tuple(items)]).transpose(order)
+
+    def npy_size(self) -> int:
+        """Return the bytes of the .npy file."""
+        return len(self._header()) + math.prod(self.shape) * int(self.source.dtype.itemsize)
+
+    def _header(self) -> bytes:
+        stream = io.BytesIO()
+        dtype = self.source.dtype
+        shown = {
+            "descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False,
+            "shape": self.shape,
+        }  # fmt: skip
+        # A version is chosen that can hold it; version 3.0 warns that it is new.
+        is_ascii = repr(shown).isascii()
+        write = np.lib.format.write_array_header_2_0
+        if is_ascii and len(repr(shown)) < 60_000:
+            write = np.lib.format.write_array_header_1_0
+        write(stream, shown)
+        return stream.getvalue()
+
+    def npy(self) -> Iterator[bytes]:
+        """Yield the bytes of an .npy file."""
+        yield self._header()
+        for piece in self.pieces():
+            yield piece.tobytes()
+
+    def csv(self) -> Iterator[bytes]:
+        """Yield the lines of a CSV file: one per row, with the names of fields in front."""
+        names = self.source.dtype.names
+        if names is not None and len(self.axes) == 1:
+            yield _lines([list(names)])
+        for piece in self.pieces():
+            if names is not None and piece.ndim == 1:
+                columns = [_texts(piece[name]) for name in names]
+                yield _lines(zip(*columns, strict=True))
+            else:
+                texts = _texts(piece.reshape(len(piece), -1) if piece.ndim else piece.reshape(1, 1))
+                yield _lines(texts)
+
+
+def _texts(values: np.ndarray[Any, Any]) -> list[Any]:
+    """Return values as text that has all of their digits."""
+    if values.dtype.kind in "biufcmM" and values.ndim <= 2:
+        found: list[Any] = values.astype(str).tolist()
+        return found
+    if values.dtype.kind in "UT" and values.ndim <= 2:
+        found = values.tolist()
+        return found
+    if values.ndim > 1:
+        return [_texts(row) for row in values]
+    return [cell_text(value) for value in values]
+
+
+def _lines(rows: Any) -> bytes:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows(rows)
+    return stream.getvalue().encode("utf-8", "backslashreplace")
+
+
+class SaveHandler(RequestHandler):
+    """Answers with a file of what a link shows."""
+
+    def initialize(self, archives: Sequence[Archive]) -> None:
+        self._archives = archives
+        self._is_gone = False
+
+    def on_connection_close(self) -> None:
+        self._is_gone = True
+
+    async def get(self, name: str) -> None:
+        suffix = name.rpartition(".")[2]
+        if name not in {"slice.npy", "slice.csv"}:
+            raise HTTPError(404)
+        try:
+            found, shown = await self._in_thread(self._slice)
+            if suffix == "csv" and not can_be_csv(shown):
+                raise HTTPError(400, reason="This view has no rows and columns")
+            size = await self._in_thread(found.npy_size)
+        except (LookupError, ValueError, NpzkitError) as error:
+            self.set_status(400)
+            self.finish(f"{error}\n")
+            return
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "_", str(shown.key))[-_NAME_LENGTH:].strip("._")
+        self.set_header("Content-Disposition", f'attachment; filename="{safe or "array"}.{suffix}"')
+        self.set_header("X-Content-Type-Options", "nosniff")
+        kind = "text/csv; charset=utf-8" if suffix == "csv" else "application/octet-stream"
+        self.set_header("Content-Type", kind)
+        if suffix == "npy":
+            # A browser notices a download that ends early.
+            self.set_header("Content-Length", str(size))
+        pieces = found.npy() if suffix == "npy" else found.csv()
+        while not self._is_gone:
+            piece = await self._in_thread(lambda: next(pieces, None))
+            if piece is None:
+                break
+            self.write(piece)
+            await self.flush()
+
+    async def _in_thread(self, call: Any) -> Any:
+        return await IOLoop.current().run_in_executor(None, call)
+
+    def _slice(self) -> tuple[Slice, Shown]:
+        shown = parse_link(self.request.query)
+        if shown.key is None or shown.archive >= len(self._archives):
+            raise ValueError("the link names no array")
+        info = self._archives[shown.archive].info(shown.key)
+        why = why_hidden(info)
+        if why is not None:
+            raise ValueError(why)
+        shown = settled(shown, *field_dtype(info, shown.field))
+        source = source_of(self._archives, shown, self._check_wanted)
+        return Slice.of(source, shown), shown
+
+    def _check_wanted(self) -> None:
+        """Raise an error if the browser has closed the connection."""
+        if self._is_gone:
+            raise ConnectionAbortedError("the browser ended the download")

@@ -1,0 +1,236 @@
+"""The server of a page: Bokeh's, in a thread of its own, behind a guard.
+
+Owns when it starts and ends, and that no request passes the guard unchecked. What a
+page contains is `npzkit.viewer.page`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from bokeh.application import Application
+from bokeh.application.handlers.function import FunctionHandler
+from bokeh.server.server import BaseServer
+from bokeh.server.tornado import BokehTornado
+from bokeh.server.views.doc_handler import DocHandler
+from bokeh.server.views.static_handler import StaticHandler
+from bokeh.server.views.ws import WSHandler
+from tornado.httpserver import HTTPServer
+from tornado.ioloop import IOLoop
+from tornado.web import RequestHandler
+
+from npzkit.viewer.exports import SaveHandler
+from npzkit.viewer.guard import Guard, host_in_url
+
+__all__ = ["PageServer"]
+
+_GRACE_SECONDS = 2.0
+"""A page that is loaded again is back within this time."""
+_UNUSED_MS = 10_000
+"""How long what a page needs is kept after its connection was lost."""
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class _Refusal(RequestHandler):
+    """Answers what the guard refuses."""
+
+    def initialize(self, why: str) -> None:
+        self._why = why
+
+    def prepare(self) -> None:
+        self.set_status(403)
+        self.finish(f"Refused: {self._why}. Use the address that npzkit has printed.\n")
+
+
+class _PageHandler(DocHandler):
+    """Answers with a page on which no other scripts run than those of this answer."""
+
+    def write(self, chunk: Any) -> None:
+        # Text from archives is not in the page, except for its title, which is escaped.
+        nonce = secrets.token_urlsafe(16)
+        host = self.request.host
+        policy = {
+            "default-src": "'none'",
+            # BokehJS makes functions of the code of callbacks, all of which is npzkit's.
+            "script-src": f"'nonce-{nonce}' 'unsafe-eval'",
+            "style-src": "'self' 'unsafe-inline'",
+            "img-src": "'self' data: blob:",
+            "font-src": "'self' data:",
+            "connect-src": f"'self' ws://{host}",
+            "base-uri": "'none'",
+            "form-action": "'none'",
+        }
+        text = "; ".join(f"{name} {value}" for name, value in policy.items())
+        self.set_header("Content-Security-Policy", text)
+        self.set_header("Cache-Control", "no-store")
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+        super().write(chunk.replace("<script", f'<script nonce="{nonce}"'))
+
+
+class _SocketHandler(WSHandler):
+    """Answers on a page's websocket."""
+
+    def check_origin(self, origin: str) -> bool:
+        # The guard has compared it with the Host.
+        return True
+
+
+_HANDLERS: dict[Any, Any] = {
+    DocHandler: _PageHandler, WSHandler: _SocketHandler, StaticHandler: StaticHandler,
+    SaveHandler: SaveHandler,
+}  # fmt: skip
+"""What answers; nothing else of Bokeh's server is used."""
+
+
+class _GuardedTornado(BokehTornado):
+    """Bokeh's server, which answers nothing that the guard refuses."""
+
+    def __init__(self, guard: Guard, unused: Callable[[], object], *args: Any, **options: Any):
+        self._guard, self._unused = guard, unused
+        self._connections: set[Any] = set()
+        super().__init__(*args, **options)
+
+    def find_handler(self, request: Any, **options: Any) -> Any:
+        headers = request.headers
+        why = self._guard.refusal(request.path, headers.get("Host"), headers.get("Origin"))
+        if why is not None:
+            return super().get_handler_delegate(request, _Refusal, {"why": why})
+        return super().find_handler(request, **options)
+
+    def get_handler_delegate(self, request: Any, target_class: Any, *args: Any, **options: Any):
+        handler = _HANDLERS.get(target_class)
+        if handler is None:
+            return super().get_handler_delegate(request, _Refusal, {"why": "no such page"})
+        return super().get_handler_delegate(request, handler, *args, **options)
+
+    def new_connection(self, *args: Any) -> Any:
+        found = super().new_connection(*args)
+        self._connections.add(found)
+        return found
+
+    def client_lost(self, connection: Any) -> None:
+        super().client_lost(connection)
+        self._connections.discard(connection)
+        self.io_loop.call_later(_GRACE_SECONDS, self._tell_if_unused)
+
+    def _tell_if_unused(self) -> None:
+        if not self._connections:
+            self._unused()
+
+
+class PageServer:
+    """A server in a thread.
+
+    Parameters
+    ----------
+    make_page : callable
+        Called with each new document.
+    archives : list of Archive
+        What downloads are made of.
+    host : str
+    port : int
+        0 for any free one.
+    on_unused : callable
+        Called when the last page was closed.
+
+    Attributes
+    ----------
+    url : str
+        With the token.
+
+    Raises
+    ------
+    OSError
+        The port is in use, or the host is not one of this machine.
+    """
+
+    def __init__(
+        self,
+        make_page: Callable[[Any], object],
+        archives: Any,
+        *,
+        host: str,
+        port: int,
+        on_unused: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._guard = Guard(host)
+        self._sockets = bound(host, port)
+        self._guard.port = self._sockets[0].getsockname()[1]
+        self.url = f"http://{host_in_url(host)}:{self._guard.port}/{self._guard.token}/"
+        self._loop: IOLoop | None = None
+        self._make_page, self._archives, self._on_unused = make_page, archives, on_unused
+        self._failure: BaseException | None = None
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._serve, args=(ready,), name="npzkit-view-server", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _serve(self, ready: threading.Event) -> None:
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        loop = IOLoop.current()
+        try:
+            server = self._server(loop)
+            server.start()
+        except BaseException as error:  # noqa: BLE001 - raised where the server was made
+            self._failure = error
+            ready.set()
+            return
+        self._loop = loop
+        loop.add_callback(ready.set)
+        loop.start()
+        server.stop(wait=False)
+        loop.close(all_fds=True)
+
+    def _server(self, loop: IOLoop) -> BaseServer:
+        application = Application(FunctionHandler(self._make_page))
+        tornado = _GuardedTornado(
+            self._guard, self._on_unused, {"/": application}, prefix=self._guard.token,
+            extra_patterns=[(r"/save/([a-z.]+)", SaveHandler, {"archives": self._archives})],
+            sign_sessions=True,
+            secret_key=secrets.token_bytes(32), unused_session_lifetime_milliseconds=_UNUSED_MS,
+            check_unused_sessions_milliseconds=_UNUSED_MS, ico_path="none",
+            websocket_max_message_size_bytes=1 << 20,
+        )  # fmt: skip
+        http = HTTPServer(tornado, max_body_size=1 << 20)
+        http.add_sockets(self._sockets)
+        return BaseServer(loop, tornado, http)
+
+    def close(self) -> None:
+        """End the server. Pages keep what they show."""
+        if self._loop is not None:
+            loop, self._loop = self._loop, None
+            loop.add_callback(loop.stop)
+            self._thread.join(timeout=10)
+
+
+def bound(host: str, port: int) -> list[socket.socket]:
+    """Return a socket that listens on one address of a host."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        if hasattr(socket, "AF_UNIX"):
+            # On Windows, this would let two servers have the same port.
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setblocking(False)
+        listening.bind(address)
+        listening.listen(128)
+    except BaseException:
+        listening.close()
+        raise
+    return [listening]

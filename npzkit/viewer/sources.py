@@ -1,0 +1,128 @@
+"""What overviews are made of: an array in an archive, a field of one, the difference of two.
+
+Owns that each of them looks like a lazy array, and that reading a part can be
+cancelled. Knows no widget.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npzkit.archive.checked_pieces import approach
+from npzkit.archive.lazyarray import LazyArray
+from npzkit.display.numbers import is_numeric
+
+__all__ = ["ArraySource", "DifferenceSource", "why_no_difference"]
+
+Index = tuple[Any, ...]
+
+
+class ArraySource:
+    """An array of an archive, or a field of it.
+
+    Parameters
+    ----------
+    lazy : LazyArray
+    field : str or None
+        Of a structured array. Its own axes follow those of the array.
+    is_seekable : bool
+        Whether a part can be read without what is before it.
+    by_columns : bool
+        Whether the array is in Fortran's order.
+    proceed : callable
+        Called every few megabytes. It raises an exception to cancel.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+    """
+
+    def __init__(
+        self,
+        lazy: LazyArray,
+        field: str | None,
+        *,
+        is_seekable: bool,
+        by_columns: bool,
+        proceed: Callable[[], object],
+    ) -> None:
+        self._lazy, self._field, self._proceed = lazy, field, proceed
+        self._is_seekable, self._by_columns = is_seekable, by_columns
+        self._reached = 0
+        inner = lazy.dtype if field is None else lazy.dtype[field]
+        self.dtype: np.dtype[Any] = inner.base if field is not None else inner
+        self.shape = lazy.shape + (inner.shape if field is not None else ())
+        if hasattr(lazy, "read_habits"):
+            self.read_habits = lazy.read_habits
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        return self._lazy.chunks + self.shape[self._lazy.ndim :]
+
+    def __getitem__(self, index: Index) -> Any:
+        outer, inner = index[: self._lazy.ndim], index[self._lazy.ndim :]
+        if not self._is_seekable:
+            self._approach(outer)
+        found = self._lazy[outer]
+        if self._field is None:
+            return found
+        values = found[self._field]
+        return values[(..., *inner)] if inner else values
+
+    def _approach(self, index: Index) -> None:
+        """Read what lies before a part, step by step."""
+        last = tuple(map(_last, index, self._lazy.shape))
+        if math.prod(self._lazy.shape):
+            self._reached = approach(
+                self._lazy, last, self._by_columns, lambda size: self._proceed(), self._reached
+            )
+
+
+def _last(item: Any, length: int) -> int:
+    """Return the last position that an integer, or a slice with a positive step, chooses."""
+    if not isinstance(item, slice):
+        return range(length)[item]
+    found = range(length)[item]
+    return found[-1] if found else 0
+
+
+class DifferenceSource:
+    """The difference of two arrays of the same shape: the first minus the second."""
+
+    def __init__(self, first: ArraySource, second: ArraySource) -> None:
+        self._first, self._second = first, second
+        self.shape, self.chunks = first.shape, first.chunks
+        is_complex = "c" in (first.dtype.kind, second.dtype.kind)
+        self.dtype: np.dtype[Any] = np.dtype(np.complex128 if is_complex else np.float64)
+        if hasattr(first, "read_habits"):
+            self.read_habits = first.read_habits
+
+    def __getitem__(self, index: Index) -> Any:
+        first, second = self._first[index], self._second[index]
+        with np.errstate(all="ignore"):
+            found = self._computable(first) - self._computable(second)
+        return np.asarray(found).astype(self.dtype)
+
+    def _computable(self, values: Any) -> Any:
+        """Return numbers whose difference is not rounded before it is taken."""
+        array = np.asarray(values)
+        if array.dtype.kind in "mM":
+            return np.where(np.isnat(array), np.nan, array.view(np.int64)).astype(np.longdouble)
+        return array.astype(np.longdouble if array.dtype.kind in "iu" else self.dtype)
+
+
+def why_no_difference(first: ArraySource, second: ArraySource) -> str | None:
+    """Return why two arrays have no difference, or None if they have one."""
+    if first.shape != second.shape:
+        return f"The shapes differ: {first.shape} and {second.shape}."
+    are_dates = [source.dtype.kind in "mM" for source in (first, second)]
+    if not (is_numeric(first.dtype) and is_numeric(second.dtype)):
+        return "Only numbers have a difference."
+    if any(are_dates) and first.dtype != second.dtype:
+        return f"The dtypes differ: {first.dtype} and {second.dtype}."
+    return None

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from npzkit.sharding.shardedwriter import ShardedWriter
     from npzkit.sharding.tree_loading import load_tree
     from npzkit.sharding.verifying import verify
+    from npzkit.viewer.viewer import Viewer, view
 
 __all__ = [
     "AmbiguousArchiveWarning",
@@ -68,6 +69,7 @@ __all__ = [
     "Statistics",
     "TornArchiveWarning",
     "VerifyReport",
+    "Viewer",
     "benchmark",
     "checkpoint",
     "convert",
@@ -90,6 +92,7 @@ __all__ = [
     "savez_compressed",
     "statistics",
     "verify",
+    "view",
 ]
 
 __version__ = "0.1.0"
@@ -117,6 +120,7 @@ _HOMES = {
     "Statistics": "npzkit.analysis.statistics",
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.findings",
+    "Viewer": "npzkit.viewer.viewer",
     "benchmark": "npzkit.analysis.benchmark",
     "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
@@ -136,6 +140,7 @@ _HOMES = {
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",
     "verify": "npzkit.sharding.verifying",
+    "view": "npzkit.viewer.viewer",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""
 _MODULES = {"checkpoint", "dask", "errors", "format", "torch", "xarray"}

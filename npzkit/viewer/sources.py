@@ -57,8 +57,8 @@ class ArraySource:
         inner = lazy.dtype if field is None else lazy.dtype[field]
         self.dtype: np.dtype[Any] = inner.base if field is not None else inner
         self.shape = lazy.shape + (inner.shape if field is not None else ())
-        if hasattr(lazy, "read_habits"):
-            self.read_habits = lazy.read_habits
+        if hasattr(lazy, "_read_habits"):
+            self._read_habits = lazy._read_habits
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -99,8 +99,8 @@ class DifferenceSource:
         self.shape, self.chunks = first.shape, first.chunks
         is_complex = "c" in (first.dtype.kind, second.dtype.kind)
         self.dtype: np.dtype[Any] = np.dtype(np.complex128 if is_complex else np.float64)
-        if hasattr(first, "read_habits"):
-            self.read_habits = first.read_habits
+        if hasattr(first, "_read_habits"):
+            self._read_habits = first._read_habits
 
     def __getitem__(self, index: Index) -> Any:
         first, second = self._first[index], self._second[index]

@@ -20,8 +20,10 @@ __all__ = [
     "TABLE_COLUMNS",
     "TABLE_ROWS",
     "VIEWS",
+    "column_count",
     "drawn_axes",
     "items_of",
+    "row_count",
     "settled",
     "views_of",
     "window_of",
@@ -98,16 +100,25 @@ def settled(shown: Shown, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Shown
     down, across = _axes(shown, shape, view)
     part = shown.part if shown.part in PARTS else PARTS[0]
     scale = shown.scale if shown.scale in SCALES else next(iter(SCALES))
-    rows = None if down is None else _fit(shown.rows, shape[down])
-    columns = None if across is None else _fit(shown.columns, shape[across])
+    lengths = row_count(shape, down), column_count(shape, dtype, across)
+    rows, columns = _fit(shown.rows, lengths[0]), _fit(shown.columns, lengths[1])
     aspect = shown.aspect
     if aspect not in {"equal", "fill"} and down is not None and across is not None:
-        lengths = sorted((shape[down], shape[across]))
-        aspect = "equal" if lengths[1] <= _EQUAL_RATIO * lengths[0] else "fill"
+        aspect = "equal" if max(lengths) <= _EQUAL_RATIO * min(lengths) else "fill"
     return replace(
         shown, view=view, at=at, down=down, across=across, rows=rows, columns=columns,
         part=part, scale=scale, aspect=aspect,
     )  # fmt: skip
+
+
+def row_count(shape: tuple[int, ...], down: int | None) -> int:
+    """Return how many rows a view has in all."""
+    return 1 if down is None else shape[down]
+
+
+def column_count(shape: tuple[int, ...], dtype: np.dtype[Any], across: int | None) -> int:
+    """Return how many columns a view has in all: fields, if no axis lies across."""
+    return len(dtype.names or " ") if across is None else shape[across]
 
 
 def _axes(shown: Shown, shape: Sequence[int], view: str) -> tuple[int | None, int | None]:

@@ -1,0 +1,356 @@
+"""Figures: images, pictures, lines and histograms, and what the mouse points at.
+
+Owns their glyphs, ranges and tools. What they show is read by `npzkit.viewer.drawing`.
+No text of an archive is drawn: titles in figures would be parsed as formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from bokeh.events import MouseLeave, MouseMove, RangesUpdate, Reset
+from bokeh.models import (
+    ColorBar,
+    ColumnDataSource,
+    CustomJS,
+    CustomJSTickFormatter,
+    Div,
+    LinearColorMapper,
+    Range1d,
+)
+from bokeh.plotting import figure
+
+from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, LineDrawn, PictureDrawn
+from npzkit.viewer.palettes import LABEL_COUNT, palette_of
+from npzkit.viewer.shown import Shown
+from npzkit.viewer.style import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
+
+__all__ = ["HistogramFigure", "ImageFigure", "LineFigure", "Ranges", "figure_of"]
+
+_SPECIAL = ["rgba(0,0,0,0)", NAN_COLOUR, PLUS_COLOUR, MINUS_COLOUR]
+"""The colours of usual values, NaN, and infinities."""
+
+_TEXT_OF_VALUE = """
+const UNITS = {D: 864e5, h: 36e5, m: 6e4, s: 1e3, ms: 1, us: 1e-3, ns: 1e-6}
+function text_of(value) {
+  if (value === undefined) return ""
+  if (Number.isNaN(value)) return kind == "M" ? "NaT" : "NaN"
+  if (kind == "M" && unit in UNITS) {
+    const date = new Date(value * UNITS[unit])
+    if (!Number.isNaN(date.getTime())) return date.toISOString().replace("T", " ").replace(/(\\.000)?Z$/, "")
+  }
+  if (kind == "b") return value ? "True" : "False"
+  const text = digits < 17 ? String(Number(value.toPrecision(digits))) : String(value)
+  const about = Number.isInteger(value) && Math.abs(value) > 2**53 ? "about " : ""
+  return about + text + (unit ? " " + unit : "")
+}
+"""
+_OVER_IMAGE = (
+    """
+const {kind, unit, digits, rows, columns, row_step, column_step, row_start, column_start} = facts.tags[0]
+"""
+    + _TEXT_OF_VALUE
+    + """
+const i = Math.floor((cb_obj.y + 0.5 - row_start) / row_step)
+const j = Math.floor((cb_obj.x + 0.5 - column_start) / column_step)
+if (i < 0 || j < 0 || i >= rows || j >= columns) { out.text = "&nbsp;" } else {
+  const data = source.data
+  const found = (data.value ?? data.image)[0]
+  const count = found.length / (rows * columns)
+  const at = (i * columns + j) * count
+  const values = []
+  for (let k = 0; k < count; k++) values.push(text_of(found[at + k]))
+  out.text = `row ${row_start + i * row_step}, column ${column_start + j * column_step}: <b>${values.join(", ")}</b>`
+}
+"""
+)
+_OVER_LINE = (
+    """
+const {kind, unit, digits} = facts.tags[0]
+"""
+    + _TEXT_OF_VALUE
+    + """
+const {left, right, low, high} = source.data
+let a = 0, b = left.length - 1
+while (a < b) { const m = (a + b + 1) >> 1; if (left[m] <= cb_obj.x) a = m; else b = m - 1 }
+if (!left.length || cb_obj.x < left[0] || cb_obj.x > right[right.length - 1]) { out.text = "&nbsp;" } else {
+  const first = Math.ceil(left[a]), last = Math.floor(right[a])
+  const where = last > first ? `${first} to ${last}` : `${first}`
+  const what = low[a] === high[a] || Number.isNaN(low[a]) ? text_of(low[a]) : `${text_of(low[a])} to ${text_of(high[a])}`
+  out.text = `index ${where}: <b>${what}</b>`
+}
+"""
+)
+
+
+class Ranges:
+    """The ranges that figures beside each other share.
+
+    Parameters
+    ----------
+    zoomed : callable
+        Called with the rows and columns that are in sight, and with None for each
+        axis that is in sight completely.
+    """
+
+    def __init__(self, zoomed: Callable[..., object], *, is_image: bool) -> None:
+        self.x, self.y = Range1d(0, 1), Range1d(1, 0) if is_image else Range1d(0, 1)
+        self._zoomed, self._is_image = zoomed, is_image
+        self._bounds: tuple[int, int] = (1, 1)
+        self.is_new = True
+
+    def watch(self, plot: Any) -> None:
+        """Note what a user does with a figure."""
+        plot.on_event(RangesUpdate, self._updated)
+        plot.on_event(Reset, lambda event: self._zoomed(None, None))
+
+    def _updated(self, event: Any) -> None:
+        rows, columns = self._bounds
+        down = _window(event.y0, event.y1, rows) if self._is_image else None
+        self._zoomed(down, _window(event.x0, event.x1, columns))
+
+    def show(
+        self, lengths: tuple[int, int], shown: Shown, size: tuple[int, int]
+    ) -> None:
+        """Set the ranges to a view that was chosen, not zoomed to.
+
+        Parameters
+        ----------
+        lengths : (int, int)
+            Of the axes down and across.
+        shown : Shown
+        size : (int, int)
+            Width and height of a figure in pixels.
+        """
+        self._bounds = lengths
+        top, bottom = shown.rows or (0, lengths[0])
+        left, right = shown.columns or (0, lengths[1])
+        if not self._is_image:
+            self.x.update(start=left - 0.5, end=right - 0.5)
+            return
+        height, width = float(bottom - top), float(right - left)
+        middle = (top + bottom - 1) / 2, (left + right - 1) / 2
+        if shown.aspect == "equal":
+            scale = max(height / size[1], width / size[0])
+            height, width = scale * size[1], scale * size[0]
+        self.x.update(start=middle[1] - width / 2, end=middle[1] + width / 2)
+        self.y.update(start=middle[0] + height / 2, end=middle[0] - height / 2)
+
+
+def _window(start: float, end: float, length: int) -> tuple[int, int] | None:
+    """Return the positions between two ends of an axis; None for all."""
+    if start is None or end is None:
+        return None
+    low, high = sorted((start, end))
+    first = min(max(int(np.floor(low + 0.5)), 0), length - 1)
+    last = min(max(int(np.ceil(high + 0.5)), first + 1), length)
+    return None if last - first == length else (first, last)
+
+
+def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
+    found = figure(
+        x_range=x_range, y_range=y_range, tools=tools, active_scroll=active,
+        toolbar_location="above", sizing_mode="stretch_both", min_height=140, min_width=140,
+        output_backend="canvas", lod_threshold=None,
+    )  # fmt: skip
+    found.toolbar.logo = None
+    found.toolbar.autohide = True
+    plain = CustomJSTickFormatter(code=(
+        "const a = Math.abs(tick); if (tick !== 0 && (a < 1e-4 || a >= 1e12)) "
+        "return tick.toExponential(3).replace(/\\.?0+e/, 'e'); "
+        "return Number(tick.toPrecision(12)).toLocaleString('en', {maximumFractionDigits: 12})"
+    ))  # fmt: skip
+    found.xaxis.formatter = found.yaxis.formatter = plain
+    return found
+
+
+class ImageFigure:
+    """An image of numbers, or a picture in colours.
+
+    Parameters
+    ----------
+    ranges : Ranges
+    out : bokeh.models.Div
+        Where the value under the mouse is shown.
+    """
+
+    def __init__(self, ranges: Ranges, out: Div, *, is_picture: bool) -> None:
+        self._is_picture = is_picture
+        self.plot = _figure(ranges.x, ranges.y, "pan,wheel_zoom,box_zoom,reset", "wheel_zoom")
+        self.plot.grid.visible = False
+        ranges.watch(self.plot)
+        self._source = ColumnDataSource({"image": [], "x": [], "y": [], "dw": [], "dh": []})
+        self._mapper = LinearColorMapper(palette=_SPECIAL, nan_color="rgba(0,0,0,0)")
+        place = {"x": "x", "y": "y", "dw": "dw", "dh": "dh", "source": self._source}
+        if is_picture:
+            self.plot.image_rgba("image", **place)
+        else:
+            self.plot.image("image", color_mapper=self._mapper, **place)
+            self._special = ColumnDataSource({"image": [], "x": [], "y": [], "dw": [], "dh": []})
+            special = LinearColorMapper(palette=_SPECIAL, low=0, high=3)
+            self.plot.image("image", color_mapper=special, **(place | {"source": self._special}))
+            self._bar = ColorBar(color_mapper=self._mapper, padding=4, width=14)
+            self._bar.formatter = self.plot.xaxis[0].formatter
+            self.plot.add_layout(self._bar, "right")
+        self._facts = Div(visible=False, tags=[{}])
+        self.plot.js_on_event(
+            MouseMove,
+            CustomJS(args={"source": self._source, "facts": self._facts, "out": out},
+                     code=_OVER_IMAGE),
+        )  # fmt: skip
+        self.plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
+
+    def show(self, drawn: Any, shown: Shown, dtype: np.dtype[Any]) -> None:
+        """Show what was read."""
+        rows, columns = drawn.rows, drawn.columns
+        place = {
+            "x": [columns.start - 0.5], "y": [rows.start - 0.5],
+            "dw": [len(columns) * columns.step], "dh": [len(rows) * rows.step],
+        }  # fmt: skip
+        self._facts.tags = [{
+            **_value_facts(dtype, getattr(drawn, "unit", None)),
+            "rows": len(rows), "columns": len(columns), "row_step": rows.step,
+            "column_step": columns.step, "row_start": rows.start, "column_start": columns.start,
+        }]  # fmt: skip
+        if isinstance(drawn, PictureDrawn):
+            self._source.data = {"image": [drawn.colours], "value": [drawn.values], **place}
+        else:
+            self._show_numbers(drawn, shown, dtype, place)
+
+    def _show_numbers(
+        self, drawn: ImageDrawn, shown: Shown, dtype: np.dtype[Any], place: dict[str, Any]
+    ) -> None:
+        is_phase = dtype.kind == "c" and shown.part == "phase"
+        data: dict[str, Any] = {"image": [drawn.numbers], **place}
+        low, high = drawn.low, drawn.high
+        has_labels = shown.palette == "labels" and drawn.is_integer
+        if has_labels:
+            labels = np.mod(drawn.numbers, LABEL_COUNT).astype(np.uint8)
+            data |= {"image": [labels], "value": [drawn.numbers]}
+            low, high = 0, LABEL_COUNT - 1
+        name = "viridis" if shown.palette == "labels" and not has_labels else shown.palette
+        palette = palette_of(name, is_bool=drawn.is_bool, is_phase=is_phase)
+        self._mapper.update(palette=palette, low=low, high=high)
+        self._bar.visible = not has_labels
+        self._source.data = data
+        self._special.data = {"image": _special_values(drawn), **_if_any(place, drawn)}
+
+
+def _special_values(drawn: ImageDrawn) -> list[Any]:
+    """Return an image of the values that are not finite, if there are any."""
+    if not _has_special(drawn):
+        return []
+    numbers = drawn.numbers
+    found = np.zeros(numbers.shape, np.uint8)
+    found[np.isnan(numbers)], found[np.isposinf(numbers)], found[np.isneginf(numbers)] = 1, 2, 3
+    return [found]
+
+
+def _if_any(place: dict[str, Any], drawn: ImageDrawn) -> dict[str, Any]:
+    return place if _has_special(drawn) else {name: [] for name in place}
+
+
+def _has_special(drawn: ImageDrawn) -> bool:
+    counts = drawn.counts
+    return bool(counts.nan_count or counts.plus_count or counts.minus_count)
+
+
+def _value_facts(dtype: np.dtype[Any], unit: str | None) -> dict[str, Any]:
+    """Return how the browser writes a value."""
+    digits = {2: 4, 4: 8}.get(dtype.itemsize, 17) if dtype.kind == "f" else 17
+    return {"kind": dtype.kind, "unit": unit or "", "digits": digits}
+
+
+class LineFigure:
+    """The values along an axis.
+
+    Parameters
+    ----------
+    ranges : Ranges
+        Only the range across is shared.
+    out : bokeh.models.Div
+    """
+
+    def __init__(self, ranges: Ranges, out: Div) -> None:
+        self._y = Range1d(0, 1)
+        tools = "xpan,xwheel_zoom,xbox_zoom,reset"
+        self.plot = _figure(ranges.x, self._y, tools, "xwheel_zoom")
+        self.plot.xaxis.axis_label = "index"
+        ranges.watch(self.plot)
+        self._path = ColumnDataSource({"x": [], "y": []})
+        self._dots = ColumnDataSource({"x": [], "y": []})
+        self._pixels = ColumnDataSource({"left": [], "right": [], "low": [], "high": []})
+        self.plot.line("x", "y", source=self._path, line_width=1.5, line_color="#2f80d0")
+        self.plot.scatter("x", "y", source=self._dots, size=5, color="#2f80d0")
+        self._facts = Div(visible=False, tags=[{}])
+        self.plot.js_on_event(
+            MouseMove,
+            CustomJS(args={"source": self._pixels, "facts": self._facts, "out": out},
+                     code=_OVER_LINE),
+        )  # fmt: skip
+        self.plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
+
+    def show(self, drawn: LineDrawn, shown: Shown, dtype: np.dtype[Any]) -> None:
+        """Show what was read: each pixel from its least to its largest value."""
+        found = drawn.overview
+        left, right = found.edges[:-1].astype(float), found.edges[1:].astype(float) - 1
+        middle = (left + right) / 2
+        if found.has_values:
+            x, y = middle, found.low
+        else:
+            x, y = np.repeat(middle, 2), np.stack([found.low, found.high], 1).reshape(-1)
+        shown_y = np.where(np.isfinite(y), y, np.nan)
+        self._path.data = {"x": x, "y": shown_y}
+        is_few = found.has_values and len(x) <= 200
+        self._dots.data = {"x": x if is_few else [], "y": shown_y if is_few else []}
+        # Between two pixels, the mouse is over the nearer one.
+        self._pixels.data = {
+            "left": left - 0.5, "right": right + 0.5, "low": found.low, "high": found.high
+        }  # fmt: skip
+        self._facts.tags = [_value_facts(dtype, drawn.unit)]
+        finite = shown_y[np.isfinite(shown_y)]
+        low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
+        margin = (high - low) * 0.05 or max(abs(high) * 0.05, 0.5)
+        self._y.update(start=low - margin, end=high + margin)
+
+
+class HistogramFigure:
+    """How many values are in each bin."""
+
+    def __init__(self) -> None:
+        self.plot = _figure(None, None, "reset", "auto")
+        self._source = ColumnDataSource({"left": [], "right": [], "top": []})
+        self._x, self._y = Range1d(0, 1), Range1d(0, 1)
+        self.plot.x_range, self.plot.y_range = self._x, self._y
+        self.plot.quad(
+            left="left", right="right", top="top", bottom=0, source=self._source,
+            fill_color="#2f80d0", line_color="#2f80d0", fill_alpha=0.7,
+        )  # fmt: skip
+        self.plot.yaxis.axis_label = "values"
+        self.plot.toolbar_location = None
+
+    def show(self, drawn: HistogramDrawn) -> None:
+        """Show what was counted."""
+        histogram = drawn.overview.statistics.histogram
+        if histogram is None:
+            self._source.data = {"left": [], "right": [], "top": []}
+            return
+        edges = histogram.edges
+        if edges.dtype.kind in "mM":
+            edges = edges.view(np.int64)
+        edges = edges.astype(float)
+        self._source.data = {"left": edges[:-1], "right": edges[1:], "top": histogram.counts}
+        margin = (edges[-1] - edges[0]) * 0.02 or 1.0
+        self._x.update(start=edges[0] - margin, end=edges[-1] + margin)
+        self._y.update(start=0, end=float(histogram.counts.max()) * 1.05 or 1.0)
+
+
+def figure_of(view: str, ranges: Ranges | None, out: Div, *, is_difference: bool) -> Any:
+    """Return an empty figure for a view."""
+    if view == "histogram" or ranges is None:
+        return HistogramFigure()
+    if view == "line":
+        return LineFigure(ranges, out)
+    return ImageFigure(ranges, out, is_picture=view == "picture" and not is_difference)

@@ -1,0 +1,318 @@
+"""One browser's page: what is shown, and how it follows what the user does.
+
+Owns the order of things: a choice changes `Shown`, the widgets and the link follow, the
+values are read in the background, and figures and tables show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from bokeh.layouts import column, row
+from bokeh.models import Button, CustomJS, Div, Toggle
+
+from npzkit.errors import NpzkitError
+from npzkit.viewer.archives import Archive, field_dtype, why_hidden
+from npzkit.viewer.background import Background, Work
+from npzkit.viewer.checking import Checking
+from npzkit.viewer.controls import Controls
+from npzkit.viewer.drawing import Pane, draw
+from npzkit.viewer.panes import Panes
+from npzkit.viewer.saving import Saving
+from npzkit.viewer.shown import Shown, format_link, parse_link
+from npzkit.viewer.style import TEMPLATE, theme, widget_style
+from npzkit.viewer.texts import about_html, archive_html, array_html, error_html, title_html
+from npzkit.viewer.tree_panel import TreePanel
+from npzkit.viewer.views import settled
+
+__all__ = ["Page"]
+
+_FRAME_MS = 120
+"""The shortest time between two pictures that are played."""
+
+
+class Page:
+    """One browser's page.
+
+    Parameters
+    ----------
+    document : bokeh.document.Document
+    archives : sequence of Archive
+    first : Shown
+        What is shown if the address of the page does not say it.
+    """
+
+    def __init__(self, document: Any, archives: Sequence[Archive], first: Shown) -> None:
+        self._document, self._archives = document, archives
+        self._shown = Shown()
+        self._info: Any = None
+        self._is_over = False
+        self._playing: Any = None
+        self._play_axis: int | None = None
+        hand_over = self._hand_over
+        self._reading = Background(hand_over)
+        self._checking_work, self._describing = Background(hand_over), Background(hand_over)
+        style = [widget_style()]
+        self._tree = TreePanel(archives, self._choose, self._describing, style)
+        self._checking = Checking(archives, self._checking_work, self._tree.mark, style)
+        self._controls = Controls(self._change, self._play, style)
+        self._panes = Panes(self._zoomed, style)
+        self._saving = Saving(archives, style)
+        self._make_widgets(style)
+        document.template = TEMPLATE
+        document.title = f"{', '.join(archive.label for archive in archives)} - npzkit"
+        document.theme = theme(is_dark=False)
+        document.on_session_destroyed(self._destroyed)
+        self._start(first)
+
+    def _make_widgets(self, style: list[Any]) -> None:
+        """Make what no other module makes, and place everything."""
+
+        def div(name: str, text: str = "") -> Div:
+            return Div(
+                text=text, name=name, stylesheets=style, disable_math=True,
+                sizing_mode="stretch_width",
+            )  # fmt: skip
+
+        self._title, self._status = div("title"), div("status")
+        self._array, self._archive = div("array"), div("archive")
+        self._compare = Toggle(label="Compare", name="compare", stylesheets=style, width=90)
+        self._compare.on_change("active", self._toggled_compare)
+        self._is_setting = False
+        self._dark = Toggle(label="☾", name="dark", stylesheets=style, width=36)
+        self._dark.on_change("active", self._toggled_dark)
+        self._dark.js_on_change("active", CustomJS(
+            code='document.documentElement.dataset.theme = this.active ? "dark" : "light"'
+        ))  # fmt: skip
+        self._document.js_on_event("document_ready", CustomJS(
+            args={"dark": self._dark},
+            code='dark.active = document.documentElement.dataset.theme == "dark"',
+        ))  # fmt: skip
+        # The address holds what is shown: it survives that the page is loaded again.
+        self._address = Div(visible=False, name="address", tags=[""])
+        self._address.js_on_change("tags", CustomJS(code=(
+            'history.replaceState(null, "", "?" + this.tags[0])'
+        )))  # fmt: skip
+        actions = row(
+            self._checking.progress, self._checking.button, self._dark, name="actions",
+            styles={"gap": "8px", "align-items": "center"},
+        )  # fmt: skip
+        title = row(
+            self._title, self._compare, *self._saving.widgets, name="title",
+            sizing_mode="stretch_width", styles={"gap": "8px", "align-items": "start"},
+        )  # fmt: skip
+        foot = column(
+            row(self._panes.readout, self._panes.notes, sizing_mode="stretch_width"),
+            self._status, self._saving.shown_link, self._address, name="foot",
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+        details = column(
+            self._checking.findings, self._array, self._archive, name="details",
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+        for root in (
+            div("about", about_html(self._archives)), actions, self._tree.filter,
+            self._tree.table, details, title, self._controls.bar, self._controls.axes,
+            self._panes.root, foot,
+        ):  # fmt: skip
+            self._document.add_root(root)
+
+    # -- threads ------------------------------------------------------------
+
+    def _hand_over(self, call: Callable[[], None]) -> None:
+        """Call a function in the page's thread, unless the page is closed."""
+        if not self._is_over:
+            self._document.add_next_tick_callback(call)
+
+    def _destroyed(self, context: Any) -> None:
+        self._is_over = True
+        for background in (self._reading, self._checking_work, self._describing):
+            background.close()
+
+    # -- what the user does -------------------------------------------------
+
+    def _start(self, first: Shown) -> None:
+        """Show what the address of the page says, or else the first array."""
+        context = self._document.session_context
+        given = context.request.arguments if context is not None else {}
+        link = b"&".join(name.encode() + b"=" for name in given) and given
+        try:
+            shown = _shown_of(link) if link else first
+        except ValueError as error:
+            self._status.text = error_html(error)
+            shown = first
+        if shown.key is None:
+            shown = self._first_array()
+        if max(shown.archive, shown.other_archive) >= len(self._archives):
+            shown = replace(shown, archive=0, other_key=None)
+        self._show(shown)
+
+    def _first_array(self) -> Shown:
+        for number, archive in enumerate(self._archives):
+            if archive.tree.keys:
+                return Shown(archive=number, key=archive.tree.keys[0])
+        return Shown()
+
+    def _choose(self, number: int, key: str) -> None:
+        """Show an array that was clicked; with Compare, beside the one that is shown."""
+        self._stop_playing()
+        if self._compare.active and self._shown.key is not None:
+            self._show(replace(self._shown, other_archive=number, other_key=key))
+            return
+        kept = Shown(palette=self._shown.palette, scale=self._shown.scale, part=self._shown.part)
+        self._show(replace(kept, archive=number, key=key))
+
+    def _toggled_compare(self, name: str, old: Any, new: bool) -> None:
+        if self._is_setting or self._shown.key is None:
+            return
+        if not new:
+            self._show(replace(self._shown, other_key=None))
+            return
+        key = self._shown.key
+        others = [
+            number for number, archive in enumerate(self._archives)
+            if number != self._shown.archive and key in archive.npz
+        ]  # fmt: skip
+        if others:
+            self._show(replace(self._shown, other_archive=others[0], other_key=key))
+        else:
+            self._status.text = "Click the key to compare with, on the left."
+
+    def _toggled_dark(self, name: str, old: Any, new: bool) -> None:
+        self._document.theme = theme(is_dark=new)
+
+    def _change(self, position: tuple[int, int] | None = None, **changes: Any) -> None:
+        """Show something else of the same array."""
+        shown = self._shown
+        if position is not None:
+            axis, place = position
+            at = list(shown.at)
+            if at[axis] == place:
+                return
+            at[axis] = place
+            changes["at"] = tuple(at)
+        if {"field", "down", "across"} & changes.keys():
+            changes |= {"rows": None, "columns": None}
+        if "field" in changes:
+            changes |= {"view": None, "down": None, "across": None}
+        if "down" in changes and changes["down"] == shown.across:
+            changes["across"] = shown.down
+        if "across" in changes and changes["across"] == shown.down:
+            changes["down"] = shown.across
+        self._show(replace(shown, **changes))
+
+    def _zoomed(self, rows: Any, columns: Any) -> None:
+        """Read what is in sight again, if it can be seen in more detail now."""
+        shown = replace(self._shown, rows=rows, columns=columns)
+        if (rows, columns) != (self._shown.rows, self._shown.columns):
+            self._show(shown, is_zoom=True)
+
+    def _play(self, axis: int | None) -> None:
+        self._stop_timer()
+        self._play_axis = axis
+        if axis is not None:
+            self._playing = self._document.add_periodic_callback(self._next_frame, _FRAME_MS)
+
+    def _next_frame(self) -> None:
+        if self._reading.is_busy or self._play_axis is None or self._info is None:
+            return
+        length = field_dtype(self._info, self._shown.field)[0][self._play_axis]
+        self._change(position=(self._play_axis, (self._shown.at[self._play_axis] + 1) % length))
+
+    def _stop_timer(self) -> None:
+        if self._playing is not None:
+            self._document.remove_periodic_callback(self._playing)
+            self._playing = None
+
+    def _stop_playing(self) -> None:
+        self._stop_timer()
+        self._play_axis = None
+        self._controls.stop_playing()
+
+    # -- what is shown ------------------------------------------------------
+
+    def _show(self, shown: Shown, *, is_zoom: bool = False) -> None:
+        """Show something: now its name, and its values when they are read."""
+        if shown.key is None:
+            self._title.text = title_html("This archive has no arrays", None)
+            self._controls.hide()
+            return
+        is_other = (shown.archive, shown.key) != (self._shown.archive, self._shown.key)
+        try:
+            info = self._archives[shown.archive].info(shown.key)
+        except (NpzkitError, OSError) as error:
+            self._fail_at(shown, error)
+            return
+        self._info = info
+        why = why_hidden(info)
+        if is_other or not self._shown.at:
+            self._title.text = title_html(shown.key, info)
+            self._array.text = array_html(info)
+            self._archive.text = archive_html(self._archives[shown.archive])
+            self._tree.reveal(shown.archive, shown.key)
+        if why is not None:
+            self._fail_at(shown, why)
+            return
+        if shown.field is not None and shown.field not in (info.dtype.names or ()):
+            shown = replace(shown, field=None)
+        shape, dtype = field_dtype(info, shown.field)
+        shown = settled(shown, shape, dtype)
+        self._shown = shown
+        self._controls.show(shown, shape, dtype, info.dtype.names)
+        self._follow(shown)
+        self._panes.prepare(shown, shape, is_zoom=is_zoom)
+        if is_zoom and self._panes.has_all_of(shown):
+            return
+        self._status.text = '<span class="wait">Reading…</span>'
+        size = self._panes.size
+        self._reading.start(
+            lambda work: draw(self._archives, shown, size, work.proceed),
+            partial(self._take, shown, dtype), self._fail,
+        )  # fmt: skip
+
+    def _follow(self, shown: Shown) -> None:
+        """Let the address, the links and the button follow what is shown."""
+        self._is_setting = True
+        if shown.other_key is not None:
+            self._compare.active = True
+        self._is_setting = False
+        link = format_link(shown)
+        self._address.tags = [link]
+        self._saving.show(shown, link)
+
+    def _take(
+        self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]
+    ) -> None:
+        panes, why = found
+        self._panes.show(panes, shown, dtype, why)
+        self._status.text = ""
+
+    def _fail(self, error: Exception) -> None:
+        self._stop_playing()
+        self._panes.clear()
+        self._status.text = error_html(error)
+
+    def _fail_at(self, shown: Shown, why: Exception | str) -> None:
+        """Show why an array cannot be shown."""
+        self._shown = shown
+        self._reading.cancel()
+        self._controls.hide()
+        self._panes.clear()
+        self._follow(shown)
+        if isinstance(why, Exception):
+            self._title.text = title_html(str(shown.key), None)
+            self._status.text = error_html(why)
+        else:
+            self._status.text = why
+
+
+def _shown_of(arguments: dict[str, list[bytes]]) -> Shown:
+    """Return what the arguments of a request mean."""
+    from npzkit.viewer.shown import shown_of
+
+    return shown_of(
+        {name: values[-1].decode("utf-8", "surrogatepass") for name, values in arguments.items()}
+    )

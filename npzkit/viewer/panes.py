@@ -1,0 +1,194 @@
+"""Where figures and tables are placed: one, or several beside each other that are linked.
+
+Owns which figures exist, and the ranges that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any
+
+from bokeh.layouts import column, row
+from bokeh.models import Div
+
+from npzkit.errors import printable
+from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, Pane, PictureDrawn, TableDrawn
+from npzkit.viewer.figures import Ranges, figure_of
+from npzkit.viewer.shown import Shown
+from npzkit.viewer.texts import notes_html, page_html, statistics_html
+from npzkit.viewer.views import column_count, drawn_axes, row_count
+
+__all__ = ["Panes"]
+
+_USUAL_SIZE = 900, 600
+"""Width and height of a figure in pixels, before the browser has told them."""
+_MOST = 2000
+"""The most pixels that are read for, along an axis."""
+
+
+class Panes:
+    """The figures and tables of one page.
+
+    Parameters
+    ----------
+    zoomed : callable
+        Called with the rows and columns in sight.
+    style : list of bokeh.models.StyleSheet
+
+    Attributes
+    ----------
+    root : bokeh.models.LayoutDOM
+    readout, notes : bokeh.models.Div
+        The value under the mouse, and what has to be said of the values.
+    size : (int, int)
+        Width and height of a figure in pixels, as far as it is known.
+    """
+
+    def __init__(self, zoomed: Callable[..., object], style: list[Any]) -> None:
+        self._zoomed, self._style = zoomed, style
+        self.root = row(
+            name="panes", sizing_mode="stretch_both", styles={"gap": "8px"}, stylesheets=style
+        )
+        self.readout = Div(
+            text="&nbsp;", name="readout", stylesheets=style, disable_math=True, width=420,
+            styles={"font-variant-numeric": "tabular-nums"},
+        )  # fmt: skip
+        self.notes = Div(text="", name="notes", stylesheets=style, disable_math=True,
+                         sizing_mode="stretch_width")  # fmt: skip
+        self._kind: tuple[Any, ...] = ()
+        self._figures: list[Any] = []
+        self._texts: list[Div] = []
+        self._ranges: Ranges | None = None
+        self._drawn: list[Pane] = []
+        self._seen: tuple[Any, ...] = ()
+        self._shape: tuple[int, ...] = ()
+        self._is_zoom = False
+        self._fit: Callable[[], None] | None = None
+        self.size = _USUAL_SIZE
+
+    def _sized(self, name: str, old: Any, new: Any) -> None:
+        """Note how large the browser has made the figures, and fit the view into them."""
+        size = list(self.size)
+        size[name == "inner_height"] = min(max(int(new), 50), _MOST)
+        if tuple(size) != self.size:
+            self.size = size[0], size[1]
+            if self._fit is not None and not self._is_zoom:
+                self._fit()
+
+    def prepare(self, shown: Shown, shape: tuple[int, ...], *, is_zoom: bool) -> None:
+        """Note what will be shown; the ranges change when its values are there."""
+        self._shape = shape
+        self._is_zoom = is_zoom
+
+    def has_all_of(self, shown: Shown) -> bool:
+        """Whether what is drawn has every value of the window, so nothing need be read."""
+        drawn = self._drawn[0].drawn if self._drawn else None
+        if not isinstance(drawn, (ImageDrawn, PictureDrawn)):
+            return False
+        rows, columns = drawn.rows, drawn.columns
+        if rows.step != 1 or columns.step != 1 or shown.down is None or shown.across is None:
+            return False
+        down = shown.rows or (0, self._shape[shown.down])
+        across = shown.columns or (0, self._shape[shown.across])
+        return (
+            rows.start <= down[0] and down[1] <= rows.stop
+            and columns.start <= across[0] and across[1] <= columns.stop
+        )  # fmt: skip
+
+    def clear(self) -> None:
+        """Show nothing."""
+        self.root.children = []
+        self.notes.text, self.readout.text = "", "&nbsp;"
+        self._kind, self._drawn, self._seen = (), [], ()
+
+    def show(self, panes: Sequence[Pane], shown: Shown, dtype: Any, why: str | None) -> None:
+        """Show what was read."""
+        kind = (shown.view, tuple(pane.title == "Difference" for pane in panes))
+        is_new = kind != self._kind
+        places = self._make(panes, shown) if is_new else []
+        self._kind = kind
+        self._drawn = list(panes)
+        self._set_ranges(shown, dtype)
+        for number, pane in enumerate(panes):
+            self._texts[number].text = self._heading(panes, pane)
+            self._fill(self._figures[number], pane, shown, dtype)
+        if is_new:
+            # Figures are sent with what they show.
+            self.root.children = places
+        self.notes.text = notes_html(panes, why)
+
+    def _heading(self, panes: Sequence[Pane], pane: Pane) -> str:
+        if len(panes) < 2:
+            return ""
+        return f"<b>{escape(printable(pane.title))}</b>"
+
+    def _set_ranges(self, shown: Shown, dtype: Any) -> None:
+        """Show the window, unless the user has zoomed to it."""
+        ranges = self._ranges
+        if ranges is None:
+            self._fit = None
+            return
+        lengths = row_count(self._shape, shown.down), column_count(self._shape, dtype, shown.across)
+        self._fit = lambda: ranges.show(lengths, shown, self.size)
+        seen = (
+            shown.archive, shown.key, shown.view, shown.down, shown.across, shown.rows,
+            shown.columns, shown.aspect,
+        )  # fmt: skip
+        if seen != self._seen and not self._is_zoom:
+            self._fit()
+        self._seen = seen
+
+    def _make(self, panes: Sequence[Pane], shown: Shown) -> list[Any]:
+        """Make the figures or tables for a view, and return what is to be placed."""
+        is_image = shown.view in {"image", "picture"}
+        has_ranges = is_image or shown.view == "line"
+        self._ranges = Ranges(self._zoomed, is_image=is_image) if has_ranges else None
+        self._figures, self._texts = [], []
+        places = []
+        for pane in panes:
+            heading = Div(text="", stylesheets=self._style, disable_math=True,
+                          visible=len(panes) > 1, sizing_mode="stretch_width")  # fmt: skip
+            figure, widgets = self._make_pane(pane, shown)
+            self._figures.append(figure)
+            self._texts.append(heading)
+            places.append(column(heading, *widgets, sizing_mode="stretch_both"))
+        self._seen = ()
+        self.readout.text = "&nbsp;"
+        return places
+
+    def _make_pane(self, pane: Pane, shown: Shown) -> tuple[Any, list[Any]]:
+        if isinstance(pane.drawn, TableDrawn):
+            table = Div(text="", name="values", stylesheets=self._style, disable_math=True,
+                        sizing_mode="stretch_both", styles={"overflow": "auto"})  # fmt: skip
+            return table, [table]
+        figure = figure_of(
+            str(shown.view), self._ranges, self.readout,
+            is_difference=isinstance(pane.drawn, ImageDrawn),
+        )  # fmt: skip
+        if not isinstance(pane.drawn, HistogramDrawn):
+            figure.plot.on_change("inner_width", self._sized)
+            figure.plot.on_change("inner_height", self._sized)
+            return figure, [figure.plot]
+        figure.facts = Div(text="", name="statistics", stylesheets=self._style,
+                           disable_math=True, width=280)  # fmt: skip
+        return figure, [row(figure.facts, figure.plot, sizing_mode="stretch_both")]
+
+    def _fill(self, figure: Any, pane: Pane, shown: Shown, dtype: Any) -> None:
+        drawn = pane.drawn
+        if isinstance(drawn, TableDrawn):
+            are_texts = dtype.kind not in "biufcmM"
+            figure.text = page_html(
+                drawn.page, are_texts=are_texts, has_rows=bool(drawn_axes(shown))
+            )
+        elif isinstance(drawn, HistogramDrawn):
+            figure.facts.text = statistics_html(drawn.overview)
+            figure.show(drawn)
+        else:
+            is_difference = pane.title == "Difference"
+            kind = shown
+            if is_difference:
+                from dataclasses import replace
+
+                kind = replace(shown, palette="diverging")
+            figure.show(drawn, kind, dtype)

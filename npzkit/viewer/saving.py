@@ -1,0 +1,96 @@
+"""The buttons that save what is shown, and the link to it.
+
+Owns what a link looks like for somebody who has the same file. `npzkit.viewer.exports`
+makes the files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from bokeh.models import Button, CustomJS, Div, Toggle
+
+from npzkit.errors import printable
+from npzkit.viewer.archives import Archive
+from npzkit.viewer.exports import can_be_csv
+from npzkit.viewer.shown import Shown
+
+__all__ = ["Saving"]
+
+_SAVE_PNG = """
+const views = []
+const collect = (view) => { for (const child of view.child_views ?? []) collect(child); if (view.model.type == "Figure") views.push(view) }
+for (const view of Bokeh.index.roots) collect(view)
+const shown = views.filter((view) => view.el.getBoundingClientRect().width > 0)
+const layers = shown.map((view) => view.export("auto", false).canvas)
+if (layers.length) {
+  const whole = document.createElement("canvas")
+  const boxes = shown.map((view) => view.el.getBoundingClientRect())
+  const left = Math.min(...boxes.map((box) => box.left)), top = Math.min(...boxes.map((box) => box.top))
+  const ratio = layers[0].width / boxes[0].width
+  whole.width = Math.ceil((Math.max(...boxes.map((box) => box.right)) - left) * ratio)
+  whole.height = Math.ceil((Math.max(...boxes.map((box) => box.bottom)) - top) * ratio)
+  const context = whole.getContext("2d")
+  layers.forEach((layer, i) => context.drawImage(layer, (boxes[i].left - left) * ratio, (boxes[i].top - top) * ratio))
+  whole.toBlob((blob) => {
+    const link = document.createElement("a")
+    link.href = URL.createObjectURL(blob)
+    link.download = name.tags[0]
+    link.click()
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000)
+  })
+}
+"""
+
+
+class Saving:
+    """The buttons of one page.
+
+    Parameters
+    ----------
+    archives : sequence of Archive
+    style : list of bokeh.models.StyleSheet
+
+    Attributes
+    ----------
+    widgets : list of bokeh.models.Widget
+    shown_link : bokeh.models.Div
+        Where the link appears.
+    """
+
+    def __init__(self, archives: Sequence[Archive], style: list[Any]) -> None:
+        self._archives = archives
+        self._files = Div(text="", name="files", stylesheets=style, disable_math=True)
+        self._name = Div(visible=False, tags=["npzkit.png"])
+        self._png = Button(label="PNG", name="png", stylesheets=style, width=60)
+        self._png.js_on_click(CustomJS(args={"name": self._name}, code=_SAVE_PNG))
+        self._link = Toggle(label="Link", name="link", stylesheets=style, width=60)
+        self.shown_link = Div(
+            text="", name="shown_link", visible=False, stylesheets=style, disable_math=True,
+            sizing_mode="stretch_width",
+        )  # fmt: skip
+        self._link.js_on_change("active", CustomJS(
+            args={"shown": self.shown_link}, code="shown.visible = this.active"
+        ))  # fmt: skip
+        self.widgets = [self._png, self._files, self._link]
+
+    def show(self, shown: Shown, link: str) -> None:
+        """Let the buttons save what is shown."""
+        is_figure = shown.view not in {None, "table"}
+        self._png.disabled = not is_figure
+        key = "".join(sign if sign.isalnum() else "_" for sign in str(shown.key))[-60:]
+        self._name.tags = [f"{key}.png"]
+        suffixes = ["npy", "csv"] if can_be_csv(shown) else ["npy"]
+        self._files.text = " ".join(
+            f'<a class="save" href="save/slice.{suffix}?{escape(link)}" download>.{suffix}</a>'
+            for suffix in ([] if shown.view is None else suffixes)
+        )
+        names = " ".join(shlex.quote(archive.path) for archive in self._archives)
+        command = f"npzkit view {names} --link {shlex.quote(link)}"
+        self.shown_link.text = (
+            "To show the same to somebody who has the same file: "
+            f"<br><code>{escape(printable(command))}</code>"
+        )

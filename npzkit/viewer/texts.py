@@ -1,0 +1,221 @@
+"""The HTML on a page: titles, facts, counts, tables of values.
+
+Owns that all text of an archive is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from npzkit.display.cells import TablePage, cell_text
+from npzkit.display.histograms import HistogramOverview
+from npzkit.display.tables import short_texts
+from npzkit.errors import NpzkitError, printable, shown_key
+from npzkit.members.amounts import format_count, format_size
+from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
+from npzkit.members.metadata import without_note
+from npzkit.viewer.archives import Archive
+from npzkit.viewer.drawing import Counts, ImageDrawn, LineDrawn, Pane, PictureDrawn
+from npzkit.viewer.style import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
+
+__all__ = [
+    "about_html",
+    "archive_html",
+    "array_html",
+    "error_html",
+    "notes_html",
+    "page_html",
+    "statistics_html",
+    "title_html",
+]
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
+
+
+def about_html(archives: Sequence[Archive]) -> str:
+    """Return the names of the archives, with how much they hold."""
+    parts = []
+    for archive in archives:
+        info = archive.npz.archive_info()
+        parts.append(
+            f'<b>{_text(archive.label)}</b> <span class="soft">'
+            f"{format_count(info.member_count, 'member')}, "
+            f"{format_size(info.uncompressed_size)}</span>"
+        )
+    return " &nbsp;·&nbsp; ".join(parts)
+
+
+def title_html(shown_title: str, info: ArrayInfo | None) -> str:
+    """Return the key that is shown, with its shape and dtype."""
+    if info is None:
+        return f'<div class="title">{_text(shown_title)}</div>'
+    kind = ""
+    if info.dtype is not None:
+        kind = f"{_text(str(info.shape))} {_text(short_dtype(info.dtype))}"
+    return f'<div class="title">{_text(shown_title)} <span class="soft">{kind}</span></div>'
+
+
+def _facts(rows: Iterable[tuple[str, str]]) -> str:
+    cells = (f"<tr><td>{_text(name)}</td><td>{_text(value)}</td></tr>" for name, value in rows)
+    return f'<table class="facts">{"".join(cells)}</table>'
+
+
+def array_html(info: ArrayInfo) -> str:
+    """Return what is known of an array."""
+    rows = [("key", shown_key(info.key))]
+    if info.dtype is None:
+        rows += [("kind", "not an array")]
+    else:
+        rows += [("shape", str(info.shape)), ("dtype", str(info.dtype)[:500])]
+        if info.fortran_order and len(info.shape or ()) > 1:
+            rows.append(("order", "Fortran, by columns"))
+    rows += [
+        ("size", format_size(info.nbytes)),
+        ("in the file", f"{format_size(info.compressed_size)}{_ratio(info)}"),
+        ("method", info.method),
+        ("parts", _parts_text(info)),
+        ("CRC-32", f"{info.crc32:08x}"),
+    ]
+    attrs = short_texts(info.attrs)
+    found = f"<h3>Array</h3>{_facts(rows)}"
+    return found + (f"<h3>Attributes</h3>{_facts(attrs)}" if attrs else "")
+
+
+def _ratio(info: ArrayInfo) -> str:
+    if not info.nbytes or info.method == "stored":
+        return ""
+    return f" ({100 * info.compressed_size / info.nbytes:.0f} %)"
+
+
+def _parts_text(info: ArrayInfo) -> str:
+    """Return whether a part of an array is cheap to read."""
+    if info.dtype is None or info.dtype.hasobject:
+        return "not read"
+    if info.seekable or "parts" in info.method:
+        return "cheap to read"
+    return "everything before a part is read first; npzkit repack changes that"
+
+
+def archive_html(archive: Archive) -> str:
+    """Return the totals of an archive, and its metadata."""
+    info: ArchiveInfo = archive.npz.archive_info()
+    rows = [
+        ("path", archive.path),
+        ("size", format_size(info.size)),
+        ("arrays", f"{info.member_count:,}, {format_size(info.uncompressed_size)}"),
+        ("in the file", format_size(info.compressed_size)),
+    ]
+    if info.dead_size:
+        rows.append(("unused", format_size(info.dead_size)))
+    metadata, is_tree = without_note(archive.npz.metadata)
+    if is_tree:
+        rows.append(("nested", "npzkit.load_tree returns the data as it was saved"))
+    texts = short_texts(metadata)
+    found = f"<h3>Archive</h3>{_facts(rows)}"
+    return found + (f"<h3>Metadata</h3>{_facts(texts)}" if texts else "")
+
+
+def error_html(error: Exception) -> str:
+    """Return what went wrong."""
+    text = str(error) if isinstance(error, NpzkitError) else f"{type(error).__name__}: {error}"
+    return f'<span class="bad">{_text(text[:2000])}</span>'
+
+
+# -- what was read ------------------------------------------------------------
+
+
+def notes_html(panes: Sequence[Pane], why: str | None) -> str:
+    """Return what has to be said of the values that are shown."""
+    found = [note for pane in panes[:1] for note in _notes(pane.drawn)]
+    if why is not None:
+        found.append(f'<span class="warn">{_text(why)}</span>')
+    return " &nbsp;·&nbsp; ".join(found)
+
+
+def _notes(drawn: Any) -> list[str]:
+    if isinstance(drawn, ImageDrawn):
+        return [*_steps(drawn), *_counts(drawn.counts)]
+    if isinstance(drawn, PictureDrawn):
+        return _steps(drawn)
+    if isinstance(drawn, LineDrawn):
+        found = drawn.overview
+        notes = []
+        if not found.has_values:
+            each = (found.edges[-1] - found.edges[0]) / max(len(found.low), 1)
+            notes.append(
+                f"each pixel shows the least and the largest of {each:,.0f} values"
+                if found.sampled == 1
+                else f'<span class="warn">a sample: {found.sampled:.2g} of the values were '
+                "read. Zoom in to read all</span>"
+            )
+        if found.nan_count:
+            notes.append(f"{format_count(found.nan_count, 'NaN')}")
+        if found.inf_count:
+            notes.append(f"{found.inf_count:,} infinite")
+        return notes
+    return []
+
+
+def _steps(drawn: ImageDrawn | PictureDrawn) -> list[str]:
+    down, across = drawn.rows.step, drawn.columns.step
+    if down == across == 1:
+        return ["all values"]
+    parts = [
+        f"every {_ordinal(step)} {name}"
+        for step, name in ((down, "row"), (across, "column"))
+        if step > 1
+    ]
+    return [f"{' and '.join(parts)} is shown; zoom in to see all"]
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th"
+    if number % 100 not in {11, 12, 13}:
+        suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{suffix}"
+
+
+def _counts(counts: Counts) -> list[str]:
+    return [
+        f'<span class="swatch" style="background:{colour}"></span>{count:,} {name}'
+        for count, name, colour in (
+            (counts.nan_count, "NaN", NAN_COLOUR),
+            (counts.plus_count, "+infinity", PLUS_COLOUR),
+            (counts.minus_count, "\u2212infinity", MINUS_COLOUR),
+        )
+        if count
+    ]
+
+
+def statistics_html(overview: HistogramOverview) -> str:
+    """Return the statistics of an array as a table."""
+    found = overview.statistics
+    rows = [
+        ("values", f"{found.count:,}"),
+        ("minimum", "-" if found.min is None else cell_text(found.min)),
+        ("maximum", "-" if found.max is None else cell_text(found.max)),
+    ]
+    if found.mean is not None and found.std is not None:
+        rows += [("mean", f"{found.mean:.6g}"), ("deviation", f"{found.std:.6g}")]
+    rows += [("NaN", f"{found.nan_count:,}"), ("infinite", f"{found.inf_count:,}")]
+    exact = "exact, of all values"
+    if overview.sampled < 1:
+        exact = f"of a sample: {100 * overview.sampled:.2g} % of the values, spread evenly"
+    return f"{_facts(rows)}<p class=soft>{exact}</p>"
+
+
+def page_html(page: TablePage, *, are_texts: bool, has_rows: bool) -> str:
+    """Return a page of values as a table."""
+    if not page.cells:
+        return '<p class="soft">This array has no values.</p>'
+    kind = ' class="text"' if are_texts else ""
+    heads = "".join(f"<th>{_text(head)}</th>" for head in ["", *page.heads])
+    lines = [f"<tr>{heads}</tr>"] if any(page.heads) else []
+    for number, cells in zip(page.rows, page.cells, strict=True):
+        shown = "".join(f"<td{kind}>{_text(cell)}</td>" for cell in cells)
+        lines.append(f"<tr><th>{number if has_rows else ''}</th>{shown}</tr>")
+    return f'<table class="values">{"".join(lines)}</table>'

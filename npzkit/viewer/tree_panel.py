@@ -1,0 +1,235 @@
+"""The tree of keys on a page: a filter, and a table with the rows that are visible.
+
+Owns which folders are open, and that only some hundreds of rows are sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bokeh.models import (
+    ColumnDataSource,
+    DataTable,
+    StringFormatter,
+    TableColumn,
+    TextInput,
+)
+
+from npzkit.errors import printable
+from npzkit.members.amounts import format_size
+from npzkit.members.info import ArrayInfo, short_dtype
+from npzkit.viewer.archives import Archive
+from npzkit.viewer.background import Background, Work
+from npzkit.viewer.keys import Row
+
+__all__ = ["TreePanel"]
+
+_ROW_COUNT = 400
+"""Rows that are sent. The last one brings as many more."""
+_OPEN_COUNT = 60
+"""Folders are open at first if the tree has no more rows."""
+
+Item = tuple[int, Row | None]
+"""The number of an archive and one of its rows; None for the row of the archive."""
+
+
+class TreePanel:
+    """The widgets of the tree.
+
+    Parameters
+    ----------
+    archives : sequence of Archive
+    choose : callable
+        Called with the number of an archive and a key.
+    background : Background
+        Reads shapes and dtypes.
+    style : list of bokeh.models.StyleSheet
+
+    Attributes
+    ----------
+    filter, table : bokeh.models.Widget
+    """
+
+    def __init__(
+        self,
+        archives: Sequence[Archive],
+        choose: Callable[[int, str], object],
+        background: Background,
+        style: list[Any],
+    ) -> None:
+        self._archives, self._choose, self._background = archives, choose, background
+        self._opened = [archive.tree.folders(_OPEN_COUNT) for archive in archives]
+        self._closed: set[int] = set()
+        self._items: list[Item] = []
+        self._chosen: tuple[int, str] | None = None
+        self._damaged: list[dict[str, str]] = [{} for _ in archives]
+        self._infos: list[dict[str, ArrayInfo]] = [{} for _ in archives]
+        self._count = _ROW_COUNT
+        self._is_setting = False
+        self.filter = TextInput(
+            placeholder=f"Filter {sum(len(a.tree.keys) for a in archives):,} keys",
+            name="filter", stylesheets=style, sizing_mode="stretch_width",
+        )  # fmt: skip
+        self.filter.on_change("value_input", self._filtered)
+        names = ("key", "shape", "dtype", "size", "colour")
+        self._source = ColumnDataSource({name: [] for name in names})
+        self._source.selected.on_change("indices", self._clicked)
+        colour = {"field": "colour"}
+        self.table = DataTable(
+            source=self._source, name="tree", sizing_mode="stretch_both", stylesheets=style,
+            columns=[
+                TableColumn(field="key", title="Key", width=220, sortable=False,
+                            formatter=StringFormatter(text_color=colour)),
+                TableColumn(field="shape", title="Shape", width=90, sortable=False),
+                TableColumn(field="dtype", title="Type", width=60, sortable=False),
+                TableColumn(field="size", title="Size", width=70, sortable=False,
+                            formatter=StringFormatter(text_align="right")),
+            ],
+            index_position=None, selectable=True, reorderable=False, row_height=24,
+            header_row=True, autosize_mode="force_fit",
+        )  # fmt: skip
+        self.show()
+
+    # -- what the user does -------------------------------------------------
+
+    def _filtered(self, name: str, old: Any, new: Any) -> None:
+        self._count = _ROW_COUNT
+        self.show()
+
+    def _clicked(self, name: str, old: Any, new: list[int]) -> None:
+        if self._is_setting or not new or new[0] >= len(self._items) + 1:
+            return
+        if new[0] == len(self._items):
+            self._count += _ROW_COUNT
+            self.show()
+            return
+        number, row = self._items[new[0]]
+        if row is None:
+            self._closed ^= {number}
+            self.show()
+        elif row.folder is not None:
+            self._opened[number] ^= {row.folder}
+            self.show()
+        elif row.key is not None:
+            self._choose(number, row.key)
+
+    # -- what is shown ------------------------------------------------------
+
+    def mark(self, number: int, damaged: dict[str, str]) -> None:
+        """Show which keys of an archive are damaged."""
+        self._damaged[number] = damaged
+        self.show()
+
+    def reveal(self, number: int, key: str) -> None:
+        """Show which array was chosen, and open its folders."""
+        self._chosen = number, key
+        tree = self._archives[number].tree
+        parents = tree.parents(key)
+        if not parents <= self._opened[number] and not self.filter.value_input:
+            self._opened[number] |= parents
+            self._closed.discard(number)
+        self.show()
+
+    def show(self) -> None:
+        """Send the rows that are visible."""
+        self._items, hidden_count = self._visible()
+        self._send(hidden_count)
+        self._describe()
+
+    def _visible(self) -> tuple[list[Item], int]:
+        """Return the rows to send, and how many there are besides."""
+        items: list[Item] = []
+        total = 0
+        words = self.filter.value_input or ""
+        for number, archive in enumerate(self._archives):
+            room = max(self._count - len(items), 0)
+            if len(self._archives) > 1:
+                items.append((number, None))
+                if number in self._closed:
+                    continue
+            if words.strip():
+                keys, count = archive.tree.matching(words, room)
+                found = [Row(printable(key), 0, key=key) for key in keys]
+            else:
+                found = archive.tree.rows(self._opened[number], room)
+                count = len(found)
+                if count == room:
+                    count = archive.tree.row_count(self._opened[number])
+            items += [(number, row) for row in found]
+            total += count - len(found)
+        return items, total
+
+    def _send(self, hidden_count: int) -> None:
+        columns = list(zip(*map(self._cells, self._items), strict=True)) or [()] * 5
+        data = dict(zip(("key", "shape", "dtype", "size", "colour"), map(list, columns), strict=True))
+        if hidden_count:
+            for name, text in (("key", f"… {hidden_count:,} more"), ("colour", "var(--accent)")):
+                data[name].append(text)
+            for name in ("shape", "dtype", "size"):
+                data[name].append("")
+        elif not self._items:
+            for name in data:
+                data[name].append("no key has these words" if name == "key" else "")
+        self._is_setting = True
+        self._source.data = data
+        self._source.selected.indices = [
+            place for place, (number, row) in enumerate(self._items)
+            if row is not None and (number, row.key) == self._chosen
+        ]  # fmt: skip
+        self._is_setting = False
+
+    def _cells(self, item: Item) -> tuple[str, str, str, str, str]:
+        number, row = item
+        if row is None:
+            sign = "▸" if number in self._closed else "▾"
+            return f"{sign} {self._archives[number].label}", "", "", "", "var(--soft)"
+        indent = "\u2003" * (row.depth + (len(self._archives) > 1))
+        if row.folder is not None:
+            sign = "▾" if row.is_open else "▸"
+            return f"{indent}{sign} {row.label}", f"{row.count:,} keys", "", "", "var(--ink)"
+        key = str(row.key)
+        is_damaged = key in self._damaged[number]
+        mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")
+        info = self._infos[number].get(key)
+        label = f"{indent}{mark}{row.label}"
+        if info is None:
+            return label, "", "", "", colour
+        shape = "" if info.shape is None else "×".join(map(str, info.shape)) or "scalar"
+        dtype = "" if info.dtype is None else short_dtype(info.dtype)
+        return label, shape, dtype, format_size(info.nbytes), colour
+
+    # -- shapes and dtypes ----------------------------------------------------
+
+    def _describe(self) -> None:
+        """Read what is not known yet of the visible arrays, in the background."""
+        wanted: dict[int, list[str]] = {}
+        for number, row in self._items:
+            if row is not None and row.key is not None and row.key not in self._infos[number]:
+                wanted.setdefault(number, []).append(row.key)
+        if not wanted:
+            self._background.cancel()
+            return
+
+        def read(work: Work) -> dict[int, dict[str, ArrayInfo]]:
+            return {
+                number: self._archives[number].infos(keys, work.proceed)
+                for number, keys in wanted.items()
+            }
+
+        self._background.start(read, self._take, lambda error: None)
+
+    def _take(self, found: dict[int, dict[str, ArrayInfo]]) -> None:
+        """Fill the cells of the arrays that were described."""
+        patches: dict[str, list[Any]] = {"shape": [], "dtype": [], "size": []}
+        for number, infos in found.items():
+            self._infos[number].update(infos)
+        for place, item in enumerate(self._items):
+            number, row = item
+            if row is not None and row.key in found.get(number, {}):
+                _, shape, dtype, size, _ = self._cells(item)
+                for name, text in (("shape", shape), ("dtype", dtype), ("size", size)):
+                    patches[name].append((place, text))
+        self._source.patch(patches)
+
+

@@ -1,0 +1,165 @@
+"""`npzkit.view`: what users call, and what it returns.
+
+Owns the life of a page: its archives are opened before the server starts, and closed
+after it has ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import webbrowser
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from npzkit.errors import UnsupportedError, warn
+from npzkit.viewer.guard import is_loopback
+from npzkit.viewer.shown import Shown, parse_link
+
+__all__ = ["Viewer", "view"]
+
+_HEIGHT = 640
+"""Pixels of the page in a notebook's cell."""
+
+
+def view(
+    file: Any,
+    *more: Any,
+    link: str | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Viewer:
+    """Look at archives in the browser: a tree of keys, and the values of each array.
+
+    The page reads only what it shows, so an archive may be larger than memory, or
+    remote. In a notebook, the result of the call appears in the cell. Needs
+    ``pip install npzkit[view]``.
+
+    Parameters
+    ----------
+    file, *more : path, URL, bytes-like, file object or NpzFile
+        As for `npzkit.open`. An `NpzFile` stays open.
+    link : str, optional
+        What to show at first: the address of a page that showed it, or its query.
+    host : str
+        The address to listen on. Others than those of this machine let everybody
+        see the arrays who learns the address of the page.
+    port : int
+        0 chooses a free one.
+    storage_options : dict, optional
+        For the store of a URL; see `npzkit.open`.
+
+    Returns
+    -------
+    Viewer
+        ``show()`` opens the browser, ``close()`` ends the page.
+
+    Raises
+    ------
+    UnsupportedError
+        Bokeh is not installed.
+    ValueError
+        The link is damaged.
+    OSError, NpzkitError
+        As `npzkit.open`; or the port is in use.
+
+    Notes
+    -----
+    The page is served to this machine only. Its address contains a random token,
+    without which nothing is answered. Arrays of Python objects are not unpickled.
+
+    Examples
+    --------
+    >>> import npzkit
+    >>> with npzkit.view("fixtures/digits.npz") as viewer:  # doctest: +SKIP
+    ...     viewer.show()
+    """
+    return Viewer((file, *more), link, host, port, storage_options)
+
+
+class Viewer:
+    """A page that shows archives, until it is closed. Made by `npzkit.view`.
+
+    Attributes
+    ----------
+    url : str
+        The address of the page. Whoever knows it can see the arrays.
+    """
+
+    def __init__(
+        self,
+        files: tuple[Any, ...],
+        link: str | None,
+        host: str,
+        port: int,
+        storage_options: Mapping[str, Any] | None,
+    ) -> None:
+        try:
+            from npzkit.viewer.page import Page
+            from npzkit.viewer.server import PageServer
+        except ImportError as error:
+            raise UnsupportedError(
+                f"the page needs Bokeh ({error})", remedy="Install it: pip install npzkit[view]"
+            ) from error
+        from npzkit.viewer.archives import close_archives, open_archives
+
+        first = Shown() if link is None else parse_link(link)
+        self._close_archives = close_archives
+        self._archives = open_archives(files, storage_options)
+        self._unused = threading.Event()
+        archives = self._archives
+        try:
+            self._server: Any = PageServer(
+                lambda document: Page(document, archives, first), archives,
+                host=host, port=port, on_unused=self._unused.set,
+            )  # fmt: skip
+        except BaseException:
+            close_archives(self._archives)
+            raise
+        if not is_loopback(host):
+            warn(
+                f"the page can be reached from other machines. Whoever learns its address can "
+                f"see the arrays, because host is {host!r}",
+                UserWarning,
+            )
+        self.url: str = self._server.url
+
+    def __repr__(self) -> str:
+        labels = ", ".join(archive.label for archive in self._archives)
+        return f"<Viewer of {labels}, {'open' if self._server else 'closed'}>"
+
+    def _repr_html_(self) -> str:
+        if self._server is None:
+            return f"<div>{escape(repr(self))}</div>"
+        return (
+            f'<iframe src="{escape(self.url)}" title="npzkit" width="100%" height="{_HEIGHT}" '
+            'style="border:0"></iframe>'
+        )
+
+    def show(self) -> bool:
+        """Open the page in the browser, and return whether there is one."""
+        return webbrowser.open(self.url)
+
+    def wait(self, *, once: bool = False) -> None:
+        """Wait until an interrupt; with `once`, also until the last page was closed.
+
+        Parameters
+        ----------
+        once : bool, default False
+        """
+        while not (self._unused.wait(0.5) and once):
+            pass
+
+    def close(self) -> None:
+        """End the page, and close the archives that were opened for it."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            self._close_archives(self._archives)
+
+    def __enter__(self) -> Viewer:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -123,4 +123,3 @@ def source_of(
         is_seekable=info.seekable or isinstance(archive.npz, ShardedFile),
         by_columns=bool(info.fortran_order), proceed=proceed,
     )  # fmt: skip
-

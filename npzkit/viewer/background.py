@@ -90,7 +90,7 @@ class Background:
             found = do(work)
         except Cancelled:
             return
-        except Exception as error:  # noqa: BLE001 - all are shown on the page
+        except Exception as error:
             self.tell(work, partial(fail, error), is_last=True)
         else:
             self.tell(work, partial(take, found), is_last=True)

@@ -52,8 +52,10 @@ class Checking:
         self.button = Button(label="Verify", name="verify", stylesheets=style, width=80)
         self.button.on_click(self._clicked)
         self.progress = Div(text="", name="progress", stylesheets=style, disable_math=True)
-        self.findings = Div(text="", name="findings", stylesheets=style, disable_math=True,
-                            sizing_mode="stretch_width")  # fmt: skip
+        self.findings = Div(
+            text="", name="findings", visible=False, stylesheets=style, disable_math=True,
+            sizing_mode="stretch_width",
+        )  # fmt: skip
         self._percent = -1
 
     def _clicked(self) -> None:
@@ -62,7 +64,7 @@ class Checking:
             self._end('<span class="soft">The check was stopped.</span>')
             return
         self.button.label = "Stop"
-        self.findings.text = ""
+        self.findings.visible = False
         self._percent = -1
         self._background.start(self._check, self._take, lambda error: self._end(error_html(error)))
 
@@ -80,7 +82,7 @@ class Checking:
         reports = []
         for archive in self._archives:
             reports.append(archive.npz.verify(progress=report))
-            before += reports[-1].size if hasattr(reports[-1], "size") else 0
+            before += reports[-1].size
         return reports
 
     def _advance(self, done: int, total: int) -> None:
@@ -110,7 +112,7 @@ class Checking:
         more = len(lines) - _FINDING_COUNT
         end = [f"<div>and {more:,} more</div>"] if more > 0 else []
         shown = "".join([*lines[:_FINDING_COUNT], *end])
-        self.findings.text = f"<h3>Findings</h3>{shown}" if shown else ""
+        self.findings.update(text=f"<h3>Findings</h3>{shown}", visible=bool(shown))
 
 
 def _verdict(reports: list[VerifyReport]) -> str:

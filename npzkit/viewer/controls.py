@@ -86,9 +86,7 @@ class Controls:
     def _select(
         self, title: str, name: str, options: list[Any], parse: Callable[[str], Any] = str
     ) -> Select:
-        found = Select(
-            title=title, options=options, name=name, width=118, stylesheets=self._style
-        )
+        found = Select(title=title, options=options, name=name, width=118, stylesheets=self._style)
 
         def chose(attribute: str, old: Any, new: Any) -> None:
             if not self._is_setting:
@@ -152,9 +150,11 @@ class Controls:
             self._field.value = shown.field or _ALL_FIELDS
         self._part.visible = dtype.kind == "c" and shown.view in {"image", "line"}
         self._part.value = shown.part
-        self._palette.visible = is_image and dtype.kind not in "b"
+        is_phase = dtype.kind == "c" and shown.part == "phase"
+        has_colours = is_image and dtype.kind != "b" and not is_phase
+        self._palette.visible = has_colours
         self._palette.value = shown.palette
-        self._scale.visible = is_image and dtype.kind != "b" and shown.palette != "labels"
+        self._scale.visible = has_colours and shown.palette != "labels"
         self._scale.value = shown.scale
         self._aspect.visible = is_image or shown.view == "picture"
         self._aspect.active = shown.aspect == "equal"
@@ -232,9 +232,7 @@ class _AxisSlider:
             styles={"align-items": "end", "gap": "8px"},
         )  # fmt: skip
 
-    def _set_number(
-        self, moved: Any, axis: int, last: int, name: str, old: Any, new: Any
-    ) -> None:
+    def _set_number(self, moved: Any, axis: int, last: int, name: str, old: Any, new: Any) -> None:
         if isinstance(new, (int, float)):
             moved(axis, min(max(int(new), 0), last))
 

@@ -17,9 +17,9 @@ from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
-from npzkit.viewer.archives import Archive, source_of
+from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.sources import ArraySource, DifferenceSource, why_no_difference
+from npzkit.viewer.sources import DifferenceSource, why_no_difference
 from npzkit.viewer.views import (
     TABLE_COLUMNS,
     TABLE_ROWS,
@@ -172,30 +172,50 @@ def draw(
         Why there is no difference.
     """
     source = source_of(archives, shown, proceed)
-    first = Pane(_title(archives, shown), _DRAWERS[str(shown.view)](source, shown, size, proceed))
-    if shown.other_key is None:
-        return [first], None
-    other = replace(shown, archive=shown.other_archive, key=shown.other_key)
-    info = archives[other.archive].info(shown.other_key)
-    names = () if info.dtype is None else info.dtype.names or ()
-    if shown.field is not None and shown.field not in names:
-        return [first], f"{_title(archives, other)} has no field {shown.field!r}."
-    other_source = source_of(archives, other, proceed)
-    if shown.view not in views_of(other_source.shape, other_source.dtype) or len(
-        other_source.shape
-    ) != len(source.shape):
-        return [first], f"Its shape {other_source.shape} and dtype {other_source.dtype} do not fit."
-    other = settled(other, other_source.shape, other_source.dtype)
     drawer = _DRAWERS[str(shown.view)]
-    panes = [first, Pane(_title(archives, other), drawer(other_source, other, size, proceed))]
+    first = drawer(source, shown, size, proceed)
+    if shown.other_key is None:
+        return [Pane(_title(archives, shown), first)], None
+    other = replace(shown, archive=shown.other_archive, key=shown.other_key)
+    why = _why_not_beside(archives, other, source)
+    if why is not None:
+        return [Pane(_title(archives, shown), first)], why
+    other_source = source_of(archives, other, proceed)
+    other = settled(other, other_source.shape, other_source.dtype)
+    first, second = _on_one_scale(first, drawer(other_source, other, size, proceed))
+    panes = [Pane(_title(archives, shown), first), Pane(_title(archives, other), second)]
     why = why_no_difference(source, other_source)
-    if why is None and shown.view in {"image", "line", "histogram", "picture"}:
+    if why is None and shown.view in {"image", "line", "histogram"}:
         difference = DifferenceSource(source, other_source)
-        kind = "image" if shown.view == "picture" else str(shown.view)
-        if shown.view != "picture":
-            drawn = _DRAWERS[kind](difference, replace(shown, scale="around-0"), size, proceed)
-            panes.append(Pane("Difference", drawn))
+        drawn = drawer(difference, replace(shown, scale="around-0"), size, proceed)
+        panes.append(Pane("Difference", drawn))
     return panes, why
+
+
+def _why_not_beside(
+    archives: Sequence[Archive], other: Shown, source: ArraySource
+) -> str | None:
+    """Return why an array cannot be shown beside another one, or None if it can."""
+    title = _title(archives, other)
+    info = archives[other.archive].info(str(other.key))
+    hidden = why_hidden(info)
+    if hidden is not None:
+        return f"{title}: {hidden}"
+    names = np.dtype(info.dtype).names or ()
+    if other.field is not None and other.field not in names:
+        return f"{title} has no such field."
+    shape, dtype = field_dtype(info, other.field)
+    if len(shape) != len(source.shape) or other.view not in views_of(shape, dtype):
+        return f"{title} has another kind of shape or dtype: {shape} {dtype}."
+    return None
+
+
+def _on_one_scale(first: Drawn, second: Drawn) -> tuple[Drawn, Drawn]:
+    """Return images whose colours mean the same."""
+    if not isinstance(first, ImageDrawn) or not isinstance(second, ImageDrawn):
+        return first, second
+    low, high = min(first.low, second.low), max(first.high, second.high)
+    return replace(first, low=low, high=high), replace(second, low=low, high=high)
 
 
 def _title(archives: Sequence[Archive], shown: Shown) -> str:
@@ -204,9 +224,7 @@ def _title(archives: Sequence[Archive], shown: Shown) -> str:
     return f"{label}{shown.key}{field}"
 
 
-def _draw_line(
-    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
-) -> LineDrawn:
+def _draw_line(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> LineDrawn:
     start, stop = window_of(shown.columns, source.shape[shown.across])
     overview = line_overview(
         source, items_of(shown, len(source.shape)), start=start, stop=stop,
@@ -219,9 +237,7 @@ def _part(shown: Shown) -> Any:
     return shown.part
 
 
-def _overview(
-    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
-) -> ImageOverview:
+def _overview(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> ImageOverview:
     down, across = drawn_axes(shown)
     return image_overview(
         source, items_of(shown, len(source.shape)), down=down, across=across,
@@ -231,9 +247,7 @@ def _overview(
     )  # fmt: skip
 
 
-def _draw_image(
-    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
-) -> ImageDrawn:
+def _draw_image(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> ImageDrawn:
     found = _overview(source, shown, size, proceed)
     numbers = sendable(found.values, shown.part)
     dtype = source.dtype
@@ -289,9 +303,7 @@ def _draw_picture(
     )  # fmt: skip
 
 
-def _draw_table(
-    source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
-) -> TableDrawn:
+def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> TableDrawn:
     if 0 in source.shape:
         return TableDrawn(TablePage(range(0), range(0), [], [], 0, 0))
     rows = shown.rows or (0, TABLE_ROWS)

@@ -22,6 +22,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from npzkit.viewer.browser_files import browser_file
 from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, LineDrawn, PictureDrawn
 from npzkit.viewer.palettes import LABEL_COUNT, palette_of
 from npzkit.viewer.shown import Shown
@@ -32,57 +33,10 @@ __all__ = ["HistogramFigure", "ImageFigure", "LineFigure", "Ranges", "figure_of"
 _SPECIAL = ["rgba(0,0,0,0)", NAN_COLOUR, PLUS_COLOUR, MINUS_COLOUR]
 """The colours of usual values, NaN, and infinities."""
 
-_TEXT_OF_VALUE = """
-const UNITS = {D: 864e5, h: 36e5, m: 6e4, s: 1e3, ms: 1, us: 1e-3, ns: 1e-6}
-function text_of(value) {
-  if (value === undefined) return ""
-  if (Number.isNaN(value)) return kind == "M" ? "NaT" : "NaN"
-  if (kind == "M" && unit in UNITS) {
-    const date = new Date(value * UNITS[unit])
-    if (!Number.isNaN(date.getTime())) return date.toISOString().replace("T", " ").replace(/(\\.000)?Z$/, "")
-  }
-  if (kind == "b") return value ? "True" : "False"
-  const text = digits < 17 ? String(Number(value.toPrecision(digits))) : String(value)
-  const about = Number.isInteger(value) && Math.abs(value) > 2**53 ? "about " : ""
-  return about + text + (unit ? " " + unit : "")
-}
-"""
-_OVER_IMAGE = (
-    """
-const {kind, unit, digits, rows, columns, row_step, column_step, row_start, column_start} = facts.tags[0]
-"""
-    + _TEXT_OF_VALUE
-    + """
-const i = Math.floor((cb_obj.y + 0.5 - row_start) / row_step)
-const j = Math.floor((cb_obj.x + 0.5 - column_start) / column_step)
-if (i < 0 || j < 0 || i >= rows || j >= columns) { out.text = "&nbsp;" } else {
-  const data = source.data
-  const found = (data.value ?? data.image)[0]
-  const count = found.length / (rows * columns)
-  const at = (i * columns + j) * count
-  const values = []
-  for (let k = 0; k < count; k++) values.push(text_of(found[at + k]))
-  out.text = `row ${row_start + i * row_step}, column ${column_start + j * column_step}: <b>${values.join(", ")}</b>`
-}
-"""
-)
-_OVER_LINE = (
-    """
-const {kind, unit, digits} = facts.tags[0]
-"""
-    + _TEXT_OF_VALUE
-    + """
-const {left, right, low, high} = source.data
-let a = 0, b = left.length - 1
-while (a < b) { const m = (a + b + 1) >> 1; if (left[m] <= cb_obj.x) a = m; else b = m - 1 }
-if (!left.length || cb_obj.x < left[0] || cb_obj.x > right[right.length - 1]) { out.text = "&nbsp;" } else {
-  const first = Math.ceil(left[a]), last = Math.floor(right[a])
-  const where = last > first ? `${first} to ${last}` : `${first}`
-  const what = low[a] === high[a] || Number.isNaN(low[a]) ? text_of(low[a]) : `${text_of(low[a])} to ${text_of(high[a])}`
-  out.text = `index ${where}: <b>${what}</b>`
-}
-"""
-)
+
+def _code(name: str) -> str:
+    """Return a script that shows the value under the mouse."""
+    return browser_file(name).replace("TEXT_OF_VALUE", browser_file("text_of_value.js"))
 
 
 class Ranges:
@@ -111,9 +65,7 @@ class Ranges:
         down = _window(event.y0, event.y1, rows) if self._is_image else None
         self._zoomed(down, _window(event.x0, event.x1, columns))
 
-    def show(
-        self, lengths: tuple[int, int], shown: Shown, size: tuple[int, int]
-    ) -> None:
+    def show(self, lengths: tuple[int, int], shown: Shown, size: tuple[int, int]) -> None:
         """Set the ranges to a view that was chosen, not zoomed to.
 
         Parameters
@@ -157,11 +109,7 @@ def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
     )  # fmt: skip
     found.toolbar.logo = None
     found.toolbar.autohide = True
-    plain = CustomJSTickFormatter(code=(
-        "const a = Math.abs(tick); if (tick !== 0 && (a < 1e-4 || a >= 1e12)) "
-        "return tick.toExponential(3).replace(/\\.?0+e/, 'e'); "
-        "return Number(tick.toPrecision(12)).toLocaleString('en', {maximumFractionDigits: 12})"
-    ))  # fmt: skip
+    plain = CustomJSTickFormatter(code=browser_file("ticks.js"))
     found.xaxis.formatter = found.yaxis.formatter = plain
     return found
 
@@ -198,7 +146,7 @@ class ImageFigure:
         self.plot.js_on_event(
             MouseMove,
             CustomJS(args={"source": self._source, "facts": self._facts, "out": out},
-                     code=_OVER_IMAGE),
+                     code=_code("over_image.js")),
         )  # fmt: skip
         self.plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
 
@@ -288,7 +236,7 @@ class LineFigure:
         self.plot.js_on_event(
             MouseMove,
             CustomJS(args={"source": self._pixels, "facts": self._facts, "out": out},
-                     code=_OVER_LINE),
+                     code=_code("over_line.js")),
         )  # fmt: skip
         self.plot.js_on_event(MouseLeave, CustomJS(args={"out": out}, code='out.text = "&nbsp;"'))
 
@@ -320,10 +268,9 @@ class HistogramFigure:
     """How many values are in each bin."""
 
     def __init__(self) -> None:
-        self.plot = _figure(None, None, "reset", "auto")
-        self._source = ColumnDataSource({"left": [], "right": [], "top": []})
         self._x, self._y = Range1d(0, 1), Range1d(0, 1)
-        self.plot.x_range, self.plot.y_range = self._x, self._y
+        self.plot = _figure(self._x, self._y, "reset", "auto")
+        self._source = ColumnDataSource({"left": [], "right": [], "top": []})
         self.plot.quad(
             left="left", right="right", top="top", bottom=0, source=self._source,
             fill_color="#2f80d0", line_color="#2f80d0", fill_alpha=0.7,

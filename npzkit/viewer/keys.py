@@ -92,9 +92,7 @@ class KeyTree:
             folder = path + name
             is_open = folder in opened
             label = _label(name.removesuffix("/"))
-            yield Row(
-                label, depth, folder=folder, count=self._count(found), is_open=is_open
-            )
+            yield Row(label, depth, folder=folder, count=self._count(found), is_open=is_open)
             if is_open:
                 yield from self._rows(found, folder, depth + 1, opened)
 

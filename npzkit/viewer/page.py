@@ -6,23 +6,23 @@ values are read in the background, and figures and tables show them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bokeh.layouts import column, row
-from bokeh.models import Button, CustomJS, Div, Toggle
+from bokeh.models import CustomJS, Div, Toggle
 
 from npzkit.errors import NpzkitError
 from npzkit.viewer.archives import Archive, field_dtype, why_hidden
-from npzkit.viewer.background import Background, Work
+from npzkit.viewer.background import Background
 from npzkit.viewer.checking import Checking
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, draw
 from npzkit.viewer.panes import Panes
 from npzkit.viewer.saving import Saving
-from npzkit.viewer.shown import Shown, format_link, parse_link
+from npzkit.viewer.shown import Shown, format_link, shown_of
 from npzkit.viewer.style import TEMPLATE, theme, widget_style
 from npzkit.viewer.texts import about_html, archive_html, array_html, error_html, title_html
 from npzkit.viewer.tree_panel import TreePanel
@@ -138,9 +138,9 @@ class Page:
         """Show what the address of the page says, or else the first array."""
         context = self._document.session_context
         given = context.request.arguments if context is not None else {}
-        link = b"&".join(name.encode() + b"=" for name in given) and given
+        given = {name: values for name, values in given.items() if not name.startswith("bokeh-")}
         try:
-            shown = _shown_of(link) if link else first
+            shown = _shown_of(given) if given else first
         except ValueError as error:
             self._status.text = error_html(error)
             shown = first
@@ -283,9 +283,7 @@ class Page:
         self._address.tags = [link]
         self._saving.show(shown, link)
 
-    def _take(
-        self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]
-    ) -> None:
+    def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
         self._panes.show(panes, shown, dtype, why)
         self._status.text = ""
@@ -309,10 +307,8 @@ class Page:
             self._status.text = why
 
 
-def _shown_of(arguments: dict[str, list[bytes]]) -> Shown:
+def _shown_of(arguments: Mapping[str, list[bytes]]) -> Shown:
     """Return what the arguments of a request mean."""
-    from npzkit.viewer.shown import shown_of
-
     return shown_of(
         {name: values[-1].decode("utf-8", "surrogatepass") for name, values in arguments.items()}
     )

@@ -6,9 +6,11 @@ Owns which figures exist, and the ranges that they share.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any
 
+import numpy as np
 from bokeh.layouts import column, row
 from bokeh.models import Div
 
@@ -115,7 +117,8 @@ class Panes:
             self._fill(self._figures[number], pane, shown, dtype)
         if is_new:
             # Figures are sent with what they show.
-            self.root.children = places
+            is_line = shown.view == "line"
+            self.root.children = [column(*places, sizing_mode="stretch_both")] if is_line else places
         self.notes.text = notes_html(panes, why)
 
     def _heading(self, panes: Sequence[Pane], pane: Pane) -> str:
@@ -186,9 +189,5 @@ class Panes:
             figure.show(drawn)
         else:
             is_difference = pane.title == "Difference"
-            kind = shown
-            if is_difference:
-                from dataclasses import replace
-
-                kind = replace(shown, palette="diverging")
-            figure.show(drawn, kind, dtype)
+            kind = replace(shown, palette="diverging") if is_difference else shown
+            figure.show(drawn, kind, np.dtype(np.float64) if is_difference else dtype)

@@ -15,35 +15,11 @@ from bokeh.models import Button, CustomJS, Div, Toggle
 
 from npzkit.errors import printable
 from npzkit.viewer.archives import Archive
+from npzkit.viewer.browser_files import browser_file
 from npzkit.viewer.exports import can_be_csv
 from npzkit.viewer.shown import Shown
 
 __all__ = ["Saving"]
-
-_SAVE_PNG = """
-const views = []
-const collect = (view) => { for (const child of view.child_views ?? []) collect(child); if (view.model.type == "Figure") views.push(view) }
-for (const view of Bokeh.index.roots) collect(view)
-const shown = views.filter((view) => view.el.getBoundingClientRect().width > 0)
-const layers = shown.map((view) => view.export("auto", false).canvas)
-if (layers.length) {
-  const whole = document.createElement("canvas")
-  const boxes = shown.map((view) => view.el.getBoundingClientRect())
-  const left = Math.min(...boxes.map((box) => box.left)), top = Math.min(...boxes.map((box) => box.top))
-  const ratio = layers[0].width / boxes[0].width
-  whole.width = Math.ceil((Math.max(...boxes.map((box) => box.right)) - left) * ratio)
-  whole.height = Math.ceil((Math.max(...boxes.map((box) => box.bottom)) - top) * ratio)
-  const context = whole.getContext("2d")
-  layers.forEach((layer, i) => context.drawImage(layer, (boxes[i].left - left) * ratio, (boxes[i].top - top) * ratio))
-  whole.toBlob((blob) => {
-    const link = document.createElement("a")
-    link.href = URL.createObjectURL(blob)
-    link.download = name.tags[0]
-    link.click()
-    setTimeout(() => URL.revokeObjectURL(link.href), 10000)
-  })
-}
-"""
 
 
 class Saving:
@@ -66,7 +42,7 @@ class Saving:
         self._files = Div(text="", name="files", stylesheets=style, disable_math=True)
         self._name = Div(visible=False, tags=["npzkit.png"])
         self._png = Button(label="PNG", name="png", stylesheets=style, width=60)
-        self._png.js_on_click(CustomJS(args={"name": self._name}, code=_SAVE_PNG))
+        self._png.js_on_click(CustomJS(args={"name": self._name}, code=browser_file("save_png.js")))
         self._link = Toggle(label="Link", name="link", stylesheets=style, width=60)
         self.shown_link = Div(
             text="", name="shown_link", visible=False, stylesheets=style, disable_math=True,

@@ -185,7 +185,7 @@ class PageServer:
         try:
             server = self._server(loop)
             server.start()
-        except BaseException as error:  # noqa: BLE001 - raised where the server was made
+        except BaseException as error:
             self._failure = error
             ready.set()
             return

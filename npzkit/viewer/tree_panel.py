@@ -30,6 +30,8 @@ _ROW_COUNT = 400
 _OPEN_COUNT = 60
 """Folders are open at first if the tree has no more rows."""
 
+_COLUMNS = ("key", "shape", "dtype", "size", "colour")
+
 Item = tuple[int, Row | None]
 """The number of an archive and one of its rows; None for the row of the archive."""
 
@@ -72,22 +74,21 @@ class TreePanel:
             name="filter", stylesheets=style, sizing_mode="stretch_width",
         )  # fmt: skip
         self.filter.on_change("value_input", self._filtered)
-        names = ("key", "shape", "dtype", "size", "colour")
-        self._source = ColumnDataSource({name: [] for name in names})
+        self._source = ColumnDataSource({name: [] for name in _COLUMNS})
         self._source.selected.on_change("indices", self._clicked)
         colour = {"field": "colour"}
         self.table = DataTable(
             source=self._source, name="tree", sizing_mode="stretch_both", stylesheets=style,
             columns=[
-                TableColumn(field="key", title="Key", width=220, sortable=False,
+                TableColumn(field="key", title="Key", width=172, sortable=False,
                             formatter=StringFormatter(text_color=colour)),
-                TableColumn(field="shape", title="Shape", width=90, sortable=False),
-                TableColumn(field="dtype", title="Type", width=60, sortable=False),
-                TableColumn(field="size", title="Size", width=70, sortable=False,
+                TableColumn(field="shape", title="Shape", width=86, sortable=False),
+                TableColumn(field="dtype", title="Type", width=66, sortable=False),
+                TableColumn(field="size", title="Size", width=68, sortable=False,
                             formatter=StringFormatter(text_align="right")),
             ],
             index_position=None, selectable=True, reorderable=False, row_height=24,
-            header_row=True, autosize_mode="force_fit",
+            header_row=True, autosize_mode="none",
         )  # fmt: skip
         self.show()
 
@@ -162,15 +163,17 @@ class TreePanel:
 
     def _send(self, hidden_count: int) -> None:
         columns = list(zip(*map(self._cells, self._items), strict=True)) or [()] * 5
-        data = dict(zip(("key", "shape", "dtype", "size", "colour"), map(list, columns), strict=True))
+        data = dict(
+            zip(("key", "shape", "dtype", "size", "colour"), map(list, columns), strict=True)
+        )
+        last = ""
         if hidden_count:
-            for name, text in (("key", f"… {hidden_count:,} more"), ("colour", "var(--accent)")):
-                data[name].append(text)
-            for name in ("shape", "dtype", "size"):
-                data[name].append("")
+            last = f"… {hidden_count:,} more"
         elif not self._items:
-            for name in data:
-                data[name].append("no key has these words" if name == "key" else "")
+            last = "no key has these words"
+        if last:
+            for name, text in zip(_COLUMNS, (last, "", "", "", "var(--accent)"), strict=True):
+                data[name].append(text)
         self._is_setting = True
         self._source.data = data
         self._source.selected.indices = [
@@ -195,7 +198,7 @@ class TreePanel:
         label = f"{indent}{mark}{row.label}"
         if info is None:
             return label, "", "", "", colour
-        shape = "" if info.shape is None else "×".join(map(str, info.shape)) or "scalar"
+        shape = "" if info.shape is None else " x ".join(map(str, info.shape)) or "scalar"
         dtype = "" if info.dtype is None else short_dtype(info.dtype)
         return label, shape, dtype, format_size(info.nbytes), colour
 
@@ -231,5 +234,3 @@ class TreePanel:
                 for name, text in (("shape", shape), ("dtype", dtype), ("size", size)):
                     patches[name].append((place, text))
         self._source.patch(patches)
-
-

@@ -27,7 +27,7 @@ ROOMS = [
     {"sharding"},
     {"drop_ins"},
     {"analysis", "conversion"},
-    {"checkpoint", "many", "reports", "torch", "xarray"},
+    {"checkpoint", "many", "reports", "torch", "viewer", "xarray"},
     {"dask"},
     {""},
     {"cli"},
@@ -60,6 +60,7 @@ THIRD_PARTIES = {
     "files.fsspec_store": {"fsspec"},
     "reports.page": {"jinja2"},
     "torch": {"torch"},
+    "viewer": {"bokeh", "jinja2", "tornado"},
     "xarray": {"dask", "xarray"},
 }
 """Which room, or module, imports which package that is optional."""

@@ -105,7 +105,8 @@ def why_hidden(info: ArrayInfo) -> str | None:
 
 def field_dtype(info: ArrayInfo, field: str | None) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and the dtype of an array, or of one of its fields."""
-    shape, dtype = info.shape or (), np.dtype(info.dtype)
+    shape = info.shape or ()
+    dtype: np.dtype[Any] = np.dtype(info.dtype)
     if field is None:
         return shape, dtype
     inner = dtype[field]

@@ -19,7 +19,7 @@ from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.sources import DifferenceSource, why_no_difference
+from npzkit.viewer.sources import ArraySource, DifferenceSource, why_no_difference
 from npzkit.viewer.views import (
     TABLE_COLUMNS,
     TABLE_ROWS,
@@ -192,9 +192,7 @@ def draw(
     return panes, why
 
 
-def _why_not_beside(
-    archives: Sequence[Archive], other: Shown, source: ArraySource
-) -> str | None:
+def _why_not_beside(archives: Sequence[Archive], other: Shown, source: ArraySource) -> str | None:
     """Return why an array cannot be shown beside another one, or None if it can."""
     title = _title(archives, other)
     info = archives[other.archive].info(str(other.key))

@@ -91,7 +91,7 @@ class Ranges:
         self.y.update(start=middle[0] + height / 2, end=middle[0] - height / 2)
 
 
-def _window(start: float, end: float, length: int) -> tuple[int, int] | None:
+def _window(start: float | None, end: float | None, length: int) -> tuple[int, int] | None:
     """Return the positions between two ends of an axis; None for all."""
     if start is None or end is None:
         return None

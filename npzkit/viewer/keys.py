@@ -34,8 +34,8 @@ class Row(NamedTuple):
         Of an array; None for a folder.
     folder : str or None
         Of a folder, with its last slash; None for an array.
-    count : int
-        Keys in a folder.
+    key_count : int
+        Of a folder.
     is_open : bool
     """
 
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     depth: int
     key: str | None = None
     folder: str | None = None
-    count: int = 0
+    key_count: int = 0
     is_open: bool = False
 
 
@@ -57,7 +57,7 @@ class KeyTree:
     Examples
     --------
     >>> tree = KeyTree(["a/x", "a/y", "b"])
-    >>> [(row.label, row.count) for row in tree.rows(set(), 10)]
+    >>> [(row.label, row.key_count) for row in tree.rows(set(), 10)]
     [('a', 2), ('b', 0)]
     >>> [row.label for row in tree.rows({"a/"}, 10)]
     ['a', 'x', 'y', 'b']
@@ -92,7 +92,7 @@ class KeyTree:
             folder = path + name
             is_open = folder in opened
             label = _label(name.removesuffix("/"))
-            yield Row(label, depth, folder=folder, count=self._count(found), is_open=is_open)
+            yield Row(label, depth, folder=folder, key_count=self._count(found), is_open=is_open)
             if is_open:
                 yield from self._rows(found, folder, depth + 1, opened)
 

@@ -247,6 +247,7 @@ class Page:
             self._fail_at(shown, error)
             return
         self._info = info
+        names = None if info.dtype is None else info.dtype.names
         why = why_hidden(info)
         if is_other or not self._shown.at:
             self._title.text = title_html(shown.key, info)
@@ -256,12 +257,12 @@ class Page:
         if why is not None:
             self._fail_at(shown, why)
             return
-        if shown.field is not None and shown.field not in (info.dtype.names or ()):
+        if shown.field is not None and shown.field not in (names or ()):
             shown = replace(shown, field=None)
         shape, dtype = field_dtype(info, shown.field)
         shown = settled(shown, shape, dtype)
         self._shown = shown
-        self._controls.show(shown, shape, dtype, info.dtype.names)
+        self._controls.show(shown, shape, dtype, names)
         self._follow(shown)
         self._panes.prepare(shown, shape, is_zoom=is_zoom)
         if is_zoom and self._panes.has_all_of(shown):

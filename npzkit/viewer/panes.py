@@ -118,7 +118,9 @@ class Panes:
         if is_new:
             # Figures are sent with what they show.
             is_line = shown.view == "line"
-            self.root.children = [column(*places, sizing_mode="stretch_both")] if is_line else places
+            self.root.children = (
+                [column(*places, sizing_mode="stretch_both")] if is_line else places
+            )
         self.notes.text = notes_html(panes, why)
 
     def _heading(self, panes: Sequence[Pane], pane: Pane) -> str:

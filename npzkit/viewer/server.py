@@ -107,7 +107,9 @@ class _GuardedTornado(BokehTornado):
             return super().get_handler_delegate(request, _Refusal, {"why": why})
         return super().find_handler(request, **options)
 
-    def get_handler_delegate(self, request: Any, target_class: Any, *args: Any, **options: Any):
+    def get_handler_delegate(
+        self, request: Any, target_class: Any, *args: Any, **options: Any
+    ) -> Any:
         handler = _HANDLERS.get(target_class)
         if handler is None:
             return super().get_handler_delegate(request, _Refusal, {"why": "no such page"})

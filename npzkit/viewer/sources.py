@@ -86,7 +86,7 @@ class ArraySource:
 def _last(item: Any, length: int) -> int:
     """Return the last position that an integer, or a slice with a positive step, chooses."""
     if not isinstance(item, slice):
-        return range(length)[item]
+        return range(length)[int(item)]
     found = range(length)[item]
     return found[-1] if found else 0
 

@@ -17,7 +17,7 @@ from bokeh.models import (
 )
 
 from npzkit.errors import printable
-from npzkit.members.amounts import format_size
+from npzkit.members.amounts import format_count, format_size
 from npzkit.members.info import ArrayInfo, short_dtype
 from npzkit.viewer.archives import Archive
 from npzkit.viewer.background import Background, Work
@@ -190,7 +190,7 @@ class TreePanel:
         indent = "\u2003" * (row.depth + (len(self._archives) > 1))
         if row.folder is not None:
             sign = "▾" if row.is_open else "▸"
-            return f"{indent}{sign} {row.label}", f"{row.count:,} keys", "", "", "var(--ink)"
+            return f"{indent}{sign} {row.label}", format_count(row.key_count, "key"), "", "", "var(--ink)"
         key = str(row.key)
         is_damaged = key in self._damaged[number]
         mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")

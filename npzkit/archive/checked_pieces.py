@@ -172,6 +172,7 @@ def approach(
     by_columns: bool,
     advance: Advance,
     begin: int = 0,
+    size: int = blocks.BLOCK_SIZE,
 ) -> int:
     """Read a lazy array up to an item, and report progress meanwhile.
 
@@ -187,6 +188,8 @@ def approach(
         Called with the bytes of each read.
     begin : int, default 0
         What an earlier call returned: items before it are not read again.
+    size : int
+        Bytes between two reads.
 
     Returns
     -------
@@ -195,7 +198,7 @@ def approach(
     """
     order: Any = "F" if by_columns else "C"
     end = int(np.ravel_multi_index(last, lazy.shape, order=order))
-    step = max(blocks.BLOCK_SIZE // max(lazy.dtype.itemsize, 1), 1)
+    step = max(size // max(lazy.dtype.itemsize, 1), 1)
     for place in range(begin + step, end, step):
         lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
         advance(step * lazy.dtype.itemsize)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from bokeh.layouts import column, row
-from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spinner, Toggle
+from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spacer, Spinner, Toggle
 
 from npzkit.errors import printable
 from npzkit.viewer.palettes import PALETTES
@@ -80,7 +80,8 @@ class Controls:
             self._scale, self._aspect, *self._pages.widgets, name="controls",
             styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
         )  # fmt: skip
-        self.axes = column(name="axes", sizing_mode="stretch_width")
+        self._nothing = Spacer(visible=False)
+        self.axes = column(self._nothing, name="axes", sizing_mode="stretch_width")
         self._sliders: dict[int, _AxisSlider] = {}
 
     def _select(
@@ -178,7 +179,8 @@ class Controls:
                 axis: _AxisSlider(axis, shape[axis], self._moved, self._toggled, self._style)
                 for axis in wanted
             }
-            self.axes.children = [slider.widget for slider in self._sliders.values()]
+            widgets = [slider.widget for slider in self._sliders.values()]
+            self.axes.children = widgets or [self._nothing]
         for axis, slider in self._sliders.items():
             slider.set(shown.at[axis], is_playing=axis == self._play_axis)
 

@@ -45,7 +45,7 @@ Proceed = Callable[[], object]
 
 VIEW_BUDGET = 1 << 25
 """Bytes that are read for an image, a line or a page of a table, roughly."""
-_STATISTICS_BUDGET = 1 << 26
+STATISTICS_BUDGET = 1 << 26
 """Bytes that are read for a histogram."""
 _SENT_AS_IS = {"u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"}
 """The dtypes that a browser has arrays for."""
@@ -317,7 +317,7 @@ def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proce
 def _draw_histogram(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> HistogramDrawn:
-    overview = histogram_overview(source, budget=_STATISTICS_BUDGET, proceed=proceed)
+    overview = histogram_overview(source, budget=STATISTICS_BUDGET, proceed=proceed)
     return HistogramDrawn(overview, source.dtype)
 
 

@@ -55,7 +55,10 @@ class Slice:
 
     @classmethod
     def of(cls, source: Any, shown: Shown) -> Slice:
-        """Return what a settled view shows of an array."""
+        """Return what a settled view shows of an array; all of it if it has no values."""
+        if 0 in source.shape:
+            axes = list(range(len(source.shape)))
+            return cls(source, [slice(None)] * len(axes), axes)
         items = items_of(shown, len(source.shape))
         windows = {shown.across: shown.columns}
         if shown.view != "line":

@@ -127,10 +127,14 @@ class Page:
         if not self._is_over:
             self._document.add_next_tick_callback(call)
 
-    def _destroyed(self, context: Any) -> None:
+    def close(self) -> None:
+        """Cancel what is under way."""
         self._is_over = True
         for background in (self._reading, self._checking_work, self._describing):
             background.close()
+
+    def _destroyed(self, context: Any) -> None:
+        self.close()
 
     # -- what the user does -------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from bokeh.layouts import column, row
-from bokeh.models import Div
+from bokeh.models import Div, Spacer
 
 from npzkit.errors import printable
 from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, Pane, PictureDrawn, TableDrawn
@@ -49,8 +49,13 @@ class Panes:
 
     def __init__(self, zoomed: Callable[..., object], style: list[Any]) -> None:
         self._zoomed, self._style = zoomed, style
+        self._nothing = Spacer(visible=False)
         self.root = row(
-            name="panes", sizing_mode="stretch_both", styles={"gap": "8px"}, stylesheets=style
+            self._nothing,
+            name="panes",
+            sizing_mode="stretch_both",
+            styles={"gap": "8px"},
+            stylesheets=style,
         )
         self.readout = Div(
             text="&nbsp;", name="readout", stylesheets=style, disable_math=True, width=420,
@@ -100,7 +105,7 @@ class Panes:
 
     def clear(self) -> None:
         """Show nothing."""
-        self.root.children = []
+        self.root.children = [self._nothing]
         self.notes.text, self.readout.text = "", "&nbsp;"
         self._kind, self._drawn, self._seen = (), [], ()
 

@@ -195,6 +195,7 @@ class PageServer:
         loop.add_callback(ready.set)
         loop.start()
         server.stop(wait=False)
+        loop.run_sync(asyncio.get_event_loop().shutdown_default_executor)
         loop.close(all_fds=True)
 
     def _server(self, loop: IOLoop) -> BaseServer:
@@ -205,7 +206,7 @@ class PageServer:
             sign_sessions=True,
             secret_key=secrets.token_bytes(32), unused_session_lifetime_milliseconds=_UNUSED_MS,
             check_unused_sessions_milliseconds=_UNUSED_MS, ico_path="none",
-            websocket_max_message_size_bytes=1 << 20,
+            websocket_max_message_size_bytes=1 << 20, log_function=lambda handler: None,
         )  # fmt: skip
         http = HTTPServer(tornado, max_body_size=1 << 20)
         http.add_sockets(self._sockets)

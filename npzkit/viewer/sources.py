@@ -20,6 +20,9 @@ __all__ = ["ArraySource", "DifferenceSource", "why_no_difference"]
 
 Index = tuple[Any, ...]
 
+_STEP_SIZE = 1 << 22
+"""Bytes that are decompressed before somebody may cancel."""
+
 
 class ArraySource:
     """An array of an archive, or a field of it.
@@ -79,8 +82,9 @@ class ArraySource:
         last = tuple(map(_last, index, self._lazy.shape))
         if math.prod(self._lazy.shape):
             self._reached = approach(
-                self._lazy, last, self._by_columns, lambda size: self._proceed(), self._reached
-            )
+                self._lazy, last, self._by_columns, lambda size: self._proceed(), self._reached,
+                _STEP_SIZE,
+            )  # fmt: skip
 
 
 def _last(item: Any, length: int) -> int:

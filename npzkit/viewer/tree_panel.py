@@ -190,7 +190,13 @@ class TreePanel:
         indent = "\u2003" * (row.depth + (len(self._archives) > 1))
         if row.folder is not None:
             sign = "▾" if row.is_open else "▸"
-            return f"{indent}{sign} {row.label}", format_count(row.key_count, "key"), "", "", "var(--ink)"
+            return (
+                f"{indent}{sign} {row.label}",
+                format_count(row.key_count, "key"),
+                "",
+                "",
+                "var(--ink)",
+            )
         key = str(row.key)
         is_damaged = key in self._damaged[number]
         mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")

@@ -7,6 +7,7 @@ after it has ended.
 from __future__ import annotations
 
 import threading
+import weakref
 import webbrowser
 from collections.abc import Mapping
 from html import escape
@@ -109,9 +110,11 @@ class Viewer:
         self._archives = open_archives(files, storage_options)
         self._unused = threading.Event()
         archives = self._archives
+        pages: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._pages = pages
         try:
             self._server: Any = PageServer(
-                lambda document: Page(document, archives, first), archives,
+                lambda document: pages.add(Page(document, archives, first)), archives,
                 host=host, port=port, on_unused=self._unused.set,
             )  # fmt: skip
         except BaseException:
@@ -154,6 +157,8 @@ class Viewer:
     def close(self) -> None:
         """End the page, and close the archives that were opened for it."""
         if self._server is not None:
+            for page in list(self._pages):
+                page.close()
             self._server.close()
             self._server = None
             self._close_archives(self._archives)

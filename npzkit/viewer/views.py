@@ -42,6 +42,8 @@ PARTS = ("magnitude", "phase", "real", "imag")
 """What is drawn of complex numbers."""
 TABLE_ROWS, TABLE_COLUMNS = 100, 20
 """Rows and columns on a page of a table."""
+_PICTURE_LENGTH = 16
+"""Smaller arrays of floats are points in space rather than pictures."""
 _EQUAL_RATIO = 8
 """Planes that are longer than this are stretched, so that both axes can be seen."""
 
@@ -68,7 +70,8 @@ def views_of(shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[str]:
 
 
 def _looks_like_picture(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
-    return dtype == np.uint8 or (dtype.kind in "fV" and len(shape) == 3)
+    is_float = dtype.kind in "fV" and len(shape) == 3 and min(shape[:2]) >= _PICTURE_LENGTH
+    return dtype == np.uint8 or is_float
 
 
 def drawn_axes(shown: Shown) -> list[int]:

@@ -1,0 +1,303 @@
+"""The server of a page: who is answered, and what a page contains."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import os
+import re
+import socket
+import threading
+import urllib.parse
+
+import npzkit
+import numpy as np
+import pytest
+
+pytest.importorskip("bokeh", reason="the page needs Bokeh")
+
+from npzkit.viewer.guard import Guard
+
+NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    found = tmp_path_factory.mktemp("archives") / f"{NASTY.replace('/', '')[:40]}.npz"
+    x = np.arange(12.0).reshape(3, 4)
+    with npzkit.NpzWriter(found, metadata={NASTY: NASTY}, allow_pickle=True) as w:
+        w.add("x", x, attrs={NASTY: NASTY})
+        w.add(NASTY, x)
+        w.add("pickled", np.array([{"a": 1}], object))
+    return found
+
+
+@pytest.fixture(scope="module")
+def viewer(path):
+    with npzkit.view(path) as found:
+        yield found
+
+
+def parts_of(viewer):
+    url = urllib.parse.urlsplit(viewer.url)
+    return url.hostname, url.port, url.path
+
+
+def get(viewer, path=None, host=None, method="GET", **headers):
+    """Return the answer to a request, whose Host is as given."""
+    name, port, usual = parts_of(viewer)
+    connection = http.client.HTTPConnection(name, port, timeout=20)
+    with contextlib.closing(connection):
+        connection.putrequest(method, usual if path is None else path, skip_host=True)
+        if host != "":
+            connection.putheader("Host", host or f"{name}:{port}")
+        for header, value in headers.items():
+            connection.putheader(header.replace("_", "-"), value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        answer.text = answer.read()
+        return answer
+
+
+def websocket(viewer, path=None, **headers):
+    """Return the status of the answer to a request for a websocket."""
+    key = base64.b64encode(os.urandom(16)).decode()
+    usual = {
+        "Upgrade": "websocket", "Connection": "Upgrade", "Sec_WebSocket_Key": key,
+        "Sec_WebSocket_Version": "13", "Sec_WebSocket_Protocol": "bokeh, token",
+    }  # fmt: skip
+    name, port, place = parts_of(viewer)
+    connection = http.client.HTTPConnection(name, port, timeout=20)
+    with contextlib.closing(connection):
+        connection.putrequest("GET", f"{place}ws" if path is None else path)
+        for header, value in (usual | headers).items():
+            connection.putheader(header.replace("_", "-"), value)
+        connection.endheaders()
+        return connection.getresponse().status
+
+
+# -- who is answered ----------------------------------------------------------------
+
+
+def test_the_page_has_its_headers(viewer):
+    """Who has the address gets a page that runs its own scripts only, and is not kept."""
+    answer = get(viewer)
+    assert answer.status == 200
+    policy = answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "'unsafe-inline'" not in policy.partition("script-src")[2].partition(";")[0]
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_the_page_needs_no_other_server(viewer):
+    """Every script and every style of the page comes from the package."""
+    text = get(viewer).text.decode()
+    _, port, place = parts_of(viewer)
+    sources = [part.split('"')[0] for part in text.split('src="')[1:]]
+    assert sources
+    for source in sources:
+        assert not urllib.parse.urlsplit(source).netloc
+        full = source if source.startswith("/") else place + source
+        assert get(viewer, full).status == 200
+
+
+@pytest.mark.parametrize(
+    "asked", ["/", "", "/x/", "/{token}x/", "/{other}/", "/static/js/bokeh.min.js", "/favicon.ico",
+             "/{other}/static/js/bokeh.min.js", "/{other}/save/slice.npy?key=x", "/{other}/ws",
+             "/../{token}/", "//{token}/", "/%2e/{token}/"],
+)  # fmt: skip
+def test_nothing_is_answered_without_the_token(viewer, asked):
+    """A missing or wrong token is refused, for the page, its scripts and its downloads."""
+    token = parts_of(viewer)[2].strip("/")
+    other = ("A" if token[0] != "A" else "B") + token[1:]
+    answer = get(viewer, asked.format(token=token, other=other) or "/")
+    assert answer.status == 403
+    assert token.encode() not in answer.text
+
+
+@pytest.mark.parametrize("rest", ["metadata", "autoload.js?bokeh-autoload-element=x", "nothing"])
+def test_what_the_page_does_not_use_is_refused(viewer, rest):
+    """Of Bokeh's server, only the page, its scripts and its websocket are there."""
+    assert get(viewer, parts_of(viewer)[2] + rest).status == 403
+
+
+@pytest.mark.parametrize(
+    "host", ["", "example.org", "example.org:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.1.:{port}",
+             "127.0.0.1:{port}@example.org", "[::2]:{port}", "10.0.0.1:{port}", "x\\127.0.0.1:{port}"],
+)  # fmt: skip
+def test_another_host_is_refused(viewer, host):
+    """A name that was made to point to this machine is refused: DNS rebinding."""
+    answer = get(viewer, host=host.format(port=parts_of(viewer)[1]))
+    assert answer.status in {400, 403}
+
+
+def test_other_names_of_this_machine_are_answered(viewer):
+    """localhost is this machine as well."""
+    assert get(viewer, host=f"localhost:{parts_of(viewer)[1]}").status == 200
+
+
+@pytest.mark.parametrize("origin", ["http://example.org", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1"])  # fmt: skip
+def test_a_foreign_origin_is_refused(viewer, origin):
+    """A page of another server can neither load anything nor open the websocket."""
+    origin = origin.format(port=parts_of(viewer)[1])
+    assert get(viewer, Origin=origin).status == 403
+    assert websocket(viewer, Origin=origin) == 403
+
+
+def test_the_websocket_needs_the_token(viewer):
+    """A websocket is opened with the token, and with a page's own session only."""
+    name, port, _ = parts_of(viewer)
+    own = f"http://{name}:{port}"
+    with opened_page(viewer) as receive:
+        assert b"ACK" in receive()
+    assert websocket(viewer, "/ws", Origin=own) == 403
+    assert websocket(viewer, "/wrong/ws", Origin=own) == 403
+
+
+def test_methods_other_than_get_are_refused(viewer):
+    """Nothing can be sent to the server but on the websocket."""
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert get(viewer, method=method).status in {403, 405}
+
+
+@pytest.mark.parametrize(
+    ("host", "given", "is_own"),
+    [("0.0.0.0", "192.168.1.5:80", True), ("0.0.0.0", "example.org", False),
+     ("0.0.0.0", "localhost", True), ("box.lan", "BOX.lan:80", True), ("box.lan", "127.0.0.1", False),
+     ("::1", "[::1]:80", True), ("::", "[fe80::1]:80", True), ("127.0.0.1", "[::1]", True)],
+)  # fmt: skip
+def test_hosts_of_a_server_that_others_can_reach(host, given, is_own):
+    """A server on all addresses answers to numbers, which nobody can redirect, and its names."""
+    guard = Guard(host)
+    guard.port = 80
+    assert (guard.refusal(f"/{guard.token}/", given, None) is None) == is_own
+
+
+def test_tokens_are_long_and_differ(path):
+    """No two pages have the same address, and it cannot be guessed."""
+    tokens = {Guard("127.0.0.1").token for _ in range(20)}
+    assert len(tokens) == 20
+    assert min(map(len, tokens)) >= 32
+
+
+# -- what is sent -------------------------------------------------------------------------
+
+
+def test_titles_are_escaped(viewer):
+    """The name of a file is the page's title, and is text there."""
+    text = get(viewer).text.decode()
+    assert "<img" not in text
+    assert "&lt;img" in text
+
+
+def test_a_slice_is_downloaded(viewer):
+    """A link to save names the array and the window, and the file is for saving only."""
+    place = parts_of(viewer)[2]
+    answer = get(viewer, f"{place}save/slice.npy?key=x&rows=1:3")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="x.npy"'
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.text.endswith(np.arange(4.0, 12.0).tobytes())
+    answer = get(viewer, f"{place}save/slice.csv?key=x&rows=0:1")
+    assert answer.text == b"0.0,1.0,2.0,3.0\n"
+    name = urllib.parse.quote(NASTY, safe="")
+    answer = get(viewer, f"{place}save/slice.npy?key={name}")
+    assert answer.status == 200
+    assert not set("<>\"'") & set(answer.headers["Content-Disposition"].partition("=")[2][1:-1])
+
+
+@pytest.mark.parametrize(
+    "rest", ["slice.npy", "slice.npy?key=none", "slice.npy?key=pickled", "slice.csv?key=x&view=histogram",
+             "slice.npy?key=x&archive=9", "slice.npy?key=x&at=a", "slice.npy?key=x&field=f", "other.npy?key=x"],
+)  # fmt: skip
+def test_downloads_that_are_refused(viewer, rest):
+    """What a link names must be there, and pickles are not sent."""
+    answer = get(viewer, f"{parts_of(viewer)[2]}save/{rest}")
+    assert answer.status in {400, 403, 404}
+    assert b"Traceback" not in answer.text
+
+
+# -- how it starts and ends -------------------------------------------------------------------
+
+
+def test_closing_ends_the_server(path):
+    """After close, nobody listens, and the archive that was opened is closed."""
+    before = threading.active_count()
+    viewer = npzkit.view(path)
+    name, port, _ = parts_of(viewer)
+    assert get(viewer).status == 200
+    viewer.close()
+    viewer.close()
+    with pytest.raises(OSError), socket.create_connection((name, port), timeout=5):
+        pass
+    assert threading.active_count() <= before + 1
+    assert "closed" in repr(viewer)
+    assert "<iframe" not in viewer._repr_html_()
+
+
+def test_an_open_archive_stays_open(path):
+    """A given NpzFile is used as it is."""
+    with npzkit.open(path) as npz:
+        with npzkit.view(npz) as viewer:
+            assert get(viewer).status == 200
+        assert npz["x"].shape == (3, 4)
+
+
+def test_a_port_in_use_is_an_error(viewer, path):
+    """Two pages cannot have the same port."""
+    with pytest.raises(OSError):
+        npzkit.view(path, port=parts_of(viewer)[1])
+
+
+def test_a_host_for_others_is_a_warning(path):
+    """Whoever lets other machines in is told so."""
+    with pytest.warns(UserWarning, match="other machines"):
+        npzkit.view(path, host="0.0.0.0").close()
+
+
+def test_a_notebook_shows_the_page(viewer):
+    """The cell has a frame with the page."""
+    assert f'<iframe src="{viewer.url}"' in viewer._repr_html_()
+
+
+def test_a_damaged_link_is_an_error(path):
+    """A link that cannot be read is refused before anything is served."""
+    with pytest.raises(ValueError, match="link"):
+        npzkit.view(path, link="at=x")
+
+
+def test_the_last_page_ends_the_wait(path, monkeypatch):
+    """With once, waiting ends soon after the last websocket was closed."""
+    from npzkit.viewer import server
+
+    monkeypatch.setattr(server, "_GRACE_SECONDS", 0.05)
+    with npzkit.view(path) as viewer:
+        waiting = threading.Thread(target=viewer.wait, kwargs={"once": True})
+        with opened_page(viewer) as receive:
+            receive()
+            waiting.start()
+            waiting.join(0.2)
+            assert waiting.is_alive()
+        waiting.join(20)
+        assert not waiting.is_alive()
+
+
+@contextlib.contextmanager
+def opened_page(viewer):
+    """Load the page and open its websocket as a browser does; yield what receives a message."""
+    token = re.search(rb'"token":"([^"]+)"', get(viewer).text)[1].decode()
+    name, port, place = parts_of(viewer)
+    with socket.create_connection((name, port), timeout=20) as connection:
+        key = base64.b64encode(os.urandom(16)).decode()
+        lines = [
+            f"GET {place}ws HTTP/1.1", f"Host: {name}:{port}", f"Origin: http://{name}:{port}",
+            "Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Key: {key}",
+            "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Protocol: bokeh, {token}", "", "",
+        ]  # fmt: skip
+        connection.sendall("\r\n".join(lines).encode())
+        answer = b""
+        while b"\r\n\r\n" not in answer:
+            answer += connection.recv(1)
+        assert answer.startswith(b"HTTP/1.1 101")
+        yield lambda: connection.recv(4096)

@@ -53,6 +53,7 @@ class Background:
     def __init__(self, hand_over: Callable[[Callable[[], None]], object]) -> None:
         self._hand_over = hand_over
         self._threads: ThreadPoolExecutor | None = None
+        self._is_closed = False
         self.current: Work | None = None
 
     @property
@@ -77,6 +78,8 @@ class Background:
             Neither is called after `cancel`.
         """
         self.cancel()
+        if self._is_closed:
+            return
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREAD_COUNT, "npzkit-view")
         self.current = Work()
@@ -117,5 +120,6 @@ class Background:
     def close(self) -> None:
         """Cancel what is under way, and start nothing any more."""
         self.cancel()
+        self._is_closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)

@@ -50,6 +50,7 @@ class Page:
         self._shown = Shown()
         self._info: Any = None
         self._is_over = False
+        self._complaint = ""
         self._playing: Any = None
         self._play_axis: int | None = None
         hand_over = self._hand_over
@@ -101,7 +102,7 @@ class Page:
             styles={"gap": "8px", "align-items": "center"},
         )  # fmt: skip
         title = row(
-            self._title, self._compare, *self._saving.widgets, name="title",
+            self._title, self._compare, *self._saving.widgets, name="heading",
             sizing_mode="stretch_width", styles={"gap": "8px", "align-items": "start"},
         )  # fmt: skip
         foot = column(
@@ -146,7 +147,7 @@ class Page:
         try:
             shown = _shown_of(given) if given else first
         except ValueError as error:
-            self._status.text = error_html(error)
+            self._complaint = error_html(error)
             shown = first
         if shown.key is None:
             shown = self._first_array()
@@ -291,7 +292,7 @@ class Page:
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
         self._panes.show(panes, shown, dtype, why)
-        self._status.text = ""
+        self._status.text, self._complaint = self._complaint, ""
 
     def _fail(self, error: Exception) -> None:
         self._stop_playing()

@@ -191,11 +191,10 @@ class PageServer:
             self._failure = error
             ready.set()
             return
-        self._loop = loop
+        self._loop, self._base = loop, server
         loop.add_callback(ready.set)
         loop.start()
-        server.stop(wait=False)
-        loop.run_sync(asyncio.get_event_loop().shutdown_default_executor)
+        loop.run_sync(_leave)
         loop.close(all_fds=True)
 
     def _server(self, loop: IOLoop) -> BaseServer:
@@ -208,16 +207,32 @@ class PageServer:
             check_unused_sessions_milliseconds=_UNUSED_MS, ico_path="none",
             websocket_max_message_size_bytes=1 << 20, log_function=lambda handler: None,
         )  # fmt: skip
-        http = HTTPServer(tornado, max_body_size=1 << 20)
-        http.add_sockets(self._sockets)
-        return BaseServer(loop, tornado, http)
+        self._http = HTTPServer(tornado, max_body_size=1 << 20)
+        self._http.add_sockets(self._sockets)
+        return BaseServer(loop, tornado, self._http)
 
     def close(self) -> None:
         """End the server. Pages keep what they show."""
         if self._loop is not None:
             loop, self._loop = self._loop, None
-            loop.add_callback(loop.stop)
+            loop.add_callback(self._end, loop)
             self._thread.join(timeout=10)
+
+    async def _end(self, loop: IOLoop) -> None:
+        """Close all connections, and end the thread."""
+        self._base.stop(wait=False)
+        await self._http.close_all_connections()
+        loop.stop()
+
+
+async def _leave() -> None:
+    """Wait for downloads that are under way, and cancel everything else."""
+    loop = asyncio.get_running_loop()
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await loop.shutdown_default_executor()
 
 
 def bound(host: str, port: int) -> list[socket.socket]:

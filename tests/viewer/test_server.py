@@ -94,7 +94,7 @@ def test_the_page_has_its_headers(viewer):
 def test_the_page_needs_no_other_server(viewer):
     """Every script and every style of the page comes from the package."""
     text = get(viewer).text.decode()
-    _, port, place = parts_of(viewer)
+    _, _port, place = parts_of(viewer)
     sources = [part.split('"')[0] for part in text.split('src="')[1:]]
     assert sources
     for source in sources:

@@ -1,0 +1,347 @@
+"""The page in a real browser: what a user sees and does."""
+
+from __future__ import annotations
+
+import io
+import time
+import urllib.parse
+
+import npzkit
+import numpy as np
+import pytest
+from browsing import browser, why_no_browser
+
+pytest.importorskip("bokeh", reason="the page needs Bokeh")
+if (reason := why_no_browser()) is not None:
+    pytest.skip(reason, allow_module_level=True)
+
+NASTY = (
+    '<img src=x onerror="window.owned=1"><script>window.owned=1</script>'
+    "<svg onload=window.owned=1>{{owned}}<%= owned %>$$x^2$$"
+)
+Y, X = np.mgrid[:200, :300]
+
+
+def kinds():
+    """One array of each kind that the page shows."""
+    cube = np.random.default_rng(0).normal(size=(6, 40, 50))
+    cube[4, 30, 20] = 99
+    cube[1, 2, 3], cube[1, 5, 5] = np.nan, -np.inf
+    return {
+        "model/layer/weight": cube,
+        "model/layer/bias": np.arange(10) * 0.5,
+        "other": np.arange(12.0).reshape(3, 4),
+        "signal": np.sin(np.arange(100_000) / 900),
+        "picture": np.stack([X % 256, Y % 256, X * 0], -1).astype("u1"),
+        "complex": np.exp(1j * (X + Y) / 40),
+        "mask": X > Y,
+        "labels": X // 50 + Y // 40,
+        "names": np.array(["alpha", "beta"]),
+        "dates": np.arange("2020-01-01", "2020-05-01", dtype="M8[D]"),
+        "records": np.array([(1, 0.5, "a"), (2, 1.5, "b")], [("id", "i4"), ("v", "f8"), ("s", "U4")]),
+        "scalar": np.float32(0.1),
+        "empty": np.zeros((0, 3)),
+        "wide": np.arange(3000 * 4000, dtype="u2").reshape(3000, 4000),
+    }  # fmt: skip
+
+
+def damage(path, key):
+    """Flip a bit in the data of an array."""
+    with npzkit.open(path) as npz:
+        offset = npz.info(key).data_offset
+    data = bytearray(path.read_bytes())
+    data[offset + 5] ^= 4
+    path.write_bytes(data)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page")
+
+
+@pytest.fixture(scope="module")
+def viewer(folder):
+    arrays = kinds()
+    npzkit.save(folder / "one.npz", arrays, metadata={"run": 7})
+    arrays["other"] = arrays["other"] + [0, 0, 0, 5]
+    npzkit.save(folder / "two.npz", arrays)
+    damage(folder / "two.npz", "signal")
+    with npzkit.view(folder / "one.npz", folder / "two.npz") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def one_browser(folder):
+    (folder / "downloads").mkdir()
+    with browser(folder / "downloads") as found:
+        yield found
+
+
+@pytest.fixture
+def page(one_browser):
+    """The browser, whose console has no error when the test has ended."""
+    one_browser.errors()
+    yield one_browser
+    assert one_browser.errors() == []
+
+
+def address(page):
+    query = urllib.parse.urlsplit(page.driver.current_url).query
+    return dict(urllib.parse.parse_qsl(query))
+
+
+def title(page):
+    return page.find(".title")[0].text
+
+
+def test_it_opens_and_shows_the_first_array(page, viewer):
+    """The page names the archives, their keys as a tree, and shows the first array."""
+    page.open(viewer.url)
+    assert title(page) == "model/layer/weight (6, 40, 50) float64"
+    keys = page.column("key")
+    assert "one.npz" in keys[0]
+    assert [key.strip("\u2003▾▸ ") for key in keys[1:6]] == [
+        "model",
+        "layer",
+        "weight",
+        "bias",
+        "other",
+    ]
+    assert "6 x 40 x 50" in page.column("shape")
+    assert any("run" in element.text for element in page.find(".facts"))
+    page.point()
+    page.until(lambda: "row" in page.value("readout", "text"))
+
+
+def test_keys_are_filtered_and_chosen(page, viewer):
+    """Typing narrows the tree; a click on a row shows its array."""
+    page.open(viewer.url)
+    page.widget("filter", "input").send_keys("lab")
+    page.until(lambda: len(page.column("key")) == 4)
+    page.choose("labels")
+    page.until(lambda: title(page).startswith("labels"))
+    page.until(lambda: address(page).get("key") == "labels")
+
+
+def test_folders_close_and_open(page, viewer):
+    """A click on a folder hides what is in it, and the next one shows it again."""
+    page.open(viewer.url)
+    before = len(page.column("key"))
+    page.choose("model")
+    page.until(lambda: len(page.column("key")) < before)
+    page.choose("model")
+    page.until(lambda: len(page.column("key")) == before)
+
+
+def test_every_kind_of_array_is_shown(page, viewer):
+    """Each view of each kind of array appears without an error."""
+    page.open(viewer.url)
+    for key in kinds():
+        name = key.rpartition("/")[2]
+        page.choose(name)
+        page.until(lambda key=key: title(page).startswith(key))
+        labels = page.value("views", "labels")
+        for label in labels if len(labels) > 1 else []:
+            page.click("button", label)
+            found = ".values, p.soft" if label == "Table" else ".bk-Figure"
+            page.until(lambda found=found: page.find(found))
+        assert page.until(lambda: not page.value("status", "text"))
+
+
+def test_values_under_the_mouse(page, viewer):
+    """The mouse tells index and value, with all digits and no others."""
+    page.open(f"{viewer.url}?key=other")
+    page.point(1, 1)
+    page.until(lambda: page.value("readout", "text") == "row 1, column 2: <b>6</b>")
+    page.open(f"{viewer.url}?key=dates&view=line")
+    page.point()
+    page.until(lambda: "2020-0" in page.value("readout", "text"))
+    page.open(f"{viewer.url}?key=picture")
+    page.point()
+    page.until(lambda: page.value("readout", "text").count(",") == 3)
+
+
+def test_sliders_and_axes(page, viewer):
+    """A position is chosen along an axis, and so are the axes that are drawn."""
+    page.open(viewer.url)
+    page.enter("number0", "4")
+    page.until(lambda: address(page).get("at") == "4,0,0")
+    assert page.value("slider0", "value") == 4
+    page.select("down", "axis 0 (6)")
+    page.until(lambda: address(page).get("down") == "0")
+    page.until(lambda: page.value("number1", "value") == 0)
+
+
+def test_an_axis_is_played(page, viewer):
+    """Play goes through the positions, until it is stopped."""
+    page.open(viewer.url)
+    page.widget("play0", "button").click()
+    page.until(lambda: page.value("slider0", "value") >= 2)
+    page.widget("play0", "button").click()
+    page.settle()
+    place = page.value("slider0", "value")
+    time.sleep(0.4)
+    assert page.value("slider0", "value") == place
+
+
+def test_zooming_reads_more_values(page, viewer):
+    """A large plane is shown by some of its values, and all of them are read by zooming in."""
+    page.open(f"{viewer.url}?key=wide")
+    assert "every" in page.value("notes", "text")
+    for _ in range(8):
+        page.scroll(-300)
+    page.until(lambda: page.value("notes", "text") == "all values")
+    start, stop = map(int, address(page)["rows"].split(":"))
+    assert 0 < start < stop < 3000
+    # The address holds the window.
+    page.reload()
+    assert address(page)["rows"] == f"{start}:{stop}"
+
+
+def test_two_archives_are_compared(page, viewer):
+    """Compare shows the same key of the other archive beside it, and the difference."""
+    page.open(f"{viewer.url}?key=other")
+    page.click("button", "Compare")
+    page.until(lambda: len(page.find(".bk-Figure")) == 3)
+    page.until(lambda: address(page).get("other_archive") == "1")
+    page.with_text("b", "two.npz: other")
+    page.with_text("b", "Difference")
+    page.click("button", "Compare")
+    page.until(lambda: len(page.find(".bk-Figure")) == 1)
+
+
+def test_two_keys_are_compared(page, viewer):
+    """With Compare on, a click chooses what the array is compared with."""
+    page.open(f"{viewer.url}?key=labels&other_key=mask")
+    assert len(page.find(".bk-Figure")) == 3
+    page.choose("complex")
+    page.until(lambda: address(page).get("other_key") == "complex")
+    page.until(lambda: title(page).startswith("labels"))
+
+
+def test_damage_is_found_and_marked(page, viewer):
+    """Verify reads everything, says what is damaged, and marks its key."""
+    page.open(viewer.url)
+    page.click("button", "Verify")
+    page.until(lambda: "damaged" in page.value("progress", "text"))
+    assert "CRC-32" in page.value("findings", "text")
+    marked = [key for key in page.column("key") if "✗" in key]
+    assert [key.strip("\u2003 ") for key in marked] == ["✗ signal"]
+
+
+def test_a_link_shows_the_same(page, viewer):
+    """The link has key, axes, slice and view, and a command that a colleague can run."""
+    link = "key=model%2Flayer%2Fweight&view=image&at=4%2C0%2C0&rows=25%3A35&columns=15%3A25"
+    page.open(f"{viewer.url}?{link}")
+    found = address(page)
+    assert (found["at"], found["rows"], found["columns"]) == ("4,0,0", "25:35", "15:25")
+    page.click("button", "Link")
+    command = page.with_text("code", "npzkit view").text
+    assert "rows=25%3A35" in command
+    assert urllib.parse.urlsplit(viewer.url).path.strip("/") not in command
+
+
+def test_a_damaged_link_is_explained(page, viewer):
+    """A link that cannot be followed shows the first array, and says why."""
+    page.open(f"{viewer.url}?at=x")
+    page.until(lambda: "damaged" in page.value("status", "text"))
+
+
+def downloaded(page, folder, name):
+    path = folder / "downloads" / name
+    page.until(lambda: path.exists() and path.stat().st_size and not list(path.parent.glob("*.crdownload")))  # fmt: skip
+    return path
+
+
+def test_what_is_shown_is_saved(page, viewer, folder):
+    """The slice is saved as .npy and CSV, and the figure as a picture."""
+    page.open(f"{viewer.url}?key=other&rows=1:3")
+    page.click("a.save", ".npy")
+    assert np.array_equal(np.load(downloaded(page, folder, "other.npy")), kinds()["other"][1:3])
+    page.click("a.save", ".csv")
+    assert (
+        downloaded(page, folder, "other.csv").read_text() == "4.0,5.0,6.0,7.0\n8.0,9.0,10.0,11.0\n"
+    )
+    page.click("button", "PNG")
+    image = pytest.importorskip("PIL.Image").open(downloaded(page, folder, "other.png"))
+    assert image.width > 300
+    assert len(np.unique(np.asarray(image.convert("L")))) > 5
+
+
+def test_dark_and_light(page, viewer):
+    """The page follows the system, and a button changes it."""
+    page.open(viewer.url)
+    assert page.run("return document.documentElement.dataset.theme") == "light"
+    scheme = {"name": "prefers-color-scheme", "value": "dark"}
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    page.reload()
+    assert page.run("return document.documentElement.dataset.theme") == "dark"
+    page.widget("dark", "button").click()
+    assert page.until(lambda: page.run("return document.documentElement.dataset.theme") == "light")
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_one_hundred_thousand_keys(page):
+    """The tree of 100,000 keys sends some hundred rows, and finds any key as one types."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {f"layers/{i}/w": np.zeros(1, "u1") for i in range(100_000)})
+    with npzkit.view(stream) as viewer:
+        page.open(viewer.url)
+        page.until(lambda: page.column("key"))
+        page.widget("filter", "input").send_keys("99998")
+        page.until(lambda: page.column("key") == ["layers/99998/w"])
+        page.choose("99998")
+        page.until(lambda: title(page).startswith("layers/99998/w"))
+        page.widget("filter", "input").clear()
+        page.widget("filter", "input").send_keys("w")
+        page.until(lambda: "more" in page.column("key")[-1])
+        assert len(page.column("key")) < 1000
+        page.leave()
+
+
+def test_hostile_text_stays_text(page, folder):
+    """Keys, attributes, metadata, strings, fields and names of files run no script."""
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream, metadata={NASTY: NASTY}, allow_pickle=True) as w:
+        w.add(NASTY, np.arange(6.0).reshape(2, 3), attrs={NASTY: NASTY})
+        w.add("text", np.array([[NASTY, NASTY]]))
+        w.add("fields", np.zeros((3, 3), [(NASTY, "f4"), ("b", f"U{len(NASTY)}")]))
+        w.add(f"{NASTY}/x", np.zeros(3))
+        w.add("pickled", np.array([{"a": 1}], object))
+    path = folder / "<b onclick=owned()>.npz"
+    path.write_bytes(stream.getvalue())
+    with npzkit.view(path, stream) as viewer, npzkit.open(stream) as npz:
+        for key in npz:
+            quoted = urllib.parse.quote(key)
+            for rest in ("", "&view=table", f"&other_key={quoted}&other_archive=1",
+                         f"&field={urllib.parse.quote(NASTY)}"):  # fmt: skip
+                page.open(f"{viewer.url}?key={quoted}{rest}")
+                assert page.run("return window.owned") is None
+                assert page.find("img[src=x], svg[onload], b[onclick]") == []
+        page.widget("filter", "input").send_keys("<img")
+        page.click("button", "Verify")
+        page.until(lambda: "sound" in page.value("progress", "text"))
+        assert page.run("return window.owned") is None
+        page.open(f"{viewer.url}?key=pickled")
+        assert "Unpickling" in page.value("status", "text")
+        page.leave()
+
+
+def test_a_newer_choice_cancels_an_older_one(page, tmp_path):
+    """While a slow array is read, another one can be chosen, and is shown at once."""
+    from range_server import RangeServer, packed
+
+    x = np.zeros((400, 100, 100))
+    with RangeServer().running() as server:
+        url = server.put(packed({"first": np.zeros(3), "slow": x, "fast": np.ones(3)}))
+        with npzkit.view(url) as viewer:
+            page.open(f"{viewer.url}?key=first")
+            server.delay = 2
+            page.with_text(".slick-cell.l0", "slow").click()
+            page.until(lambda: title(page).startswith("slow"))
+            server.delay = 0
+            page.choose("fast")
+            page.until(lambda: title(page).startswith("fast"))
+            time.sleep(0.3)
+            page.until(lambda: address(page).get("key") == "fast")
+            page.leave()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 import npzkit
@@ -42,7 +44,8 @@ def view(
         raise click.UsageError(f"--link: {error}.") from error
     with viewer:
         click.echo(f"{printable(viewer.url)}")
-        click.echo("Press Ctrl-C to end.", err=True)
+        if sys.stderr.isatty():
+            click.echo("Press Ctrl-C to end.", err=True)
         if not no_browser and not viewer.show():
             click.echo("npzkit: there is no browser here. Open the address yourself.", err=True)
         try:

@@ -15,7 +15,7 @@ from typing import Any
 
 from npzkit.errors import UnsupportedError, warn
 from npzkit.viewer.guard import is_loopback
-from npzkit.viewer.shown import Shown, parse_link
+from npzkit.viewer.shown import Shown, format_link, parse_link
 
 __all__ = ["Viewer", "view"]
 
@@ -126,7 +126,8 @@ class Viewer:
                 f"see the arrays, because host is {host!r}",
                 UserWarning,
             )
-        self.url: str = self._server.url
+        query = format_link(first)
+        self.url: str = self._server.url + (f"?{query}" if query else "")
 
     def __repr__(self) -> str:
         labels = ", ".join(archive.label for archive in self._archives)

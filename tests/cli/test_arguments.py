@@ -19,8 +19,8 @@ from npzkit.cli import commands
 EXAMPLES = amount(100, 3000)
 """Command lines that are tried; ten thousand take a minute."""
 
-NEVER = {"bench", "demo"}
-"""They measure, for as long as they are asked to; what they refuse is below."""
+NEVER = {"bench", "demo", "view"}
+"""They run for as long as they are asked to; what they refuse is below."""
 
 
 OF_MANY = {"diff", "ls", "repack", "repair", "verify"}

@@ -15,14 +15,14 @@ __all__ = ["Browser", "browser", "why_no_browser"]
 
 _CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 _FIND = """
+const [selector, text] = arguments
 const found = []
 function look(root) {
   for (const element of root.querySelectorAll("*")) {
-    if (element.matches(arguments_[0])) found.push(element)
+    if (element.matches(selector) && element.textContent.includes(text)) found.push(element)
     if (element.shadowRoot) look(element.shadowRoot)
   }
 }
-const arguments_ = arguments
 look(document)
 return found
 """
@@ -94,15 +94,13 @@ class Browser:
             )
         )
 
-    def find(self, selector: str) -> list[Any]:
-        """Return the elements of the page, and of its widgets, that match."""
-        return list(self.run(_FIND, selector))
+    def find(self, selector: str, text: str = "") -> list[Any]:
+        """Return the elements of the page, and of its widgets, that match and have a text."""
+        return list(self.run(_FIND, selector, text))
 
     def with_text(self, selector: str, text: str) -> Any:
         """Return the first element that matches and has a text."""
-        return self.until(
-            lambda: next((e for e in self.find(selector) if text in e.text), None), 10
-        )
+        return self.until(lambda: next(iter(self.find(selector, text)), None), 10)
 
     def click(self, selector: str, text: str) -> None:
         """Click what matches and has a text, and wait for what that does."""

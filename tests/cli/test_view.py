@@ -1,0 +1,80 @@
+"""The command that shows archives in the browser."""
+
+from __future__ import annotations
+
+import re
+import sys
+import urllib.request
+
+import npzkit
+import numpy as np
+import pytest
+
+
+@pytest.fixture
+def path(tmp_path):
+    npzkit.save(tmp_path / "a.npz", {"x": np.arange(6.0).reshape(2, 3)})
+    return tmp_path / "a.npz"
+
+
+@pytest.fixture
+def waited(monkeypatch):
+    """Have the command end as by Ctrl-C, after its page was asked for; return what it said."""
+    pytest.importorskip("bokeh", reason="the page needs Bokeh")
+    from npzkit.viewer.viewer import Viewer
+
+    found = []
+
+    def wait(viewer, *, once=False):
+        with urllib.request.urlopen(viewer.url, timeout=20) as answer:
+            found.append((once, answer.status))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Viewer, "wait", wait)
+    monkeypatch.setattr(Viewer, "show", lambda viewer: found.append("shown") or True)
+    return found
+
+
+def test_it_prints_the_address_and_opens_the_browser(cli, path, waited):
+    """The page is there until Ctrl-C, which is no error."""
+    result = cli("view", path)
+    assert result.code == 0
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/\n", result.out)
+    assert waited == ["shown", (False, 200)]
+
+
+def test_it_opens_no_browser_and_ends_with_the_page(cli, path, waited):
+    """--no-browser prints the address only; --once ends with the last page."""
+    assert cli("view", path, path, "--no-browser", "--once").code == 0
+    assert waited == [(True, 200)]
+
+
+def test_a_link_is_followed(cli, path, waited):
+    """--link takes what the page's Link says; a damaged one is an error of usage."""
+    result = cli("view", path, "--no-browser", "--link", "key=x&rows=1:2")
+    assert result.out.endswith("/?key=x&rows=1%3A2\n")
+    result = cli("view", path, "--link", "at=x")
+    assert result.code == 2
+    assert "the link is damaged" in result.err
+
+
+def test_others_are_let_in_with_a_warning(cli, path, waited):
+    """--host for other machines warns, and prints an address of this one."""
+    result = cli("view", path, "--no-browser", "--host", "0.0.0.0")
+    assert "other machines" in result.err
+    assert result.out.startswith("http://127.0.0.1:")
+
+
+def test_a_missing_file_is_an_error(cli, tmp_path, waited):
+    """Nothing is served if one of the files cannot be opened."""
+    result = cli("view", tmp_path / "none.npz")
+    assert result.code == 2
+    assert "none.npz" in result.err
+
+
+def test_without_bokeh_it_says_what_to_install(cli, path, monkeypatch):
+    """Where Bokeh is missing, the message names the extra."""
+    monkeypatch.setitem(sys.modules, "npzkit.viewer.page", None)
+    result = cli("view", path)
+    assert result.code == 1
+    assert "npzkit[view]" in result.err

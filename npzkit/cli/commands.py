@@ -42,7 +42,7 @@ _COMMANDS = {
     "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
     "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),
     "verify": ("verify", "Check FILEs for damage: headers, checksums, array sizes."),
-    "view": ("view", "Look at FILEs in the browser: a tree of keys, and the values of each array."),
+    "view": ("view", "Look at the arrays of FILEs in the browser."),
 }
 """For each command, the module of `npzkit.cli` with the function of the same name,
 and the first sentence of its help. The list of commands is printed without any import.

@@ -26,9 +26,10 @@ __all__ = ["view"]
 def view(
     files: tuple[str, ...], no_browser: bool, link: str | None, once: bool, port: int, host: str
 ) -> None:
-    """Look at FILEs in the browser: a tree of keys, and the values of each array.
+    """Look at the arrays of FILEs in the browser.
 
-    The page reads only what it shows. FILE may be a URL. Press Ctrl-C to end. The
+    The page has a tree of keys, and shows the values of any array: as a line, an
+    image, a picture, a table or a histogram. It reads only what it shows. FILE may be a URL. Press Ctrl-C to end. The
     page is served to this machine only, and its address contains a secret. To
     compare two archives, name both. Needs: pip install 'npzkit[view]'.
 

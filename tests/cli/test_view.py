@@ -58,6 +58,7 @@ def test_a_link_is_followed(cli, path, waited):
     assert "the link is damaged" in result.err
 
 
+@pytest.mark.filterwarnings("always")
 def test_others_are_let_in_with_a_warning(cli, path, waited):
     """--host for other machines warns, and prints an address of this one."""
     result = cli("view", path, "--no-browser", "--host", "0.0.0.0")

@@ -29,9 +29,10 @@ def view(
     """Look at the arrays of FILEs in the browser.
 
     The page has a tree of keys, and shows the values of any array: as a line, an
-    image, a picture, a table or a histogram. It reads only what it shows. FILE may be a URL. Press Ctrl-C to end. The
-    page is served to this machine only, and its address contains a secret. To
-    compare two archives, name both. Needs: pip install 'npzkit[view]'.
+    image, a picture, a table or a histogram. It reads only what it shows. FILE
+    may be a URL. To compare two archives, name both. The page is served to this
+    machine only, and its address contains a secret. Press Ctrl-C to end. Needs:
+    pip install 'npzkit[view]'.
 
     Example: npzkit view model.npz --no-browser
     """

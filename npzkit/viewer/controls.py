@@ -15,6 +15,7 @@ from bokeh.layouts import column, row
 from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spacer, Spinner, Toggle
 
 from npzkit.errors import printable
+from npzkit.viewer.finding import SOUGHT
 from npzkit.viewer.palettes import PALETTES
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.views import (
@@ -45,6 +46,8 @@ class Controls:
         Called with the attributes of `Shown` that the user has changed.
     play : callable
         Called with an axis, or with None to stop.
+    find : callable
+        Called with what is sought, of `npzkit.viewer.finding.SOUGHT`.
     style : list of bokeh.models.StyleSheet
 
     Attributes
@@ -57,6 +60,7 @@ class Controls:
         self,
         change: Callable[..., object],
         play: Callable[[int | None], object],
+        find: Callable[[str], object],
         style: list[Any],
     ) -> None:
         self._change, self._play, self._style = change, play, style
@@ -75,9 +79,16 @@ class Controls:
         self._aspect = Toggle(label="Square", stylesheets=style, name="aspect")
         self._aspect.on_change("active", self._chose_aspect)
         self._pages = _Pages(change, style)
+        self._finders = [
+            Button(label=f"Go to {label[0].lower()}{label[1:]}", name=f"find-{what}",
+                   stylesheets=style)
+            for what, label in SOUGHT.items()
+        ]  # fmt: skip
+        for what, button in zip(SOUGHT, self._finders, strict=True):
+            button.on_click(partial(find, what))
         self.bar = row(
             self._view, self._field, self._part, self._down, self._across, self._palette,
-            self._scale, self._aspect, *self._pages.widgets, name="controls",
+            self._scale, self._aspect, *self._pages.widgets, *self._finders, name="controls",
             styles={"flex-wrap": "wrap", "align-items": "end", "gap": "8px"},
         )  # fmt: skip
         self._nothing = Spacer(visible=False)
@@ -87,7 +98,7 @@ class Controls:
     def _select(
         self, title: str, name: str, options: list[Any], parse: Callable[[str], Any] = str
     ) -> Select:
-        found = Select(title=title, options=options, name=name, width=118, stylesheets=self._style)
+        found = Select(title=title, options=options, name=name, width=112, stylesheets=self._style)
 
         def chose(attribute: str, old: Any, new: Any) -> None:
             if not self._is_setting:
@@ -149,6 +160,8 @@ class Controls:
             options = [(name, printable(name)) for name in names[:_FIELD_COUNT]]
             self._field.options = [(_ALL_FIELDS, "all fields"), *options]
             self._field.value = shown.field or _ALL_FIELDS
+        for button in self._finders:
+            button.visible = shown.view == "histogram"
         self._part.visible = dtype.kind == "c" and shown.view in {"image", "line"}
         self._part.value = shown.part
         is_phase = dtype.kind == "c" and shown.part == "phase"

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from html import escape
 from typing import Any
 
 from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Toggle
 
 from npzkit.errors import NpzkitError
-from npzkit.viewer.archives import Archive, field_dtype, why_hidden
-from npzkit.viewer.background import Background
+from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
+from npzkit.viewer.background import Background, Work
 from npzkit.viewer.checking import Checking
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, draw
+from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes
 from npzkit.viewer.saving import Saving
 from npzkit.viewer.shown import Shown, format_link, shown_of
@@ -59,7 +61,7 @@ class Page:
         style = [widget_style()]
         self._tree = TreePanel(archives, self._choose, self._describing, style)
         self._checking = Checking(archives, self._checking_work, self._tree.mark, style)
-        self._controls = Controls(self._change, self._play, style)
+        self._controls = Controls(self._change, self._play, self._find, style)
         self._panes = Panes(self._zoomed, style)
         self._saving = Saving(archives, style)
         self._make_widgets(style)
@@ -101,14 +103,13 @@ class Page:
             self._checking.progress, self._checking.button, self._dark, name="actions",
             styles={"gap": "8px", "align-items": "center"},
         )  # fmt: skip
-        title = row(
-            self._title, self._compare, *self._saving.widgets, name="heading",
-            sizing_mode="stretch_width", styles={"gap": "8px", "align-items": "start"},
+        saving = row(
+            self._compare, *self._saving.widgets, name="saving",
+            styles={"gap": "8px", "align-items": "center"},
         )  # fmt: skip
         foot = column(
-            row(self._panes.readout, self._panes.notes, sizing_mode="stretch_width"),
-            self._status, self._saving.shown_link, self._address, name="foot",
-            sizing_mode="stretch_width",
+            self._panes.readout, self._panes.notes, self._status, self._saving.shown_link,
+            self._address, name="foot", sizing_mode="stretch_width",
         )  # fmt: skip
         details = column(
             self._checking.findings, self._array, self._archive, name="details",
@@ -116,7 +117,7 @@ class Page:
         )  # fmt: skip
         for root in (
             div("about", about_html(self._archives)), actions, self._tree.filter,
-            self._tree.table, details, title, self._controls.bar, self._controls.axes,
+            self._tree.table, details, self._title, saving, self._controls.bar, self._controls.axes,
             self._panes.root, foot,
         ):  # fmt: skip
             self._document.add_root(root)
@@ -214,6 +215,25 @@ class Page:
         shown = replace(self._shown, rows=rows, columns=columns)
         if (rows, columns) != (self._shown.rows, self._shown.columns):
             self._show(shown, is_zoom=True)
+
+    def _find(self, what: str) -> None:
+        """Search the complete array, and show where it has what is sought."""
+        shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
+        name = SOUGHT[what].lower().replace("nan", "NaN")
+        self._status.text = '<span class="wait">Searching all values…</span>'
+
+        def find(work: Work) -> Place | None:
+            return find_place(source_of(self._archives, shown, work.proceed), what, work.proceed)
+
+        def take(place: Place | None) -> None:
+            if place is None:
+                self._status.text = f"There is no {name}."
+                return
+            where = ", ".join(map(str, place.position))
+            self._complaint = f"{name}: {escape(place.text)} at ({where})"
+            self._show(shown_at(shown, place.position, shape, dtype))
+
+        self._reading.start(find, take, self._fail)
 
     def _play(self, axis: int | None) -> None:
         self._stop_timer()

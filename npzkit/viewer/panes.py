@@ -58,7 +58,8 @@ class Panes:
             stylesheets=style,
         )
         self.readout = Div(
-            text="&nbsp;", name="readout", stylesheets=style, disable_math=True, width=420,
+            text="&nbsp;", name="readout", stylesheets=style, disable_math=True,
+            sizing_mode="stretch_width",
             styles={"font-variant-numeric": "tabular-nums"},
         )  # fmt: skip
         self.notes = Div(text="", name="notes", stylesheets=style, disable_math=True,
@@ -181,7 +182,7 @@ class Panes:
             figure.plot.on_change("inner_height", self._sized)
             return figure, [figure.plot]
         figure.facts = Div(text="", name="statistics", stylesheets=self._style,
-                           disable_math=True, width=280)  # fmt: skip
+                           disable_math=True, width=210)  # fmt: skip
         return figure, [row(figure.facts, figure.plot, sizing_mode="stretch_both")]
 
     def _fill(self, figure: Any, pane: Pane, shown: Shown, dtype: Any) -> None:

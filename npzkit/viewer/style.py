@@ -37,8 +37,9 @@ def theme(*, is_dark: bool) -> Theme:
     attrs: dict[str, dict[str, Any]] = {
         "Plot": {
             "background_fill_color": panel, "border_fill_color": panel,
-            "outline_line_color": line,
+            "outline_line_color": line, "border_line_color": None,
         },
+        "LayoutDOM": {"margin": 0},
         "Grid": {"grid_line_color": line, "grid_line_alpha": 0.6},
         "Axis": {
             "major_label_text_color": soft, "axis_label_text_color": soft,

@@ -200,6 +200,16 @@ def test_zooming_reads_more_values(page, viewer):
     assert address(page)["rows"] == f"{start}:{stop}"
 
 
+def test_an_odd_value_is_found(page, viewer):
+    """Statistics lead to the largest value: the plane and the place of it are shown."""
+    page.open(f"{viewer.url}?key=model%2Flayer%2Fweight&view=histogram")
+    assert "99.0" in page.value("statistics", "text")
+    page.click("button", "Go to maximum")
+    page.until(lambda: "maximum: 99.0 at (4, 30, 20)" in page.value("status", "text"))
+    assert address(page)["at"] == "4,30,20"
+    assert address(page)["columns"] == "0:41"
+
+
 def test_two_archives_are_compared(page, viewer):
     """Compare shows the same key of the other archive beside it, and the difference."""
     page.open(f"{viewer.url}?key=other")

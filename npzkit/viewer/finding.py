@@ -1,0 +1,100 @@
+"""Where an array has its least or largest value, or its first NaN.
+
+Owns how it is searched for: all values are read, a few megabytes at a time. Knows no
+widget.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npzkit.display.cells import cell_text
+from npzkit.display.numbers import as_drawn
+from npzkit.display.sampling import box_of, spread_parts
+from npzkit.viewer.shown import Shown, Window
+from npzkit.viewer.views import drawn_axes, settled
+
+__all__ = ["SOUGHT", "Place", "find_place", "shown_at"]
+
+SOUGHT = {"minimum": "Minimum", "maximum": "Maximum", "nan": "First NaN"}
+"""What can be searched for, with its name on the page."""
+_AROUND = 20
+"""Values that are shown on each side of what was found."""
+
+
+class Place(NamedTuple):
+    """What was found.
+
+    Attributes
+    ----------
+    position : tuple of int
+    text : str
+        The value.
+    """
+
+    position: tuple[int, ...]
+    text: str
+
+
+def find_place(source: Any, what: str, proceed: Callable[[], object]) -> Place | None:
+    """Return where an array has what is sought, or None.
+
+    Parameters
+    ----------
+    source : lazy array of numbers
+        Complex numbers are compared by their magnitude.
+    what : str
+        Of `SOUGHT`.
+    proceed : callable
+    """
+    found: tuple[float, tuple[int, ...]] | None = None
+    parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
+    for index in parts:
+        proceed()
+        numbers = as_drawn(source[index])
+        place = _place_in(numbers, what)
+        if place is None:
+            continue
+        inner = np.unravel_index(place, numbers.shape)
+        position = tuple(
+            part.start + int(offset) for part, offset in zip(index, inner, strict=True)
+        )
+        number = float(numbers[inner])
+        if what == "nan":
+            found = number, position
+            break
+        if found is None or (number < found[0] if what == "minimum" else number > found[0]):
+            found = number, position
+    if found is None:
+        return None
+    value = np.asarray(source[tuple(slice(p, p + 1) for p in found[1])]).reshape(-1)[0]
+    return Place(found[1], cell_text(value))
+
+
+def _place_in(numbers: np.ndarray[Any, Any], what: str) -> int | None:
+    """Return where some numbers have what is sought, counted in C order."""
+    is_nan = np.isnan(numbers)
+    if what == "nan":
+        return int(is_nan.argmax()) if is_nan.any() else None
+    if is_nan.all():
+        return None
+    return int((np.nanargmin if what == "minimum" else np.nanargmax)(numbers))
+
+
+def shown_at(shown: Shown, position: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Shown:
+    """Return what shows a position, with its neighbours, in the array's usual view."""
+    usual = replace(shown, view=None, at=position, rows=None, columns=None)
+    usual = settled(usual, shape, dtype)
+    drawn = drawn_axes(usual)
+    around = {axis: _around(position[axis], shape[axis]) for axis in drawn}
+    rows = around.get(usual.down) if usual.down in drawn else None
+    return replace(usual, rows=rows, columns=around.get(usual.across))
+
+
+def _around(place: int, length: int) -> Window:
+    return max(place - _AROUND, 0), min(place + _AROUND + 1, length)

@@ -118,9 +118,7 @@ def source_of(
 ) -> ArraySource:
     """Return the array that is shown, to be read in parts."""
     archive = archives[shown.archive]
-    info = archive.info(str(shown.key))
-    return ArraySource(
-        archive.npz.lazy(str(shown.key)), shown.field,
-        is_seekable=info.seekable or isinstance(archive.npz, ShardedFile),
-        by_columns=bool(info.fortran_order), proceed=proceed,
-    )  # fmt: skip
+    lazy = archive.npz.lazy(str(shown.key))
+    # The parts of a sharded array are read by themselves.
+    is_in_steps = lazy._read_habits.is_in_order and not isinstance(archive.npz, ShardedFile)
+    return ArraySource(lazy, shown.field, is_in_steps=is_in_steps, proceed=proceed)

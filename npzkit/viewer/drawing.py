@@ -6,6 +6,7 @@ Knows no widget.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
+from npzkit.display.sampling import reachable
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource, DifferenceSource, why_no_difference
@@ -119,10 +121,19 @@ class LineDrawn:
 
 @dataclass(frozen=True, eq=False)
 class HistogramDrawn:
-    """The statistics of a complete array."""
+    """The statistics of an array.
+
+    Attributes
+    ----------
+    overview : HistogramOverview
+    dtype : numpy.dtype
+    share : float
+        The fraction of the array that could be reached: 1.0, or less for a beginning.
+    """
 
     overview: HistogramOverview
     dtype: np.dtype[Any]
+    share: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,8 +328,10 @@ def _draw_table(source: Any, shown: Shown, size: tuple[int, int], proceed: Proce
 def _draw_histogram(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> HistogramDrawn:
-    overview = histogram_overview(source, budget=STATISTICS_BUDGET, proceed=proceed)
-    return HistogramDrawn(overview, source.dtype)
+    part = reachable(source)
+    overview = histogram_overview(part, budget=STATISTICS_BUDGET, proceed=proceed)
+    share = math.prod(part.shape) / max(math.prod(source.shape), 1)
+    return HistogramDrawn(overview, source.dtype, share)
 
 
 _DRAWERS: dict[str, Callable[[Any, Shown, tuple[int, int], Proceed], Drawn]] = {

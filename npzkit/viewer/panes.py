@@ -193,7 +193,7 @@ class Panes:
                 drawn.page, are_texts=are_texts, has_rows=bool(drawn_axes(shown))
             )
         elif isinstance(drawn, HistogramDrawn):
-            figure.facts.text = statistics_html(drawn.overview)
+            figure.facts.text = statistics_html(drawn)
             figure.show(drawn)
         else:
             is_difference = pane.title == "Difference"

@@ -32,10 +32,8 @@ class ArraySource:
     lazy : LazyArray
     field : str or None
         Of a structured array. Its own axes follow those of the array.
-    is_seekable : bool
-        Whether a part can be read without what is before it.
-    by_columns : bool
-        Whether the array is in Fortran's order.
+    is_in_steps : bool
+        Whether what lies before a part is read first, in steps.
     proceed : callable
         Called every few megabytes. It raises an exception to cancel.
 
@@ -50,18 +48,16 @@ class ArraySource:
         lazy: LazyArray,
         field: str | None,
         *,
-        is_seekable: bool,
-        by_columns: bool,
+        is_in_steps: bool,
         proceed: Callable[[], object],
     ) -> None:
         self._lazy, self._field, self._proceed = lazy, field, proceed
-        self._is_seekable, self._by_columns = is_seekable, by_columns
+        self._is_in_steps = is_in_steps
+        self._read_habits = lazy._read_habits
         self._reached = 0
         inner = lazy.dtype if field is None else lazy.dtype[field]
         self.dtype: np.dtype[Any] = inner.base if field is not None else inner
         self.shape = lazy.shape + (inner.shape if field is not None else ())
-        if hasattr(lazy, "_read_habits"):
-            self._read_habits = lazy._read_habits
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -69,7 +65,7 @@ class ArraySource:
 
     def __getitem__(self, index: Index) -> Any:
         outer, inner = index[: self._lazy.ndim], index[self._lazy.ndim :]
-        if not self._is_seekable:
+        if self._is_in_steps:
             self._approach(outer)
         found = self._lazy[outer]
         if self._field is None:
@@ -82,7 +78,7 @@ class ArraySource:
         last = tuple(map(_last, index, self._lazy.shape))
         if math.prod(self._lazy.shape):
             self._reached = approach(
-                self._lazy, last, self._by_columns, lambda size: self._proceed(), self._reached,
+                self._lazy, last, self._read_habits.by_columns, lambda size: self._proceed(), self._reached,
                 _STEP_SIZE,
             )  # fmt: skip
 
@@ -103,8 +99,7 @@ class DifferenceSource:
         self.shape, self.chunks = first.shape, first.chunks
         is_complex = "c" in (first.dtype.kind, second.dtype.kind)
         self.dtype: np.dtype[Any] = np.dtype(np.complex128 if is_complex else np.float64)
-        if hasattr(first, "_read_habits"):
-            self._read_habits = first._read_habits
+        self._read_habits = first._read_habits
 
     def __getitem__(self, index: Index) -> Any:
         first, second = self._first[index], self._second[index]

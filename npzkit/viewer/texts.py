@@ -10,14 +10,13 @@ from html import escape
 from typing import Any
 
 from npzkit.display.cells import TablePage, cell_text
-from npzkit.display.histograms import HistogramOverview
 from npzkit.display.tables import short_texts
 from npzkit.errors import NpzkitError, printable, shown_key
 from npzkit.members.amounts import format_count, format_size
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.members.metadata import without_note
 from npzkit.viewer.archives import Archive
-from npzkit.viewer.drawing import Counts, ImageDrawn, LineDrawn, Pane, PictureDrawn
+from npzkit.viewer.drawing import Counts, HistogramDrawn, ImageDrawn, LineDrawn, Pane, PictureDrawn
 from npzkit.viewer.style import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
 
 __all__ = [
@@ -191,8 +190,9 @@ def _counts(counts: Counts) -> list[str]:
     ]
 
 
-def statistics_html(overview: HistogramOverview) -> str:
+def statistics_html(drawn: HistogramDrawn) -> str:
     """Return the statistics of an array as a table."""
+    overview = drawn.overview
     found = overview.statistics
     rows = [
         ("values", f"{found.count:,}"),
@@ -205,6 +205,8 @@ def statistics_html(overview: HistogramOverview) -> str:
     exact = "exact, of all values"
     if overview.sampled < 1:
         exact = f"of a sample: {100 * overview.sampled:.2g} % of the values, spread evenly"
+    if drawn.share < 1:
+        exact = f"of the first {100 * drawn.share:.2g} %: the array has no seek index"
     return f"{_facts(rows)}<p class=soft>{exact}</p>"
 
 

@@ -275,3 +275,30 @@ def test_reading_can_be_cancelled(tmp_path, method):
             page.drawn(proceed, key="x", at=(29,))
         assert len(steps) == 2
         assert not page.drawn(key="x", at=(29,)).numbers.any()
+
+
+def test_a_large_array_without_a_seek_index_has_the_statistics_of_its_beginning(
+    tmp_path, monkeypatch
+):
+    """Reaching the middle of it would mean to decompress everything before."""
+    monkeypatch.setattr("npzkit.display.sampling._NEAR_SIZE", 1 << 20)
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        archive.writestr("x.npy", forge.npy(np.zeros((400, 10_000), "u1")))
+    with Looking(path) as page:
+        drawn = page.drawn(key="x", view="histogram")
+    assert 0.2 < drawn.share < 0.3
+    assert drawn.overview.statistics.count == drawn.share * 4_000_000
+
+
+def test_a_sharded_archive_is_shown_like_one_file(tmp_path):
+    """An array in several shards is one image, and one field of records as well."""
+    x = np.arange(60.0).reshape(10, 6)
+    with npzkit.ShardedWriter(tmp_path / "folder") as w:
+        w.add("x", x[:4], offset=(0, 0), global_shape=x.shape)
+        w.add("x", x[4:], offset=(4, 0), global_shape=x.shape)
+        w.commit()
+    with Looking(tmp_path / "folder") as page:
+        assert np.array_equal(page.drawn(key="x").numbers, x)
+        assert np.array_equal(page.drawn(key="x", rows=(3, 6)).numbers, x[3:6])
+        assert page.drawn(key="x", view="histogram").overview.statistics.max == 59

@@ -91,9 +91,11 @@ def shown_at(shown: Shown, position: tuple[int, ...], shape: tuple[int, ...], dt
     usual = replace(shown, view=None, at=position, rows=None, columns=None)
     usual = settled(usual, shape, dtype)
     drawn = drawn_axes(usual)
-    around = {axis: _around(position[axis], shape[axis]) for axis in drawn}
-    rows = around.get(usual.down) if usual.down in drawn else None
-    return replace(usual, rows=rows, columns=around.get(usual.across))
+    rows, columns = (
+        _around(position[axis], shape[axis]) if axis is not None and axis in drawn else None
+        for axis in (usual.down, usual.across)
+    )
+    return replace(usual, rows=rows, columns=columns)
 
 
 def _around(place: int, length: int) -> Window:

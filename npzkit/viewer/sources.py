@@ -78,8 +78,8 @@ class ArraySource:
         last = tuple(map(_last, index, self._lazy.shape))
         if math.prod(self._lazy.shape):
             self._reached = approach(
-                self._lazy, last, self._read_habits.by_columns, lambda size: self._proceed(), self._reached,
-                _STEP_SIZE,
+                self._lazy, last, self._read_habits.by_columns, lambda size: self._proceed(),
+                self._reached, _STEP_SIZE,
             )  # fmt: skip
 
 

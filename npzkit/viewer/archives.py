@@ -5,6 +5,7 @@ Owns that they are opened once for all pages, and which of them are closed at th
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -41,10 +42,15 @@ class Archive:
         Without secrets.
     label : str
         Its short name.
+    totals : ArchiveInfo
+    known : dict of str to ArrayInfo
+        What was read of arrays, so that nobody waits for it again.
     """
 
     def __init__(self, npz: NpzFile, *, is_own: bool) -> None:
         self.npz, self.is_own = npz, is_own
+        self.totals = npz.archive_info()
+        self.known: dict[str, ArrayInfo] = {}
         self.path = printable(npz._archive.path or "archive")
         name = os.path.basename(self.path.rstrip("/\\")) or self.path
         self.label = name if len(name) <= _LABEL_LENGTH else f"{name[:_LABEL_LENGTH]}..."
@@ -55,18 +61,17 @@ class Archive:
 
     def info(self, key: str) -> ArrayInfo:
         """Return what is known of an array without its data; see `NpzFile.info`."""
-        return self.npz.info(key)
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = self.npz.info(key)
+        return found
 
-    def infos(self, keys: Sequence[str], proceed: Callable[[], object]) -> dict[str, ArrayInfo]:
-        """Return what is known of several arrays. Those that cannot be read are left out."""
-        found = {}
+    def describe(self, keys: Sequence[str], proceed: Callable[[], object]) -> None:
+        """Read what is known of several arrays, except of those that cannot be read."""
         for key in keys:
             proceed()
-            try:
-                found[key] = self.npz.info(key)
-            except (NpzkitError, OSError):
-                continue
-        return found
+            with contextlib.suppress(NpzkitError, OSError):
+                self.info(key)
 
 
 def open_archives(

@@ -69,7 +69,7 @@ class Checking:
         self._background.start(self._check, self._take, lambda error: self._end(error_html(error)))
 
     def _check(self, work: Work) -> list[VerifyReport]:
-        total = sum(archive.npz.archive_info().uncompressed_size for archive in self._archives)
+        total = sum(archive.totals.uncompressed_size for archive in self._archives)
         before = 0
 
         def report(done: int, size: int) -> None:

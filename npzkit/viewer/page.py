@@ -15,7 +15,7 @@ from typing import Any
 from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Toggle
 
-from npzkit.errors import NpzkitError
+from npzkit.members.info import ArrayInfo
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.checking import Checking
@@ -32,6 +32,7 @@ from npzkit.viewer.views import settled
 
 __all__ = ["Page"]
 
+_WAIT = '<span class="wait">Reading…</span>'
 _FRAME_MS = 120
 """The shortest time between two pictures that are played."""
 
@@ -265,20 +266,29 @@ class Page:
             self._title.text = title_html("This archive has no arrays", None)
             self._controls.hide()
             return
-        is_other = (shown.archive, shown.key) != (self._shown.archive, self._shown.key)
-        try:
-            info = self._archives[shown.archive].info(shown.key)
-        except (NpzkitError, OSError) as error:
-            self._fail_at(shown, error)
+        archive, key = self._archives[shown.archive], shown.key
+        if key in archive.known:
+            self._show_array(shown, archive.known[key], is_zoom=is_zoom)
             return
+        self._status.text = _WAIT
+        self._reading.start(
+            lambda work: archive.info(key), lambda info: self._show_array(shown, info),
+            partial(self._fail_at, shown),
+        )  # fmt: skip
+
+    def _show_array(self, shown: Shown, info: ArrayInfo, *, is_zoom: bool = False) -> None:
+        """Show an array whose shape and dtype are known."""
+        # A link may name it with .npy behind.
+        shown = replace(shown, key=info.key)
+        is_other = (shown.archive, shown.key) != (self._shown.archive, self._shown.key)
         self._info = info
         names = None if info.dtype is None else info.dtype.names
         why = why_hidden(info)
         if is_other or not self._shown.at:
-            self._title.text = title_html(shown.key, info)
+            self._title.text = title_html(info.key, info)
             self._array.text = array_html(info)
             self._archive.text = archive_html(self._archives[shown.archive])
-            self._tree.reveal(shown.archive, shown.key)
+            self._tree.reveal(shown.archive, info.key)
         if why is not None:
             self._fail_at(shown, why)
             return
@@ -292,7 +302,7 @@ class Page:
         self._panes.prepare(shown, shape, is_zoom=is_zoom)
         if is_zoom and self._panes.has_all_of(shown):
             return
-        self._status.text = '<span class="wait">Reading…</span>'
+        self._status.text = _WAIT
         size = self._panes.size
         self._reading.start(
             lambda work: draw(self._archives, shown, size, work.proceed),

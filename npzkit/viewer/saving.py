@@ -41,7 +41,7 @@ class Saving:
         self._archives = archives
         self._files = Div(text="", name="files", stylesheets=style, disable_math=True)
         self._name = Div(visible=False, tags=["npzkit.png"])
-        self._png = Button(label="PNG", name="png", stylesheets=style, width=60)
+        self._png = Button(label="Save PNG", name="png", stylesheets=style, width=86)
         self._png.js_on_click(CustomJS(args={"name": self._name}, code=browser_file("save_png.js")))
         self._link = Toggle(label="Link", name="link", stylesheets=style, width=60)
         self.shown_link = Div(
@@ -60,7 +60,7 @@ class Saving:
         key = "".join(sign if sign.isalnum() else "_" for sign in str(shown.key))[-60:]
         self._name.tags = [f"{key}.png"]
         suffixes = ["npy", "csv"] if can_be_csv(shown) else ["npy"]
-        self._files.text = " ".join(
+        self._files.text = '<span class="soft">slice</span> ' + " ".join(
             f'<a class="save" href="save/slice.{suffix}?{escape(link)}" download>.{suffix}</a>'
             for suffix in ([] if shown.view is None else suffixes)
         )

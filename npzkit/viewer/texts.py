@@ -39,7 +39,7 @@ def about_html(archives: Sequence[Archive]) -> str:
     """Return the names of the archives, with how much they hold."""
     parts = []
     for archive in archives:
-        info = archive.npz.archive_info()
+        info = archive.totals
         parts.append(
             f'<b>{_text(archive.label)}</b> <span class="soft">'
             f"{format_count(info.member_count, 'member')}, "
@@ -101,7 +101,7 @@ def _parts_text(info: ArrayInfo) -> str:
 
 def archive_html(archive: Archive) -> str:
     """Return the totals of an archive, and its metadata."""
-    info: ArchiveInfo = archive.npz.archive_info()
+    info: ArchiveInfo = archive.totals
     rows = [
         ("path", archive.path),
         ("size", format_size(info.size)),

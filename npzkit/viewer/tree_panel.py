@@ -18,7 +18,7 @@ from bokeh.models import (
 
 from npzkit.errors import printable
 from npzkit.members.amounts import format_count, format_size
-from npzkit.members.info import ArrayInfo, short_dtype
+from npzkit.members.info import short_dtype
 from npzkit.viewer.archives import Archive
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.keys import Row
@@ -66,7 +66,6 @@ class TreePanel:
         self._items: list[Item] = []
         self._chosen: tuple[int, str] | None = None
         self._damaged: list[dict[str, str]] = [{} for _ in archives]
-        self._infos: list[dict[str, ArrayInfo]] = [{} for _ in archives]
         self._count = _ROW_COUNT
         self._is_setting = False
         self.filter = TextInput(
@@ -200,7 +199,7 @@ class TreePanel:
         key = str(row.key)
         is_damaged = key in self._damaged[number]
         mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")
-        info = self._infos[number].get(key)
+        info = self._archives[number].known.get(key)
         label = f"{indent}{mark}{row.label}"
         if info is None:
             return label, "", "", "", colour
@@ -212,30 +211,26 @@ class TreePanel:
 
     def _describe(self) -> None:
         """Read what is not known yet of the visible arrays, in the background."""
-        wanted: dict[int, list[str]] = {}
-        for number, row in self._items:
-            if row is not None and row.key is not None and row.key not in self._infos[number]:
-                wanted.setdefault(number, []).append(row.key)
+        wanted = [
+            (number, row.key) for number, row in self._items
+            if row is not None and row.key and row.key not in self._archives[number].known
+        ]  # fmt: skip
         if not wanted:
             self._background.cancel()
             return
 
-        def read(work: Work) -> dict[int, dict[str, ArrayInfo]]:
-            return {
-                number: self._archives[number].infos(keys, work.proceed)
-                for number, keys in wanted.items()
-            }
+        def read(work: Work) -> None:
+            for number, archive in enumerate(self._archives):
+                archive.describe([key for place, key in wanted if place == number], work.proceed)
 
-        self._background.start(read, self._take, lambda error: None)
+        self._background.start(read, lambda found: self._fill(set(wanted)), lambda error: None)
 
-    def _take(self, found: dict[int, dict[str, ArrayInfo]]) -> None:
+    def _fill(self, wanted: set[tuple[int, str]]) -> None:
         """Fill the cells of the arrays that were described."""
         patches: dict[str, list[Any]] = {"shape": [], "dtype": [], "size": []}
-        for number, infos in found.items():
-            self._infos[number].update(infos)
         for place, item in enumerate(self._items):
             number, row = item
-            if row is not None and row.key in found.get(number, {}):
+            if row is not None and (number, row.key) in wanted:
                 _, shape, dtype, size, _ = self._cells(item)
                 for name, text in (("shape", shape), ("dtype", dtype), ("size", size)):
                     patches[name].append((place, text))

@@ -181,12 +181,13 @@ class SaveHandler(RequestHandler):
             # A browser notices a download that ends early.
             self.set_header("Content-Length", str(size))
         pieces = found.npy() if suffix == "npy" else found.csv()
-        while not self._is_gone:
-            piece = await self._in_thread(lambda: next(pieces, None))
-            if piece is None:
-                break
-            self.write(piece)
-            await self.flush()
+        try:
+            while (piece := await self._in_thread(lambda: next(pieces, None))) is not None:
+                self.write(piece)
+                await self.flush()
+        except (NpzkitError, OSError):
+            # The browser sees that the download is not complete.
+            self.detach().close()
 
     async def _in_thread(self, call: Any) -> Any:
         return await IOLoop.current().run_in_executor(None, call)

@@ -190,6 +190,9 @@ class Page:
 
     def _toggled_dark(self, name: str, old: Any, new: bool) -> None:
         self._document.theme = theme(is_dark=new)
+        # Figures that change their colours keep some pixels of the old ones.
+        self._panes.forget()
+        self._show(self._shown)
 
     def _change(self, position: tuple[int, int] | None = None, **changes: Any) -> None:
         """Show something else of the same array."""
@@ -264,6 +267,7 @@ class Page:
         """Show something: now its name, and its values when they are read."""
         if shown.key is None:
             self._title.text = title_html("This archive has no arrays", None)
+            self._archive.text = archive_html(self._archives[0])
             self._controls.hide()
             return
         archive, key = self._archives[shown.archive], shown.key

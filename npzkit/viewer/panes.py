@@ -104,6 +104,10 @@ class Panes:
             and columns.start <= across[0] and across[1] <= columns.stop
         )  # fmt: skip
 
+    def forget(self) -> None:
+        """Make new figures for what is shown next."""
+        self._kind = ()
+
     def clear(self) -> None:
         """Show nothing."""
         self.root.children = [self._nothing]

@@ -33,6 +33,8 @@ _GRACE_SECONDS = 2.0
 """A page that is loaded again is back within this time."""
 _UNUSED_MS = 10_000
 """How long what a page needs is kept after its connection was lost."""
+_TOKEN_SECONDS = 86_400
+"""How long a page may be away, as on a computer that sleeps, and still connect again."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -206,6 +208,7 @@ class PageServer:
             secret_key=secrets.token_bytes(32), unused_session_lifetime_milliseconds=_UNUSED_MS,
             check_unused_sessions_milliseconds=_UNUSED_MS, ico_path="none",
             websocket_max_message_size_bytes=1 << 20, log_function=lambda handler: None,
+            session_token_expiration=_TOKEN_SECONDS,
         )  # fmt: skip
         self._http = HTTPServer(tornado, max_body_size=1 << 20)
         self._http.add_sockets(self._sockets)

@@ -169,7 +169,7 @@ class TreePanel:
         if hidden_count:
             last = f"… {hidden_count:,} more"
         elif not self._items:
-            last = "no key has these words"
+            last = "no key has these words" if self.filter.value_input else "no keys"
         if last:
             for name, text in zip(_COLUMNS, (last, "", "", "", "var(--accent)"), strict=True):
                 data[name].append(text)

@@ -69,6 +69,8 @@ def view(
     -----
     The page is served to this machine only. Its address contains a random token,
     without which nothing is answered. Arrays of Python objects are not unpickled.
+    If the notebook runs on another machine, forward the port of `Viewer.url`, such
+    as by ``ssh -L``.
 
     Examples
     --------

@@ -218,6 +218,17 @@ def test_downloads_that_are_refused(viewer, rest):
     assert b"Traceback" not in answer.text
 
 
+def test_a_download_of_damaged_data_is_not_complete(tmp_path):
+    """The connection ends early, so that a browser reports the download as failed."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(300_000.0)}, compression="deflated")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 40] = bytes(40)
+    path.write_bytes(data)
+    with npzkit.view(path) as viewer, pytest.raises(http.client.HTTPException):
+        get(viewer, f"{parts_of(viewer)[2]}save/slice.npy?key=x")
+
+
 # -- how it starts and ends -------------------------------------------------------------------
 
 

@@ -196,10 +196,9 @@ def approach(
     int
         How many items were passed, in the order of storage.
     """
-    order: Any = "F" if by_columns else "C"
-    end = int(np.ravel_multi_index(last, lazy.shape, order=order))
+    end = blocks.place_of(last, lazy.shape, by_columns=by_columns)
     step = max(size // max(lazy.dtype.itemsize, 1), 1)
     for place in range(begin + step, end, step):
-        lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
+        lazy[blocks.position_at(place, lazy.shape, by_columns=by_columns)]
         advance(step * lazy.dtype.itemsize)
     return max(begin, end)

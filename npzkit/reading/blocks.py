@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-__all__ = ["BLOCK_SIZE", "block_shape", "blocks", "blocks_of_shape"]
+__all__ = ["BLOCK_SIZE", "block_shape", "blocks", "blocks_of_shape", "place_of", "position_at"]
 
 BLOCK_SIZE = 1 << 25
 """Bytes of an array that are in memory at a time, roughly."""
@@ -92,3 +92,35 @@ def _starts(axes: list[int], shape: Sequence[int], step: Sequence[int]) -> Itera
     for start in range(0, shape[first], step[first]):
         for inner in _starts(rest, shape, step):
             yield {first: start, **inner}
+
+
+def place_of(position: Sequence[int], shape: Sequence[int], *, by_columns: bool = False) -> int:
+    """Return how many items lie before a position; for any number of axes.
+
+    Examples
+    --------
+    >>> place_of((1, 2), (3, 4)), place_of((1, 2), (3, 4), by_columns=True)
+    (6, 7)
+    """
+    pairs = list(zip(position, shape, strict=True))
+    place = 0
+    for offset, length in pairs[::-1] if by_columns else pairs:
+        place = place * length + offset
+    return place
+
+
+def position_at(place: int, shape: Sequence[int], *, by_columns: bool = False) -> tuple[int, ...]:
+    """Return the position of an item that has so many items before it; see `place_of`.
+
+    NumPy's own function takes 32 axes at most.
+
+    Examples
+    --------
+    >>> position_at(6, (3, 4)), position_at(7, (3, 4), by_columns=True)
+    ((1, 2), (1, 2))
+    """
+    found = []
+    for length in shape if by_columns else reversed(shape):
+        place, offset = divmod(place, length)
+        found.append(offset)
+    return tuple(found if by_columns else found[::-1])

@@ -19,6 +19,7 @@ from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
 from npzkit.display.sampling import reachable
+from npzkit.errors import shown_key
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource, DifferenceSource, why_no_difference
@@ -229,8 +230,8 @@ def _on_one_scale(first: Drawn, second: Drawn) -> tuple[Drawn, Drawn]:
 
 def _title(archives: Sequence[Archive], shown: Shown) -> str:
     label = f"{archives[shown.archive].label}: " if len(archives) > 1 else ""
-    field = f", field {shown.field}" if shown.field else ""
-    return f"{label}{shown.key}{field}"
+    field = f", field {shown_key(shown.field)}" if shown.field else ""
+    return f"{label}{shown_key(str(shown.key))}{field}"
 
 
 def _draw_line(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> LineDrawn:

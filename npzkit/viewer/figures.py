@@ -158,7 +158,7 @@ class ImageFigure:
             "dw": [len(columns) * columns.step], "dh": [len(rows) * rows.step],
         }  # fmt: skip
         self._facts.tags = [{
-            **_value_facts(dtype, getattr(drawn, "unit", None)),
+            **_value_facts(dtype, getattr(drawn, "unit", None), shown),
             "rows": len(rows), "columns": len(columns), "row_step": rows.step,
             "column_step": columns.step, "row_start": rows.start, "column_start": columns.start,
         }]  # fmt: skip
@@ -205,10 +205,15 @@ def _has_special(drawn: ImageDrawn) -> bool:
     return bool(counts.nan_count or counts.plus_count or counts.minus_count)
 
 
-def _value_facts(dtype: np.dtype[Any], unit: str | None) -> dict[str, Any]:
-    """Return how the browser writes a value."""
+def _value_facts(dtype: np.dtype[Any], unit: str | None, shown: Shown) -> dict[str, Any]:
+    """Return how the browser writes a value and its index."""
     digits = {2: 4, 4: 8}.get(dtype.itemsize, 17) if dtype.kind == "f" else 17
-    return {"kind": dtype.kind, "unit": unit or "", "digits": digits}
+    # The colours of a picture are its values.
+    count = len(shown.at) - (shown.view == "picture")
+    return {
+        "kind": dtype.kind, "unit": unit or "", "digits": digits, "at": list(shown.at[:count]),
+        "down": shown.down, "across": shown.across,
+    }  # fmt: skip
 
 
 class LineFigure:
@@ -257,7 +262,7 @@ class LineFigure:
         self._pixels.data = {
             "left": left - 0.5, "right": right + 0.5, "low": found.low, "high": found.high
         }  # fmt: skip
-        self._facts.tags = [_value_facts(dtype, drawn.unit)]
+        self._facts.tags = [_value_facts(dtype, drawn.unit, shown)]
         finite = shown_y[np.isfinite(shown_y)]
         low, high = (finite.min(), finite.max()) if len(finite) else (0.0, 1.0)
         margin = (high - low) * 0.05 or max(abs(high) * 0.05, 0.5)

@@ -16,6 +16,7 @@ import numpy as np
 from npzkit.display.cells import cell_text
 from npzkit.display.numbers import as_drawn
 from npzkit.display.sampling import box_of, spread_parts
+from npzkit.reading.blocks import position_at
 from npzkit.viewer.shown import Shown, Window
 from npzkit.viewer.views import drawn_axes, settled
 
@@ -60,10 +61,8 @@ def find_place(source: Any, what: str, proceed: Callable[[], object]) -> Place |
         place = _place_in(numbers, what)
         if place is None:
             continue
-        inner = np.unravel_index(place, numbers.shape)
-        position = tuple(
-            part.start + int(offset) for part, offset in zip(index, inner, strict=True)
-        )
+        inner = position_at(place, numbers.shape)
+        position = tuple(part.start + offset for part, offset in zip(index, inner, strict=True))
         number = float(numbers[inner])
         if what == "nan":
             found = number, position

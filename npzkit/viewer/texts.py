@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 
+_TITLE_LENGTH = 200
+"""Characters of a key in a title."""
+
+
 def _text(text: str) -> str:
     return escape(printable(text))
 
@@ -48,8 +52,9 @@ def about_html(archives: Sequence[Archive]) -> str:
     return " &nbsp;·&nbsp; ".join(parts)
 
 
-def title_html(shown_title: str, info: ArrayInfo | None) -> str:
+def title_html(title: str, info: ArrayInfo | None) -> str:
     """Return the key that is shown, with its shape and dtype."""
+    shown_title = title if len(title) <= _TITLE_LENGTH else f"{title[:_TITLE_LENGTH]}…"
     if info is None:
         return f'<div class="title">{_text(shown_title)}</div>'
     kind = ""

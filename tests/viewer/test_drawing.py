@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import struct
 import tracemalloc
+import warnings
 import zipfile
 
 import forge
@@ -12,11 +14,11 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.viewer import drawing
-from npzkit.viewer.archives import close_archives, field_dtype, open_archives
+from npzkit.viewer.archives import close_archives, field_dtype, open_archives, why_hidden
 from npzkit.viewer.background import Cancelled, Work
 from npzkit.viewer.drawing import draw
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.views import VIEWS, settled
+from npzkit.viewer.views import VIEWS, settled, views_of
 from range_server import RangeServer, packed
 
 SIZE = (400, 300)
@@ -302,3 +304,23 @@ def test_a_sharded_archive_is_shown_like_one_file(tmp_path):
         assert np.array_equal(page.drawn(key="x").numbers, x)
         assert np.array_equal(page.drawn(key="x", rows=(3, 6)).numbers, x[3:6])
         assert page.drawn(key="x", view="histogram").overview.statistics.max == 59
+
+
+def test_every_fixture_can_be_looked_at(fixtures):
+    """Whatever is in a file, each view of it is drawn, or an error of npzkit says why not."""
+    drawn = 0
+    for path in [*fixtures.glob("*.npz"), *fixtures.glob("fuzz/*")]:
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                page = Looking(path)
+        except npzkit.NpzkitError:
+            continue
+        with page:
+            for key in list(page.archives[0].npz)[:5]:
+                with contextlib.suppress(npzkit.NpzkitError):
+                    info = page.archives[0].info(key)
+                    if why_hidden(info) is None:
+                        for view in views_of(*field_dtype(info, None)):
+                            page.panes(key=key, view=view, other_key=key)
+                            drawn += 1
+    assert drawn > 100

@@ -1,4 +1,4 @@
-const {kind, unit, digits} = facts.tags[0]
+const {kind, unit, digits, at, across} = facts.tags[0]
 TEXT_OF_VALUE
 const {left, right, low, high} = source.data
 let a = 0, b = left.length - 1
@@ -10,8 +10,9 @@ if (!left.length || cb_obj.x < left[0] || cb_obj.x > right[right.length - 1]) {
   out.text = "&nbsp;"
 } else {
   const first = Math.ceil(left[a]), last = Math.floor(right[a])
-  const where = last > first ? `${first} to ${last}` : `${first}`
+  const index = [...at]
+  index[across] = last > first ? `${first} to ${last}` : `${first}`
   const is_one = low[a] === high[a] || Number.isNaN(low[a])
   const what = is_one ? text_of(low[a]) : `${text_of(low[a])} to ${text_of(high[a])}`
-  out.text = `index ${where}: <b>${what}</b>`
+  out.text = `[${index.join(", ")}]: <b>${what}</b>`
 }

@@ -62,7 +62,26 @@ class Guard:
     def __init__(self, host: str) -> None:
         self.token = secrets.token_urlsafe(24)
         self._host = host
+        self._tickets: set[str] = set()
         self.port = 0
+
+    def ticket(self) -> str:
+        """Return a word that leads to the page once, in place of the token.
+
+        Other users of a machine see the commands that are started, and so the address
+        with which a browser is opened.
+        """
+        found = secrets.token_urlsafe(24)
+        self._tickets.add(found)
+        return found
+
+    def redeems(self, path: str, host: str | None) -> bool:
+        """Whether a request has a ticket, which is not valid any more then."""
+        given = _first_part(path)
+        if given not in self._tickets or host is None or not self._is_own(host):
+            return False
+        self._tickets.discard(given)
+        return True
 
     def refusal(self, path: str, host: str | None, origin: str | None) -> str | None:
         """Return why a request is refused, or None.
@@ -73,7 +92,7 @@ class Guard:
         host, origin : str or None
             The headers of these names.
         """
-        given = path.split("/", 2)[1] if path.startswith("/") else ""
+        given = _first_part(path)
         if not hmac.compare_digest(given.encode("utf-8", "replace"), self.token.encode()):
             return "wrong token"
         if host is None or not self._is_own(host):
@@ -92,6 +111,10 @@ class Guard:
         if name == self._host.lower() or (is_loopback(name) and is_loopback(self._host)):
             return True
         return self._host in _ANY and (is_address(name) or name in own_names())
+
+
+def _first_part(path: str) -> str:
+    return path.split("/", 2)[1] if path.startswith("/") else ""
 
 
 def is_address(name: str) -> bool:

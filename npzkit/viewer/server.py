@@ -53,6 +53,20 @@ class _Refusal(RequestHandler):
         self.finish(f"Refused: {self._why}. Use the address that npzkit has printed.\n")
 
 
+class _TicketHandler(RequestHandler):
+    """Answers a ticket with the address of the page."""
+
+    def initialize(self, token: str) -> None:
+        self._token = token
+
+    def get(self) -> None:
+        for name, value in _HEADERS.items():
+            self.set_header(name, value)
+        self.set_header("Cache-Control", "no-store")
+        query = f"?{self.request.query}" if self.request.query else ""
+        self.redirect(f"/{self._token}/{query}")
+
+
 class _PageHandler(DocHandler):
     """Answers with a page on which no other scripts run than those of this answer."""
 
@@ -104,6 +118,9 @@ class _GuardedTornado(BokehTornado):
 
     def find_handler(self, request: Any, **options: Any) -> Any:
         headers = request.headers
+        if self._guard.redeems(request.path, headers.get("Host")):
+            token = {"token": self._guard.token}
+            return super().get_handler_delegate(request, _TicketHandler, token)
         why = self._guard.refusal(request.path, headers.get("Host"), headers.get("Origin"))
         if why is not None:
             return super().get_handler_delegate(request, _Refusal, {"why": why})
@@ -213,6 +230,10 @@ class PageServer:
         self._http = HTTPServer(tornado, max_body_size=1 << 20)
         self._http.add_sockets(self._sockets)
         return BaseServer(loop, tornado, self._http)
+
+    def url_for_once(self, query: str) -> str:
+        """Return an address that leads to the page, once."""
+        return f"{self.url.rsplit('/', 2)[0]}/{self._guard.ticket()}/{query}"
 
     def close(self) -> None:
         """End the server. Pages keep what they show."""

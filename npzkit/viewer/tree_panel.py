@@ -79,11 +79,11 @@ class TreePanel:
         self.table = DataTable(
             source=self._source, name="tree", sizing_mode="stretch_both", stylesheets=style,
             columns=[
-                TableColumn(field="key", title="Key", width=172, sortable=False,
+                TableColumn(field="key", title="Key", width=160, sortable=False,
                             formatter=StringFormatter(text_color=colour)),
-                TableColumn(field="shape", title="Shape", width=86, sortable=False),
-                TableColumn(field="dtype", title="Type", width=66, sortable=False),
-                TableColumn(field="size", title="Size", width=68, sortable=False,
+                TableColumn(field="shape", title="Shape", width=104, sortable=False),
+                TableColumn(field="dtype", title="Type", width=62, sortable=False),
+                TableColumn(field="size", title="Size", width=66, sortable=False,
                             formatter=StringFormatter(text_align="right")),
             ],
             index_position=None, selectable=True, reorderable=False, row_height=24,

@@ -129,7 +129,8 @@ class Viewer:
                 UserWarning,
             )
         query = format_link(first)
-        self.url: str = self._server.url + (f"?{query}" if query else "")
+        self._query = f"?{query}" if query else ""
+        self.url: str = self._server.url + self._query
 
     def __repr__(self) -> str:
         labels = ", ".join(archive.label for archive in self._archives)
@@ -144,8 +145,12 @@ class Viewer:
         )
 
     def show(self) -> bool:
-        """Open the page in the browser, and return whether there is one."""
-        return webbrowser.open(self.url)
+        """Open the page in the browser, and return whether there is one.
+
+        The address that the browser's command gets is valid once only, because other
+        users of this machine can see it.
+        """
+        return webbrowser.open(self._server.url_for_once(self._query))
 
     def wait(self, *, once: bool = False) -> None:
         """Wait until an interrupt; with `once`, also until the last page was closed.

@@ -156,6 +156,22 @@ def test_the_websocket_needs_the_token(viewer):
     assert websocket(viewer, "/wrong/ws", Origin=own) == 403
 
 
+def test_the_browsers_command_has_an_address_for_once(path, monkeypatch):
+    """What others see of the command that opens a browser leads to the page once only."""
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    with npzkit.view(path, link="key=x") as viewer:
+        assert viewer.show()
+        url = urllib.parse.urlsplit(opened[0])
+        token = parts_of(viewer)[2]
+        assert token.strip("/") not in opened[0]
+        asked = f"{url.path}?{url.query}"
+        assert get(viewer, asked, host="example.org").status == 403
+        answer = get(viewer, asked)
+        assert (answer.status, answer.headers["Location"]) == (302, f"{token}?key=x")
+        assert get(viewer, asked).status == 403
+
+
 def test_methods_other_than_get_are_refused(viewer):
     """Nothing can be sent to the server but on the websocket."""
     for method in ("POST", "PUT", "DELETE", "OPTIONS"):

@@ -237,7 +237,7 @@ class _AxisSlider:
         )
         self._number.on_change("value", partial(self._set_number, moved, axis, last))
         self._slider = Slider(
-            start=0, end=last or 1, step=1, value=0, title=f"axis {axis}: 0 to {last:,}",
+            start=0, end=last or 1, step=1, value=0, title=f"axis {axis} (0 to {last:,})",
             show_value=False, stylesheets=style, name=f"slider{axis}", disabled=not last,
             sizing_mode="stretch_width",
         )  # fmt: skip

@@ -204,7 +204,10 @@ class TreePanel:
         if info is None:
             return label, "", "", "", colour
         shape = "" if info.shape is None else " x ".join(map(str, info.shape)) or "scalar"
+        names = None if info.dtype is None else info.dtype.names
         dtype = "" if info.dtype is None else short_dtype(info.dtype)
+        if names:
+            dtype = format_count(len(names), "field")
         return label, shape, dtype, format_size(info.nbytes), colour
 
     # -- shapes and dtypes ----------------------------------------------------

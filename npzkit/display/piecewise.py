@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bins", "PieceStatistics", "as_numbers", "is_numeric", "measure"]
+__all__ = ["Bins", "PieceStatistics", "as_numbers", "is_nan_in", "is_numeric", "measure"]
 
 _BIN_COUNT = 20
 """Bins of a histogram, at most."""
@@ -50,6 +50,14 @@ def as_numbers(values: Any, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
         array = array.astype(np.float64)
     # NumPy computes on two bytes by way of four, once for each operation.
     return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def is_nan_in(numbers: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
+    """Return where numbers of `as_numbers` are NaN or NaT; None if they cannot be."""
+    if dtype.kind in "mM":
+        is_nan: np.ndarray[Any, Any] = numbers == _NO_TIME
+        return is_nan
+    return np.isnan(numbers) if numbers.dtype.kind == "f" else None
 
 
 @dataclass

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 from tornado.ioloop import IOLoop
-from tornado.web import HTTPError, RequestHandler
+from tornado.web import HTTPError
 
 from npzkit.display.cells import cell_text
 from npzkit.errors import NpzkitError
+from npzkit.viewer.answers import Answer
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown, parse_link
 from npzkit.viewer.views import drawn_axes, items_of, settled
@@ -149,7 +150,7 @@ def _lines(rows: Any) -> bytes:
     return stream.getvalue().encode("utf-8", "backslashreplace")
 
 
-class SaveHandler(RequestHandler):
+class SaveHandler(Answer):
     """Answers with a file of what a link shows."""
 
     def initialize(self, archives: Sequence[Archive]) -> None:
@@ -174,7 +175,6 @@ class SaveHandler(RequestHandler):
             return
         safe = re.sub(r"[^A-Za-z0-9._-]+", "_", str(shown.key))[-_NAME_LENGTH:].strip("._")
         self.set_header("Content-Disposition", f'attachment; filename="{safe or "array"}.{suffix}"')
-        self.set_header("X-Content-Type-Options", "nosniff")
         kind = "text/csv; charset=utf-8" if suffix == "csv" else "application/octet-stream"
         self.set_header("Content-Type", kind)
         if suffix == "npy":

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.display.cells import cell_text
-from npzkit.display.numbers import as_drawn
+from npzkit.display.piecewise import as_numbers, is_nan_in
 from npzkit.display.sampling import box_of, spread_parts
 from npzkit.reading.blocks import position_at
 from npzkit.viewer.shown import Shown, Window
@@ -53,17 +53,20 @@ def find_place(source: Any, what: str, proceed: Callable[[], object]) -> Place |
         Of `SOUGHT`.
     proceed : callable
     """
-    found: tuple[float, tuple[int, ...]] | None = None
+    found: tuple[Any, tuple[int, ...]] | None = None
+    dtype = np.dtype(source.dtype)
     parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
     for index in parts:
         proceed()
-        numbers = as_drawn(source[index])
-        place = _place_in(numbers, what)
+        values = np.asarray(source[index])
+        # Exact, as the statistics are: integers and dates do not become floats.
+        numbers = as_numbers(values, dtype)
+        place = _place_in(numbers, what, is_nan_in(numbers, dtype))
         if place is None:
             continue
-        inner = position_at(place, numbers.shape)
+        inner = position_at(place, values.shape)
         position = tuple(part.start + offset for part, offset in zip(index, inner, strict=True))
-        number = float(numbers[inner])
+        number = numbers[place]
         if what == "nan":
             found = number, position
             break
@@ -75,14 +78,19 @@ def find_place(source: Any, what: str, proceed: Callable[[], object]) -> Place |
     return Place(found[1], cell_text(value))
 
 
-def _place_in(numbers: np.ndarray[Any, Any], what: str) -> int | None:
-    """Return where some numbers have what is sought, counted in C order."""
-    is_nan = np.isnan(numbers)
+def _place_in(
+    numbers: np.ndarray[Any, Any], what: str, is_nan: np.ndarray[Any, Any] | None
+) -> int | None:
+    """Return where flat numbers have what is sought."""
+    has_nan = is_nan is not None and bool(is_nan.any())
     if what == "nan":
-        return int(is_nan.argmax()) if is_nan.any() else None
-    if is_nan.all():
+        return int(is_nan.argmax()) if is_nan is not None and has_nan else None
+    places = np.flatnonzero(~is_nan) if is_nan is not None and has_nan else None
+    kept = numbers if places is None else numbers[places]
+    if not kept.size:
         return None
-    return int((np.nanargmin if what == "minimum" else np.nanargmax)(numbers))
+    place = int(kept.argmin() if what == "minimum" else kept.argmax())
+    return place if places is None else int(places[place])
 
 
 def shown_at(shown: Shown, position: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Shown:

@@ -22,8 +22,8 @@ from bokeh.server.views.static_handler import StaticHandler
 from bokeh.server.views.ws import WSHandler
 from tornado.httpserver import HTTPServer
 from tornado.ioloop import IOLoop
-from tornado.web import RequestHandler
 
+from npzkit.viewer.answers import Answer
 from npzkit.viewer.exports import SaveHandler
 from npzkit.viewer.guard import Guard, host_in_url
 
@@ -35,14 +35,15 @@ _UNUSED_MS = 10_000
 """How long what a page needs is kept after its connection was lost."""
 _TOKEN_SECONDS = 86_400
 """How long a page may be away, as on a computer that sleeps, and still connect again."""
-_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_WAIT_SECONDS = 30
+"""How long a connection may take to send a request."""
+_CONNECTION_COUNT = 200
+"""Connections at once. Each takes a file descriptor of the process, whoever opened it."""
+_HEADER_SIZE = 1 << 17
+"""Bytes of a request. A link has a key."""
 
 
-class _Refusal(RequestHandler):
+class _Refusal(Answer):
     """Answers what the guard refuses."""
 
     def initialize(self, why: str) -> None:
@@ -53,21 +54,18 @@ class _Refusal(RequestHandler):
         self.finish(f"Refused: {self._why}. Use the address that npzkit has printed.\n")
 
 
-class _TicketHandler(RequestHandler):
+class _TicketHandler(Answer):
     """Answers a ticket with the address of the page."""
 
     def initialize(self, token: str) -> None:
         self._token = token
 
     def get(self) -> None:
-        for name, value in _HEADERS.items():
-            self.set_header(name, value)
-        self.set_header("Cache-Control", "no-store")
         query = f"?{self.request.query}" if self.request.query else ""
         self.redirect(f"/{self._token}/{query}")
 
 
-class _PageHandler(DocHandler):
+class _PageHandler(Answer, DocHandler):
     """Answers with a page on which no other scripts run than those of this answer."""
 
     def write(self, chunk: Any) -> None:
@@ -87,13 +85,10 @@ class _PageHandler(DocHandler):
         }
         text = "; ".join(f"{name} {value}" for name, value in policy.items())
         self.set_header("Content-Security-Policy", text)
-        self.set_header("Cache-Control", "no-store")
-        for name, value in _HEADERS.items():
-            self.set_header(name, value)
         super().write(chunk.replace("<script", f'<script nonce="{nonce}"'))
 
 
-class _SocketHandler(WSHandler):
+class _SocketHandler(Answer, WSHandler):
     """Answers on a page's websocket."""
 
     def check_origin(self, origin: str) -> bool:
@@ -101,8 +96,12 @@ class _SocketHandler(WSHandler):
         return True
 
 
+class _StaticHandler(Answer, StaticHandler):
+    """Answers with a script or a style of BokehJS."""
+
+
 _HANDLERS: dict[Any, Any] = {
-    DocHandler: _PageHandler, WSHandler: _SocketHandler, StaticHandler: StaticHandler,
+    DocHandler: _PageHandler, WSHandler: _SocketHandler, StaticHandler: _StaticHandler,
     SaveHandler: SaveHandler,
 }  # fmt: skip
 """What answers; nothing else of Bokeh's server is used."""
@@ -147,6 +146,22 @@ class _GuardedTornado(BokehTornado):
     def _tell_if_unused(self) -> None:
         if not self._connections:
             self._unused()
+
+
+class _BoundedServer(HTTPServer):
+    """A server that closes the connections above a number, so that the process can open files."""
+
+    def initialize(self, *args: Any, **options: Any) -> None:
+        self._streams: list[Any] = []
+        super().initialize(*args, **options)
+
+    def handle_stream(self, stream: Any, address: Any) -> None:
+        self._streams = [known for known in self._streams if not known.closed()]
+        if len(self._streams) >= _CONNECTION_COUNT:
+            stream.close()
+            return
+        self._streams.append(stream)
+        super().handle_stream(stream, address)
 
 
 class PageServer:
@@ -227,7 +242,10 @@ class PageServer:
             websocket_max_message_size_bytes=1 << 20, log_function=lambda handler: None,
             session_token_expiration=_TOKEN_SECONDS,
         )  # fmt: skip
-        self._http = HTTPServer(tornado, max_body_size=1 << 20)
+        self._http = _BoundedServer(
+            tornado, max_body_size=1 << 20, max_header_size=_HEADER_SIZE,
+            idle_connection_timeout=_WAIT_SECONDS, body_timeout=_WAIT_SECONDS,
+        )  # fmt: skip
         self._http.add_sockets(self._sockets)
         return BaseServer(loop, tornado, self._http)
 

@@ -47,6 +47,26 @@ def test_dates_and_bools_have_extremes():
     assert find_place(np.array([False, True]), "maximum", go_on) == ((1,), "True")
 
 
+LARGE = 1 << 53
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array([LARGE, LARGE + 1, LARGE - 1], "i8"),
+        np.array([2**64 - 2, 2**64 - 1, 2**64 - 3], "u8"),
+        np.array([LARGE, LARGE + 1, LARGE - 1], "M8[ns]"),
+        np.array([LARGE, LARGE + 1, LARGE - 1], ">m8[ns]"),
+        np.array([1, 1 + np.finfo(np.longdouble).eps, 1 - np.finfo(np.longdouble).eps]),
+    ],
+    ids=lambda x: str(x.dtype),
+)
+def test_extremes_are_exact(x):
+    """Numbers that differ by less than a float64 tells are told apart."""
+    assert find_place(x, "maximum", go_on).position == (1,)
+    assert find_place(x, "minimum", go_on).position == (2,)
+
+
 def test_the_neighbours_are_shown(cube):
     """What was found is in the middle of an image, at its position along the other axes."""
     found = shown_at(Shown(key="x", view="histogram"), (5, 15, 1), cube.shape, cube.dtype)

@@ -91,6 +91,34 @@ def test_the_page_has_its_headers(viewer):
     assert answer.headers["Cache-Control"] == "no-store"
 
 
+@pytest.mark.parametrize(
+    "asked", ["save/slice.npy?key={}", "save/slice.csv?key={}", "save/{}", "{}", "static/{}"]
+)
+def test_errors_are_plain_text(viewer, asked, caplog):
+    """What an error says of a key is no page: nothing in it runs, and the token is not logged."""
+    _, _, place = parts_of(viewer)
+    answer = get(viewer, place + asked.format(urllib.parse.quote(f"no {NASTY}")))
+    assert answer.status in (400, 403, 404)
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert answer.headers["Content-Security-Policy"] == "default-src 'none'; sandbox"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert place.strip("/") not in caplog.text
+
+
+def test_connections_are_bounded(viewer, monkeypatch):
+    """Strangers who connect and say nothing cannot take all file descriptors of the process."""
+    monkeypatch.setattr("npzkit.viewer.server._CONNECTION_COUNT", 3)
+    name, port, _ = parts_of(viewer)
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection((name, port), timeout=20))
+            for _ in range(6)
+        ]
+        # Those above the bound are closed at once.
+        assert opened[-1].recv(1) == b""
+    assert get(viewer).status == 200
+
+
 def test_the_page_needs_no_other_server(viewer):
     """Every script and every style of the page comes from the package."""
     text = get(viewer).text.decode()

@@ -134,7 +134,7 @@ def test_the_markdown_names_what_is_measured():
         "| save deflated, 1 MB, six kinds of data | 10.0 ms | 4.0 to 12.0 x, 7.3 x in the mean | | | | | |",
         "",
         "- Six kinds of data: int32, text, sparse.",
-        "- Deflated files are 0.93 to 1.00 times as large as those of np.savez_compressed.",
+        "- Compressed files are 0.93 to 1.00 times as large as those of np.savez_compressed.",
         "- Peak memory to load 128 MiB stored: 1.003 of the arrays.",
     ]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +46,12 @@ def test_what_a_step_costs_is_calculated():
     found = dict(scale.report(workers=5, tensors=7, size=1_000_000))
     assert (found["objects"], found["bytes of a worker's shard"]) == ("6", "200,000")
     assert found["requests of a worker to save"] == "1"
+
+
+def test_the_readme_has_a_place_for_the_table():
+    """The README's marks are there once, and between them a table with a line for each row."""
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    begin, end = (f"<!-- {word}: engines.py --markdown -->" for word in ("begin", "end"))
+    (kept,) = re.findall(f"{begin}(.*?){end}", readme, re.DOTALL)
+    for row in engines.ROWS.values():
+        assert f"| {row.title}" in kept

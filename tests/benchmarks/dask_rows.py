@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--size", type=int, default=size_mib, help="MiB of the array")
     options, others = parser.parse_known_args(sys.argv[1:] if arguments is None else arguments)
     size_mib = options.size
-    bench.main(others, Suite(ROWS, PEERS, no_memory))
+    bench.main(others, Suite(ROWS, PEERS, no_memory, "zarr"))
 
 
 if __name__ == "__main__":

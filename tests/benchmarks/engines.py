@@ -120,7 +120,7 @@ AVAILABLE = {
     for name, row in ROWS.items()
     if all(importlib.util.find_spec(package) for package in NEEDS.get(name, ()))
 }
-ENGINES = Suite(AVAILABLE, PEERS, no_memory)
+ENGINES = Suite(AVAILABLE, PEERS, no_memory, "zarr")
 
 
 def main(arguments: list[str] | None = None) -> None:

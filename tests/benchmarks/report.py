@@ -19,6 +19,8 @@ class Suite(NamedTuple):
     rows: Mapping[str, Row]
     peers: Mapping[str, tuple[str, str]]
     memory: Callable[[Place], Iterator[tuple[str, str, str]]]
+    sizes_of: str = "np.savez_compressed"
+    """Whose files the sizes are compared with."""
 
     @property
     def names(self) -> list[str]:
@@ -125,7 +127,8 @@ def markdown(measured: Results, memory: Memory, suite: Suite = BENCH) -> Iterato
             yield f"- {words[0].upper()}{words[1:]}: {titles}."
     sizes = [found.size for results in measured.values() for found in results if found.size]
     if sizes:
-        yield f"- Deflated files are {_range(sizes, '.2f')} times as large as those of np.savez_compressed."
+        size = _range(sizes, ".2f")
+        yield f"- Compressed files are {size} times as large as those of {suite.sizes_of}."
     for title, peak, _ in memory:
         yield f"- Peak memory to {title}: {peak}."
 

@@ -35,8 +35,8 @@ class TablePage(NamedTuple):
     columns : range
         The positions of the columns, or of the fields, among all of them.
     heads : list of str
-        The heading of each column: its position, or the name of its field. It is empty
-        if there is neither.
+        The heading of each column: its position, or the name of its field as `cell_text`
+        writes it. It is empty if there is neither.
     cells : list of list of str
         Text of the values, row by row.
     row_count, column_count : int
@@ -120,7 +120,7 @@ def table_page(
     lines = lines[: max(len(lines) * budget // max(box.cost(), 1), 1)]
     wanted = [heads[place] for place in shown]
     cells = _cells(box, down, lines, wanted if names else None, proceed)
-    return TablePage(lines, shown, list(map(str, wanted)), cells, row_count, len(heads))
+    return TablePage(lines, shown, list(map(cell_text, wanted)), cells, row_count, len(heads))
 
 
 def _items(

@@ -6,6 +6,8 @@ pictures. Knows no archive.
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +20,7 @@ __all__ = [
     "as_colours",
     "as_drawn",
     "is_numeric",
+    "shares",
     "unit_of",
     "value_range",
 ]
@@ -27,6 +30,7 @@ Part = Literal["magnitude", "phase", "real", "imag"]
 
 COLOUR_COUNTS = 3, 4
 """Lengths of the last axis of a picture: red, green, blue, and optionally opacity."""
+_LARGEST = sys.float_info.max
 _RANGE_COUNT = 1 << 20
 """The most values of which percentiles are computed."""
 
@@ -122,14 +126,42 @@ def value_range(values: Any, low: float = 1, high: float = 99) -> tuple[float, f
     flat = flat[np.isfinite(flat)]
     if not len(flat):
         return 0.0, 1.0
-    # Halves, because the distance of two large numbers may be infinite.
-    first, last = (2 * float(edge) for edge in np.percentile(flat / 2, [low, high]))
+    scale = _scale(float(flat.min()), float(flat.max()))
+    first, last = (float(edge) / scale for edge in np.percentile(flat * scale, [low, high]))
     if first == last:
         first, last = float(flat.min()), float(flat.max())
     if first == last:
         margin = max(abs(first) * 1e-6, 0.5)
-        return first - margin, last + margin
+        return max(first - margin, -_LARGEST), min(last + margin, _LARGEST)
     return first, last
+
+
+def _scale(low: float, high: float) -> float:
+    """Return what to multiply numbers by, because the distance of large ones may be infinite."""
+    return 0.5 if math.isinf(high - low) else 1.0
+
+
+def shares(values: Any, low: float, high: float) -> np.ndarray[Any, Any]:
+    """Return where numbers lie between two others, as float64: from 0 at `low` to 1 at `high`.
+
+    Numbers outside are at the nearer end. NaN stays NaN.
+
+    Parameters
+    ----------
+    values : array_like
+        As of `as_drawn`.
+    low, high : float
+        Of `value_range`.
+
+    Examples
+    --------
+    >>> shares([1, 2, np.inf, np.nan], 1, 5)
+    array([0.  , 0.25, 1.  ,  nan])
+    """
+    scale = _scale(low, high)
+    numbers = np.clip(np.asarray(values, np.float64), low, high) * scale
+    found: np.ndarray[Any, Any] = (numbers - low * scale) / (high * scale - low * scale)
+    return found
 
 
 def as_colours(values: Any) -> np.ndarray[Any, Any]:

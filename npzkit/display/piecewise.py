@@ -107,7 +107,10 @@ class PieceStatistics:
         count = self.finite_count + other.finite_count
         share, step = other.finite_count / count, other.mean - self.mean
         self.mean += step * share
-        self.squares += other.squares + step * step * (self.finite_count * share)
+        self.squares += other.squares
+        if self.finite_count:
+            # Without numbers of its own, infinity times zero would be NaN.
+            self.squares += step * step * (self.finite_count * share)
         self.finite_count = count
 
 

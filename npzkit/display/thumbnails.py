@@ -17,7 +17,14 @@ import numpy as np
 from npzkit.display.histograms import Histogram
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
-from npzkit.display.numbers import COLOUR_COUNTS, as_colours, as_drawn, is_numeric, value_range
+from npzkit.display.numbers import (
+    COLOUR_COUNTS,
+    as_colours,
+    as_drawn,
+    is_numeric,
+    shares,
+    value_range,
+)
 from npzkit.display.png import png_bytes
 from npzkit.display.sampling import Proceed, go_on, is_by_columns
 from npzkit.display.tables import Markup
@@ -186,11 +193,8 @@ def _image(found: ImageOverview, limits: tuple[int, int]) -> Markup:
     """Return numbers in colours: those below and above the middle 98 % are cut."""
     numbers = as_drawn(found.values)
     low, high = value_range(numbers)
-    with np.errstate(all="ignore"):
-        places = (numbers.astype(np.float64) / 2 - low / 2) / (high / 2 - low / 2) * (_MISSING - 1)
-    is_missing = np.isnan(numbers)
-    places = np.clip(np.where(is_missing, 0, places), 0, _MISSING - 1)
-    pixels = np.where(is_missing, _MISSING, np.rint(places)).astype(np.uint8)
+    places = shares(numbers, low, high) * (_MISSING - 1)
+    pixels = np.where(np.isnan(places), _MISSING, np.rint(places)).astype(np.uint8)
     return _img(pixels, _palette(), found, limits)
 
 
@@ -231,15 +235,14 @@ def line_markup(line: LineOverview, width: int, height: int) -> Markup:
     """Return a line as SVG, in the colour of the page's text."""
     low, high = value_range([*line.low, *line.high], 0, 100)
 
-    def place(number: float) -> float:
-        # Infinities are at the edge. Halves, because the distance may be infinite.
-        share = (number / 2 - low / 2) / (high / 2 - low / 2)
-        return round((height - 4) * (1 - min(max(share, 0), 1)) + 2, 1)
+    def places(numbers: np.ndarray[Any, Any]) -> list[float]:
+        heights = (height - 4) * (1 - shares(numbers, low, high)) + 2
+        return [round(place, 1) for place in heights.tolist()]
 
     begin, end = int(line.edges[0]), int(line.edges[-1])
     middles = (line.edges[:-1] + line.edges[1:]) / 2
     xs = (middles - begin) / max(end - begin, 1) * width
-    strokes = "".join(_strokes(xs, list(map(place, line.low)), list(map(place, line.high))))
+    strokes = "".join(_strokes(xs, places(line.low), places(line.high)))
     path = f'<path d="{strokes}" fill="none" stroke="currentColor" stroke-linecap="round"/>'
     return _svg(path, width, height)
 

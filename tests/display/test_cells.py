@@ -96,3 +96,11 @@ def test_axes_without_a_use(options):
     """Each axis is down, across, or has an integer."""
     with pytest.raises(ValueError, match="axis"):
         table_page(np.zeros((2, 2)), **options)
+
+
+def test_names_of_fields_are_text_that_can_be_shown():
+    """Headings have no characters that control a page, and are shortened."""
+    dtype = np.dtype([("a\u202e\ud800", "i4"), ("b" * 999, "i4")])
+    heads = table_page(np.zeros(2, dtype), down=0).heads
+    assert heads[0] == "a\\u202e\\ud800"
+    assert len(heads[1]) == 80

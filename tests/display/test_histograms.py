@@ -74,3 +74,9 @@ def test_no_values_and_no_numbers():
     assert histogram_overview(np.array(3.0)).statistics.mean == 3.0
     with pytest.raises(TypeError, match="not numbers"):
         histogram_overview(np.array(["a"]))
+
+
+def test_the_deviation_of_the_largest_number():
+    """One number has the deviation 0, even if its square is infinite."""
+    found = histogram_overview(np.full(3, 1.7e308)[:1]).statistics
+    assert (found.mean, found.std) == (1.7e308, 0.0)

@@ -176,3 +176,14 @@ def test_what_is_compressed_without_an_index_is_cut(tmp_path, monkeypatch):
         lazy = other.lazy("c")
         assert reachable(lazy) is lazy
     assert reachable(array) is array
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [5e-324, np.finfo("f8").max, -np.finfo("f8").max, np.inf, np.nan])
+def test_pictures_of_extreme_numbers(value):
+    """The smallest and the largest numbers, alone and with others, are drawn without a warning."""
+    for others in (0.0, value, -value):
+        values = np.full((6, 6), others)
+        values[2, 3] = value
+        assert thumbnail(values).kind == "image"
+        assert "NaN" not in thumbnail(values[2]).html

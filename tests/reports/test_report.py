@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+import zipfile
 from html.parser import HTMLParser
 
 import npzkit
@@ -311,3 +312,18 @@ def test_the_ends_of_a_histogram():
     html = npzkit.report(archive(arrays)).html
     found = re.findall(r"<figcaption><span>([^<]*)</span><span>([^<]*)</span>", html)
     assert found == [("0", "104"), ("False", "True"), ("2.5", "2.5")]
+
+
+def test_names_of_fields_that_are_not_valid_unicode(tmp_path):
+    """A page is written whatever the names of fields, without marks that turn text around."""
+    stream = io.BytesIO()
+    array = np.zeros(9, [("a\u202e\ud800", "i4"), ("b", "f8")])
+    with zipfile.ZipFile(stream, "w") as file, file.open("x.npy", "w") as member:
+        descr = r"[('a\u202e\ud800', '<i4'), ('b', '<f8')]"
+        head = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (9,), }}\n"
+        member.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head.encode())
+        member.write(array.tobytes())
+    npzkit.report(stream, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text("utf-8")
+    assert "\u202e" not in page
+    assert "a\\u202e\\ud800" in page

@@ -40,7 +40,7 @@ def as_drawn(values: Any, part: Part = "magnitude") -> np.ndarray[Any, Any]:
 
     Complex numbers become their `part`, bools 0 and 1, dates and durations the count
     of their unit (see `unit_of`), NaT becomes NaN. The numbers may be rounded: float64
-    has 53 bits.
+    has 53 bits. Those beyond its largest number become that number.
 
     Parameters
     ----------
@@ -72,6 +72,9 @@ def as_drawn(values: Any, part: Part = "magnitude") -> np.ndarray[Any, Any]:
         counts = array.astype(array.dtype.newbyteorder("="), copy=False).view(np.int64)
         return np.where(is_missing, np.nan, counts)
     is_small = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        # What float64 cannot hold is finite all the same.
+        array = np.where(np.isinf(array), array, np.clip(array, -_LARGEST, _LARGEST))
     with np.errstate(all="ignore"):
         return array.astype(np.float32 if is_small else np.float64)
 

@@ -92,3 +92,12 @@ def test_infinities_are_at_the_ends_of_a_range():
     """Infinities are drawn as the limits, and NaN as nothing."""
     found = shares([-np.inf, np.inf, np.nan], -1.0, 1.0)
     assert np.array_equal(found, [0, 1, np.nan], equal_nan=True)
+
+
+@pytest.mark.skipif(np.finfo("g").max == np.finfo("f8").max, reason="longdouble is float64 here")
+def test_long_doubles_beyond_float64_are_not_infinite():
+    """Only infinities are drawn, and counted, as such."""
+    values = np.array(["1e400", "-1e400", "inf", "nan", "1.5"], "g")
+    largest = np.finfo("f8").max
+    expected = [largest, -largest, np.inf, np.nan, 1.5]
+    assert np.array_equal(as_drawn(values), expected, equal_nan=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import click
@@ -44,13 +45,10 @@ def view(
         if isinstance(error, npzkit.NpzkitError):
             raise
         raise click.UsageError(f"--link: {error}.") from error
-    with viewer:
+    with viewer, contextlib.suppress(KeyboardInterrupt):
         click.echo(f"{printable(viewer.url)}")
         if sys.stderr.isatty():
             click.echo("Press Ctrl-C to end.", err=True)
         if not no_browser and not viewer.show():
             click.echo("npzkit: there is no browser here. Open the address yourself.", err=True)
-        try:
-            viewer.wait(once=once)
-        except KeyboardInterrupt:
-            click.get_current_context().exit(0)
+        viewer.wait(once=once)

@@ -6,6 +6,7 @@ Knows no archive.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -108,7 +109,7 @@ class Controls:
         return found
 
     def _chose_view(self, attribute: str, old: Any, new: Any) -> None:
-        if not self._is_setting and new is not None:
+        if not self._is_setting and new in range(len(self._views)):
             # The windows of a table are its pages.
             self._change(view=self._views[new], rows=None, columns=None)
 
@@ -248,7 +249,7 @@ class _AxisSlider:
         )  # fmt: skip
 
     def _set_number(self, moved: Any, axis: int, last: int, name: str, old: Any, new: Any) -> None:
-        if isinstance(new, (int, float)):
+        if isinstance(new, (int, float)) and math.isfinite(new):
             moved(axis, min(max(int(new), 0), last))
 
     def set(self, position: int, *, is_playing: bool) -> None:
@@ -294,7 +295,7 @@ class _Pages:
         self._go(name, (window[0] if window else 0) + step)
 
     def _go(self, name: str, start: Any) -> None:
-        if self._is_setting or not isinstance(start, (int, float)):
+        if self._is_setting or not isinstance(start, (int, float)) or not math.isfinite(start):
             return
         size = TABLE_ROWS if name == "rows" else TABLE_COLUMNS
         first = min(max(int(start), 0), max(self._lengths[name] - 1, 0))

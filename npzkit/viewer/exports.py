@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,7 @@ import numpy as np
 from tornado.ioloop import IOLoop
 from tornado.web import HTTPError
 
-from npzkit.display.cells import cell_text
-from npzkit.errors import NpzkitError
+from npzkit.errors import NpyFormatError, NpzkitError
 from npzkit.viewer.answers import Answer
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown, parse_link
@@ -30,6 +30,8 @@ __all__ = ["SaveHandler", "Slice", "can_be_csv"]
 _PIECE_SIZE = 1 << 22
 """Bytes that are read and sent at a time."""
 _NAME_LENGTH = 80
+_LAST_LETTER = 0x10FFFF
+"""The largest code point of Unicode."""
 
 
 def can_be_csv(shown: Shown) -> bool:
@@ -124,24 +126,60 @@ class Slice:
             yield _lines([list(names)])
         for piece in self.pieces():
             if names is not None and piece.ndim == 1:
-                columns = [_texts(piece[name]) for name in names]
-                yield _lines(zip(*columns, strict=True))
+                yield _lines(zip(*(_column(piece[name]) for name in names), strict=True))
             else:
                 texts = _texts(piece.reshape(len(piece), -1) if piece.ndim else piece.reshape(1, 1))
                 yield _lines(texts)
 
 
+def _column(values: np.ndarray[Any, Any]) -> list[Any]:
+    """Return a field of some records as text; arrays within records as JSON."""
+    return _texts(values) if values.ndim == 1 else [_json(row) for row in values]
+
+
 def _texts(values: np.ndarray[Any, Any]) -> list[Any]:
-    """Return values as text that has all of their digits."""
-    if values.dtype.kind in "biufcmM" and values.ndim <= 2:
+    """Return complete values as text: numbers with all digits, bytes as text, records as JSON."""
+    kind = values.dtype.kind
+    if kind in "biufcmM":
         found: list[Any] = values.astype(str).tolist()
         return found
-    if values.dtype.kind in "UT" and values.ndim <= 2:
+    if kind in "UT":
+        _check_unicode(values)
         found = values.tolist()
         return found
     if values.ndim > 1:
         return [_texts(row) for row in values]
-    return [cell_text(value) for value in values]
+    if kind == "S":
+        return [_decoded(value) for value in values.tolist()]
+    if kind == "V" and values.dtype.type is np.void:
+        is_record = values.dtype.names is not None
+        return [_json(value) if is_record else value.tobytes().hex() for value in values]
+    # Numbers that NumPy itself does not have, such as bfloat16.
+    return [str(value) for value in values]
+
+
+def _check_unicode(values: np.ndarray[Any, Any]) -> None:
+    """Raise if NumPy would make strings that Python cannot hold."""
+    if values.dtype.kind == "U" and values.dtype.itemsize:
+        letters = np.ascontiguousarray(values).view(
+            np.dtype("u4").newbyteorder(values.dtype.byteorder)
+        )
+        if letters.size and letters.max() > _LAST_LETTER:
+            raise NpyFormatError("the text is not valid Unicode", remedy="Save the slice as .npy.")
+
+
+def _json(value: Any) -> str:
+    """Return a record, or an array within one, as JSON."""
+    plain = value.astype(str) if value.dtype.kind in "mM" else value
+    return json.dumps(plain.tolist(), default=_json_text, ensure_ascii=False)
+
+
+def _json_text(value: Any) -> str:
+    return _decoded(value) if isinstance(value, bytes) else str(value)
+
+
+def _decoded(value: bytes) -> str:
+    return value.decode("utf-8", "backslashreplace")
 
 
 def _lines(rows: Any) -> bytes:

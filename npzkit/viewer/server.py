@@ -279,9 +279,12 @@ async def _leave() -> None:
 
 def bound(host: str, port: int) -> list[socket.socket]:
     """Return a socket that listens on one address of a host."""
-    family, kind, protocol, _, address = socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise OSError(error.errno, error.strerror, host) from None
     listening = socket.socket(family, kind, protocol)
     try:
         if hasattr(socket, "AF_UNIX"):
@@ -290,7 +293,9 @@ def bound(host: str, port: int) -> list[socket.socket]:
         listening.setblocking(False)
         listening.bind(address)
         listening.listen(128)
-    except BaseException:
+    except BaseException as error:
         listening.close()
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
         raise
     return [listening]

@@ -102,17 +102,41 @@ class DifferenceSource:
         self._read_habits = first._read_habits
 
     def __getitem__(self, index: Index) -> Any:
-        first, second = self._first[index], self._second[index]
+        first, second = np.asarray(self._first[index]), np.asarray(self._second[index])
         with np.errstate(all="ignore"):
-            found = self._computable(first) - self._computable(second)
-        return np.asarray(found).astype(self.dtype)
+            return np.asarray(_difference(first, second)).astype(self.dtype)
 
-    def _computable(self, values: Any) -> Any:
-        """Return numbers whose difference is not rounded before it is taken."""
-        array = np.asarray(values)
-        if array.dtype.kind in "mM":
-            return np.where(np.isnat(array), np.nan, array.view(np.int64)).astype(np.longdouble)
-        return array.astype(np.longdouble if array.dtype.kind in "iu" else self.dtype)
+
+_EXACT_KINDS = "biumM"
+
+
+def _difference(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Any:
+    """Return the first minus the second, rounded once at most, as floats."""
+    if first.dtype.kind in _EXACT_KINDS and second.dtype.kind in _EXACT_KINDS:
+        upper, lower = map(np.subtract, _halves(first), _halves(second))
+        found = upper * 2.0**32 + lower
+        is_missing = _is_nat(first) | _is_nat(second)
+        return np.where(is_missing, np.nan, found)
+    numbers = [
+        array.astype(np.float64) if array.dtype.kind == "V" else array for array in (first, second)
+    ]
+    is_wide = any(array.dtype.kind in "iu" for array in numbers)
+    dtype = np.result_type(*numbers, np.longdouble if is_wide else np.float64)
+    return numbers[0].astype(dtype) - numbers[1].astype(dtype)
+
+
+def _halves(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the upper and lower 32 bits of integers, as int64: their differences fit in it."""
+    if array.dtype.kind in "mM":
+        whole = array.astype(array.dtype.newbyteorder("="), copy=False).view(np.int64)
+    else:
+        whole = array.astype(np.uint64 if array.dtype.kind == "u" else np.int64)
+    upper, lower = whole >> whole.dtype.type(32), whole & whole.dtype.type(0xFFFFFFFF)
+    return upper.astype(np.int64), lower.astype(np.int64)
+
+
+def _is_nat(array: np.ndarray[Any, Any]) -> Any:
+    return np.isnat(array) if array.dtype.kind in "mM" else np.False_
 
 
 def why_no_difference(first: ArraySource, second: ArraySource) -> str | None:

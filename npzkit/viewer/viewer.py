@@ -84,6 +84,8 @@ def view(
 class Viewer:
     """A page that shows archives, until it is closed. Made by `npzkit.view`.
 
+    Close it, or use it in a ``with`` block. Otherwise it is there until Python ends.
+
     Attributes
     ----------
     url : str

@@ -356,3 +356,10 @@ def opened_page(viewer):
             answer += connection.recv(1)
         assert answer.startswith(b"HTTP/1.1 101")
         yield lambda: connection.recv(4096)
+
+
+def test_a_port_in_use_is_named(viewer, path):
+    """The error names the address that another program has."""
+    name, port, _ = parts_of(viewer)
+    with pytest.raises(OSError, match=f"{name}:{port}"):
+        npzkit.view(path, port=port)

@@ -432,8 +432,16 @@ def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -
 
 
 def _is_hole(window: _Window, position: int) -> bool:
-    """Whether zeros stand in a signature's place at `position`: it never reached the disk."""
+    """Whether a local header at `position` never reached the disk, or its end did not.
+
+    Zeros stand in the place of its signature, or in its name.
+    """
     found = window.at(position, len(LOCAL_HEADER_SIGNATURE))
+    if found == LOCAL_HEADER_SIGNATURE:
+        head = window.at(position, LOCAL_HEADER_SIZE)
+        return len(head) < LOCAL_HEADER_SIZE or b"\0" in window.at(
+            position + LOCAL_HEADER_SIZE, LOCAL_FIELDS.unpack(head)[-2]
+        )
     return all(
         byte in (0, expected) for byte, expected in zip(found, LOCAL_HEADER_SIGNATURE, strict=False)
     )

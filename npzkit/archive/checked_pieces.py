@@ -172,7 +172,7 @@ def approach(
     by_columns: bool,
     advance: Advance,
     begin: int = 0,
-    size: int = blocks.BLOCK_SIZE,
+    size: int | None = None,
 ) -> int:
     """Read a lazy array up to an item, and report progress meanwhile.
 
@@ -188,8 +188,8 @@ def approach(
         Called with the bytes of each read.
     begin : int, default 0
         What an earlier call returned: items before it are not read again.
-    size : int
-        Bytes between two reads.
+    size : int, optional
+        Bytes between two reads, by default those of a block.
 
     Returns
     -------
@@ -197,7 +197,7 @@ def approach(
         How many items were passed, in the order of storage.
     """
     end = blocks.place_of(last, lazy.shape, by_columns=by_columns)
-    step = max(size // max(lazy.dtype.itemsize, 1), 1)
+    step = max((size or blocks.BLOCK_SIZE) // max(lazy.dtype.itemsize, 1), 1)
     for place in range(begin + step, end, step):
         lazy[blocks.position_at(place, lazy.shape, by_columns=by_columns)]
         advance(step * lazy.dtype.itemsize)

@@ -46,9 +46,6 @@ leads to the wrong choice. The price is speed: weights reach 560 instead of
 820 MB/s.
 """
 
-_ISAL_LEVEL = 2
-"""The highest level that is asked of isal. Its level 3 is mostly larger than 1."""
-
 _STRATEGY_NAMES = {zlib.Z_HUFFMAN_ONLY: "Huffman only", zlib.Z_RLE: "runs only"}
 
 _MARK = b"\x00\x00\x00\xff\xff"
@@ -233,9 +230,7 @@ def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) ->
 def encoder_for_level(level: int) -> Encoder:
     """Return the encoder for a level from 0 to 9 that the caller chose.
 
-    Levels 1 and 2 are isal's: 1.4 to 5 times as fast as those of zlib-ng, and smaller
-    at level 1. The others are zlib-ng's, two to nine times as fast as zlib. If a library
-    is missing, the next one of isal, zlib-ng and zlib is used.
+    It is zlib-ng, two to nine times as fast as zlib, or zlib if that is missing.
 
     Examples
     --------
@@ -244,8 +239,7 @@ def encoder_for_level(level: int) -> Encoder:
     """
     if level == 0:
         return STORED_BLOCKS
-    fast = _available(Encoder("isal", level)) if level <= _ISAL_LEVEL else None
-    return fast or _available(Encoder("zlib-ng", level)) or Encoder("zlib", level)
+    return _available(Encoder("zlib-ng", level)) or Encoder("zlib", level)
 
 
 def encoder_for_small(level: int | None) -> Encoder:

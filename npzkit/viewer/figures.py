@@ -77,18 +77,31 @@ class Ranges:
             Width and height of a figure in pixels.
         """
         self._bounds = lengths
-        top, bottom = shown.rows or (0, lengths[0])
-        left, right = shown.columns or (0, lengths[1])
-        if not self._is_image:
-            self.x.update(start=left - 0.5, end=right - 0.5)
-            return
-        height, width = float(bottom - top), float(right - left)
-        middle = (top + bottom - 1) / 2, (left + right - 1) / 2
-        if shown.aspect == "equal":
-            scale = max(height / size[1], width / size[0])
-            height, width = scale * size[1], scale * size[0]
-        self.x.update(start=middle[1] - width / 2, end=middle[1] + width / 2)
-        self.y.update(start=middle[0] + height / 2, end=middle[0] - height / 2)
+        whole = (0, lengths[0]), (0, lengths[1])
+        rows, columns = shown.rows or whole[0], shown.columns or whole[1]
+        for (down, across), begin, end in (
+            ((rows, columns), "start", "end"),
+            # Where the tool Reset goes.
+            (whole, "reset_start", "reset_end"),
+        ):
+            if not self._is_image:
+                self.x.update(**{begin: across[0] - 0.5, end: across[1] - 0.5})
+                continue
+            height, width = _sides(down, across, size if shown.aspect == "equal" else None)
+            middle = sum(down) / 2 - 0.5, sum(across) / 2 - 0.5
+            self.x.update(**{begin: middle[1] - width / 2, end: middle[1] + width / 2})
+            self.y.update(**{begin: middle[0] + height / 2, end: middle[0] - height / 2})
+
+
+def _sides(
+    down: tuple[int, int], across: tuple[int, int], size: tuple[int, int] | None
+) -> tuple[float, float]:
+    """Return the height and width of what is in sight; with square pixels if `size` is given."""
+    height, width = float(down[1] - down[0]), float(across[1] - across[0])
+    if size is None:
+        return height, width
+    scale = max(height / size[1], width / size[0])
+    return scale * size[1], scale * size[0]
 
 
 def _window(start: float | None, end: float | None, length: int) -> tuple[int, int] | None:

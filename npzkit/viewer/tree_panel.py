@@ -119,6 +119,8 @@ class TreePanel:
     def mark(self, number: int, damaged: dict[str, str]) -> None:
         """Show which keys of an archive are damaged."""
         self._damaged[number] = damaged
+        # The table draws as many other rows only when it had another number of rows.
+        self._source.data = {name: [] for name in _COLUMNS}
         self.show()
 
     def reveal(self, number: int, key: str) -> None:
@@ -230,11 +232,15 @@ class TreePanel:
 
     def _fill(self, wanted: set[tuple[int, str]]) -> None:
         """Fill the cells of the arrays that were described."""
-        patches: dict[str, list[Any]] = {"shape": [], "dtype": [], "size": []}
-        for place, item in enumerate(self._items):
-            number, row = item
-            if row is not None and (number, row.key) in wanted:
-                _, shape, dtype, size, _ = self._cells(item)
-                for name, text in (("shape", shape), ("dtype", dtype), ("size", size)):
-                    patches[name].append((place, text))
-        self._source.patch(patches)
+        self._patch(
+            ("shape", "dtype", "size"),
+            lambda item: item[1] is not None and (item[0], item[1].key) in wanted,
+        )
+
+    def _patch(self, names: tuple[str, ...], is_meant: Callable[[Item], bool]) -> None:
+        """Send some columns of some rows again."""
+        found = [
+            (place, dict(zip(_COLUMNS, self._cells(item), strict=True)))
+            for place, item in enumerate(self._items) if is_meant(item)
+        ]  # fmt: skip
+        self._source.patch({name: [(place, row[name]) for place, row in found] for name in names})

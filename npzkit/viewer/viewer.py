@@ -161,7 +161,9 @@ class Viewer:
         ----------
         once : bool, default False
         """
-        while not (self._unused.wait(0.5) and once):
+        # Without `once`, what is waited for never happens.
+        end = self._unused if once else threading.Event()
+        while not end.wait(0.5):
             pass
 
     def close(self) -> None:

@@ -363,3 +363,30 @@ def test_a_port_in_use_is_named(viewer, path):
     name, port, _ = parts_of(viewer)
     with pytest.raises(OSError, match=f"{name}:{port}"):
         npzkit.view(path, port=port)
+
+
+class Waited(threading.Event):
+    """An event that is waited for a few times at most."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def wait(self, timeout=None):
+        self.count += 1
+        if self.count > 3 or not self.is_set():
+            raise KeyboardInterrupt
+        return True
+
+
+def test_waiting_takes_no_processor(path, monkeypatch):
+    """Without `once`, a page that was closed ends nothing, and nobody asks for it again and again."""
+    with npzkit.view(path) as viewer:
+        viewer._unused = Waited()
+        viewer._unused.set()
+        monkeypatch.setattr("npzkit.viewer.viewer.threading.Event", Waited)
+        with pytest.raises(KeyboardInterrupt):
+            viewer.wait()
+        monkeypatch.undo()
+        assert viewer._unused.count == 0
+        viewer.wait(once=True)

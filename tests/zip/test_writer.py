@@ -142,7 +142,7 @@ def test_choices_per_array():
         w["writers"] = NOISE
         w.add("finer", NOISE, chunk_size=4096)
         w.add("plain", NOISE, seekable=False)
-        w.add("smaller", NOISE, level=7)
+        w.add("smaller", NOISE, level=9)
         w.add("blocks", NOISE, level=0)
         w.add("one chunk", NOISE, chunk_size=1 << 20)
         w.add("stored", NOISE, compression="stored")
@@ -150,7 +150,7 @@ def test_choices_per_array():
     npz = npzkit.open(stream)
     size = {key: npz.info(key).compressed_size for key in npz}
     assert size["smaller"] < size["writers"] == size["plain"] < size["blocks"]
-    assert len({size["one chunk"], size["writers"], size["finer"]}) == 3
+    assert size["one chunk"] < size["writers"] < size["finer"]
     assert size["blocks"] > NOISE.nbytes
     assert {key for key in npz if npz.info(key).seekable} == {
         "writers", "finer", "smaller", "blocks", "stored"

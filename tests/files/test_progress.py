@@ -101,4 +101,8 @@ def test_an_array_that_is_read_by_a_thread_is_counted_too(tmp_path, monkeypatch)
     monkeypatch.setattr("npzkit.files.threads._WAITING_SECONDS", 0.0005)
     path = tmp_path / "a.npz"
     npzkit.save(path, {"x": np.zeros(40 << 20, np.uint8)}, compression="deflated", level=1)
-    assert len(_steps_of(lambda tell: npzkit.verify(path, progress=tell, threads=2))) > 2
+    # On a machine that is busy, the caller may hardly run meanwhile.
+    assert any(
+        len(_steps_of(lambda tell: npzkit.verify(path, progress=tell, threads=2))) > 2
+        for _ in range(30)
+    )

@@ -98,6 +98,11 @@ class Browser:
         """Return the elements of the page, and of its widgets, that match and have a text."""
         return list(self.run(_FIND, selector, text))
 
+    def html(self, selector: str, text: str = "") -> list[str]:
+        """Return what is in the elements that match and have a text."""
+        script = _FIND.replace("return found", "return found.map(element => element.innerHTML)")
+        return list(self.run(script, selector, text))
+
     def with_text(self, selector: str, text: str) -> Any:
         """Return the first element that matches and has a text."""
         return self.until(lambda: next(iter(self.find(selector, text)), None), 10)

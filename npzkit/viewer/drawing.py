@@ -18,7 +18,7 @@ from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
 from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
-from npzkit.display.sampling import reachable
+from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown
@@ -43,8 +43,6 @@ __all__ = [
     "TableDrawn",
     "draw",
 ]
-
-Proceed = Callable[[], object]
 
 VIEW_BUDGET = 1 << 25
 """Bytes that are read for an image, a line or a page of a table, roughly."""

@@ -7,7 +7,6 @@ widget.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 
 from npzkit.display.cells import cell_text
 from npzkit.display.piecewise import as_numbers, is_nan_in
-from npzkit.display.sampling import box_of, spread_parts
+from npzkit.display.sampling import Proceed, box_of, spread_parts
 from npzkit.reading.blocks import position_at
 from npzkit.viewer.shown import Shown, Window
 from npzkit.viewer.views import drawn_axes, settled
@@ -42,7 +41,7 @@ class Place(NamedTuple):
     text: str
 
 
-def find_place(source: Any, what: str, proceed: Callable[[], object]) -> Place | None:
+def find_place(source: Any, what: str, proceed: Proceed) -> Place | None:
     """Return where an array has what is sought, or None.
 
     Parameters

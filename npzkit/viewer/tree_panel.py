@@ -164,9 +164,7 @@ class TreePanel:
 
     def _send(self, hidden_count: int) -> None:
         columns = list(zip(*map(self._cells, self._items), strict=True)) or [()] * 5
-        data = dict(
-            zip(("key", "shape", "dtype", "size", "colour"), map(list, columns), strict=True)
-        )
+        data = dict(zip(_COLUMNS, map(list, columns), strict=True))
         last = ""
         if hidden_count:
             last = f"… {hidden_count:,} more"
@@ -232,15 +230,11 @@ class TreePanel:
 
     def _fill(self, wanted: set[tuple[int, str]]) -> None:
         """Fill the cells of the arrays that were described."""
-        self._patch(
-            ("shape", "dtype", "size"),
-            lambda item: item[1] is not None and (item[0], item[1].key) in wanted,
-        )
-
-    def _patch(self, names: tuple[str, ...], is_meant: Callable[[Item], bool]) -> None:
-        """Send some columns of some rows again."""
-        found = [
-            (place, dict(zip(_COLUMNS, self._cells(item), strict=True)))
-            for place, item in enumerate(self._items) if is_meant(item)
-        ]  # fmt: skip
-        self._source.patch({name: [(place, row[name]) for place, row in found] for name in names})
+        patches: dict[str, list[Any]] = {"shape": [], "dtype": [], "size": []}
+        for place, item in enumerate(self._items):
+            number, row = item
+            if row is not None and (number, row.key) in wanted:
+                cells = dict(zip(_COLUMNS, self._cells(item), strict=True))
+                for name, patched in patches.items():
+                    patched.append((place, cells[name]))
+        self._source.patch(patches)

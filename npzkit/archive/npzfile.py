@@ -399,7 +399,7 @@ class NpzFile(Mapping[str, Any]):
 
         with Explained(self._archive, key):
             entry = self._archive.entry(key)
-            return join(read, self._archive.listed_key(entry), self._saved_attrs(key))
+            return join(read, self._archive.listed_key(entry), parse_attrs(entry.extra))
 
     def _saved_attrs(self, key: str) -> Mapping[str, Any]:
         """Return the attributes of an array, also those that npzkit keeps for itself."""

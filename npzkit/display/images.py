@@ -1,11 +1,12 @@
 """A plane of an array as an image of at most so many pixels, each a value of the array.
 
-Owns the steps between the values that are shown. `npzkit.display.sampling` says what
-reading them costs.
+Owns the steps between the values that are shown, and which value of a block is shown.
+`npzkit.display.sampling` says what reading them costs.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,11 +31,15 @@ class ImageOverview:
     rows, columns : range
         The positions along the axes down and across that the values have. A step of 1
         means that none is left out.
+    is_largest : bool
+        Whether each value is the one of the largest magnitude in its block, so that
+        the steps hide none that is larger. Otherwise it is the first one.
     """
 
     values: np.ndarray[Any, Any]
     rows: range
     columns: range
+    is_largest: bool = False
 
     @property
     def row_step(self) -> int:
@@ -57,6 +62,7 @@ def image_overview(
     width: int = 1000,
     budget: int = BUDGET,
     proceed: Proceed = go_on,
+    largest: bool = False,
 ) -> ImageOverview:
     """Return every so many values of a plane, so few that they can be shown.
 
@@ -80,6 +86,10 @@ def image_overview(
         Bytes that are read, roughly. Steps get longer until it is enough.
     proceed : callable
         Called between reads; it raises an exception to cancel.
+    largest : bool, default False
+        Of each block, show the value of the largest magnitude instead of the first, if
+        the budget allows to read all values. They are real numbers. NaN counts as larger
+        than any number.
 
     Raises
     ------
@@ -106,14 +116,22 @@ def image_overview(
     limits = {down: height, across: width}
     # Pieces are cut, and rows are read one by one, along the axis that is slower in storage.
     slower = next(axis for axis in reversed(box.axes) if axis in limits)
-    steps = _steps(box, limits, slower, budget)
-    pieces = list(read_each(source, _pieces(box, steps, slower), proceed))
+    every = [1] * len(box.shape)
+    is_largest = largest and min(_costs(box, every, slower)) <= budget
+    steps = _steps(box, limits, slower, sys.maxsize if is_largest else budget)
+    indices = _pieces(box, every if is_largest else steps, slower, steps)
+    pieces = [
+        _of_blocks(piece, steps) if is_largest else piece
+        for piece in read_each(source, indices, proceed)
+    ]
     shape = _counts(box, steps)
     values = np.concatenate(pieces, slower) if pieces else np.empty(shape, source.dtype)
     order = [down, across, *colours]
     rest = [axis for axis in range(len(shape)) if axis not in order]
     values = values.transpose(order + rest).reshape([shape[axis] for axis in order])
-    return ImageOverview(values, _positions(box, down, steps), _positions(box, across, steps))
+    return ImageOverview(
+        values, _positions(box, down, steps), _positions(box, across, steps), is_largest
+    )
 
 
 def _steps(box: Box, limits: dict[int, int], slower: int, budget: int) -> list[int]:
@@ -146,15 +164,31 @@ def _costs(box: Box, steps: list[int], slower: int) -> tuple[int, int]:
     return box.cost(counts, steps), counts[slower] * max(box.cost(row, steps), box.read_size)
 
 
-def _pieces(box: Box, steps: list[int], slower: int) -> Iterator[tuple[slice, ...]]:
-    """Yield indices of parts of an image, each of a few MiB, cut along the slower axis."""
+def _pieces(
+    box: Box, steps: list[int], slower: int, blocks: list[int]
+) -> Iterator[tuple[slice, ...]]:
+    """Yield indices of parts of an image, each of a few MiB, cut along the slower axis.
+
+    Cuts are between blocks.
+    """
     counts = _counts(box, steps)
     if 0 in counts:
         return
     together, by_rows = _costs(box, steps, slower)
     count = max(PIECE_SIZE * counts[slower] // together, 1) if together <= by_rows else 1
-    size = count * steps[slower]
+    size = -(-count * steps[slower] // blocks[slower]) * blocks[slower]
     parts = [slice(0, length, step) for length, step in zip(box.shape, steps, strict=True)]
     for start in range(0, box.shape[slower], size):
         parts[slower] = slice(start, min(start + size, box.shape[slower]), steps[slower])
         yield box.index(parts)
+
+
+def _of_blocks(numbers: np.ndarray[Any, Any], blocks: list[int]) -> np.ndarray[Any, Any]:
+    """Return the number of the largest magnitude of each block."""
+    low = high = numbers
+    for axis, size in enumerate(blocks):
+        if size > 1:
+            starts = np.arange(0, numbers.shape[axis], size)
+            high = np.maximum.reduceat(high, starts, axis)
+            low = np.minimum.reduceat(low, starts, axis)
+    return np.where(np.abs(low) > np.abs(high), low, high)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from npzkit.files.source import LentSource, Source
 
-__all__ = ["AheadSource", "Span", "grouped", "joined", "pieces_of"]
+__all__ = ["REQUEST_COUNT", "AheadSource", "Span", "grouped", "joined", "pieces_of"]
 
 T = TypeVar("T")
 Span = tuple[int, int]
@@ -22,14 +22,16 @@ Span = tuple[int, int]
 
 JOIN_SIZE = 1 << 20
 """Gaps below this are read too, rather than making another request."""
+REQUEST_COUNT = 10
+"""Requests under way at a time."""
 PIECE_SIZE = 1 << 24
 """Most bytes of one request."""
+_LEAST_SIZE = 1 << 22
+"""Ranges of no more bytes are fetched by one request."""
 _WASTE = 20
 """A gap may be read if all gaps together are at most one part in so many of the bytes."""
 _KEPT_SIZE = 1 << 26
 """Bytes that are fetched at a time. Twice as many are kept."""
-_GROUP_SIZE = PIECE_SIZE
-"""Bytes of small members that are fetched together, mostly by one request."""
 _FIRST_SIZE = 1 << 20
 """Bytes that a reader is given at first. It may want no more than the beginning."""
 
@@ -72,21 +74,47 @@ def joined(spans: Iterable[Span]) -> list[Span]:
     return result
 
 
-def pieces_of(spans: Iterable[Span]) -> list[Span]:
-    """Cut ranges into pieces of at most `PIECE_SIZE`."""
+def _piece_size(total: int) -> int:
+    """Return the bytes of one request, so that all requests are under way at the same time.
+
+    They are limited for the sake of memory, and many small ones take longer.
+    """
+    return min(max(-(-total // REQUEST_COUNT), _LEAST_SIZE), PIECE_SIZE)
+
+
+def pieces_of(spans: Iterable[Span], size: int | None = None) -> list[Span]:
+    """Cut ranges into pieces, one for each request.
+
+    Parameters
+    ----------
+    spans : iterable of (int, int)
+    size : int, optional
+        The most bytes of a piece. By default so many that all are under way at once.
+
+    Examples
+    --------
+    >>> [end - begin for begin, end in pieces_of([(0, 10_000_000)])]
+    [4194304, 4194304, 1611392]
+    """
+    spans = list(spans)
+    if size is None:
+        size = _piece_size(sum(end - begin for begin, end in spans))
     return [
-        (start, min(start + PIECE_SIZE, end))
-        for begin, end in spans
-        for start in range(begin, end, PIECE_SIZE)
+        (start, min(start + size, end)) for begin, end in spans for start in range(begin, end, size)
     ]
 
 
 def grouped(items: Iterable[T], size_of: Callable[[T], int]) -> Iterator[list[T]]:
-    """Divide items, in order, into groups that are fetched and held together."""
+    """Divide items, in order, into groups that are fetched and held together.
+
+    Each is mostly fetched by one request.
+    """
+    items = list(items)
+    most = _piece_size(sum(map(size_of, items)))
     group: list[T] = []
     size = 0
     for item in items:
-        if group and size + size_of(item) > _GROUP_SIZE:
+        if group and size + size_of(item) > most:
             yield group
             group, size = [], 0
         group.append(item)
@@ -127,7 +155,8 @@ class AheadSource(LentSource):
         # Replaced after an interrupt, because reads with the old one fail.
         self._ticket = object() if ticket is None else ticket
         self.is_distant = others
-        self._pieces = pieces_of(joined(spans))
+        # What is fetched at once was divided by `grouped`.
+        self._pieces = pieces_of(joined(spans), PIECE_SIZE if at_once else None)
         self._begins = [begin for begin, _ in self._pieces]
         self._held: dict[int, memoryview] = {}
         self._is_little = sum(end - begin for begin, end in self._pieces) <= _FIRST_SIZE

@@ -15,17 +15,15 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from npzkit.files.ahead import AheadSource, Span, pieces_of
+from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, pieces_of
 from npzkit.files.progress import current_reception
 from npzkit.files.source import Source, closed_error
 from npzkit.files.stores import Store, Version, tried
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 
-__all__ = ["REQUEST_COUNT", "TAIL_SIZE", "RemoteSource"]
+__all__ = ["TAIL_SIZE", "RemoteSource"]
 
-REQUEST_COUNT = 10
-"""Requests that are under way at once."""
 _LONGEST_WAIT = 60.0
 """Seconds to wait for one of them to end."""
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from npzkit.files.urls import Location, find_location, find_locations
 
-__all__ = ["Found", "find_files"]
+__all__ = ["Found", "find_files", "in_order"]
 
-_DIGITS = re.compile(r"(\d+)")
+_DIGITS, _END = re.compile(r"(\d+)"), re.compile(r"\D*\Z")
+_DIGITS_AT_END = re.compile(r"\d*\Z")
 
 
 class Found(NamedTuple):
@@ -74,16 +75,36 @@ def _found(file: Any) -> Found:
 
 
 def _checked(found: Iterable[Found], pattern: str | Location) -> list[Found]:
-    files = sorted(found, key=_order)
+    files = list(found)
     if not files:
         raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", str(pattern))
-    return files
+    return in_order(files)
 
 
-def _order(found: Found) -> tuple[list[Any], str]:
-    name = found.file.url if isinstance(found.file, Location) else found.file
-    # Texts and numbers alternate, so that two names never compare a text with a number.
-    return [int(part) if part.isdigit() else part for part in _DIGITS.split(name)], name
+def in_order(files: list[Found]) -> list[Found]:
+    """Return files sorted by their names, numbers by their value."""
+    names = list(map(_name, files))
+    # Mostly, all names are alike but for one number: that takes a fifth of the time.
+    shared = os.path.commonprefix([min(names), max(names)])  # noqa: RUF071 - of characters
+    start = shared[: len(shared) - len(_DIGITS_AT_END.search(shared)[0])]  # type: ignore[index]
+    end = _END.search(names[0])[0]  # type: ignore[index]
+    numbers = [name[len(start) : len(name) - len(end)] for name in names]
+    if all(map(str.isdecimal, numbers)) and all(name.endswith(end) for name in names):
+        keys: list[Any] = list(zip(map(int, numbers), names, strict=True))
+    else:
+        keys = [(_parts(name), name) for name in names]
+    return [files[number] for number in sorted(range(len(files)), key=keys.__getitem__)]
+
+
+def _name(found: Found) -> str:
+    return found.file.url if isinstance(found.file, Location) else found.file
+
+
+def _parts(name: str) -> list[Any]:
+    """Return texts and numbers, which alternate: so a text is never compared with a number."""
+    parts: list[Any] = _DIGITS.split(name)
+    parts[1::2] = map(int, parts[1::2])
+    return parts
 
 
 def _in_store(pattern: Location) -> Iterable[Found]:

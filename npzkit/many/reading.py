@@ -82,7 +82,10 @@ class Files:
     def place(self, number: int) -> str | Location:
         """Return where a file is, also after the process went to another folder."""
         name = self.names[number]
-        return name if isinstance(name, Location) else os.path.join(self.folder, name)
+        # The second test takes a tenth of the time of joining.
+        if isinstance(name, Location) or os.path.isabs(name):
+            return name
+        return os.path.join(self.folder, name)
 
     def _descriptor(self, number: int) -> Any:
         """Open a local file without looking at it."""

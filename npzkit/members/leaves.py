@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.errors import UnsupportedError
+from npzkit.errors import NpyFormatError, UnsupportedError
 from npzkit.limits import is_backed
 from npzkit.members.tensors import is_tensor, special_dtype, to_array
 
@@ -145,6 +145,8 @@ def decode(found: Any, entry: list[Any], as_tensor: Callable[..., Any] | None = 
     ------
     ValueError
         The entry is not valid.
+    NpyFormatError
+        The array has text that is no text.
 
     Examples
     --------
@@ -177,5 +179,12 @@ def _as_python(array: Any, kind: str) -> Any:
         return array[()]
     if not is_backed(array.shape, array.nbytes):
         return array
-    value = array.tolist()
+    try:
+        value = array.tolist()
+    except SystemError as error:
+        # So NumPy says that a string has a number that is no character's.
+        raise NpyFormatError(
+            "the array has text with characters that do not exist",
+            remedy="npz[key] returns the array as it is.",
+        ) from error
     return tuple(value) if kind == "tuple" else value

@@ -16,7 +16,7 @@ import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
-from npzkit.files.ahead import grouped
+from npzkit.files.ahead import REQUEST_COUNT, grouped
 from npzkit.files.block_reading import BLOCK_SIZE, read_blocks
 from npzkit.files.threads import Pipeline, run
 from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
@@ -36,8 +36,6 @@ __all__ = ["fetch_groups", "read_many"]
 
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""
-_FETCH_COUNT = 10
-"""Groups of neighbours that are fetched at once, of a distant source."""
 T = TypeVar("T")
 
 Item = tuple[str, Entry]
@@ -100,7 +98,7 @@ def _read_distant(
     # Of one ticket, so that an interrupt ends all.
     together = reader.ahead([], others=True)
     tasks = [_task(together, item, Options(verify=verify)) for item in large]
-    found = run(tasks, _FETCH_COUNT)
+    found = run(tasks, REQUEST_COUNT)
     results.update(zip([key for key, _ in large], found, strict=True))
 
     def read(near: MemberReader, items: list[Item]) -> None:
@@ -135,7 +133,7 @@ def fetch_groups(
     def fetch(items: list[Item]) -> MemberReader:
         return reader.ahead([entry for _, entry in items], ticket=ticket)
 
-    with Pipeline(_FETCH_COUNT) as pipeline:
+    with Pipeline(REQUEST_COUNT) as pipeline:
         try:
             for items in grouped(wanted, size_of):
                 pipeline.submit(partial(fetch, items), partial(_used, use, items))

@@ -28,6 +28,7 @@ from npzkit.errors import (
     UnsupportedError,
     shown_key,
 )
+from npzkit.files.ahead import REQUEST_COUNT
 from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
 from npzkit.limits import Limits
@@ -49,8 +50,6 @@ __all__ = ["PartInfo", "ShardedFile"]
 _REPR_COUNT = 5
 _UNPROVEN_SIZE = 1 << 24
 """Bytes that an index may claim before its shards are looked at."""
-_FETCH_COUNT = 10
-"""Parts of distant shards that are read at once."""
 
 
 class PartInfo(NamedTuple):
@@ -288,7 +287,7 @@ class ShardedFile(NpzFile):
     def _threads_for(self, count: int, threads: int | None = None) -> int:
         """Return the threads for a number of tasks."""
         usual = thread_count(threads)
-        return usual if self._place.is_local else max(usual, min(count, _FETCH_COUNT))
+        return usual if self._place.is_local else max(usual, min(count, REQUEST_COUNT))
 
     # -- arrays -------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
+from npzkit.files.ahead import REQUEST_COUNT
 from npzkit.files.threads import run
 from npzkit.sharding.index import Index
 from npzkit.sharding.places import Place
@@ -19,8 +20,6 @@ from npzkit.sharding.records import version_of
 
 __all__ = ["OpenShards"]
 
-_FETCH_COUNT = 10
-"""Distant shards that are opened at once."""
 _OPEN_COUNT = 64
 """Shards that are kept open."""
 _DISTANT_COUNT = 512
@@ -113,7 +112,7 @@ class OpenShards:
     def prove(self, numbers: Iterable[int]) -> None:
         """Check that shards exist as the index has them, unless they were opened before."""
         tasks = [partial(self.get, number) for number in numbers if number not in self._proven]
-        run(tasks, 1 if self._place.is_local else _FETCH_COUNT)
+        run(tasks, 1 if self._place.is_local else REQUEST_COUNT)
 
     def _explained(self, error: NpzkitError) -> NpzkitError:
         """Return the error of an archive that was replaced, if that is the cause."""

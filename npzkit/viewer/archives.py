@@ -15,6 +15,7 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, printable
+from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.info import ArrayInfo
 from npzkit.sharding.opening import open as open_archive
 from npzkit.sharding.shardedfile import ShardedFile
@@ -22,7 +23,15 @@ from npzkit.viewer.keys import KeyTree
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource
 
-__all__ = ["Archive", "close_archives", "field_dtype", "open_archives", "source_of", "why_hidden"]
+__all__ = [
+    "Archive",
+    "close_archives",
+    "damage_in",
+    "field_dtype",
+    "open_archives",
+    "source_of",
+    "why_hidden",
+]
 
 _LABEL_LENGTH = 60
 
@@ -45,12 +54,16 @@ class Archive:
     totals : ArchiveInfo
     known : dict of str to ArrayInfo
         What was read of arrays, so that nobody waits for it again.
+    damaged : dict of str to str
+        Keys that a check has found damaged, and why.
     """
 
     def __init__(self, npz: NpzFile, *, is_own: bool) -> None:
         self.npz, self.is_own = npz, is_own
         self.totals = npz.archive_info()
         self.known: dict[str, ArrayInfo] = {}
+        self.damaged: dict[str, str] = {}
+        self._checked: set[str] = set()
         self.path = printable(npz._archive.path or "archive")
         name = os.path.basename(self.path.rstrip("/\\")) or self.path
         self.label = name if len(name) <= _LABEL_LENGTH else f"{name[:_LABEL_LENGTH]}..."
@@ -66,12 +79,28 @@ class Archive:
             found = self.known[key] = self.npz.info(key)
         return found
 
+    def check(self, key: str, proceed: Callable[[], object]) -> None:
+        """Check the data of an array, once: it is `damaged` if its checksum does not match."""
+        if key not in self._checked:
+            report = self.npz.verify([key], progress=lambda done, total: proceed())
+            self.damaged |= damage_in(report)
+            self._checked.add(key)
+
     def describe(self, keys: Sequence[str], proceed: Callable[[], object]) -> None:
         """Read what is known of several arrays, except of those that cannot be read."""
         for key in keys:
             proceed()
             with contextlib.suppress(NpzkitError, OSError):
                 self.info(key)
+
+
+def damage_in(report: VerifyReport) -> dict[str, str]:
+    """Return the keys that are damaged, and why."""
+    return {
+        row.key: row.what
+        for row in report.rows
+        if row.severity == "error" and row.key is not None
+    }  # fmt: skip
 
 
 def open_archives(

@@ -15,7 +15,7 @@ from bokeh.models import Button, Div
 from npzkit.errors import printable, shown_key
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.amounts import format_count, format_size
-from npzkit.viewer.archives import Archive
+from npzkit.viewer.archives import Archive, damage_in
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.texts import error_html
 
@@ -99,8 +99,7 @@ class Checking:
     def _take(self, reports: list[VerifyReport]) -> None:
         lines = []
         for number, report in enumerate(reports):
-            errors = [row for row in report.rows if row.severity == "error"]
-            self._mark(number, {row.key: row.what for row in errors if row.key is not None})
+            self._mark(number, damage_in(report))
             label = f"{self._archives[number].label}: " if len(reports) > 1 else ""
             for row in report.rows:
                 if row.severity != "note":

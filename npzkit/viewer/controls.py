@@ -15,6 +15,7 @@ import numpy as np
 from bokeh.layouts import column, row
 from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spacer, Spinner, Toggle
 
+from npzkit.display.numbers import is_numeric
 from npzkit.errors import printable
 from npzkit.viewer.finding import SOUGHT
 from npzkit.viewer.palettes import PALETTES
@@ -161,8 +162,11 @@ class Controls:
             options = [(name, printable(name)) for name in names[:_FIELD_COUNT]]
             self._field.options = [(_ALL_FIELDS, "all fields"), *options]
             self._field.value = shown.field or _ALL_FIELDS
-        for button in self._finders:
+        for what, button in zip(SOUGHT, self._finders, strict=True):
             button.visible = shown.view == "histogram"
+            if what == "difference":
+                has_difference = is_numeric(dtype) or dtype.kind in "SUT"
+                button.visible = shown.other_key is not None and has_difference
         self._part.visible = dtype.kind == "c" and shown.view in {"image", "line"}
         self._part.value = shown.part
         is_phase = dtype.kind == "c" and shown.part == "phase"

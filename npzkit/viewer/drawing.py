@@ -21,8 +21,16 @@ from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, va
 from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
+from npzkit.viewer.marking import differing_cells
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.sources import ArraySource, DifferenceSource, why_no_difference
+from npzkit.viewer.sources import (
+    ApartSource,
+    ArraySource,
+    DifferenceSource,
+    UnequalSource,
+    are_texts,
+    why_no_difference,
+)
 from npzkit.viewer.views import (
     TABLE_COLUMNS,
     TABLE_ROWS,
@@ -41,11 +49,15 @@ __all__ = [
     "Pane",
     "PictureDrawn",
     "TableDrawn",
+    "difference_of",
     "draw",
+    "largest_place",
 ]
 
 VIEW_BUDGET = 1 << 25
 """Bytes that are read for an image, a line or a page of a table, roughly."""
+DIFFERENCE_BUDGET = 1 << 27
+"""Bytes of float64 for the image of a difference, if both arrays are quick to read."""
 STATISTICS_BUDGET = 1 << 26
 """Bytes that are read for a histogram."""
 _SENT_AS_IS = {"u1", "i1", "u2", "i2", "u4", "i4", "f4", "f8"}
@@ -71,8 +83,21 @@ class Counts:
         )
 
 
+class _PlaneDrawn:
+    """What images and pictures have in common: where their values are in the array."""
+
+    rows: range
+    columns: range
+    is_largest: bool
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no larger number is left out."""
+        return self.is_largest or self.rows.step == self.columns.step == 1
+
+
 @dataclass(frozen=True, eq=False)
-class ImageDrawn:
+class ImageDrawn(_PlaneDrawn):
     """The numbers of a plane.
 
     Attributes
@@ -87,6 +112,8 @@ class ImageDrawn:
     unit : str or None
         Of dates and durations.
     is_integer, is_bool : bool
+    is_largest : bool
+        Whether each number is the one of the largest magnitude of its block.
     """
 
     numbers: np.ndarray[Any, Any]
@@ -98,16 +125,34 @@ class ImageDrawn:
     unit: str | None
     is_integer: bool
     is_bool: bool
+    is_largest: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class PictureDrawn:
-    """The colours of a plane, one number of 32 bits for each of its items."""
+class PictureDrawn(_PlaneDrawn):
+    """The colours of a plane, one number of 32 bits for each of its items.
+
+    The other attributes are those of `ImageDrawn`.
+    """
 
     colours: np.ndarray[Any, Any]
     values: np.ndarray[Any, Any]
     rows: range
     columns: range
+    is_largest: bool = False
+
+
+def largest_place(drawn: ImageDrawn | PictureDrawn) -> tuple[float, float] | None:
+    """Return the row and the column in the middle of the largest difference that is shown.
+
+    NaN is larger than any number. None if there is no difference.
+    """
+    numbers = drawn.numbers if isinstance(drawn, ImageDrawn) else drawn.values.max(-1)
+    if not numbers.size or not (numbers != 0).any():
+        return None
+    row, column = divmod(int(np.abs(numbers).argmax()), numbers.shape[1])
+    rows, columns = drawn.rows, drawn.columns
+    return rows[row] + (rows.step - 1) / 2, columns[column] + (columns.step - 1) / 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +179,26 @@ class HistogramDrawn:
     dtype: np.dtype[Any]
     share: float
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether it is of all values."""
+        return self.overview.sampled == self.share == 1
+
 
 @dataclass(frozen=True, eq=False)
 class TableDrawn:
-    """A page of values."""
+    """A page of values.
+
+    Attributes
+    ----------
+    page : TablePage
+    marked : frozenset of (int, int) or None
+        The rows and columns of the cells that differ from those of the other table.
+        None if there is no other one.
+    """
 
     page: TablePage
+    marked: frozenset[tuple[int, int]] | None = None
 
 
 Drawn = ImageDrawn | PictureDrawn | LineDrawn | HistogramDrawn | TableDrawn
@@ -154,10 +213,12 @@ class Pane:
     title : str
         Text, from the archive.
     drawn : one of the records of this module
+    is_difference : bool
     """
 
     title: str
     drawn: Drawn
+    is_difference: bool = False
 
 
 def draw(
@@ -184,22 +245,72 @@ def draw(
     source = source_of(archives, shown, proceed)
     drawer = _DRAWERS[str(shown.view)]
     first = drawer(source, shown, size, proceed)
+    if isinstance(first, HistogramDrawn) and first.is_complete and source._read_habits.at_once == 1:
+        # What is called exact is to be what was saved.
+        archives[shown.archive].check(str(shown.key), proceed)
     if shown.other_key is None:
         return [Pane(_title(archives, shown), first)], None
-    other = replace(shown, archive=shown.other_archive, key=shown.other_key)
-    why = _why_not_beside(archives, other, source)
-    if why is not None:
-        return [Pane(_title(archives, shown), first)], why
-    other_source = source_of(archives, other, proceed)
+    found = _beside(archives, shown, source, proceed)
+    if isinstance(found, str):
+        return [Pane(_title(archives, shown), first)], found
+    other, other_source = found
     other = settled(other, other_source.shape, other_source.dtype)
-    first, second = _on_one_scale(first, drawer(other_source, other, size, proceed))
+    second = drawer(other_source, other, size, proceed)
+    if isinstance(first, ImageDrawn) and isinstance(second, ImageDrawn):
+        first, second = _on_one_scale(first, second)
+    if isinstance(first, TableDrawn) and isinstance(second, TableDrawn):
+        marks = differing_cells(
+            (first.page, second.page), (source, other_source), (shown, other)
+        )  # fmt: skip
+        first, second = replace(first, marked=marks[0]), replace(second, marked=marks[1])
     panes = [Pane(_title(archives, shown), first), Pane(_title(archives, other), second)]
     why = why_no_difference(source, other_source)
-    if why is None and shown.view in {"image", "line", "histogram"}:
-        difference = DifferenceSource(source, other_source)
-        drawn = drawer(difference, replace(shown, scale="around-0"), size, proceed)
-        panes.append(Pane("Difference", drawn))
+    if why is None:
+        drawn, title = _draw_difference(drawer, (source, other_source), shown, size, proceed)
+        panes.append(Pane(f"Difference: {title}", drawn, is_difference=True))
+    elif are_texts(source, other_source):
+        # They are compared by the marks in the tables.
+        why = None
     return panes, why
+
+
+def difference_of(
+    archives: Sequence[Archive], shown: Shown, proceed: Proceed
+) -> DifferenceSource | UnequalSource | str:
+    """Return the difference of the arrays that are compared, or why there is none."""
+    first = source_of(archives, shown, proceed)
+    found = _beside(archives, shown, first, proceed)
+    if isinstance(found, str):
+        return found
+    _, second = found
+    if are_texts(first, second):
+        return UnequalSource(first, second)
+    return why_no_difference(first, second) or DifferenceSource(first, second)
+
+
+def _beside(
+    archives: Sequence[Archive], shown: Shown, source: ArraySource, proceed: Proceed
+) -> tuple[Shown, ArraySource] | str:
+    """Return what an array is compared with, or why that cannot be shown beside it."""
+    other = replace(shown, archive=shown.other_archive, key=shown.other_key)
+    why = _why_not_beside(archives, other, source)
+    return why or (other, source_of(archives, other, proceed))
+
+
+def _draw_difference(
+    drawer: Callable[..., Drawn],
+    sources: tuple[ArraySource, ArraySource],
+    shown: Shown,
+    size: tuple[int, int],
+    proceed: Proceed,
+) -> tuple[Drawn, str]:
+    """Return what a difference shows, and what it is."""
+    shown = replace(shown, scale="around-0", part="real")
+    if shown.view == "picture":
+        return drawer(ApartSource(*sources), shown, size, proceed), "|left - right|"
+    is_complex = "c" in {source.dtype.kind for source in sources}
+    title = "magnitude of left - right" if is_complex else "left - right"
+    return drawer(DifferenceSource(*sources), shown, size, proceed), title
 
 
 def _why_not_beside(archives: Sequence[Archive], other: Shown, source: ArraySource) -> str | None:
@@ -218,10 +329,8 @@ def _why_not_beside(archives: Sequence[Archive], other: Shown, source: ArraySour
     return None
 
 
-def _on_one_scale(first: Drawn, second: Drawn) -> tuple[Drawn, Drawn]:
+def _on_one_scale(first: ImageDrawn, second: ImageDrawn) -> tuple[ImageDrawn, ImageDrawn]:
     """Return images whose colours mean the same."""
-    if not isinstance(first, ImageDrawn) or not isinstance(second, ImageDrawn):
-        return first, second
     low, high = min(first.low, second.low), max(first.high, second.high)
     return replace(first, low=low, high=high), replace(second, low=low, high=high)
 
@@ -247,12 +356,28 @@ def _part(shown: Shown) -> Any:
 
 def _overview(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> ImageOverview:
     down, across = drawn_axes(shown)
+    # The only value that differs is to be seen.
+    is_difference = isinstance(source, DifferenceSource)
+    rows, columns = (
+        window_of(window, source.shape[axis])
+        for axis, window in ((down, shown.rows), (across, shown.columns))
+    )
+    width, height = _pixels(columns[1] - columns[0], rows[1] - rows[0], shown, size)
     return image_overview(
         source, items_of(shown, len(source.shape)), down=down, across=across,
-        rows=window_of(shown.rows, source.shape[down]),
-        columns=window_of(shown.columns, source.shape[across]),
-        width=max(size[0], 50), height=max(size[1], 50), budget=VIEW_BUDGET, proceed=proceed,
+        rows=rows, columns=columns, width=width, height=height, proceed=proceed,
+        budget=DIFFERENCE_BUDGET if is_difference and source.is_quick else VIEW_BUDGET,
+        largest=is_difference,
     )  # fmt: skip
+
+
+def _pixels(width: int, height: int, shown: Shown, size: tuple[int, int]) -> tuple[int, int]:
+    """Return how many values across and down can be seen: square ones leave room on a side."""
+    most = max(size[0], 50), max(size[1], 50)
+    if shown.aspect != "equal":
+        return most
+    scale = max(width / most[0], height / most[1], 1e-9)
+    return max(math.ceil(width / scale), 1), max(math.ceil(height / scale), 1)
 
 
 def _draw_image(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed) -> ImageDrawn:
@@ -267,6 +392,7 @@ def _draw_image(source: Any, shown: Shown, size: tuple[int, int], proceed: Proce
     return ImageDrawn(
         numbers, found.rows, found.columns, low, high, Counts.of(numbers), unit_of(dtype),
         is_integer=dtype.kind in "iu", is_bool=dtype.kind == "b",
+        is_largest=found.is_largest,
     )  # fmt: skip
 
 
@@ -301,13 +427,20 @@ def _draw_picture(
     source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 ) -> PictureDrawn:
     found = _overview(source, shown, size, proceed)
-    colours = as_colours(found.values)
+    values = found.values
+    if isinstance(source, ApartSource):
+        # The largest difference is white. Alpha that does not differ is not transparent.
+        finite = values[np.isfinite(values)]
+        scale = finite.max(initial=0) or 1.0
+        colours = as_colours(np.where(np.isnan(values), 1.0, values / scale)[..., :3])
+    else:
+        colours = as_colours(values)
     height, width, count = colours.shape
     packed = np.full((height, width, 4), 255, np.uint8)
     packed[:, :, :count] = colours
     return PictureDrawn(
         packed.view(np.uint32).reshape(height, width), sendable(found.values),
-        found.rows, found.columns,
+        found.rows, found.columns, found.is_largest,
     )  # fmt: skip
 
 

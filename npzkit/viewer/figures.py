@@ -26,7 +26,7 @@ from npzkit.viewer.browser_files import browser_file
 from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, LineDrawn, PictureDrawn
 from npzkit.viewer.palettes import LABEL_COUNT, palette_of
 from npzkit.viewer.shown import Shown
-from npzkit.viewer.style import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
+from npzkit.viewer.signs import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
 
 __all__ = ["HistogramFigure", "ImageFigure", "LineFigure", "Ranges", "figure_of"]
 
@@ -121,7 +121,6 @@ def _figure(x_range: Any, y_range: Any, tools: str, active: str) -> Any:
         output_backend="canvas", lod_threshold=None,
     )  # fmt: skip
     found.toolbar.logo = None
-    found.toolbar.autohide = True
     plain = CustomJSTickFormatter(code=browser_file("ticks.js"))
     found.xaxis.formatter = found.yaxis.formatter = plain
     return found
@@ -155,6 +154,11 @@ class ImageFigure:
             self._bar = ColorBar(color_mapper=self._mapper, padding=4, width=14)
             self._bar.formatter = self.plot.xaxis[0].formatter
             self.plot.add_layout(self._bar, "right")
+        self._marked = ColumnDataSource({"x": [], "y": []})
+        self.plot.scatter(
+            "x", "y", source=self._marked, marker="square", size=18, line_width=2,
+            fill_alpha=0, line_color=PLUS_COLOUR,
+        )  # fmt: skip
         self._facts = Div(visible=False, tags=[{}])
         self.plot.js_on_event(
             MouseMove,
@@ -179,6 +183,11 @@ class ImageFigure:
             self._source.data = {"image": [drawn.colours], "value": [drawn.values], **place}
         else:
             self._show_numbers(drawn, shown, dtype, place)
+
+    def mark(self, place: tuple[float, float] | None) -> None:
+        """Mark a row and a column."""
+        row, column = ([], []) if place is None else ([place[0]], [place[1]])
+        self._marked.data = {"x": column, "y": row}
 
     def _show_numbers(
         self, drawn: ImageDrawn, shown: Shown, dtype: np.dtype[Any], place: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Where an array has its least or largest value, or its first NaN.
+"""Where an array has its least or largest value, or its first NaN, or differs most.
 
 Owns how it is searched for: all values are read, a few megabytes at a time. Knows no
 widget.
@@ -21,7 +21,10 @@ from npzkit.viewer.views import drawn_axes, settled
 
 __all__ = ["SOUGHT", "Place", "find_place", "shown_at"]
 
-SOUGHT = {"minimum": "Minimum", "maximum": "Maximum", "nan": "First NaN"}
+SOUGHT = {
+    "minimum": "Minimum", "maximum": "Maximum", "nan": "First NaN",
+    "difference": "Largest difference",
+}  # fmt: skip
 """What can be searched for, with its name on the page."""
 _AROUND = 20
 """Values that are shown on each side of what was found."""
@@ -47,11 +50,14 @@ def find_place(source: Any, what: str, proceed: Proceed) -> Place | None:
     Parameters
     ----------
     source : lazy array of numbers
-        Complex numbers are compared by their magnitude.
+        Complex numbers are compared by their magnitude. A `DifferenceSource` or
+        `UnequalSource` for the largest difference.
     what : str
         Of `SOUGHT`.
     proceed : callable
     """
+    if what == "difference":
+        return _find_difference(source, proceed)
     found: tuple[Any, tuple[int, ...]] | None = None
     dtype = np.dtype(source.dtype)
     parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
@@ -77,6 +83,25 @@ def find_place(source: Any, what: str, proceed: Proceed) -> Place | None:
     return Place(found[1], cell_text(value))
 
 
+def _find_difference(source: Any, proceed: Proceed) -> Place | None:
+    """Return where two arrays differ most, or None if they do not."""
+    largest, position = 0.0, None
+    parts, _ = spread_parts(box_of(source, ()), sys.maxsize)
+    for index in parts:
+        proceed()
+        found = source.apart(index)
+        place = int(found.argmax())
+        if found.flat[place] > largest:
+            largest = float(found.flat[place])
+            inner = position_at(place, found.shape)
+            position = tuple(part.start + offset for part, offset in zip(index, inner, strict=True))
+            if largest == source.most:
+                break
+    if position is None:
+        return None
+    return Place(position, source.most_text if largest == source.most else cell_text(largest))
+
+
 def _place_in(
     numbers: np.ndarray[Any, Any], what: str, is_nan: np.ndarray[Any, Any] | None
 ) -> int | None:
@@ -92,17 +117,39 @@ def _place_in(
     return place if places is None else int(places[place])
 
 
-def shown_at(shown: Shown, position: tuple[int, ...], shape: tuple[int, ...], dtype: Any) -> Shown:
-    """Return what shows a position, with its neighbours, in the array's usual view."""
-    usual = replace(shown, view=None, at=position, rows=None, columns=None)
+def shown_at(
+    shown: Shown,
+    what: str,
+    position: tuple[int, ...],
+    shape: tuple[int, ...],
+    dtype: Any,
+    size: tuple[int, int] = (1, 1),
+) -> Shown:
+    """Return what shows a position, with its neighbours, in the array's usual view.
+
+    Parameters
+    ----------
+    shown : Shown
+    what : str
+        What was sought: the colours range over an extreme, too.
+    position, shape : tuple of int
+    dtype : numpy.dtype
+    size : (int, int)
+        Width and height of the figure, which is filled.
+    """
+    scale = "all" if what in {"minimum", "maximum"} else shown.scale
+    usual = replace(shown, view=None, at=position, rows=None, columns=None, scale=scale)
     usual = settled(usual, shape, dtype)
-    drawn = drawn_axes(usual)
-    rows, columns = (
-        _around(position[axis], shape[axis]) if axis is not None and axis in drawn else None
-        for axis in (usual.down, usual.across)
+    drawn, shorter = drawn_axes(usual), min(size)
+    wide = [length / shorter if usual.aspect == "equal" else 1 for length in size]
+    columns, rows = (
+        _around(position[axis], shape[axis], int(_AROUND * factor))
+        if axis is not None and axis in drawn
+        else None
+        for axis, factor in zip((usual.across, usual.down), wide, strict=True)
     )
     return replace(usual, rows=rows, columns=columns)
 
 
-def _around(place: int, length: int) -> Window:
-    return max(place - _AROUND, 0), min(place + _AROUND + 1, length)
+def _around(place: int, length: int, distance: int) -> Window:
+    return max(place - distance, 0), min(place + distance + 1, length)

@@ -15,6 +15,8 @@ import re
 import secrets
 import socket
 
+from npzkit.viewer.peers import is_other_user
+
 __all__ = ["Guard", "host_in_url", "is_loopback"]
 
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@/\\\s]+)(?::([0-9]{1,5}))?")
@@ -69,16 +71,28 @@ class Guard:
         """Return a word that leads to the page once, in place of the token.
 
         Other users of a machine see the commands that are started, and so the address
-        with which a browser is opened.
+        with which a browser is opened. Where the system says who connects, only the
+        user who started the server may use it.
         """
         found = secrets.token_urlsafe(24)
         self._tickets.add(found)
         return found
 
-    def redeems(self, path: str, host: str | None) -> bool:
-        """Whether a request has a ticket, which is not valid any more then."""
+    def redeems(self, path: str, host: str | None, peer: tuple[str, int]) -> bool:
+        """Whether a request has a ticket, which is not valid any more then.
+
+        Parameters
+        ----------
+        path : str
+        host : str or None
+            The header.
+        peer : (str, int)
+            The address and the port from which the request came.
+        """
         given = _first_part(path)
         if given not in self._tickets or host is None or not self._is_own(host):
+            return False
+        if is_other_user(*peer, self.port):
             return False
         self._tickets.discard(given)
         return True

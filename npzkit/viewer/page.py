@@ -15,24 +15,34 @@ from typing import Any
 from bokeh.layouts import column, row
 from bokeh.models import CustomJS, Div, Toggle
 
+from npzkit.errors import printable, shown_key
 from npzkit.members.info import ArrayInfo
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.checking import Checking
 from npzkit.viewer.controls import Controls
-from npzkit.viewer.drawing import Pane, draw
+from npzkit.viewer.drawing import Pane, difference_of, draw
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
 from npzkit.viewer.panes import Panes
 from npzkit.viewer.saving import Saving
 from npzkit.viewer.shown import Shown, format_link, shown_of
 from npzkit.viewer.style import TEMPLATE, theme, widget_style
-from npzkit.viewer.texts import about_html, archive_html, array_html, error_html, title_html
+from npzkit.viewer.texts import (
+    about_html,
+    archive_html,
+    array_html,
+    damaged_html,
+    error_html,
+    title_html,
+)
 from npzkit.viewer.tree_panel import TreePanel
 from npzkit.viewer.views import settled
 
 __all__ = ["Page"]
 
 _WAIT = '<span class="wait">Reading…</span>'
+_AND = " &nbsp;·&nbsp; "
+"""Between two things that are said."""
 _FRAME_MS = 120
 """The shortest time between two pictures that are played."""
 
@@ -61,9 +71,9 @@ class Page:
         self._checking_work, self._describing = Background(hand_over), Background(hand_over)
         style = [widget_style()]
         self._tree = TreePanel(archives, self._choose, self._describing, style)
-        self._checking = Checking(archives, self._checking_work, self._tree.mark, style)
+        self._checking = Checking(archives, self._checking_work, self._mark, style)
         self._controls = Controls(self._change, self._play, self._find, style)
-        self._panes = Panes(self._zoomed, style)
+        self._panes = Panes(self._zoomed, self._resized, style)
         self._saving = Saving(archives, style)
         self._make_widgets(style)
         document.template = TEMPLATE
@@ -109,7 +119,7 @@ class Page:
             styles={"gap": "8px", "align-items": "center"},
         )  # fmt: skip
         foot = column(
-            self._panes.readout, self._panes.notes, self._status, self._saving.shown_link,
+            self._panes.readout, self._panes.notes, self._status, self._saving.link,
             self._address, name="foot", sizing_mode="stretch_width",
         )  # fmt: skip
         details = column(
@@ -167,10 +177,30 @@ class Page:
         """Show an array that was clicked; with Compare, beside the one that is shown."""
         self._stop_playing()
         if self._compare.active and self._shown.key is not None:
-            self._show(replace(self._shown, other_archive=number, other_key=key))
+            self._compare_with(number, key)
             return
-        kept = Shown(palette=self._shown.palette, scale=self._shown.scale, part=self._shown.part)
-        self._show(replace(kept, archive=number, key=key))
+        self._show(replace(self._kept(), archive=number, key=key))
+
+    def _kept(self) -> Shown:
+        """Return what stays when another array is shown."""
+        return Shown(palette=self._shown.palette, scale=self._shown.scale, part=self._shown.part)
+
+    def _compare_with(self, number: int, key: str) -> None:
+        """Compare a key that was clicked: in both archives, if the same key of both is shown."""
+        shown, archives, other = self._shown, self._archives, self._shown.other_archive
+        is_pair = shown.key == shown.other_key and shown.archive != other
+        if not is_pair or number != shown.archive:
+            self._show(replace(shown, other_archive=number, other_key=key))
+        elif key in archives[other].npz:
+            self._show(
+                replace(self._kept(), archive=number, key=key, other_archive=other, other_key=key)
+            )
+        else:
+            self._complaint = escape(
+                f"Only {printable(archives[number].label)} has the key {shown_key(key)}. "
+                "Click a key of the other archive to compare it with."
+            )
+            self._show(replace(self._kept(), archive=number, key=key))
 
     def _toggled_compare(self, name: str, old: Any, new: bool) -> None:
         if self._is_setting or self._shown.key is None:
@@ -186,7 +216,16 @@ class Page:
         if others:
             self._show(replace(self._shown, other_archive=others[0], other_key=key))
         else:
-            self._status.text = "Click the key to compare with, on the left."
+            only = "Only this archive has this key. " if len(self._archives) > 1 else ""
+            self._status.text = f"{only}Click the key to compare with, on the left."
+
+    def _mark(self, number: int, damaged: Mapping[str, str]) -> None:
+        """Show which keys are damaged: in the tree, and where their values are shown."""
+        self._archives[number].damaged = dict(damaged)
+        self._tree.mark(number, dict(damaged))
+        said = self._damage(self._shown)
+        if said:
+            self._status.text = _AND.join(said)
 
     def _toggled_dark(self, name: str, old: Any, new: bool) -> None:
         self._document.theme = theme(is_dark=new)
@@ -220,22 +259,36 @@ class Page:
         if (rows, columns) != (self._shown.rows, self._shown.columns):
             self._show(shown, is_zoom=True)
 
+    def _resized(self) -> None:
+        """Read again what is in sight, for figures of another size."""
+        self._show(self._shown, is_zoom=True)
+
     def _find(self, what: str) -> None:
         """Search the complete array, and show where it has what is sought."""
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
-        name = SOUGHT[what].lower().replace("nan", "NaN")
+        name = SOUGHT[what]
         self._status.text = '<span class="wait">Searching all values…</span>'
 
-        def find(work: Work) -> Place | None:
-            return find_place(source_of(self._archives, shown, work.proceed), what, work.proceed)
+        def find(work: Work) -> Place | str | None:
+            sought_in = difference_of if what == "difference" else source_of
+            source = sought_in(self._archives, shown, work.proceed)
+            return source if isinstance(source, str) else find_place(source, what, work.proceed)
 
-        def take(place: Place | None) -> None:
-            if place is None:
-                self._status.text = f"There is no {name}."
+        def take(found: Place | str | None) -> None:
+            if isinstance(found, str):
+                self._status.text = escape(printable(found))
                 return
-            where = ", ".join(map(str, place.position))
-            self._complaint = f"{name}: {escape(place.text)} at ({where})"
-            self._show(shown_at(shown, place.position, shape, dtype))
+            if found is None:
+                what_for = {"nan": "NaN", "difference": "difference"}.get(what, name.lower())
+                self._status.text = f"There is no {what_for}."
+                return
+            where = ", ".join(map(str, found.position))
+            value = "" if what == "nan" else f" {escape(found.text)}"
+            self._complaint = f"{name}:{value} at ({where})"
+            size = self._panes.size_of(shown)
+            self._show(
+                shown_at(shown, what, found.position, shape, dtype, size), mark=found.position
+            )
 
         self._reading.start(find, take, self._fail)
 
@@ -263,8 +316,18 @@ class Page:
 
     # -- what is shown ------------------------------------------------------
 
-    def _show(self, shown: Shown, *, is_zoom: bool = False) -> None:
-        """Show something: now its name, and its values when they are read."""
+    def _show(
+        self, shown: Shown, *, is_zoom: bool = False, mark: tuple[int, ...] | None = None
+    ) -> None:
+        """Show something: now its name, and its values when they are read.
+
+        Parameters
+        ----------
+        shown : Shown
+        is_zoom : bool
+        mark : tuple of int, optional
+            A position to be marked.
+        """
         if shown.key is None:
             self._title.text = title_html("This archive has no arrays", None)
             self._archive.text = archive_html(self._archives[0])
@@ -272,15 +335,23 @@ class Page:
             return
         archive, key = self._archives[shown.archive], shown.key
         if key in archive.known:
-            self._show_array(shown, archive.known[key], is_zoom=is_zoom)
+            self._show_array(shown, archive.known[key], is_zoom=is_zoom, mark=mark)
             return
         self._status.text = _WAIT
         self._reading.start(
-            lambda work: archive.info(key), lambda info: self._show_array(shown, info),
+            lambda work: archive.info(key),
+            lambda info: self._show_array(shown, info, is_zoom=is_zoom, mark=mark),
             partial(self._fail_at, shown),
         )  # fmt: skip
 
-    def _show_array(self, shown: Shown, info: ArrayInfo, *, is_zoom: bool = False) -> None:
+    def _show_array(
+        self,
+        shown: Shown,
+        info: ArrayInfo,
+        *,
+        is_zoom: bool = False,
+        mark: tuple[int, ...] | None = None,
+    ) -> None:
         """Show an array whose shape and dtype are known."""
         # A link may name it with .npy behind.
         shown = replace(shown, key=info.key)
@@ -303,11 +374,11 @@ class Page:
         self._shown = shown
         self._controls.show(shown, shape, dtype, names)
         self._follow(shown)
-        self._panes.prepare(shown, shape, is_zoom=is_zoom)
+        self._panes.prepare(shown, shape, is_zoom=is_zoom, mark=mark)
         if is_zoom and self._panes.has_all_of(shown):
             return
         self._status.text = _WAIT
-        size = self._panes.size
+        size = self._panes.size_of(shown)
         self._reading.start(
             lambda work: draw(self._archives, shown, size, work.proceed),
             partial(self._take, shown, dtype), self._fail,
@@ -326,7 +397,17 @@ class Page:
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
         self._panes.show(panes, shown, dtype, why)
-        self._status.text, self._complaint = self._complaint, ""
+        said = [self._complaint] if self._complaint else []
+        self._status.text, self._complaint = _AND.join([*said, *self._damage(shown)]), ""
+
+    def _damage(self, shown: Shown) -> list[str]:
+        """Return which of the arrays that are shown are known to be damaged, and why."""
+        arrays = dict.fromkeys([(shown.archive, shown.key), (shown.other_archive, shown.other_key)])
+        return [
+            damaged_html(key, self._archives[number].damaged[key])
+            for number, key in arrays
+            if key is not None and key in self._archives[number].damaged
+        ]
 
     def _fail(self, error: Exception) -> None:
         self._stop_playing()

@@ -15,7 +15,14 @@ from bokeh.layouts import column, row
 from bokeh.models import Div, Spacer
 
 from npzkit.errors import printable
-from npzkit.viewer.drawing import HistogramDrawn, ImageDrawn, Pane, PictureDrawn, TableDrawn
+from npzkit.viewer.drawing import (
+    HistogramDrawn,
+    ImageDrawn,
+    Pane,
+    PictureDrawn,
+    TableDrawn,
+    largest_place,
+)
 from npzkit.viewer.figures import Ranges, figure_of
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.texts import notes_html, page_html, statistics_html
@@ -25,6 +32,8 @@ __all__ = ["Panes"]
 
 _USUAL_SIZE = 900, 600
 """Width and height of a figure in pixels, before the browser has told them."""
+_NEAR = 0.2
+"""The change of a size for which nothing is read again."""
 _MOST = 2000
 """The most pixels that are read for, along an axis."""
 
@@ -36,6 +45,8 @@ class Panes:
     ----------
     zoomed : callable
         Called with the rows and columns in sight.
+    resized : callable
+        Called if figures are of another size than what they show was read for.
     style : list of bokeh.models.StyleSheet
 
     Attributes
@@ -43,12 +54,12 @@ class Panes:
     root : bokeh.models.LayoutDOM
     readout, notes : bokeh.models.Div
         The value under the mouse, and what has to be said of the values.
-    size : (int, int)
-        Width and height of a figure in pixels, as far as it is known.
     """
 
-    def __init__(self, zoomed: Callable[..., object], style: list[Any]) -> None:
-        self._zoomed, self._style = zoomed, style
+    def __init__(
+        self, zoomed: Callable[..., object], resized: Callable[[], object], style: list[Any]
+    ) -> None:
+        self._zoomed, self._resized, self._style = zoomed, resized, style
         self._nothing = Spacer(visible=False)
         self.root = row(
             self._nothing,
@@ -73,20 +84,49 @@ class Panes:
         self._shape: tuple[int, ...] = ()
         self._is_zoom = False
         self._fit: Callable[[], None] | None = None
-        self.size = _USUAL_SIZE
+        self._mark: tuple[int, ...] | None = None
+        self._sizes: dict[int, tuple[int, int]] = {}
+        self._read_for = _USUAL_SIZE
+
+    def size_of(self, shown: Shown) -> tuple[int, int]:
+        """Return width and height of a figure in pixels, as far as they are known."""
+        return self._size(1 if shown.other_key is None else max(len(self._drawn), 2))
+
+    def _size(self, count: int) -> tuple[int, int]:
+        """Return the size of one of several figures beside each other."""
+        width, height = self._sizes.get(1, _USUAL_SIZE)
+        return self._sizes.get(count, (width // count, height))
 
     def _sized(self, name: str, old: Any, new: Any) -> None:
         """Note how large the browser has made the figures, and fit the view into them."""
-        size = list(self.size)
+        count = len(self._drawn)
+        size = list(self._size(count))
         size[name == "inner_height"] = min(max(int(new), 50), _MOST)
-        if tuple(size) != self.size:
-            self.size = size[0], size[1]
-            if self._fit is not None and not self._is_zoom:
-                self._fit()
+        if tuple(size) == self._size(count):
+            return
+        self._sizes[count] = size[0], size[1]
+        if self._fit is not None and not self._is_zoom:
+            self._fit()
+        if any(
+            abs(length - before) > _NEAR * before
+            for length, before in zip(size, self._read_for, strict=True)
+        ):
+            self._read_for = size[0], size[1]
+            self._resized()
 
-    def prepare(self, shown: Shown, shape: tuple[int, ...], *, is_zoom: bool) -> None:
+    def prepare(
+        self,
+        shown: Shown,
+        shape: tuple[int, ...],
+        *,
+        is_zoom: bool,
+        mark: tuple[int, ...] | None = None,
+    ) -> None:
         """Note what will be shown; the ranges change when its values are there."""
         self._shape = shape
+        self._read_for = self.size_of(shown)
+        if not is_zoom:
+            self._mark = mark
         self._is_zoom = is_zoom
 
     def has_all_of(self, shown: Shown) -> bool:
@@ -116,7 +156,7 @@ class Panes:
 
     def show(self, panes: Sequence[Pane], shown: Shown, dtype: Any, why: str | None) -> None:
         """Show what was read."""
-        kind = (shown.view, tuple(pane.title == "Difference" for pane in panes))
+        kind = (shown.view, tuple(pane.is_difference for pane in panes))
         is_new = kind != self._kind
         places = self._make(panes, shown) if is_new else []
         self._kind = kind
@@ -145,7 +185,7 @@ class Panes:
             self._fit = None
             return
         lengths = row_count(self._shape, shown.down), column_count(self._shape, dtype, shown.across)
-        self._fit = lambda: ranges.show(lengths, shown, self.size)
+        self._fit = lambda: ranges.show(lengths, shown, self.size_of(shown))
         seen = (
             shown.archive, shown.key, shown.view, shown.down, shown.across, shown.rows,
             shown.columns, shown.aspect,
@@ -164,7 +204,7 @@ class Panes:
         for pane in panes:
             heading = Div(text="", stylesheets=self._style, disable_math=True,
                           visible=len(panes) > 1, sizing_mode="stretch_width")  # fmt: skip
-            figure, widgets = self._make_pane(pane, shown)
+            figure, widgets = self._make_pane(pane, shown, is_alone=len(panes) < 2)
             self._figures.append(figure)
             self._texts.append(heading)
             places.append(column(heading, *widgets, sizing_mode="stretch_both"))
@@ -172,7 +212,7 @@ class Panes:
         self.readout.text = "&nbsp;"
         return places
 
-    def _make_pane(self, pane: Pane, shown: Shown) -> tuple[Any, list[Any]]:
+    def _make_pane(self, pane: Pane, shown: Shown, *, is_alone: bool) -> tuple[Any, list[Any]]:
         if isinstance(pane.drawn, TableDrawn):
             table = Div(text="", name="values", stylesheets=self._style, disable_math=True,
                         sizing_mode="stretch_both", styles={"overflow": "auto"})  # fmt: skip
@@ -187,19 +227,27 @@ class Panes:
             return figure, [figure.plot]
         figure.facts = Div(text="", name="statistics", stylesheets=self._style,
                            disable_math=True, width=210)  # fmt: skip
-        return figure, [row(figure.facts, figure.plot, sizing_mode="stretch_both")]
+        place = row if is_alone else column
+        return figure, [place(figure.facts, figure.plot, sizing_mode="stretch_both")]
+
+    def _marked_place(self, pane: Pane, shown: Shown) -> tuple[float, float] | None:
+        """Return the row and the column to be marked: what was searched, or differs most."""
+        if self._mark is not None and shown.down is not None and shown.across is not None:
+            return self._mark[shown.down], self._mark[shown.across]
+        return largest_place(pane.drawn) if pane.is_difference else None  # type: ignore[arg-type]
 
     def _fill(self, figure: Any, pane: Pane, shown: Shown, dtype: Any) -> None:
         drawn = pane.drawn
         if isinstance(drawn, TableDrawn):
-            are_texts = dtype.kind not in "biufcmM"
             figure.text = page_html(
-                drawn.page, are_texts=are_texts, has_rows=bool(drawn_axes(shown))
+                drawn, are_texts=dtype.kind not in "biufcmM", has_rows=bool(drawn_axes(shown))
             )
         elif isinstance(drawn, HistogramDrawn):
             figure.facts.text = statistics_html(drawn)
             figure.show(drawn)
         else:
-            is_difference = pane.title == "Difference"
-            kind = replace(shown, palette="diverging") if is_difference else shown
-            figure.show(drawn, kind, np.dtype(np.float64) if is_difference else dtype)
+            is_signed = pane.is_difference and not isinstance(drawn, PictureDrawn)
+            kind = replace(shown, palette="diverging") if is_signed else shown
+            figure.show(drawn, kind, np.dtype(np.float64) if is_signed else dtype)
+            if isinstance(drawn, (ImageDrawn, PictureDrawn)):
+                figure.mark(self._marked_place(pane, shown))

@@ -39,6 +39,8 @@ _WAIT_SECONDS = 30
 """How long a connection may take to send a request."""
 _CONNECTION_COUNT = 200
 """Connections at once. Each takes a file descriptor of the process, whoever opened it."""
+_PAGE_COUNT = 50
+"""Pages at once: those that are open, and those that were left a moment ago."""
 _HEADER_SIZE = 1 << 17
 """Bytes of a request. A link has a key."""
 
@@ -67,6 +69,18 @@ class _TicketHandler(Answer):
 
 class _PageHandler(Answer, DocHandler):
     """Answers with a page on which no other scripts run than those of this answer."""
+
+    async def get(self, *args: Any, **options: Any) -> None:
+        # Each takes some megabytes, until its connection is lost or was never made.
+        if len(self.application_context.sessions) >= _PAGE_COUNT:
+            self.set_status(503)
+            self.set_header("Retry-After", str(2 * _UNUSED_MS // 1000))
+            self.finish(
+                f"There are {_PAGE_COUNT} pages already. Close some, and try again in "
+                f"{2 * _UNUSED_MS // 1000} seconds.\n"
+            )
+            return
+        await super().get(*args, **options)
 
     def write(self, chunk: Any) -> None:
         # Text from archives is not in the page, except for its title, which is escaped.
@@ -117,7 +131,8 @@ class _GuardedTornado(BokehTornado):
 
     def find_handler(self, request: Any, **options: Any) -> Any:
         headers = request.headers
-        if self._guard.redeems(request.path, headers.get("Host")):
+        peer = request.connection.context.address[:2]
+        if self._guard.redeems(request.path, headers.get("Host"), peer):
             token = {"token": self._guard.token}
             return super().get_handler_delegate(request, _TicketHandler, token)
         why = self._guard.refusal(request.path, headers.get("Host"), headers.get("Origin"))
@@ -128,7 +143,10 @@ class _GuardedTornado(BokehTornado):
     def get_handler_delegate(
         self, request: Any, target_class: Any, *args: Any, **options: Any
     ) -> Any:
-        handler = _HANDLERS.get(target_class)
+        # Panel, once imported, puts subclasses of its own in the place of Bokeh's handlers.
+        handler = next(
+            (found for known, found in _HANDLERS.items() if issubclass(target_class, known)), None
+        )
         if handler is None:
             return super().get_handler_delegate(request, _Refusal, {"why": "no such page"})
         return super().get_handler_delegate(request, handler, *args, **options)

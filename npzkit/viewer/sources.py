@@ -16,7 +16,14 @@ from npzkit.archive.checked_pieces import approach
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.display.numbers import is_numeric
 
-__all__ = ["ArraySource", "DifferenceSource", "why_no_difference"]
+__all__ = [
+    "ApartSource",
+    "ArraySource",
+    "DifferenceSource",
+    "UnequalSource",
+    "are_texts",
+    "why_no_difference",
+]
 
 Index = tuple[Any, ...]
 
@@ -91,20 +98,80 @@ def _last(item: Any, length: int) -> int:
     return found[-1] if found else 0
 
 
-class DifferenceSource:
-    """The difference of two arrays of the same shape: the first minus the second."""
+class _PairSource:
+    """Two arrays of the same shape, which are read together.
+
+    Attributes
+    ----------
+    shape : tuple of int
+    dtype : numpy.dtype
+        float64.
+    is_quick : bool
+        Whether all of a plane can be read: on this machine, in one order.
+    most : float
+        What no two values can be further apart.
+    most_text : str
+        What that means.
+    """
+
+    most: float
+    most_text: str
 
     def __init__(self, first: ArraySource, second: ArraySource) -> None:
         self._first, self._second = first, second
         self.shape, self.chunks = first.shape, first.chunks
-        is_complex = "c" in (first.dtype.kind, second.dtype.kind)
-        self.dtype: np.dtype[Any] = np.dtype(np.complex128 if is_complex else np.float64)
-        self._read_habits = first._read_habits
+        self.dtype: np.dtype[Any] = np.dtype(np.float64)
+        one, other = first._read_habits, second._read_habits
+        self._read_habits = one._replace(
+            gap_size=min(one.gap_size, other.gap_size),
+            at_once=max(one.at_once, other.at_once),
+            is_in_order=one.is_in_order or other.is_in_order,
+        )
+        self.is_quick = self._read_habits.at_once == 1 and one.by_columns == other.by_columns
+
+    def _both(self, index: Index) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        return np.asarray(self._first[index]), np.asarray(self._second[index])
+
+
+class DifferenceSource(_PairSource):
+    """The first array minus the second; of complex numbers, the magnitude of that.
+
+    It is 0 for two NaNs and for the same infinity, and NaN if only one value is NaN.
+    """
+
+    most, most_text = np.inf, "infinite, or only one value is NaN"
 
     def __getitem__(self, index: Index) -> Any:
-        first, second = np.asarray(self._first[index]), np.asarray(self._second[index])
+        first, second = self._both(index)
         with np.errstate(all="ignore"):
-            return np.asarray(_difference(first, second)).astype(self.dtype)
+            found = np.asarray(_difference(first, second))
+            found = np.abs(found) if found.dtype.kind == "c" else found
+            is_same = (first == second) | (_is_missing(first) & _is_missing(second))
+            found = found.astype(self.dtype)
+        return np.where(np.isnan(found) & is_same, 0.0, found)
+
+    def apart(self, index: Index) -> np.ndarray[Any, Any]:
+        """Return how far values are apart: infinitely if only one of them is NaN."""
+        found = np.abs(self[index])
+        return np.where(np.isnan(found), np.inf, found)
+
+
+class ApartSource(DifferenceSource):
+    """How far the colours of two pictures are apart."""
+
+    def __getitem__(self, index: Index) -> Any:
+        return np.abs(super().__getitem__(index))
+
+
+class UnequalSource(_PairSource):
+    """Where two arrays of text differ."""
+
+    most, most_text = 1.0, "other text"
+
+    def apart(self, index: Index) -> np.ndarray[Any, Any]:
+        """Return 1 where the texts differ, and 0 elsewhere."""
+        first, second = self._both(index)
+        return np.asarray(first != second).astype(self.dtype)
 
 
 _EXACT_KINDS = "biumM"
@@ -115,8 +182,7 @@ def _difference(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> An
     if first.dtype.kind in _EXACT_KINDS and second.dtype.kind in _EXACT_KINDS:
         upper, lower = map(np.subtract, _halves(first), _halves(second))
         found = upper * 2.0**32 + lower
-        is_missing = _is_nat(first) | _is_nat(second)
-        return np.where(is_missing, np.nan, found)
+        return np.where(_is_missing(first) | _is_missing(second), np.nan, found)
     numbers = [
         array.astype(np.float64) if array.dtype.kind == "V" else array for array in (first, second)
     ]
@@ -135,8 +201,9 @@ def _halves(array: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarr
     return upper.astype(np.int64), lower.astype(np.int64)
 
 
-def _is_nat(array: np.ndarray[Any, Any]) -> Any:
-    return np.isnat(array) if array.dtype.kind in "mM" else np.False_
+def _is_missing(array: np.ndarray[Any, Any]) -> Any:
+    """Return where values are NaN or NaT."""
+    return array != array  # noqa: PLR0124 - it is so for no other value
 
 
 def why_no_difference(first: ArraySource, second: ArraySource) -> str | None:
@@ -149,3 +216,9 @@ def why_no_difference(first: ArraySource, second: ArraySource) -> str | None:
     if any(are_dates) and first.dtype != second.dtype:
         return f"The dtypes differ: {first.dtype} and {second.dtype}."
     return None
+
+
+def are_texts(first: ArraySource, second: ArraySource) -> bool:
+    """Return whether both arrays hold text, or both bytes, and have the same shape."""
+    kinds = {source.dtype.kind for source in (first, second)}
+    return first.shape == second.shape and (kinds <= {"T", "U"} or kinds == {"S"})

@@ -14,10 +14,7 @@ from jinja2 import Environment
 
 from npzkit.viewer.browser_files import browser_file
 
-__all__ = ["MINUS_COLOUR", "NAN_COLOUR", "PLUS_COLOUR", "TEMPLATE", "theme", "widget_style"]
-
-NAN_COLOUR, PLUS_COLOUR, MINUS_COLOUR = "#ff4fd8", "#ff3b30", "#2f7bff"
-"""The colours of values that are not finite. No palette has them."""
+__all__ = ["TEMPLATE", "theme", "widget_style"]
 
 TEMPLATE = Environment(autoescape=True).from_string(browser_file("page.html"))
 """The page around the widgets."""

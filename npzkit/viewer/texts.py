@@ -9,20 +9,31 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from npzkit.display.cells import TablePage, cell_text
+import numpy as np
+
+from npzkit.display.cells import cell_text
 from npzkit.display.tables import short_texts
 from npzkit.errors import NpzkitError, printable, shown_key
 from npzkit.members.amounts import format_count, format_size
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.members.metadata import without_note
 from npzkit.viewer.archives import Archive
-from npzkit.viewer.drawing import Counts, HistogramDrawn, ImageDrawn, LineDrawn, Pane, PictureDrawn
-from npzkit.viewer.style import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
+from npzkit.viewer.drawing import (
+    Counts,
+    HistogramDrawn,
+    ImageDrawn,
+    LineDrawn,
+    Pane,
+    PictureDrawn,
+    TableDrawn,
+)
+from npzkit.viewer.signs import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
 
 __all__ = [
     "about_html",
     "archive_html",
     "array_html",
+    "damaged_html",
     "error_html",
     "notes_html",
     "page_html",
@@ -129,12 +140,26 @@ def error_html(error: Exception) -> str:
     return f'<span class="bad">{_text(text[:2000])}</span>'
 
 
+def damaged_html(key: str, why: str) -> str:
+    """Return that the values of an array that is shown are damaged."""
+    shown = _text(shown_key(key))
+    return (
+        f'<b class="bad">✗ {shown} is damaged: its values are not what was saved</b> ({_text(why)})'
+    )
+
+
 # -- what was read ------------------------------------------------------------
 
 
 def notes_html(panes: Sequence[Pane], why: str | None) -> str:
     """Return what has to be said of the values that are shown."""
     found = [note for pane in panes[:1] for note in _notes(pane.drawn)]
+    for pane in panes:
+        if pane.is_difference:
+            found += _difference_notes(pane.drawn)
+    table = panes[0].drawn if panes else None
+    if isinstance(table, TableDrawn) and table.marked is not None:
+        found.append(_marked_note(table))
     if why is not None:
         found.append(f'<span class="warn">{_text(why)}</span>')
     return " &nbsp;·&nbsp; ".join(found)
@@ -162,6 +187,44 @@ def _notes(drawn: Any) -> list[str]:
             notes.append(f"{found.inf_count:,} infinite")
         return notes
     return []
+
+
+def _difference_notes(drawn: Any) -> list[str]:
+    """Return how far apart the values are that a difference shows."""
+    if isinstance(drawn, (ImageDrawn, PictureDrawn)):
+        numbers = drawn.numbers if isinstance(drawn, ImageDrawn) else drawn.values
+        is_complete = drawn.is_complete
+    elif isinstance(drawn, LineDrawn):
+        found = drawn.overview
+        numbers = np.array([*found.low, *found.high, *[np.nan] * bool(found.nan_count)])
+        is_complete = found.sampled == 1
+    elif isinstance(drawn, HistogramDrawn):
+        statistics = drawn.overview.statistics
+        ends = [0 if end is None else end for end in (statistics.min, statistics.max)]
+        numbers = np.array([*ends, *[np.nan] * bool(statistics.nan_count)])
+        is_complete = drawn.is_complete
+    else:
+        return []
+    largest = np.nanmax(np.abs(numbers), initial=0)
+    parts = [f"largest difference shown: {cell_text(largest)}"] if largest else []
+    if np.isnan(numbers).any():
+        parts.append("some values are NaN in one array only")
+    found_text = f"<b>{' and '.join(parts) or 'no difference shown'}</b>"
+    if is_complete:
+        return [found_text]
+    return [f'{found_text}; <span class="warn">not all values were compared. '
+            "Go to largest difference compares them</span>"]  # fmt: skip
+
+
+def _marked_note(drawn: TableDrawn) -> str:
+    """Return how many cells of a page differ."""
+    count = len(drawn.marked or ())
+    what = (
+        f"differing on this page: {format_count(count, 'cell')}"
+        if count
+        else "no cell differs on this page"
+    )
+    return f"<b>{what}</b>"
 
 
 def _steps(drawn: ImageDrawn | PictureDrawn) -> list[str]:
@@ -215,14 +278,19 @@ def statistics_html(drawn: HistogramDrawn) -> str:
     return f"{_facts(rows)}<p class=soft>{exact}</p>"
 
 
-def page_html(page: TablePage, *, are_texts: bool, has_rows: bool) -> str:
+def page_html(drawn: TableDrawn, *, are_texts: bool, has_rows: bool) -> str:
     """Return a page of values as a table."""
+    page = drawn.page
     if not page.cells:
         return '<p class="soft">This array has no values.</p>'
     kind = ' class="text"' if are_texts else ""
+    marked = f' class="differs{" text" if are_texts else ""}"' if drawn.marked else ""
     heads = "".join(f"<th>{_text(head)}</th>" for head in ["", *page.heads])
     lines = [f"<tr>{heads}</tr>"] if any(page.heads) else []
-    for number, cells in zip(page.rows, page.cells, strict=True):
-        shown = "".join(f"<td{kind}>{_text(cell)}</td>" for cell in cells)
+    for place, (number, cells) in enumerate(zip(page.rows, page.cells, strict=True)):
+        shown = "".join(
+            f"<td{marked if (place, column) in (drawn.marked or ()) else kind}>{_text(cell)}</td>"
+            for column, cell in enumerate(cells)
+        )
         lines.append(f"<tr><th>{number if has_rows else ''}</th>{shown}</tr>")
     return f'<table class="values">{"".join(lines)}</table>'

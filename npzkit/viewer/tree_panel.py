@@ -119,8 +119,6 @@ class TreePanel:
     def mark(self, number: int, damaged: dict[str, str]) -> None:
         """Show which keys of an archive are damaged."""
         self._damaged[number] = damaged
-        # The table draws as many other rows only when it had another number of rows.
-        self._source.data = {name: [] for name in _COLUMNS}
         self.show()
 
     def reveal(self, number: int, key: str) -> None:
@@ -174,6 +172,9 @@ class TreePanel:
             for name, text in zip(_COLUMNS, (last, "", "", "", "var(--accent)"), strict=True):
                 data[name].append(text)
         self._is_setting = True
+        if data != self._source.data and len(data["key"]) == len(self._source.data["key"]):
+            # Otherwise the table keeps drawing the old rows, because there are as many.
+            self._source.data = {name: [] for name in _COLUMNS}
         self._source.data = data
         self._source.selected.indices = [
             place for place, (number, row) in enumerate(self._items)

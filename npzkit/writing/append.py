@@ -77,8 +77,10 @@ def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) ->
 
 def _begin(file: Any, *, exclusive: bool, durable: bool, lock_timeout: float) -> Resumed:
     """Begin a new archive; see `npzkit.files.destinations.open_destination`."""
+    # Before there is a lock, which an interrupt would have to let go.
+    notes = Notes()
     sink = open_destination(file, exclusive=exclusive, durable=durable, lock_timeout=lock_timeout)
-    return Resumed(sink, {}, Notes(), b"")
+    return Resumed(sink, {}, notes, b"")
 
 
 def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:

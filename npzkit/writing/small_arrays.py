@@ -108,7 +108,8 @@ def gather(
     size = 0
     for key, name, array in zip(keys, names, arrays, strict=True):
         if type(array) is np.ndarray:
-            dtype, shape, order = array.dtype, array.shape, array.flags.fnc
+            dtype, shape = array.dtype, array.shape
+            order = len(shape) > 1 and array.flags.fnc
             if dtype is not last_dtype or shape != last_shape or order is not last_order:
                 # By identity: dtypes that differ only in their metadata are equal.
                 kind = id(dtype), shape, order

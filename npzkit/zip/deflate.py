@@ -82,7 +82,7 @@ class DeflatedData:
         self._take = take
         self._pipeline = pipeline
         self._level = level
-        self._encoder = None if level is None else encoder_for_level(level)
+        self._encoder = None if level is None else encoder_for_level(level, chunk_size)
         self._chunk_size = chunk_size
         self._target = chunk_size
         self._buffer = bytearray()

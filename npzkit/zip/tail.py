@@ -63,6 +63,8 @@ _SCAN_SIZE = 1 << 22
 """Bytes searched at a time for the last commit."""
 _WINDOW_SIZE = 1 << 16
 """Bytes read at a time by the walk."""
+_SECTOR_SIZE = 512
+"""The smallest piece that a disk writes or loses."""
 _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
@@ -434,14 +436,18 @@ def _read_break(window: _Window, start: int, position: int, *, is_begun: bool) -
 def _is_hole(window: _Window, position: int) -> bool:
     """Whether a local header at `position` never reached the disk, or its end did not.
 
-    Zeros stand in the place of its signature, or in its name.
+    Zeros stand in the place of its signature, or in its name, up to the end of a sector.
     """
     found = window.at(position, len(LOCAL_HEADER_SIGNATURE))
     if found == LOCAL_HEADER_SIGNATURE:
-        head = window.at(position, LOCAL_HEADER_SIZE)
-        return len(head) < LOCAL_HEADER_SIZE or b"\0" in window.at(
-            position + LOCAL_HEADER_SIZE, LOCAL_FIELDS.unpack(head)[-2]
-        )
+        head, begin = window.at(position, LOCAL_HEADER_SIZE), position + LOCAL_HEADER_SIZE
+        if len(head) < LOCAL_HEADER_SIZE:
+            return True
+        name = window.at(begin, LOCAL_FIELDS.unpack(head)[-2])
+        lost = name.find(b"\0")
+        if lost < 0:
+            return False
+        return not name[lost : lost + _SECTOR_SIZE - (begin + lost) % _SECTOR_SIZE].strip(b"\0")
     return all(
         byte in (0, expected) for byte, expected in zip(found, LOCAL_HEADER_SIGNATURE, strict=False)
     )

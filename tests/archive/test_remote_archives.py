@@ -249,14 +249,14 @@ def test_some_arrays_skip_what_lies_between(server, many):
 
 
 def test_large_arrays_are_pieces_under_way_together(server):
-    """A request has at most 16 MiB, and several are made at once."""
+    """All requests for an array are under way together; each has at most 16 MiB."""
     array = np.arange(5 * MIB)
     server.delay = 0.02
     with npzkit.open(server.put(packed({"a": array}))) as npz:
         for read in (lambda: npz["a"], lambda: npz.load_all()["a"], lambda: npz.lazy("a")[:]):
             server.forget()
             np.testing.assert_array_equal(read(), array)
-            assert 3 <= server.count <= 4
+            assert 3 <= server.count <= 11
             assert max(request.size for request in server.requests) <= 16 * MIB
             assert server.size <= 1.05 * array.nbytes
             assert 2 <= server.most_under_way <= 10
@@ -271,7 +271,7 @@ def test_large_arrays_are_pieces_under_way_together(server):
 
 def test_memory_is_bounded_while_many_are_read(server, monkeypatch):
     """Groups of neighbours are fetched one after the other."""
-    monkeypatch.setattr(ahead, "_GROUP_SIZE", 200 * KIB)
+    monkeypatch.setattr(ahead, "_LEAST_SIZE", 200 * KIB)
     arrays = {f"w{i}": numbers(8 * KIB, i) for i in range(12)}
     for compression in ("stored", "deflated"):
         data = packed(arrays, compression=compression)

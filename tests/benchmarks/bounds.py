@@ -5,15 +5,19 @@ Run it in a checkout with the extra `dev` installed::
     python tests/benchmarks/bounds.py [--rounds 21] [--only append]
 
 Each part is measured alone, in turns with npzkit and its peer: system calls on
-the same bytes, the encoder, Python calls. ``aim`` is what the aim of the row in
-`rows` leaves of the peer's time. If the parts that cannot be left out take as
+the same bytes, the encoder, Python calls. ``aim`` is what the aim of the row
+leaves of the peer's time. If the parts that cannot be left out take as
 long as the aim, no change of npzkit's own code reaches it.
+
+Compressed rows of `dask_rows` take part if zarr is installed: there, the encoders and
+decoders alone are compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import io
 import os
 import statistics
@@ -26,19 +30,24 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask_rows
 import npzkit
 import npzkit.zip.chunks
 import npzkit.zip.deflate
 import numpy as np
+import rows
 import works
 from bench import QUICK, measure
-from data import MIB, kind
+from data import MIB, keyed, kind, noise, small_arrays
 from npzkit.codecs.checksum import crc32
+from npzkit.codecs.decompressors import inflate_chunk
+from npzkit.codecs.encoders import deflate_chunk, encoder_for_level
 from npzkit.files.threads import run, thread_count
 from npzkit.members.info import ArrayInfo
+from npzkit.members.keys import check_keys
+from npzkit.zip.sozip import CHUNK_SIZE
 from rich.console import Console
 from rich.table import Table
-from rows import ROWS
 from works import Place, Work
 
 _TAIL_SIZE = 1 << 16
@@ -189,14 +198,90 @@ def slice_own(place: Place) -> Iterator[Bounded]:
     yield work._replace(contenders=contenders | parts), {}
 
 
+# -- saving ------------------------------------------------------------------
+
+
+def save_huge(place: Place) -> Iterator[Bounded]:
+    arrays = noise(4, place.part(256 * MIB))
+    (bare,) = place.paths("bare")
+    work = works.saving(place, "4 x 256 MiB", arrays)
+    write = works.fresh(bare, partial(works.bare_write, bare, arrays))
+    yield work._replace(contenders=work.contenders | {"system calls alone": write}), {}
+
+
+def save_keys(place: Place) -> Iterator[Bounded]:
+    arrays = keyed("Keras", small_arrays(place.part(10_000)))
+    path, bare = place.paths("k.npz", "bare")
+    work = works.saving(place, "Keras", arrays)
+    npzkit.save(path, arrays)
+    piece = np.zeros(1 << 19, np.uint8)
+    pieces = dict(enumerate([piece] * max(path.stat().st_size // piece.nbytes, 1)))
+    keys = list(arrays)
+    parts: Contenders = {
+        "system calls alone": works.fresh(bare, partial(works.bare_write, bare, pieces)),
+        "copies and CRC-32 alone": lambda: _nothing([crc32(a.tobytes()) for a in arrays.values()]),
+        "check of the keys alone": lambda: _nothing(check_keys(keys)),
+    }
+    yield work._replace(contenders=work.contenders | parts), {}
+
+
+# -- starting ----------------------------------------------------------------
+
+
+def command_start(place: Place) -> Iterator[Bounded]:
+    *_, work = works.command_start(place)
+    parts = {
+        "Python alone": works.python("-c", "pass"),
+        "Python, NumPy and click alone": works.python("-c", "import numpy, click"),
+    }
+    yield work._replace(contenders=work.contenders | parts), {}
+
+
+# -- engines -----------------------------------------------------------------
+
+
+def dask_codecs(place: Place, *, is_saving: bool) -> Iterator[Bounded]:
+    """Yield the encoders or decoders alone, of npzkit and zarr, on one processor."""
+    from numcodecs import Zstd
+
+    block = memoryview(dask_rows.make_block("compressed", place.part(8 * MIB), 0)).cast("B")
+    chunks = [block[start : start + CHUNK_SIZE] for start in range(0, len(block), CHUNK_SIZE)]
+    encoder = encoder_for_level(dask_rows.NPZ_OPTIONS["compressed"]["level"])
+    zstandard = Zstd(0)
+    coding = {
+        "npzkit": [partial(deflate_chunk, encoder, chunk, final=False) for chunk in chunks],
+        "zarr": [partial(zstandard.encode, block)],
+    }
+    if not is_saving:
+        coded = {name: [code() for code in codes] for name, codes in coding.items()}
+        pairs = zip(coded["npzkit"], chunks, strict=True)
+        coding = {
+            "npzkit": [partial(_inflate, data, chunk.nbytes) for data, chunk in pairs],
+            "zarr": [partial(zstandard.decode, coded["zarr"][0])],
+        }
+    title = "encoders alone" if is_saving else "decoders alone"
+    yield Work(title, {name: partial(run, codes, 1) for name, codes in coding.items()}), {}
+
+
+def _inflate(data: bytes, size: int) -> None:
+    inflate_chunk(data, size, final=False)
+
+
 BOUNDED: dict[str, Callable[[Place], Iterator[Bounded]]] = {
     "append-large": append_large,
     "shapes": shapes,
     "deflate-1": partial(deflate, size=1_000_000),
     "deflate-48": partial(deflate, size=48 * MIB),
     "slice-own": slice_own,
+    "save-huge": save_huge,
+    "save-keys": save_keys,
+    "command-start": command_start,
 }
-"""By the rows' names in `rows`."""
+"""By the rows' names in `rows` and `dask_rows`."""
+if importlib.util.find_spec("zarr"):
+    BOUNDED["dask-save-compressed"] = partial(dask_codecs, is_saving=True)
+    BOUNDED["dask-sum-compressed"] = partial(dask_codecs, is_saving=False)
+ROWS = rows.ROWS | dask_rows.ROWS
 
 
 def measure_warm(function: Callable[[], object], rounds: int) -> float:
@@ -217,7 +302,10 @@ def add_lines(table: Table, name: str, bounded: Bounded, rounds: int) -> None:
     seconds |= {what: measure_warm(function, rounds) for what, function in warm.items()}
     aim = ROWS[name].aims[0]
     found = [*seconds.items()]
-    found.insert(2, (f"aim: {aim.peer} / {aim.limit:g}", seconds[aim.peer] / aim.limit))
+    if aim.peer:
+        found.insert(2, (f"aim: {aim.peer} / {aim.limit:g}", seconds[aim.peer] / aim.limit))
+    else:
+        found.insert(1, ("aim", aim.limit))
     for what, taken in found:
         is_first = what == "npzkit"
         title = f"{ROWS[name].title}: {work.title}" if is_first else ""

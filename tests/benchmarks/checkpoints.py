@@ -7,8 +7,8 @@ It needs torch, safetensors and ml_dtypes; orbax takes part if it is installed w
 
 The options are those of `bench`, and so is the way to measure: the libraries take
 turns, caches and memory are warm, and medians are compared. Each save makes new files, and no
-file waits for the disk unless the row says so. npzkit compares every CRC-32 when it
-loads. Other libraries compare none.
+file waits for the disk unless the row says so. ``bare`` is the system calls alone. npzkit
+compares every CRC-32 when it loads. Other libraries compare none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEAF_COUNT = 100_000
 PEERS = {
     "torch": ("torch.save", "#ee6677"), "safetensors": ("safetensors", "#228833"),
     "DCP": ("torch DCP", "#ccbb44"), "orbax": ("orbax", "#66ccee"),
-    "everything": ("npzkit, everything", "#bbbbbb"),
+    "everything": ("npzkit, everything", "#aa3377"), "bare": ("bare", "#bbbbbb"),
 }  # fmt: skip
 STATES = {"large": "4 x 64 MiB", "real": "400 tensors of a transformer and AdamW"}
 

@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from npzkit.checkpoint import CheckpointStore
 from npzkit.members.nesting import flatten
-from works import Place
+from works import Place, bare_read, bare_write
 
 MISSING = [name for name in ("torch", "safetensors") if importlib.util.find_spec(name) is None]
 """Packages that the benchmark needs and that are not installed."""
@@ -315,6 +316,22 @@ class Orbax(Library):
         return self.checkpointer.restore(self.path)
 
 
+class Bare(Library):
+    """The system calls alone, without a format."""
+
+    name = "bare"
+
+    def __init__(self, folder: Path, state: State) -> None:
+        super().__init__(folder, state)
+        self.data = {"": np.ones(state.size, np.uint8)}
+
+    def save(self) -> None:
+        bare_write(self.path, self.data)
+
+    def load(self) -> None:
+        bare_read(self.path, [(0, self.data[""])])
+
+
 def flat_of(tree: dict[str, Any]) -> Tensors:
     """Return the flat dict of a state's tree that was loaded."""
     if "model" not in tree:
@@ -327,7 +344,7 @@ def flat_of(tree: dict[str, Any]) -> Tensors:
 
 def libraries(place: Place, kind: str) -> Iterator[Library]:
     """Yield the libraries that are installed, each with a new folder for a state."""
-    for library in (Npzkit, Torch, Safetensors, Dcp, Orbax):
+    for library in (Npzkit, Torch, Safetensors, Dcp, Orbax, Bare):
         if library is not Orbax or importlib.util.find_spec("orbax"):
             folder = Path(tempfile.mkdtemp(dir=place.folder))
             yield library(folder, state(kind, place.divisor))

@@ -360,7 +360,8 @@ def shapes(place: Place) -> Iterator[Work]:
 # -- saving stored -----------------------------------------------------------
 
 
-def _save(place: Place, title: str, arrays: Arrays) -> Work:
+def saving(place: Place, title: str, arrays: Arrays) -> Work:
+    """Return the saving of arrays, stored, by npzkit, NumPy and safetensors."""
     ours, theirs, tensors = place.paths("k.npz", "n.npz", "s.st")
     return Work(
         title,
@@ -375,7 +376,7 @@ def _save(place: Place, title: str, arrays: Arrays) -> Work:
 def save_large(place: Place) -> Iterator[Work]:
     arrays = noise(4, place.part(64 * MIB))
     h5, z, bare = place.paths("s.h5", "s.z", "bare")
-    work = _save(place, "4 x 64 MiB", arrays)
+    work = saving(place, "4 x 64 MiB", arrays)
     others = {
         "h5py": fresh(h5, lambda: save_h5py(h5, arrays)),
         "zarr": fresh(z, lambda: save_zarr(z, arrays)),
@@ -385,28 +386,28 @@ def save_large(place: Place) -> Iterator[Work]:
 
 
 def save_huge(place: Place) -> Iterator[Work]:
-    yield _save(place, "4 x 256 MiB", noise(4, place.part(256 * MIB)))
+    yield saving(place, "4 x 256 MiB", noise(4, place.part(256 * MIB)))
 
 
 def save_small(place: Place) -> Iterator[Work]:
-    yield _save(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
+    yield saving(place, "10,000 x 1 KiB", small_arrays(place.part(10_000)))
 
 
 def save_keys(place: Place) -> Iterator[Work]:
     arrays = small_arrays(place.part(10_000))
     for framework in KEYS:
-        yield _save(place, framework, keyed(framework, arrays))
+        yield saving(place, framework, keyed(framework, arrays))
 
 
 def save_mixed(place: Place) -> Iterator[Work]:
-    work = _save(place, "2,000 mixed arrays", mixed(place.part(2_000)))
+    work = saving(place, "2,000 mixed arrays", mixed(place.part(2_000)))
     del work.contenders["safetensors"]  # it has no strings
     yield work
 
 
 def save_real(place: Place) -> Iterator[Work]:
     for title, arrays in real(place.divisor == 1).items():
-        yield _save(place, title, arrays)
+        yield saving(place, title, arrays)
 
 
 # -- appending ---------------------------------------------------------------

@@ -34,6 +34,26 @@ def test_every_so_many_values_are_shown(monkeypatch, piece_size):
     assert array[np.ix_(found.rows, found.columns)].tolist() == found.values.tolist()
 
 
+@pytest.mark.parametrize("piece_size", [1, 100, 1 << 21])
+@pytest.mark.parametrize("order", "CF")
+def test_the_largest_of_each_block_is_shown(monkeypatch, piece_size, order):
+    """Each value is the one of the largest magnitude of its block; NaN is larger than any."""
+    monkeypatch.setattr("npzkit.display.images.PIECE_SIZE", piece_size)
+    array = np.random.default_rng(0).normal(size=(25, 40))
+    array[3:6, 5:11] = np.nan
+    options = {"rows": (3, 24), "columns": (5, None), "height": 10, "width": 7}
+    found = image_overview(np.asarray(array, order=order), **options, largest=True)
+    assert found.is_largest
+    for i, row in enumerate(found.rows):
+        for j, column in enumerate(found.columns):
+            block = array[row : min(row + 3, 24), column : column + found.column_step]
+            # argmax takes the first NaN, if there is one.
+            expected = block.flat[np.abs(block).argmax()]
+            np.testing.assert_equal(found.values[i, j], expected)
+    too_large = image_overview(array, **options, largest=True, budget=1)
+    assert not too_large.is_largest
+
+
 def test_colours_are_kept_behind():
     """The axis of colours is the last of the picture, wherever it is in the array."""
     array = np.arange(2 * 3 * 40 * 30).reshape(2, 3, 40, 30)

@@ -313,7 +313,7 @@ def test_replaced_while_many_requests_are_under_way(server, monkeypatch):
     """A mixture of two versions is never returned."""
     from npzkit.files import ahead
 
-    monkeypatch.setattr(ahead, "_GROUP_SIZE", 40_000)
+    monkeypatch.setattr(ahead, "_LEAST_SIZE", 40_000)
     with npzkit.open(server.url_of_data) as npz:
         server.forget()
 

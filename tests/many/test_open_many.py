@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import tempfile
 import threading
 import zlib
@@ -30,6 +31,7 @@ from npzkit.errors import (
     ZipFormatError,
 )
 from npzkit.many import skeleton
+from npzkit.many.paths import Found, in_order
 from npzkit.many.reading import Files
 from range_server import RangeServer, packed
 
@@ -68,6 +70,32 @@ def files_opened(monkeypatch):
 
 def stacked(key, numbers=range(COUNT)):
     return np.stack([sample(number)[key] for number in numbers])
+
+
+@given(
+    st.lists(st.text("a1209²٣/.", max_size=8), min_size=1, unique=True),
+    st.sampled_from(["", "x7", "٣"]),
+)
+def test_names_with_one_number_are_sorted_as_all_are(names, start):
+    """The short way for names that are alike but for one number gives the same order."""
+    found = [Found(f"{start}{name}.npz") for name in names]
+
+    def parts(file):
+        pieces = re.split(r"(\d+)", file.file)
+        return [int(one) if place % 2 else one for place, one in enumerate(pieces)], file.file
+
+    assert in_order(found) == sorted(found, key=parts)
+
+
+def test_any_digits_in_names_are_sorted(tmp_path):
+    """Digits of any script are numbers; superscripts and fractions are text."""
+    names = ["k1²2.npz", "m²1.npz", "m²10.npz", "m²٣.npz", "²2.npz", "½.npz"]
+    for name in names:
+        npzkit.save(tmp_path / name, {"x": np.zeros(1)})
+    with npzkit.open_many(f"{tmp_path}/*.npz", axis=None) as many:
+        found = [os.path.basename(path) for path in many.paths]
+    assert [name for name in found if name[0] == "m"] == ["m²1.npz", "m²٣.npz", "m²10.npz"]
+    assert sorted(found) == sorted(names)
 
 
 def test_files_are_stacked(folder):

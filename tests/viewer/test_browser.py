@@ -64,7 +64,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def viewer(folder):
     arrays = kinds()
-    npzkit.save(folder / "one.npz", arrays, metadata={"run": 7})
+    npzkit.save(folder / "one.npz", arrays | {"only here": np.zeros(3)}, metadata={"run": 7})
     arrays["other"] = arrays["other"] + [0, 0, 0, 5]
     npzkit.save(folder / "two.npz", arrays)
     damage(folder / "two.npz", "signal")
@@ -123,6 +123,21 @@ def test_keys_are_filtered_and_chosen(page, viewer):
     page.choose("labels")
     page.until(lambda: title(page).startswith("labels"))
     page.until(lambda: address(page).get("key") == "labels")
+
+
+def test_as_many_other_keys_are_drawn(page):
+    """A filter that finds as many keys as the one before draws the new ones."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {f"{name}{i:03}": np.zeros(1) for name in "ab" for i in range(600)})
+    with npzkit.open(stream) as npz, npzkit.view(npz) as viewer:
+        page.open(viewer.url)
+        for words, first in (("b", "b000"), ("a", "a000"), ("b59", "b590"), ("a59", "a590")):
+            page.enter("filter", words)
+            page.until(lambda first=first: page.column("key")[0] == first)
+            page.until(lambda first=first: any(first in row for row in page.html(".slick-cell.l0")))
+        page.choose("a590")
+        page.until(lambda: address(page)["key"] == "a590")
+        page.leave()
 
 
 def test_folders_close_and_open(page, viewer):
@@ -205,9 +220,12 @@ def test_an_odd_value_is_found(page, viewer):
     page.open(f"{viewer.url}?key=model%2Flayer%2Fweight&view=histogram")
     assert "99.0" in page.value("statistics", "text")
     page.click("button", "Go to maximum")
-    page.until(lambda: "maximum: 99.0 at (4, 30, 20)" in page.value("status", "text"))
+    page.until(lambda: "Maximum: 99.0 at (4, 30, 20)" in page.value("status", "text"))
     assert address(page)["at"] == "4,30,20"
-    assert address(page)["columns"] == "0:41"
+    assert address(page)["scale"] == "all"
+    page.click("button", "Verify")
+    page.until(lambda: "damaged" in page.value("progress", "text"))
+    assert "Maximum: 99.0" in page.value("status", "text")
 
 
 def test_two_archives_are_compared(page, viewer):
@@ -217,9 +235,33 @@ def test_two_archives_are_compared(page, viewer):
     page.until(lambda: len(page.find(".bk-Figure")) == 3)
     page.until(lambda: address(page).get("other_archive") == "1")
     page.with_text("b", "two.npz: other")
-    page.with_text("b", "Difference")
+    page.with_text("b", "Difference: left - right")
+    page.until(lambda: "largest difference shown: 5.0" in page.value("notes", "text"))
+    page.click("button", "Go to largest difference")
+    page.until(lambda: "5.0 at (0, 3)" in page.value("status", "text"))
+    page.choose("mask")
+    page.until(lambda: address(page)["key"] == address(page)["other_key"] == "mask")
+    page.until(lambda: "no difference shown" in page.value("notes", "text"))
     page.click("button", "Compare")
     page.until(lambda: len(page.find(".bk-Figure")) == 1)
+
+
+def test_a_key_of_one_archive_only_is_named(page, viewer):
+    """A key that the other archive does not have is compared, and the page says with what."""
+    page.open(f"{viewer.url}?key=other&other_key=other&other_archive=1")
+    page.choose("only here")
+    page.until(lambda: "Only one.npz has the key only here" in page.value("status", "text"))
+    page.open(f"{viewer.url}?key=only+here")
+    page.click("button", "Compare")
+    page.until(lambda: "Only this archive has this key" in page.value("status", "text"))
+
+
+def test_histograms_beside_each_other(page, viewer):
+    """Three histograms with their statistics are as wide as they need on a usual screen."""
+    page.open(f"{viewer.url}?key=labels&other_key=labels&other_archive=1&view=histogram")
+    page.until(lambda: len(page.find(".bk-Figure")) == 3)
+    assert min(figure.size["width"] for figure in page.find(".bk-Figure")) > 200
+    assert min(figure.size["height"] for figure in page.find(".bk-Figure")) > 140
 
 
 def test_two_keys_are_compared(page, viewer):
@@ -240,6 +282,8 @@ def test_damage_is_found_and_marked(page, viewer):
     marked = [key for key in page.column("key") if "✗" in key]
     assert [key.strip("\u2003 ") for key in marked] == ["✗ signal"]
     page.until(lambda: any("--bad" in cell for cell in page.html(".slick-cell.l0", "signal")))
+    page.open(f"{viewer.url}?archive=1&key=signal&view=histogram")
+    page.until(lambda: "not what was saved" in page.value("status", "text"))
 
 
 def test_a_link_shows_the_same(page, viewer):
@@ -251,6 +295,10 @@ def test_a_link_shows_the_same(page, viewer):
     page.click("button", "Link")
     command = page.with_text("code", "npzkit view").text
     assert "rows=25%3A35" in command
+    page.allow_clipboard()
+    page.click("button", "Copy")
+    page.with_text("button", "Copied")
+    assert page.run("return navigator.clipboard.readText()") == command
     assert urllib.parse.urlsplit(viewer.url).path.strip("/") not in command
 
 

@@ -16,8 +16,10 @@ import pytest
 from npzkit.viewer import drawing
 from npzkit.viewer.archives import close_archives, field_dtype, open_archives, why_hidden
 from npzkit.viewer.background import Cancelled, Work
-from npzkit.viewer.drawing import draw
+from npzkit.viewer.drawing import difference_of, draw
+from npzkit.viewer.finding import find_place
 from npzkit.viewer.shown import Shown
+from npzkit.viewer.texts import notes_html, page_html
 from npzkit.viewer.views import VIEWS, settled, views_of
 from range_server import RangeServer, packed
 
@@ -140,10 +142,28 @@ def test_every_array_has_a_table(x):
         page.drawn(key="x", view="table")
 
 
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_exact_statistics_are_checked(compression):
+    """A histogram of all values finds that the array is damaged; that of a sound one does not."""
+    stream = io.BytesIO()
+    x = np.random.default_rng(0).integers(0, 9, 5000)
+    npzkit.save(stream, {"x": x, "y": x}, compression=compression)
+    with npzkit.open(stream) as npz:
+        offset = npz.info("x").data_offset
+    data = bytearray(stream.getvalue())
+    data[offset + 200] ^= 1
+    with Looking(bytes(data)) as page:
+        with contextlib.suppress(npzkit.NpzkitError):
+            page.panes(key="x", view="histogram")
+            assert "CRC-32" in page.archives[0].damaged["x"]
+        page.panes(key="y", view="histogram")
+        assert "y" not in page.archives[0].damaged
+
+
 # -- comparing ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("view", ["image", "line", "histogram"])
+@pytest.mark.parametrize("view", ["image", "line", "histogram", "table"])
 def test_two_arrays_and_their_difference(view):
     """The difference is the first minus the second, without overflow, also of two archives."""
     a = np.array([[1, 250], [3, 4]], "u1")
@@ -154,7 +174,8 @@ def test_two_arrays_and_their_difference(view):
     with Looking(*streams) as page:
         panes, why = page.panes(key="x", view=view, other_archive=1, other_key="x", at=(0, 0))
     assert why is None
-    assert [pane.title for pane in panes][2] == "Difference"
+    assert [pane.is_difference for pane in panes] == [False, False, True]
+    assert panes[2].title == "Difference: left - right"
     difference = a.astype(int) - b
     drawn = panes[2].drawn
     if view == "image":
@@ -165,6 +186,9 @@ def test_two_arrays_and_their_difference(view):
         )  # fmt: skip
     elif view == "line":
         assert np.array_equal(drawn.overview.low, difference[0])
+    elif view == "table":
+        assert drawn.page.cells == [["-1.0", "245.0"], ["0.0", "4.0"]]
+        assert {pane.drawn.marked for pane in panes[:2]} == {frozenset({(0, 0), (0, 1), (1, 1)})}
     else:
         assert drawn.overview.statistics.max == 245
 
@@ -173,10 +197,165 @@ def test_large_integers_differ_exactly():
     """Integers of 64 bits that floating point cannot tell apart have their difference."""
     a, b = np.full((2, 2), 2**62 + 1), np.full((2, 2), 2**62)
     with looking(a=a, b=b) as page:
-        panes, _ = page.panes(key="a", other_key="b", view="table")
-        assert len(panes) == 2
         panes, _ = page.panes(key="a", other_key="b", view="image")
     assert np.unique(panes[2].drawn.numbers).tolist() == [1] or np.finfo(np.longdouble).nmant < 60
+
+
+def test_why_nothing_is_searched():
+    """Arrays that cannot be compared have a reason, not an answer."""
+    with looking(a=np.zeros((2, 2)), b=np.zeros((3, 3)), c=np.array([["x"]])) as page:
+        for other, why in (("b", "shapes differ"), ("c", "another kind")):
+            shown = settled(Shown(key="a", other_key=other), (2, 2), np.dtype(float))
+            assert why in difference_of(page.archives, shown, go_on)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1234, 777), (2999, 1999)])
+def test_the_only_difference_is_seen(place):
+    """A difference of one value in a plane with many more rows and columns than pixels is shown."""
+    a = np.random.default_rng(0).integers(0, 9, (3000, 2000), "i2")
+    b = a.copy()
+    b[place] += 7
+    with looking(a=a, b=b) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="image")
+        drawn = panes[2].drawn
+        assert (drawn.numbers == -7).sum() == np.count_nonzero(drawn.numbers) == 1
+        (row,), (column,) = (drawn.numbers == -7).nonzero()
+        assert drawn.rows[row] <= place[0] < drawn.rows[row] + drawn.rows.step
+        assert drawn.columns[column] <= place[1] < drawn.columns[column] + drawn.columns.step
+        assert "largest difference shown: 7.0" in notes_html(panes, None)
+        panes, _ = page.panes(key="a", other_key="a", view="image")
+        assert "no difference shown" in notes_html(panes, None)
+
+
+def test_a_difference_that_is_not_complete_says_so(monkeypatch):
+    """If not all values are compared, the page says so, and what compares them."""
+    monkeypatch.setattr(drawing, "DIFFERENCE_BUDGET", 1 << 14)
+    with looking(a=np.zeros((3000, 2000)), b=np.zeros((3000, 2000))) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="image")
+        assert "not all values were compared" in notes_html(panes, None)
+
+
+@pytest.mark.parametrize("dtypes", ["u1 u1", "u2 u2", "f4 f4", "b1 b1", "i1 i1", "u1 u2", "u1 f4"])
+@pytest.mark.parametrize("colour_count", [3, 4])
+def test_pictures_have_a_difference(dtypes, colour_count):
+    """The difference of two pictures is a picture of how far their colours are apart."""
+    first, second = dtypes.split()
+    a = np.zeros((900, 20, colour_count), first)
+    b = np.zeros(a.shape, second)
+    b[601, 7, 1] = 1 if second in {"f4", "b1"} else 100
+    with looking(a=a, b=b) as page:
+        panes, why = page.panes(key="a", other_key="b", view="picture")
+    assert why is None
+    colours = panes[2].drawn.colours
+    assert (colours >> 24 == 255).all()
+    assert sorted(np.unique(colours & 0xFFFFFF).tolist()) == [0, 0xFF00]
+    assert "largest difference shown" in notes_html(panes, None)
+
+
+@pytest.mark.parametrize("view", ["image", "line", "histogram"])
+@pytest.mark.parametrize("shape", [(4, 5), (3000, 2000)])
+def test_a_nan_in_one_array_only_is_a_difference(view, shape):
+    """One NaN beside numbers is seen and said; two NaNs are no difference."""
+    a = np.zeros(shape)
+    a[2, 3] = np.nan
+    b = a.copy()
+    with looking(a=a, b=b, c=np.zeros(shape)) as page:
+        panes, _ = page.panes(key="a", other_key="b", view=view, at=(2, 3))
+        assert "no difference shown" in notes_html(panes, None)
+        panes, _ = page.panes(key="c", other_key="a", view=view, at=(2, 3))
+        assert "<b>some values are NaN in one array only</b>" in notes_html(panes, None)
+        if view == "image":
+            assert np.isnan(panes[2].drawn.numbers).sum() == 1
+
+
+@pytest.mark.parametrize("part", ["magnitude", "phase", "real", "imag"])
+def test_complex_numbers_differ_by_the_magnitude(part):
+    """The difference of complex numbers is how far they are apart, whichever part is shown."""
+    a = np.zeros((4, 5), complex)
+    b = a.copy()
+    b[1, 1], b[2, 2] = 5j, 3
+    with looking(a=a, b=b) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="image", part=part)
+    assert panes[2].drawn.numbers[1, 1] == 5
+    assert panes[2].drawn.numbers[2, 2] == 3
+    assert "magnitude of left - right" in panes[2].title
+
+
+def test_tables_compare_values_not_texts():
+    """Long texts, equal numbers of other dtypes, NaNs and pages that do not overlap are compared."""
+    long = np.array(["x" * 100 + "a", "y"]), np.array(["x" * 100 + "b", "y"])
+    with looking(a=long[0], b=long[1]) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="table")
+        assert [pane.drawn.marked for pane in panes[:2]] == [{(0, 0)}, {(0, 0)}]
+    with looking(a=np.array([[1, 2]]), b=np.array([[1.0, 3]])) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="table")
+        assert panes[0].drawn.marked == {(0, 1)}
+    nan = np.array([(np.nan, [1, 2.0])], [("n", "f8"), ("v", "f8", 2)])
+    other = nan.copy()
+    other["v"][0, 1] = 9
+    with looking(a=nan, b=nan, c=other) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="table")
+        assert panes[0].drawn.marked == set()
+        panes, _ = page.panes(key="a", other_key="c", view="table")
+        assert panes[0].drawn.marked == {(0, 1)}
+    with looking(a=np.arange(300), b=np.arange(150)) as page:
+        panes, why = page.panes(key="a", other_key="b", view="table", rows=(200, 300))
+        assert "shapes differ" in why
+        assert len(panes[0].drawn.marked) == len(panes[0].drawn.page.rows)
+    cube = np.arange(24).reshape(2, 3, 4)
+    with looking(a=cube, b=cube + (cube == 23)) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="table", down=2, across=0, at=(0, 2, 0))
+        assert panes[0].drawn.marked == {(3, 1)}
+
+
+def test_arrays_in_other_orders_are_compared_within_the_usual_budget(tmp_path):
+    """A plane of C order and one of Fortran's are not read completely for each picture."""
+    a = np.zeros((3000, 2000))
+    npzkit.save(tmp_path / "a.npz", {"a": a, "b": np.asfortranarray(a)})
+    with Looking(tmp_path / "a.npz") as page:
+        panes, _ = page.panes(key="a", other_key="b", view="image")
+        assert not panes[2].drawn.is_complete
+        panes, _ = page.panes(key="a", other_key="a", view="image")
+        assert panes[2].drawn.is_complete
+
+
+def test_texts_that_differ_are_marked():
+    """Tables of strings mark the cells that differ, and have no complaint."""
+    with looking(a=np.array(["x", "y"]), b=np.array(["x", "z"]), c=np.array(["x"])) as page:
+        panes, why = page.panes(key="a", other_key="b", view="table")
+        assert (len(panes), why) == (2, None)
+        assert panes[1].drawn.marked == {(1, 0)}
+        html = page_html(panes[1].drawn, are_texts=True, has_rows=True)
+        assert html.count('class="differs text"') == 1
+        assert "differing on this page: 1 cell" in notes_html(panes, why)
+        panes, why = page.panes(key="a", other_key="c", view="table")
+        assert "shapes differ" in why
+        assert panes[0].drawn.marked == {(1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "place"),
+    [
+        (np.arange(12.0).reshape(3, 4), np.arange(12.0).reshape(3, 4) - np.eye(3, 4), (0, 0)),
+        (np.array([1.0, np.nan, 3]), np.array([1.5, np.nan, 3]), (0,)),
+        (np.array([9.0, np.nan, 3]), np.array([1.0, 2, 3]), (1,)),
+        (np.array([np.inf, 1]), np.array([np.inf, 1]), None),
+        (np.array([2**63, 5], "u8"), np.array([2**63 - 1, 5], "u8"), (0,)),
+        (np.array(["2020-01-01", "NaT"], "M8[D]"), np.array(["2020-01-01", "NaT"], "M8[D]"), None),
+        (np.array([1j, 2]), np.array([1, 2]), (0,)),
+        (np.array(5.0), np.array(6.0), ()),
+        (np.array([2**53 + 1]), np.array([2.0**53]), (0,)),
+        (np.array(["a", "b"]), np.array(["a", "bc"]), (1,)),
+        (np.array(["a", "b"]), np.array(["a", "b"]), None),
+    ],
+)
+def test_where_arrays_differ_most(a, b, place):
+    """The largest difference is found: two NaNs are equal, one is as far as can be."""
+    with looking(a=a, b=b) as page:
+        shown = settled(Shown(key="a", other_key="b"), a.shape, a.dtype)
+        source = difference_of(page.archives, shown, go_on)
+        found = find_place(source, "difference", go_on)
+    assert (None if found is None else found.position) == place
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,9 @@ def test_extremes_are_exact(x):
 
 def test_the_neighbours_are_shown(cube):
     """What was found is in the middle of an image, at its position along the other axes."""
-    found = shown_at(Shown(key="x", view="histogram"), (5, 15, 1), cube.shape, cube.dtype)
+    found = shown_at(
+        Shown(key="x", view="histogram"), "maximum", (5, 15, 1), cube.shape, cube.dtype
+    )
     assert (found.view, found.at, found.columns) == ("image", (5, 15, 1), (0, 22))
-    line = shown_at(Shown(key="x"), (500,), (1000,), np.dtype("f4"))
+    line = shown_at(Shown(key="x"), "nan", (500,), (1000,), np.dtype("f4"))
     assert (line.view, line.columns) == ("line", (480, 521))

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
 from npzkit.viewer.guard import Guard
+from npzkit.viewer.peers import user_of
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
 
@@ -127,6 +128,33 @@ def test_connections_are_bounded(viewer, monkeypatch):
         time.sleep(0.01)
 
 
+def test_libraries_that_replace_bokehs_handlers_do_not_matter(path, monkeypatch):
+    """Panel puts its own handlers in the place of Bokeh's when it is imported: pages stay npzkit's."""
+    import bokeh.server.tornado
+    import bokeh.server.urls
+
+    replaced = []
+    for pattern, handler, *rest in bokeh.server.urls.per_app_patterns:
+        replaced.append((pattern, type(f"Other{handler.__name__}", (handler,), {}), *rest))
+    for module in (bokeh.server.urls, bokeh.server.tornado):
+        monkeypatch.setattr(module, "per_app_patterns", replaced)
+    with npzkit.view(path) as viewer:
+        answer = get(viewer)
+        assert answer.status == 200
+        assert "nonce-" in answer.headers["Content-Security-Policy"]
+        assert get(viewer, f"{parts_of(viewer)[2]}metadata").status == 403
+
+
+def test_pages_are_bounded(path, monkeypatch):
+    """Pages that are loaded again and again do not take all memory: more are refused."""
+    monkeypatch.setattr("npzkit.viewer.server._PAGE_COUNT", 2)
+    with npzkit.view(path) as viewer:
+        answers = [get(viewer) for _ in range(4)]
+        assert [answer.status for answer in answers] == [200, 200, 503, 503]
+        assert b"Close some" in answers[-1].text
+        assert answers[-1].headers["Content-Type"].startswith("text/plain")
+
+
 def test_the_page_needs_no_other_server(viewer):
     """Every script and every style of the page comes from the package."""
     text = get(viewer).text.decode()
@@ -206,6 +234,56 @@ def test_the_browsers_command_has_an_address_for_once(path, monkeypatch):
         answer = get(viewer, asked)
         assert (answer.status, answer.headers["Location"]) == (302, f"{token}?key=x")
         assert get(viewer, asked).status == 403
+
+
+def ticket_of(viewer, monkeypatch):
+    """Return what the browser's command asks for."""
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or True)
+    assert viewer.show()
+    return urllib.parse.urlsplit(opened[0]).path
+
+
+def test_another_user_cannot_be_faster_than_the_browser(path, monkeypatch):
+    """Who sees the browser's command as another user is refused, and does not use it up."""
+    if not os.path.exists("/proc/net/tcp"):
+        pytest.skip("the system does not say who connects")
+    with npzkit.view(path) as viewer:
+        asked = ticket_of(viewer, monkeypatch)
+        with monkeypatch.context() as patch:
+            patch.setattr("npzkit.viewer.peers.user_of", lambda *connection: os.geteuid() + 1)
+            assert get(viewer, asked).status == 403
+        assert get(viewer, asked).status == 302
+
+
+def test_the_browser_is_answered_where_nobody_says_who_connects(path, monkeypatch):
+    """Without a list of connections, as on other systems, the address works once."""
+    monkeypatch.setattr("npzkit.viewer.peers._TABLES", ("/nowhere",))
+    with npzkit.view(path) as viewer:
+        assert get(viewer, ticket_of(viewer, monkeypatch)).status == 302
+
+
+@pytest.mark.parametrize(
+    ("family", "host", "server_host"),
+    [(socket.AF_INET, "127.0.0.1", "127.0.0.1"), (socket.AF_INET6, "::1", "::1"),
+     (socket.AF_INET6, "127.0.0.1", "::")],
+)  # fmt: skip
+def test_who_connects_is_known(family, host, server_host):
+    """On Linux, a connection tells whose it is, also of IPv4 to a server for both."""
+    if not os.path.exists("/proc/net/tcp"):
+        pytest.skip("the system does not say who connects")
+    with socket.socket(family) as server:
+        try:
+            server.bind((server_host, 0))
+        except OSError:
+            pytest.skip(f"this machine has no {server_host}")
+        server.listen()
+        port = server.getsockname()[1]
+        with socket.create_connection((host, port)):
+            connection, address = server.accept()
+            with connection:
+                assert user_of(*address[:2], port) == os.geteuid()
+                assert user_of(*address[:2], port + 1) is None
 
 
 def test_methods_other_than_get_are_refused(viewer):

@@ -142,7 +142,7 @@ def test_choices_per_array():
         w["writers"] = NOISE
         w.add("finer", NOISE, chunk_size=4096)
         w.add("plain", NOISE, seekable=False)
-        w.add("smaller", NOISE, level=9)
+        w.add("smaller", NOISE, level=3)
         w.add("blocks", NOISE, level=0)
         w.add("one chunk", NOISE, chunk_size=1 << 20)
         w.add("stored", NOISE, compression="stored")

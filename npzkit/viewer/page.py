@@ -63,11 +63,11 @@ class Page:
         self._shown = Shown()
         self._info: Any = None
         self._is_over = False
-        self._complaint = ""
+        self._message = ""
         self._playing: Any = None
         self._play_axis: int | None = None
         hand_over = self._hand_over
-        self._reading = Background(hand_over)
+        self._reading, self._searching = Background(hand_over), Background(hand_over)
         self._checking_work, self._describing = Background(hand_over), Background(hand_over)
         style = [widget_style()]
         self._tree = TreePanel(archives, self._choose, self._describing, style)
@@ -105,6 +105,7 @@ class Page:
             args={"dark": self._dark},
             code='dark.active = document.documentElement.dataset.theme == "dark"',
         ))  # fmt: skip
+        self._document.js_on_event("document_ready", self._tree.draw_again)
         # The address holds what is shown: it survives that the page is loaded again.
         self._address = Div(visible=False, name="address", tags=[""])
         self._address.js_on_change("tags", CustomJS(code=(
@@ -143,7 +144,9 @@ class Page:
     def close(self) -> None:
         """Cancel what is under way."""
         self._is_over = True
-        for background in (self._reading, self._checking_work, self._describing):
+        for background in (
+            self._reading, self._searching, self._checking_work, self._describing,
+        ):  # fmt: skip
             background.close()
 
     def _destroyed(self, context: Any) -> None:
@@ -156,16 +159,17 @@ class Page:
         context = self._document.session_context
         given = context.request.arguments if context is not None else {}
         given = {name: values for name, values in given.items() if not name.startswith("bokeh-")}
+        message = ""
         try:
             shown = _shown_of(given) if given else first
         except ValueError as error:
-            self._complaint = error_html(error)
+            message = error_html(error)
             shown = first
         if shown.key is None:
             shown = self._first_array()
         if max(shown.archive, shown.other_archive) >= len(self._archives):
             shown = replace(shown, archive=0, other_key=None)
-        self._show(shown)
+        self._show(shown, message=message)
 
     def _first_array(self) -> Shown:
         for number, archive in enumerate(self._archives):
@@ -196,11 +200,11 @@ class Page:
                 replace(self._kept(), archive=number, key=key, other_archive=other, other_key=key)
             )
         else:
-            self._complaint = escape(
+            message = escape(
                 f"Only {printable(archives[number].label)} has the key {shown_key(key)}. "
                 "Click a key of the other archive to compare it with."
             )
-            self._show(replace(self._kept(), archive=number, key=key))
+            self._show(replace(self._kept(), archive=number, key=key), message=message)
 
     def _toggled_compare(self, name: str, old: Any, new: bool) -> None:
         if self._is_setting or self._shown.key is None:
@@ -217,21 +221,20 @@ class Page:
             self._show(replace(self._shown, other_archive=others[0], other_key=key))
         else:
             only = "Only this archive has this key. " if len(self._archives) > 1 else ""
-            self._status.text = f"{only}Click the key to compare with, on the left."
+            self._say(f"{only}Click the key to compare with, on the left.")
 
     def _mark(self, number: int, damaged: Mapping[str, str]) -> None:
         """Show which keys are damaged: in the tree, and where their values are shown."""
         self._archives[number].damaged = dict(damaged)
         self._tree.mark(number, dict(damaged))
-        said = self._damage(self._shown)
-        if said:
-            self._status.text = _AND.join(said)
+        if not self._reading.is_busy:
+            self._say()
 
     def _toggled_dark(self, name: str, old: Any, new: bool) -> None:
         self._document.theme = theme(is_dark=new)
         # Figures that change their colours keep some pixels of the old ones.
         self._panes.forget()
-        self._show(self._shown)
+        self._show(self._shown, message=self._message)
 
     def _change(self, position: tuple[int, int] | None = None, **changes: Any) -> None:
         """Show something else of the same array."""
@@ -267,7 +270,7 @@ class Page:
         """Search the complete array, and show where it has what is sought."""
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
         name = SOUGHT[what]
-        self._status.text = '<span class="wait">Searching all values…</span>'
+        self._say('<span class="wait">Searching all values…</span>')
 
         def find(work: Work) -> Place | str | None:
             sought_in = difference_of if what == "difference" else source_of
@@ -276,21 +279,22 @@ class Page:
 
         def take(found: Place | str | None) -> None:
             if isinstance(found, str):
-                self._status.text = escape(printable(found))
+                self._say(escape(printable(found)))
                 return
             if found is None:
                 what_for = {"nan": "NaN", "difference": "difference"}.get(what, name.lower())
-                self._status.text = f"There is no {what_for}."
+                self._say(f"There is no {what_for}.")
                 return
             where = ", ".join(map(str, found.position))
             value = "" if what == "nan" else f" {escape(found.text)}"
-            self._complaint = f"{name}:{value} at ({where})"
             size = self._panes.size_of(shown)
             self._show(
-                shown_at(shown, what, found.position, shape, dtype, size), mark=found.position
+                shown_at(shown, what, found.position, shape, dtype, size),
+                mark=found.position,
+                message=f"{name}:{value} at ({where})",
             )
 
-        self._reading.start(find, take, self._fail)
+        self._searching.start(find, take, self._fail)
 
     def _play(self, axis: int | None) -> None:
         self._stop_timer()
@@ -316,8 +320,26 @@ class Page:
 
     # -- what is shown ------------------------------------------------------
 
+    def _say(self, message: str | None = None) -> None:
+        """Say something of what is shown, and which of its arrays are damaged.
+
+        Parameters
+        ----------
+        message : str, optional
+            HTML. By default what was said before.
+        """
+        if message is not None:
+            self._message = message
+        said = [self._message] if self._message else []
+        self._status.text = _AND.join([*said, *self._damage(self._shown)])
+
     def _show(
-        self, shown: Shown, *, is_zoom: bool = False, mark: tuple[int, ...] | None = None
+        self,
+        shown: Shown,
+        *,
+        is_zoom: bool = False,
+        mark: tuple[int, ...] | None = None,
+        message: str = "",
     ) -> None:
         """Show something: now its name, and its values when they are read.
 
@@ -325,9 +347,16 @@ class Page:
         ----------
         shown : Shown
         is_zoom : bool
+            Whether the same is shown in more or less detail: what was said of it stays,
+            and a search in it goes on.
         mark : tuple of int, optional
             A position to be marked.
+        message : str
+            HTML that is said of it, once it is shown.
         """
+        if not is_zoom:
+            self._searching.cancel()
+            self._message = message
         if shown.key is None:
             self._title.text = title_html("This archive has no arrays", None)
             self._archive.text = archive_html(self._archives[0])
@@ -397,8 +426,7 @@ class Page:
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
         self._panes.show(panes, shown, dtype, why)
-        said = [self._complaint] if self._complaint else []
-        self._status.text, self._complaint = _AND.join([*said, *self._damage(shown)]), ""
+        self._say()
 
     def _damage(self, shown: Shown) -> list[str]:
         """Return which of the arrays that are shown are known to be damaged, and why."""
@@ -412,7 +440,7 @@ class Page:
     def _fail(self, error: Exception) -> None:
         self._stop_playing()
         self._panes.clear()
-        self._status.text = error_html(error)
+        self._say(error_html(error))
 
     def _fail_at(self, shown: Shown, why: Exception | str) -> None:
         """Show why an array cannot be shown."""
@@ -423,9 +451,9 @@ class Page:
         self._follow(shown)
         if isinstance(why, Exception):
             self._title.text = title_html(str(shown.key), None)
-            self._status.text = error_html(why)
+            self._say(error_html(why))
         else:
-            self._status.text = why
+            self._say(why)
 
 
 def _shown_of(arguments: Mapping[str, list[bytes]]) -> Shown:

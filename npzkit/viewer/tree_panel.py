@@ -10,6 +10,7 @@ from typing import Any
 
 from bokeh.models import (
     ColumnDataSource,
+    CustomJS,
     DataTable,
     StringFormatter,
     TableColumn,
@@ -51,6 +52,8 @@ class TreePanel:
     Attributes
     ----------
     filter, table : bokeh.models.Widget
+    draw_again : bokeh.models.CustomJS
+        Called by the page when it is ready: it shows cells that were filled before.
     """
 
     def __init__(
@@ -89,6 +92,12 @@ class TreePanel:
             index_position=None, selectable=True, reorderable=False, row_height=24,
             header_row=True, autosize_mode="none",
         )  # fmt: skip
+        # The table itself draws again only when there are more rows, or fewer.
+        self.draw_again = CustomJS(
+            args={"table": self.table},
+            code="Bokeh.index.find_one_by_id(table.id)?.grid?.invalidate()",
+        )
+        self._source.js_on_change("patching", self.draw_again)
         self.show()
 
     # -- what the user does -------------------------------------------------
@@ -172,10 +181,14 @@ class TreePanel:
             for name, text in zip(_COLUMNS, (last, "", "", "", "var(--accent)"), strict=True):
                 data[name].append(text)
         self._is_setting = True
-        if data != self._source.data and len(data["key"]) == len(self._source.data["key"]):
-            # Otherwise the table keeps drawing the old rows, because there are as many.
-            self._source.data = {name: [] for name in _COLUMNS}
-        self._source.data = data
+        if len(data["key"]) == len(self._source.data["key"]):
+            if data != self._source.data:
+                whole = slice(len(data["key"]))
+                self._source.patch({name: [(whole, data[name])] for name in _COLUMNS})
+        else:
+            # A row that is chosen while its place is gone would come back as a click.
+            self._source.selected.indices = []
+            self._source.data = data
         self._source.selected.indices = [
             place for place, (number, row) in enumerate(self._items)
             if row is not None and (number, row.key) == self._chosen

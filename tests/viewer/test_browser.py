@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import threading
 import time
 import urllib.parse
 
@@ -140,6 +141,47 @@ def test_as_many_other_keys_are_drawn(page):
         page.leave()
 
 
+class Delayed(io.RawIOBase):
+    """A file whose bytes come when somebody lets them."""
+
+    def __init__(self, data):
+        super().__init__()
+        self.stream, self.is_let = io.BytesIO(data), threading.Event()
+        self.is_let.set()
+
+    def readable(self):
+        return True
+
+    def seekable(self):
+        return True
+
+    def seek(self, offset, whence=io.SEEK_SET):
+        return self.stream.seek(offset, whence)
+
+    def tell(self):
+        return self.stream.tell()
+
+    def readinto(self, buffer):
+        assert self.is_let.wait(60)
+        return self.stream.readinto(buffer)
+
+
+def test_shapes_that_come_later_are_drawn(page):
+    """Keys are listed at once, and their shapes when they have been read."""
+    stream = io.BytesIO()
+    np.savez(stream, **{f"k{i:03}": np.zeros((i, 3)) for i in range(900)})
+    delayed = Delayed(stream.getvalue())
+    with npzkit.open(delayed) as npz, npzkit.view(npz) as viewer:
+        page.open(viewer.url)
+        delayed.is_let.clear()
+        page.enter("filter", "k70")
+        page.until(lambda: any("k700" in row for row in page.html(".slick-cell.l0")))
+        assert not any("700 x 3" in cell for cell in page.html(".slick-cell.l1"))
+        delayed.is_let.set()
+        page.until(lambda: any("700 x 3" in cell for cell in page.html(".slick-cell.l1")))
+        page.leave()
+
+
 def test_folders_close_and_open(page, viewer):
     """A click on a folder hides what is in it, and the next one shows it again."""
     page.open(viewer.url)
@@ -226,6 +268,21 @@ def test_an_odd_value_is_found(page, viewer):
     page.click("button", "Verify")
     page.until(lambda: "damaged" in page.value("progress", "text"))
     assert "Maximum: 99.0" in page.value("status", "text")
+
+
+def test_what_was_found_is_said_until_something_else_is_shown(page, viewer):
+    """Zooming out has the values read again; what was found there stays said."""
+    page.open(f"{viewer.url}?key=wide&view=histogram")
+    page.click("button", "Go to maximum")
+    page.until(lambda: "Maximum" in page.value("status", "text"))
+    said = page.value("status", "text")
+    for _ in range(8):
+        page.scroll(300)
+    page.until(lambda: "every" in page.value("notes", "text"))
+    page.settle()
+    assert page.value("status", "text") == said
+    page.open(f"{viewer.url}?key=wide")
+    assert "Maximum" not in page.value("status", "text")
 
 
 def test_two_archives_are_compared(page, viewer):

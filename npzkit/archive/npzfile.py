@@ -333,8 +333,8 @@ class NpzFile(Mapping[str, Any]):
         -------
         dict of str to numpy.ndarray
             In the order of `keys`, or of the archive. Arrays are new and
-            writable even if `mmap_mode` was given. Arrays of less than 4 MiB may
-            share up to 20 MiB of memory: to keep only a few of them, copy those.
+            writable even if `mmap_mode` was given. Arrays of less than 16 MiB may
+            share up to 48 MiB of memory: to keep only a few of them, copy those.
 
         Raises
         ------
@@ -400,6 +400,12 @@ class NpzFile(Mapping[str, Any]):
         with Explained(self._archive, key):
             entry = self._archive.entry(key)
             return join(read, self._archive.listed_key(entry), parse_attrs(entry.extra))
+
+    def _split_keys(self, keys: Iterable[str]) -> list[str]:
+        """Return those of some keys that `_join` may put together."""
+        from npzkit.members.multipart import PARTS_ATTRIBUTE
+
+        return self._archive.keys_with(PARTS_ATTRIBUTE.encode(), keys)
 
     def _saved_attrs(self, key: str) -> Mapping[str, Any]:
         """Return the attributes of an array, also those that npzkit keeps for itself."""

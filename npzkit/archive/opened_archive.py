@@ -23,6 +23,7 @@ from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import read_directory
+from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
 
 if TYPE_CHECKING:
@@ -141,6 +142,13 @@ class OpenedArchive:
             return self.keys, self.entries
         chosen = list(dict.fromkeys(keys))
         return chosen, [self.find(key) for key in chosen]
+
+    def keys_with(self, text: bytes, keys: Iterable[str]) -> list[str]:
+        """Return those of some keys whose members' extra fields have a text."""
+        entries = self.entries
+        if isinstance(entries, Columns) and not entries.has_text(text):
+            return []
+        return [key for key in keys if text in self.entry(key).extra]
 
     def listed_key(self, entry: Entry) -> str:
         """Return the key under which a member is listed, whatever key it was asked for by."""

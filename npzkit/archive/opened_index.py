@@ -20,7 +20,9 @@ from npzkit.zip.entries import Entry
 __all__ = ["OpenedIndex"]
 
 _ASKED_COUNT = 8
-"""Members that are described one by one before all are described at once."""
+"""The most members that are described one by one before all are described at once."""
+_PRICE = 50
+"""How many are described at once in the time of one."""
 _FEW_COUNT = 10
 """Members whose headers are fetched together when the first one is described: no more
 requests than may be under way at once, so the others cost no time."""
@@ -94,7 +96,7 @@ class OpenedIndex:
             if self._asked == (1 if is_few else _ASKED_COUNT + 1):
                 self._reader.foresee(self._entries.values())
             return None
-        if self._asked > _ASKED_COUNT:
+        if self._asked > min(_ASKED_COUNT, 1 + len(keys) // _PRICE):
             self.describe_all(keys)
         return self._headers.describe(key, entry)
 

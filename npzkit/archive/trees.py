@@ -15,10 +15,9 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
 from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
-from npzkit.members.likeness import Fitting
+from npzkit.members.likeness import Fitting, SavedTensor
 from npzkit.members.nesting import MISSING, TREE_KEY, links, unflatten
 from npzkit.members.selection import UNREAD, Selection
-from npzkit.members.tensors import from_array
 
 __all__ = ["TREE_KEY", "read_tree"]
 
@@ -51,7 +50,7 @@ def read_tree(
         As in `load_tree`.
     """
     example = like if into is None else into
-    tree = _tree_of(npz, read, prefix, selection, None if example is None else from_array)
+    tree = _tree_of(npz, read, prefix, selection, None if example is None else SavedTensor)
     if example is None:
         return tree
     is_wanted = _is_wanted(selection)
@@ -83,7 +82,9 @@ def _tree_of(
         target for key, target in tied.items()
         if target in linked and is_within(key, prefix) and _is_wanted(selection)(key)
     }  # fmt: skip
-    linked |= read(needed.difference(wanted))
+    others = needed.difference(wanted)
+    if others:
+        linked |= read(others)
     arrays, parts = _joined(npz, read, wanted)
     if parts:
         keys = [key for key in keys if key not in parts]
@@ -107,7 +108,7 @@ def _joined(npz: NpzFile, read: Read, keys: list[str]) -> tuple[dict[str, Any], 
     """Return arrays by their keys, and the keys of those that are parts of others."""
     arrays = read(keys)
     parts: set[str] = set()
-    for key in keys:
+    for key in npz._split_keys(keys):
         taken: list[str] = []
 
         def part_of(part: str, taken: list[str] = taken) -> Any:

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from urllib.request import getproxies, getproxies_environment, proxy_bypass
 
 from npzkit.files.progress import Advance
 
@@ -31,6 +31,8 @@ _STEP_SIZE = 1 << 17
 """Bytes that are received between two reports of them."""
 _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""
+_IS_ENVIRONMENT_ALL = getproxies is getproxies_environment
+"""Whether the system itself has no settings of proxies. To ask for all takes 0.1 ms."""
 
 
 class _Raw(io.RawIOBase):
@@ -168,6 +170,9 @@ class _Connection(http.client.HTTPConnection):
 
 def _proxy_of(scheme: str, host: str) -> SplitResult | None:
     """Return the proxy that the environment names for an origin."""
+    names = f"{scheme}_proxy", f"{scheme}_proxy".upper()
+    if _IS_ENVIRONMENT_ALL and not any(name in os.environ for name in names):
+        return None
     url = getproxies().get(scheme)
     if not url or proxy_bypass(host):
         return None

@@ -10,8 +10,11 @@ import copy
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+import numpy as np
+
 from npzkit.members.jax_arrays import is_pytree, pytree_items, rebuilt_pytree
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record
+from npzkit.members.tensors import is_tensor
 
 __all__ = ["child_key", "children_of", "is_changeable", "is_within", "rebuilt", "update"]
 
@@ -24,6 +27,9 @@ def children_of(node: Any) -> dict[Any, Any] | None:
     >>> children_of(["a", "b"])
     {0: 'a', 1: 'b'}
     """
+    if type(node) is np.ndarray or is_tensor(node):
+        # Most leaves.
+        return None
     if isinstance(node, Mapping):
         return pytree_items(node) if is_pytree(node) else dict(node)
     if isinstance(node, (list, tuple)):

@@ -16,11 +16,43 @@ from npzkit.errors import NpzkitError
 from npzkit.members import jax_arrays
 from npzkit.members.containers import child_key, children_of, is_changeable, rebuilt, update
 from npzkit.members.records import is_record
-from npzkit.members.tensors import fill, form_of, identity, is_tensor, tensor_like, to_array
+from npzkit.members.tensors import (
+    fill,
+    form_of,
+    from_array,
+    identity,
+    is_tensor,
+    native,
+    tensor_like,
+)
 
-__all__ = ["Fitting"]
+__all__ = ["Fitting", "SavedTensor"]
 
 _PYTHON = (bool, int, float, complex, str, bytes)
+
+
+class SavedTensor:
+    """A tensor that was saved, as an array until it is known what the example wants of it.
+
+    Parameters
+    ----------
+    array : numpy.ndarray
+    special : str, optional
+        From `npzkit.members.tensors.special_dtype`.
+    """
+
+    __slots__ = ("_special", "_tensor", "array")
+
+    def __init__(self, array: np.ndarray[Any, Any], special: str | None = None) -> None:
+        self.array = native(array)
+        self._special, self._tensor = special, None
+
+    @property
+    def tensor(self) -> Any:
+        """The tensor, the same one each time."""
+        if self._tensor is None:
+            self._tensor = from_array(self.array, self._special)
+        return self._tensor
 
 
 class _Differs(Exception):  # noqa: N818 - it never leaves this module
@@ -75,7 +107,7 @@ class Fitting:
 
     def _index(self, node: Any, key: str) -> None:
         self._nodes[key] = node
-        children = children_of(node)
+        children = None if type(node) is SavedTensor else children_of(node)
         if children is None:
             self._leaves[key] = node
         for name, child in (children or {}).items():
@@ -111,7 +143,7 @@ class Fitting:
             if children_of(like) is None and self._is_wanted(key):
                 self.missing.append(key)
             return like
-        found = self._nodes[key]
+        found = _restored(self._nodes[key])
         self._take(found, key)
         items, children = children_of(found), children_of(like)
         if items is None or children is None or isinstance(found, dict) != isinstance(like, dict):
@@ -167,7 +199,7 @@ class Fitting:
             return jax_arrays.array_like(self._unshared(array, saved), like)
         if hasattr(like, "shape") and hasattr(like, "dtype"):
             return self._array(like, _checked(array, tuple(like.shape), like.dtype), saved, key)
-        return saved
+        return _restored(saved)
 
     def _array(self, like: Any, array: Any, saved: Any, key: str) -> Any:
         if not (self._in_place and isinstance(like, np.ndarray)):
@@ -208,12 +240,22 @@ class Fitting:
         return array
 
 
+def _restored(saved: Any) -> Any:
+    """Return saved data as it was, with its tensors."""
+    if type(saved) is SavedTensor:
+        return saved.tensor
+    children = children_of(saved)
+    if not children:
+        return saved
+    return rebuilt(saved, {name: _restored(child) for name, child in children.items()})
+
+
 def _array_of(saved: Any) -> Any:
     """Return the array of a saved leaf, or None."""
     if isinstance(saved, np.ndarray):
         return saved
-    if is_tensor(saved):
-        return to_array(saved)
+    if type(saved) is SavedTensor:
+        return saved.array
     return np.asarray(saved) if isinstance(saved, np.generic) else None
 
 
@@ -230,6 +272,8 @@ def _is_same(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
 
 
 def _described(leaf: Any) -> str:
+    if type(leaf) is SavedTensor:
+        leaf = leaf.array
     if is_tensor(leaf):
         shape, dtype = form_of(leaf)
     elif hasattr(leaf, "shape") and hasattr(leaf, "dtype"):

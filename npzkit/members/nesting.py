@@ -557,19 +557,26 @@ class _Branch:
     def __init__(self, keys: list[str], start: int, arrays: Mapping[str, Any]) -> None:
         self._keys, self._start, self._arrays = keys, start, arrays
 
-    def items(self, wanted: Set[str] | None = None) -> dict[str, Any]:
+    def items(self, wanted: Set[str] | None = None, only: str = "") -> dict[str, Any]:
         """Return arrays and branches by name, in the order of the keys.
 
         An array whose key begins with the key of another is beside that one. All branches
-        but those that are `wanted` are only said to be there.
+        but those that are `wanted` are only said to be there. Other names than `only` may
+        be left out.
         """
-        start, arrays = self._start, self._arrays
-        names = [key[start:] for key in self._keys]
+        start, arrays, keys = self._start, self._arrays, self._keys
+        if only and keys:
+            key = keys[0][:start] + only
+            inside = [other for other in keys if other.startswith(key + "/")]
+            if inside and key not in keys:
+                return {only: _Branch(inside, start + len(only) + 1, arrays)}
+            keys = [other for other in keys if is_within(other, key)]
+        names = [key[start:] for key in keys]
         ends = {name for name in names if "/" not in name}
         items: dict[str, Any] = {}
         # Most keys follow others of the same branch.
         last, branch = "", None
-        for key, name in zip(self._keys, names, strict=True):
+        for key, name in zip(keys, names, strict=True):
             if not (last and name.startswith(last)):
                 first, slash, _ = name.partition("/")
                 if not slash or first in ends:
@@ -584,7 +591,9 @@ class _Branch:
         return items
 
 
-def _check_depth(keys: Iterable[str]) -> None:
+def _check_depth(keys: Sequence[str]) -> None:
+    if max(map(len, keys), default=0) <= _MAX_DEPTH:
+        return
     for key in keys:
         if len(key) > _MAX_DEPTH and key.count("/") >= _MAX_DEPTH:
             raise LimitExceededError(
@@ -689,7 +698,7 @@ class _Restoring:
         if found is not MISSING and not isinstance(found, _Branch):
             return found
         wanted = self._names_in(key)
-        items = {} if found is MISSING else found.items(wanted)
+        items = {} if found is MISSING else found.items(wanted, _only(wanted))
         restored = {
             name: self.value(
                 items.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
@@ -768,6 +777,11 @@ def _names(
             return wanted
     names = found if notes.keys() <= found.keys() else _in_order(found, notes)
     return names if wanted is None else [name for name in names if name in wanted]
+
+
+def _only(wanted: Set[str] | None) -> str:
+    """Return the name that is wanted if it is one; all names follow each other otherwise."""
+    return next(iter(wanted)) if wanted is not None and len(wanted) == 1 else ""
 
 
 def _in_order(found: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:

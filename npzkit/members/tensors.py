@@ -25,6 +25,7 @@ __all__ = [
     "identity",
     "is_tensor",
     "is_tensor_type",
+    "native",
     "special_dtype",
     "tensor_like",
     "to_array",
@@ -191,6 +192,11 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
     return array
 
 
+def native(array: Any) -> Any:
+    """Return an array in the byte order of this machine."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
 def from_array(array: Any, special: object = None) -> Any:
     """Return a tensor on the CPU with the memory of an array, or a copy if it is read-only.
 
@@ -206,8 +212,7 @@ def from_array(array: Any, special: object = None) -> Any:
         The array itself if PyTorch has no such dtype.
     """
     torch: Any = sys.modules["torch"]
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
+    array = native(array)
     if not array.flags.writeable:
         array = array.copy()
     extension = extension_name(array.dtype)
@@ -240,7 +245,7 @@ def tensor_like(array: Any, like: Any) -> Any:
     tensor = from_array(array, *special_dtype(like))
     if not like.is_meta:
         tensor = tensor.to(like.device)
-    if isinstance(like, torch.nn.Parameter):
+    if type(like) is not torch.Tensor and isinstance(like, torch.nn.Parameter):
         return torch.nn.Parameter(tensor, requires_grad=like.requires_grad)
     return tensor.requires_grad_(like.requires_grad)
 

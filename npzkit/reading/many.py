@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -168,18 +168,31 @@ def _read_near(
     small: list[Item] = []
     large: list[Item] = []
     other: list[Item] = []
+    neighbours = None
     if isinstance(entries, Columns):
-        wanted = _read_neighbours(reader, entries, keys, names, results, verify)
+        neighbours, wanted = _neighbours(entries, keys, names)
     else:
         wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
     for item in wanted:
         is_large = item[1].compressed_size > SMALL_SIZE
         (other if not is_plain(item[1]) else large if is_large else small).append(item)
+
+    def read_small() -> None:
+        if neighbours is not None:
+            _read_neighbours(reader, neighbours, results, verify)
+        _read_spans(reader, small, results, verify)
+
+    _read_large(reader, large, results, threads, verify, read_small)
+    _read_others(reader, other, results, threads, verify)
+
+
+def _read_spans(
+    reader: MemberReader, small: list[Item], results: dict[str, Result], verify: bool
+) -> None:
+    """Read small members, neighbours together."""
     small.sort(key=_offset_of)
     for span in _spans(small):
         _read_span(reader, span, results, verify)
-    _read_large(reader, large, results, threads, verify)
-    _read_others(reader, other, results, threads, verify)
 
 
 def _read_others(
@@ -199,26 +212,45 @@ def _read_others(
             small.append(item)
         else:
             results[item[0]] = _task(reader, item, options)()
-    small.sort(key=_offset_of)
-    for span in _spans(small):
-        _read_span(reader, span, results, verify)
+    _read_spans(reader, small, results, verify)
     _read_shared(reader, shared, results, threads, options)
 
 
-def _read_neighbours(
-    reader: MemberReader,
-    columns: Columns,
-    keys: Sequence[str],
-    names: Collection[str],
-    results: dict[str, Result],
-    verify: bool,
-) -> list[Item]:
-    """Read small stored members by columns; return all others."""
+class _Neighbours(NamedTuple):
+    """Small stored members, in the order of the file.
+
+    Attributes
+    ----------
+    columns : Columns
+        Of the archive.
+    rows : numpy.ndarray of int64
+    keys : list of str
+    """
+
+    columns: Columns
+    rows: Any
+    keys: list[str]
+
+
+def _neighbours(
+    columns: Columns, keys: Sequence[str], names: Collection[str]
+) -> tuple[_Neighbours, list[Item]]:
+    """Return the small stored members, and all others."""
     rows = columns.rows(names)
     is_wanted = is_small(columns, rows, SMALL_SIZE)
     order = np.flatnonzero(is_wanted)
     order = order[np.argsort(columns.header_offset[rows[order]], kind="stable")]
-    small, small_keys = rows[order], [keys[index] for index in order.tolist()]
+    found = _Neighbours(columns, rows[order], [keys[index] for index in order.tolist()])
+    others = np.flatnonzero(~is_wanted)
+    left_keys = [keys[index] for index in others.tolist()]
+    return found, list(zip(left_keys, columns.entries(rows[others]), strict=True))
+
+
+def _read_neighbours(
+    reader: MemberReader, neighbours: _Neighbours, results: dict[str, Result], verify: bool
+) -> None:
+    """Read small stored members by columns."""
+    columns, small, small_keys = neighbours
     sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
     for span in spans_of(columns, small):
         span_rows, span_keys = small[span], small_keys[span]
@@ -232,9 +264,6 @@ def _read_neighbours(
         for index, entry in zip(left, columns.entries(span_rows[left]), strict=True):
             item = span_keys[index], entry
             results[item[0]] = _task(reader, item, Options(verify=verify))()
-    others = np.flatnonzero(~is_wanted)
-    left_keys = [keys[index] for index in others.tolist()]
-    return list(zip(left_keys, columns.entries(rows[others]), strict=True))
 
 
 def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:
@@ -332,8 +361,12 @@ def _read_large(
     results: dict[str, Result],
     threads: int,
     verify: bool,
+    meanwhile: Callable[[], None],
 ) -> None:
-    """Read the headers of all, then the blocks of all on several threads."""
+    """Read the headers of all, then the blocks of all on several threads.
+
+    `meanwhile` is called too, by one of them.
+    """
     prepared = []
     memories = memory_for([entry.compressed_size for _, entry in wanted])
     for (key, entry), memory in zip(wanted, memories, strict=True):
@@ -344,7 +377,7 @@ def _read_large(
             results[key] = pending.array
             prepared.append((key, entry, pending))
     spans = [(pending.offset, pending.view) for _, _, pending in prepared]
-    crcs = read_blocks(reader.source, spans, threads, verify=verify)
+    crcs = read_blocks(reader.source, spans, threads, verify=verify, meanwhile=meanwhile)
     for (key, entry, pending), crc in zip(prepared, crcs, strict=True):
         if verify:
             _located(key, partial(pending.check, crc, entry))

@@ -40,10 +40,11 @@ SPAN_SIZE = 1 << 20
 GAP_SIZE = 1 << 14
 """Unneeded bytes that are read along rather than making a second call."""
 
-SHARED_SIZE = 1 << 24
+SHARED_SIZE = 1 << 25
 """Bytes of memory that arrays share, and that any of them keeps alive."""
-_HUGE_SIZE = 1 << 22
-"""Bytes from which NumPy asks the system for huge pages."""
+_OWN_SIZE = 1 << 24
+"""Bytes from which an array has memory of its own. Huge pages begin at multiples of their size:
+an array of 4 MiB would lie in one huge page and many small ones."""
 
 _ALIGNMENT = 64
 """Windows begin at a multiple of this, so that aligned data stays aligned."""
@@ -94,7 +95,7 @@ def memory_for(sizes: Sequence[int]) -> Iterator[np.ndarray[Any, Any] | None]:
     sizes : sequence of int
         The most bytes that each array needs.
     """
-    rooms = [-(-size // _ALIGNMENT) * _ALIGNMENT if size < _HUGE_SIZE else 0 for size in sizes]
+    rooms = [-(-size // _ALIGNMENT) * _ALIGNMENT if size < _OWN_SIZE else 0 for size in sizes]
     ends = list(accumulate(rooms))
     memory, begin = np.empty(0, _BYTE), 0
     for size, room, end in zip(sizes, rooms, ends, strict=True):

@@ -623,6 +623,11 @@ class ShardedFile(NpzFile):
     def _saved_attrs(self, key: str) -> Mapping[str, Any]:
         return self._index.attrs(self._find(key))
 
+    def _split_keys(self, keys: Iterable[str]) -> list[str]:
+        from npzkit.members.multipart import PARTS_ATTRIBUTE
+
+        return [key for key in keys if PARTS_ATTRIBUTE in self._saved_attrs(key)]
+
     def _join(self, key: str, read: Callable[[str], Any]) -> Any:
         from npzkit.members.multipart import join
 

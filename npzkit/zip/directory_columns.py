@@ -226,6 +226,10 @@ class Columns(Mapping[str, Entry]):
 
     # -- many at once -------------------------------------------------------
 
+    def has_text(self, text: bytes) -> bool:
+        """Whether some bytes are anywhere in the directory."""
+        return text in self._data
+
     def rows(self, names: Collection[str]) -> Ints:
         """Return the rows of these names."""
         if names is self:

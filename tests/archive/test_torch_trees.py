@@ -178,6 +178,12 @@ def test_tied_weights_are_stored_once(dtype):
     assert raw(into[1].weight) == raw(state["0.weight"])
 
 
+def test_an_example_of_another_kind_gets_the_tensor():
+    """Where the example has a value that is neither array nor number, the tensor comes back."""
+    found = npzkit.load_tree(saved({"t": {"w": torch.ones(3)}}), like={"t": {"w": object()}})
+    assert torch.equal(found["t"]["w"], torch.ones(3))
+
+
 def test_a_part_has_the_weight_that_is_stored_elsewhere():
     """The second key of a tied weight is loaded alone, by a prefix and by a pattern."""
     w = torch.arange(3.0)

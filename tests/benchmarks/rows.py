@@ -94,6 +94,10 @@ ROWS = {
     ),
     "load-large-foreign": Row(f"load all, 4 x 64 MiB, {OTHERS}", works.load_large_foreign),
     "load-huge": Row("load all, 4 x 256 MiB", works.load_huge, (time_over("bare", 1.1),)),
+    "load-layers": Row(
+        "load all, 64 x 4 MiB", works.load_layers,
+        (ahead("numpy", 4), ahead("safetensors", 3), time_over("bare", 1)),
+    ),
     "load-small": Row(
         "load all, 10,000 x 1 KiB", works.load_small, (ahead("numpy", 20), ahead("safetensors", 2))
     ),

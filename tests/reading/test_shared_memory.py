@@ -43,16 +43,16 @@ def test_neighbours_share_memory_and_nothing_else():
 
 def test_one_array_keeps_little_memory():
     """However many arrays are loaded, one of them keeps only its neighbours' memory."""
-    sizes = [1 << 20] * 64
+    sizes = [1 << 20] * 128
     memories = list(memory_for(sizes))
     assert [len(memory) for memory in memories] == sizes
-    assert max(len(owner_of(memory)) for memory in memories) < SHARED_SIZE + (4 << 20)
+    assert max(len(owner_of(memory)) for memory in memories) < SHARED_SIZE + (16 << 20)
     assert len({id(owner_of(memory)) for memory in memories}) == 4
 
 
 def test_large_arrays_have_memory_of_their_own():
-    """An array of 4 MiB or more shares nothing."""
-    small, large, other = memory_for([1 << 20, 1 << 22, 1 << 20])
+    """An array of 16 MiB or more shares nothing."""
+    small, large, other = memory_for([1 << 20, 1 << 24, 1 << 20])
     assert large is None
     assert owner_of(small) is owner_of(other)
     assert not np.shares_memory(small, other)

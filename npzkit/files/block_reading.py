@@ -68,7 +68,7 @@ def read_blocks(
     threads: int,
     *,
     verify: bool,
-    meanwhile: Callable[[], None] | None = None,
+    first: Callable[[], object] | None = None,
 ) -> list[int]:
     """Fill each view from its offset in the file, and return the CRC-32 of each.
 
@@ -81,8 +81,8 @@ def read_blocks(
     threads : int
     verify : bool
         Whether to compute CRCs. If false, 0 is returned for each.
-    meanwhile : callable, optional
-        Other work, for one of the threads. If both fail, its error is raised.
+    first : callable, optional
+        As of `run`.
     """
     blocks = [
         (index, offset + start, view[start : start + BLOCK_SIZE])
@@ -94,11 +94,6 @@ def read_blocks(
     if is_distant:
         source.fill([(offset, view) for _, offset, view in blocks])
 
-    def other() -> int:
-        if meanwhile is not None:
-            meanwhile()
-        return 0
-
     def read(offset: int, view: memoryview) -> int:
         crc = 0
         for start in range(0, len(view), _STEP_SIZE):
@@ -109,10 +104,9 @@ def read_blocks(
                 crc = crc32(step, crc)
         return crc
 
-    # It is first, so that it does not remain for the end.
-    tasks = [other, *(lambda o=offset, v=view: read(o, v) for _, offset, view in blocks)]
+    tasks = [lambda o=offset, v=view: read(o, v) for _, offset, view in blocks]
     threads = min(threads, 1 + sum(len(view) for _, view in spans) // _SHARE_SIZE)
     crcs = [0] * len(spans)
-    for (index, _, view), crc in zip(blocks, run(tasks, threads)[1:], strict=True):
+    for (index, _, view), crc in zip(blocks, run(tasks, threads, first=first), strict=True):
         crcs[index] = crc32_combine(crcs[index], crc, len(view))
     return crcs

@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
-from urllib.request import getproxies, getproxies_environment, proxy_bypass
+from urllib.request import getproxies, proxy_bypass
 
 from npzkit.files.progress import Advance
 
@@ -31,8 +31,6 @@ _STEP_SIZE = 1 << 17
 """Bytes that are received between two reports of them."""
 _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""
-_IS_ENVIRONMENT_ALL = getproxies is getproxies_environment
-"""Whether the system itself has no settings of proxies. To ask for all takes 0.1 ms."""
 
 
 class _Raw(io.RawIOBase):
@@ -96,14 +94,17 @@ class _Connection(http.client.HTTPConnection):
     """A connection to one origin, through a proxy or not, whose reads have a deadline."""
 
     def __init__(
-        self, origin: tuple[str, str, int], timeout: float, context: ssl.SSLContext | None
+        self,
+        origin: tuple[str, str, int],
+        timeout: float,
+        context: ssl.SSLContext | None,
+        proxy: SplitResult | None,
     ) -> None:
         self.origin = origin
         self.timed: _Timed | None = None
         self._socket: socket.socket | None = None
         self.is_aborted = False
         scheme, host, port = origin
-        proxy = _proxy_of(scheme, host)
         self.is_proxied = proxy is not None and scheme == "http"
         super().__init__(host, port, timeout=timeout)
         self._seconds, self._context = timeout, context
@@ -170,9 +171,6 @@ class _Connection(http.client.HTTPConnection):
 
 def _proxy_of(scheme: str, host: str) -> SplitResult | None:
     """Return the proxy that the environment names for an origin."""
-    names = f"{scheme}_proxy", f"{scheme}_proxy".upper()
-    if _IS_ENVIRONMENT_ALL and not any(name in os.environ for name in names):
-        return None
     url = getproxies().get(scheme)
     if not url or proxy_bypass(host):
         return None
@@ -230,6 +228,8 @@ class Connections:
 
     def __init__(self, timeout: float, context: ssl.SSLContext | None = None) -> None:
         self._timeout, self._context = timeout, context
+        # Asked for once: it takes as long as a connection.
+        self._proxies: dict[tuple[str, str, int], SplitResult | None] = {}
         self._forget()
 
     def _forget(self) -> None:
@@ -291,7 +291,9 @@ class Connections:
                 self._busy.add(connection)
                 return connection, True
             self._idle.appendleft(connection)
-        connection = _Connection(origin, self._timeout, self._context)
+        if origin not in self._proxies:
+            self._proxies[origin] = _proxy_of(*origin[:2])
+        connection = _Connection(origin, self._timeout, self._context, self._proxies[origin])
         self._busy.add(connection)
         return connection, False
 

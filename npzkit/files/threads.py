@@ -93,13 +93,29 @@ def _work_and_say(ended: SimpleQueue[None], work: Callable[..., None], *args: An
         ended.put(None)
 
 
-def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
+def run(
+    tasks: Sequence[Callable[[], T]],
+    threads: int,
+    *,
+    first: Callable[[], object] | None = None,
+) -> list[T]:
     """Call every task and return the results in order.
 
     The calling thread works too. After an exception no further task is started,
     and the exception of the first failed task is raised; an interrupt before others.
+
+    Parameters
+    ----------
+    tasks : sequence of callable
+    threads : int
+    first : callable, optional
+        What the calling thread does first, while the others begin. Its exception is
+        raised before those of tasks.
     """
-    if threads == 1 or len(tasks) < 2:
+    helper_count = min(threads - 1, len(tasks) - (first is None))
+    if helper_count < 1:
+        if first is not None:
+            first()
         return [task() for task in tasks]
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
@@ -119,7 +135,9 @@ def run(tasks: Sequence[Callable[[], T]], threads: int) -> list[T]:
 
     helpers = _Threads(work)
     try:
-        helpers.start(min(threads, len(tasks)) - 1)
+        helpers.start(helper_count)
+        if first is not None:
+            first()
         work()
     finally:
         # Also needed if a signal handler raised here, outside a task.

@@ -82,8 +82,8 @@ class Files:
     def place(self, number: int) -> str | Location:
         """Return where a file is, also after the process went to another folder."""
         name = self.names[number]
-        # The second test takes a tenth of the time of joining.
-        if isinstance(name, Location) or os.path.isabs(name):
+        # The test takes a tenth of the time of joining. On Windows, such a path may lack a drive.
+        if isinstance(name, Location) or (os.name == "posix" and os.path.isabs(name)):
             return name
         return os.path.join(self.folder, name)
 

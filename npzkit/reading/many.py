@@ -361,11 +361,11 @@ def _read_large(
     results: dict[str, Result],
     threads: int,
     verify: bool,
-    meanwhile: Callable[[], None],
+    first: Callable[[], None],
 ) -> None:
     """Read the headers of all, then the blocks of all on several threads.
 
-    `meanwhile` is called too, by one of them.
+    This thread does something else `first`.
     """
     prepared = []
     memories = memory_for([entry.compressed_size for _, entry in wanted])
@@ -377,7 +377,7 @@ def _read_large(
             results[key] = pending.array
             prepared.append((key, entry, pending))
     spans = [(pending.offset, pending.view) for _, _, pending in prepared]
-    crcs = read_blocks(reader.source, spans, threads, verify=verify, meanwhile=meanwhile)
+    crcs = read_blocks(reader.source, spans, threads, verify=verify, first=first)
     for (key, entry, pending), crc in zip(prepared, crcs, strict=True):
         if verify:
             _located(key, partial(pending.check, crc, entry))

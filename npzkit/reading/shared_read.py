@@ -40,7 +40,7 @@ SPAN_SIZE = 1 << 20
 GAP_SIZE = 1 << 14
 """Unneeded bytes that are read along rather than making a second call."""
 
-SHARED_SIZE = 1 << 25
+SHARED_SIZE = 1 << 24
 """Bytes of memory that arrays share, and that any of them keeps alive."""
 _OWN_SIZE = 1 << 24
 """Bytes from which an array has memory of its own. Huge pages begin at multiples of their size:

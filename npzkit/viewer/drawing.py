@@ -374,7 +374,8 @@ def _overview(source: Any, shown: Shown, size: tuple[int, int], proceed: Proceed
 def _pixels(width: int, height: int, shown: Shown, size: tuple[int, int]) -> tuple[int, int]:
     """Return how many values across and down can be seen: square ones leave room on a side."""
     most = max(size[0], 50), max(size[1], 50)
-    if shown.aspect != "equal":
+    # A window that the user has zoomed to fills the figure, also if values are not square then.
+    if shown.aspect != "equal" or shown.rows is not None or shown.columns is not None:
         return most
     scale = max(width / most[0], height / most[1], 1e-9)
     return max(math.ceil(width / scale), 1), max(math.ceil(height / scale), 1)

@@ -69,6 +69,8 @@ def _as_python(line: np.ndarray[Any, Any]) -> list[Any]:
 
 def _is_same(one: Any, other: Any) -> bool:
     """Return whether two values are the same; NaN is the same as NaN."""
+    # Fields of records may be arrays.
+    one, other = (x.tolist() if isinstance(x, np.ndarray) else x for x in (one, other))
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(_is_same, one, other))
     return bool(one == other or (one != one and other != other))  # noqa: PLR0124 - for NaN

@@ -23,7 +23,7 @@ from npzkit.viewer.checking import Checking
 from npzkit.viewer.controls import Controls
 from npzkit.viewer.drawing import Pane, difference_of, draw
 from npzkit.viewer.finding import SOUGHT, Place, find_place, shown_at
-from npzkit.viewer.panes import Panes
+from npzkit.viewer.panes import Panes, Reason
 from npzkit.viewer.saving import Saving
 from npzkit.viewer.shown import Shown, format_link, shown_of
 from npzkit.viewer.style import TEMPLATE, theme, widget_style
@@ -62,7 +62,7 @@ class Page:
         self._document, self._archives = document, archives
         self._shown = Shown()
         self._info: Any = None
-        self._is_over = False
+        self._is_over, self._is_asking = False, False
         self._message = ""
         self._playing: Any = None
         self._play_axis: int | None = None
@@ -234,7 +234,7 @@ class Page:
         self._document.theme = theme(is_dark=new)
         # Figures that change their colours keep some pixels of the old ones.
         self._panes.forget()
-        self._show(self._shown, message=self._message)
+        self._show(self._shown, "size")
 
     def _change(self, position: tuple[int, int] | None = None, **changes: Any) -> None:
         """Show something else of the same array."""
@@ -260,14 +260,15 @@ class Page:
         """Read what is in sight again, if it can be seen in more detail now."""
         shown = replace(self._shown, rows=rows, columns=columns)
         if (rows, columns) != (self._shown.rows, self._shown.columns):
-            self._show(shown, is_zoom=True)
+            self._show(shown, "zoom")
 
     def _resized(self) -> None:
         """Read again what is in sight, for figures of another size."""
-        self._show(self._shown, is_zoom=True)
+        self._show(self._shown, "size")
 
     def _find(self, what: str) -> None:
         """Search the complete array, and show where it has what is sought."""
+        self._stop_playing()
         shown, (shape, dtype) = self._shown, field_dtype(self._info, self._shown.field)
         name = SOUGHT[what]
         self._say('<span class="wait">Searching all values…</span>')
@@ -336,8 +337,8 @@ class Page:
     def _show(
         self,
         shown: Shown,
+        reason: Reason = "choice",
         *,
-        is_zoom: bool = False,
         mark: tuple[int, ...] | None = None,
         message: str = "",
     ) -> None:
@@ -346,17 +347,19 @@ class Page:
         Parameters
         ----------
         shown : Shown
-        is_zoom : bool
-            Whether the same is shown in more or less detail: what was said of it stays,
-            and a search in it goes on.
+        reason : {"choice", "zoom", "size"}
+            Unless something else was chosen, what was said stays, and a search goes on.
         mark : tuple of int, optional
             A position to be marked.
         message : str
             HTML that is said of it, once it is shown.
         """
-        if not is_zoom:
+        if reason == "choice":
             self._searching.cancel()
             self._message = message
+        elif self._is_asking:
+            # Something else was chosen, and will be shown.
+            return
         if shown.key is None:
             self._title.text = title_html("This archive has no arrays", None)
             self._archive.text = archive_html(self._archives[0])
@@ -364,12 +367,12 @@ class Page:
             return
         archive, key = self._archives[shown.archive], shown.key
         if key in archive.known:
-            self._show_array(shown, archive.known[key], is_zoom=is_zoom, mark=mark)
+            self._show_array(shown, archive.known[key], reason, mark)
             return
-        self._status.text = _WAIT
+        self._status.text, self._is_asking = _WAIT, True
         self._reading.start(
             lambda work: archive.info(key),
-            lambda info: self._show_array(shown, info, is_zoom=is_zoom, mark=mark),
+            lambda info: self._show_array(shown, info, reason, mark),
             partial(self._fail_at, shown),
         )  # fmt: skip
 
@@ -377,11 +380,11 @@ class Page:
         self,
         shown: Shown,
         info: ArrayInfo,
-        *,
-        is_zoom: bool = False,
-        mark: tuple[int, ...] | None = None,
+        reason: Reason,
+        mark: tuple[int, ...] | None,
     ) -> None:
         """Show an array whose shape and dtype are known."""
+        self._is_asking = False
         # A link may name it with .npy behind.
         shown = replace(shown, key=info.key)
         is_other = (shown.archive, shown.key) != (self._shown.archive, self._shown.key)
@@ -403,8 +406,8 @@ class Page:
         self._shown = shown
         self._controls.show(shown, shape, dtype, names)
         self._follow(shown)
-        self._panes.prepare(shown, shape, is_zoom=is_zoom, mark=mark)
-        if is_zoom and self._panes.has_all_of(shown):
+        self._panes.prepare(shown, shape, reason, mark)
+        if reason != "choice" and self._panes.has_all_of(shown):
             return
         self._status.text = _WAIT
         size = self._panes.size_of(shown)
@@ -425,8 +428,8 @@ class Page:
 
     def _take(self, shown: Shown, dtype: Any, found: tuple[list[Pane], str | None]) -> None:
         panes, why = found
-        self._panes.show(panes, shown, dtype, why)
         self._say()
+        self._panes.show(panes, shown, dtype, why)
 
     def _damage(self, shown: Shown) -> list[str]:
         """Return which of the arrays that are shown are known to be damaged, and why."""
@@ -444,7 +447,7 @@ class Page:
 
     def _fail_at(self, shown: Shown, why: Exception | str) -> None:
         """Show why an array cannot be shown."""
-        self._shown = shown
+        self._shown, self._is_asking = shown, False
         self._reading.cancel()
         self._controls.hide()
         self._panes.clear()

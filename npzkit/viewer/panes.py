@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from bokeh.layouts import column, row
@@ -28,14 +28,42 @@ from npzkit.viewer.shown import Shown
 from npzkit.viewer.texts import notes_html, page_html, statistics_html
 from npzkit.viewer.views import column_count, drawn_axes, row_count
 
-__all__ = ["Panes"]
+__all__ = ["Panes", "Reason"]
+
+Reason = Literal["choice", "zoom", "size"]
+"""Why something is read: it was chosen, or the same is shown in more or less detail, or in
+figures of another size."""
 
 _USUAL_SIZE = 900, 600
 """Width and height of a figure in pixels, before the browser has told them."""
 _NEAR = 0.2
 """The change of a size for which nothing is read again."""
+_SLIGHT = 0.05
+"""The change of a size for which the view stays: the labels of an axis become longer or shorter
+when a user zooms, and the figure with them."""
 _MOST = 2000
 """The most pixels that are read for, along an axis."""
+
+
+class Layout(NamedTuple):
+    """How many figures there are, and whether they are lines: those are above each other."""
+
+    figure_count: int
+    are_lines: bool
+
+
+def _differ(size: Sequence[int], before: Sequence[int], share: float) -> bool:
+    """Return whether width or height have changed by more than a share."""
+    pairs = zip(size, before, strict=True)
+    return any(abs(length - former) > share * former for length, former in pairs)
+
+
+def _arrays(shown: Shown) -> tuple[Any, ...]:
+    """Return which arrays are shown, and how, as far as the number of figures depends on it."""
+    return (
+        shown.archive, shown.key, shown.field, shown.other_archive, shown.other_key,
+        shown.view, shown.part,
+    )  # fmt: skip
 
 
 class Panes:
@@ -85,53 +113,70 @@ class Panes:
         self._is_zoom = False
         self._fit: Callable[[], None] | None = None
         self._mark: tuple[int, ...] | None = None
-        self._sizes: dict[int, tuple[int, int]] = {}
-        self._read_for = _USUAL_SIZE
+        self._shown: Shown | None = None
+        self._sizes: dict[Layout, tuple[int, int]] = {}
+        self._read_for = self._fitted_to = _USUAL_SIZE
 
     def size_of(self, shown: Shown) -> tuple[int, int]:
         """Return width and height of a figure in pixels, as far as they are known."""
-        return self._size(1 if shown.other_key is None else max(len(self._drawn), 2))
+        return self._size(self._layout(shown))
 
-    def _size(self, count: int) -> tuple[int, int]:
-        """Return the size of one of several figures beside each other."""
-        width, height = self._sizes.get(1, _USUAL_SIZE)
-        return self._sizes.get(count, (width // count, height))
+    def _layout(self, shown: Shown) -> Layout:
+        """Return how many figures there are, or will be, and whether one is above the other."""
+        count = 1 if shown.other_key is None else 2
+        if self._shown is not None and _arrays(shown) == _arrays(self._shown):
+            count = len(self._drawn)
+        return Layout(count, shown.view == "line")
+
+    def _size(self, layout: Layout) -> tuple[int, int]:
+        """Return the size of one of several figures."""
+        whole = self._sizes.get(Layout(1, layout.are_lines)) or self._sizes.get(
+            Layout(1, not layout.are_lines), _USUAL_SIZE
+        )
+        width, height = whole
+        count = layout.figure_count
+        guess = (width, height // count) if layout.are_lines else (width // count, height)
+        return self._sizes.get(layout, guess)
 
     def _sized(self, name: str, old: Any, new: Any) -> None:
         """Note how large the browser has made the figures, and fit the view into them."""
-        count = len(self._drawn)
-        size = list(self._size(count))
-        size[name == "inner_height"] = min(max(int(new), 50), _MOST)
-        if tuple(size) == self._size(count):
+        if self._shown is None:
             return
-        self._sizes[count] = size[0], size[1]
-        if self._fit is not None and not self._is_zoom:
+        layout = self._layout(self._shown)
+        size = list(self._size(layout))
+        size[name == "inner_height"] = min(max(int(new), 50), _MOST)
+        if tuple(size) == self._size(layout):
+            return
+        self._sizes[layout] = size[0], size[1]
+        if self._fit is not None and not self._is_zoom and _differ(size, self._fitted_to, _SLIGHT):
             self._fit()
-        if any(
-            abs(length - before) > _NEAR * before
-            for length, before in zip(size, self._read_for, strict=True)
-        ):
-            self._read_for = size[0], size[1]
+        self._check_size(self._shown)
+
+    def _check_size(self, shown: Shown) -> None:
+        """Have what is shown read again if it was read for figures of quite another size."""
+        size = self.size_of(shown)
+        if _differ(size, self._read_for, _NEAR):
+            self._read_for = size
             self._resized()
 
     def prepare(
         self,
         shown: Shown,
         shape: tuple[int, ...],
-        *,
-        is_zoom: bool,
+        reason: Reason,
         mark: tuple[int, ...] | None = None,
     ) -> None:
         """Note what will be shown; the ranges change when its values are there."""
         self._shape = shape
         self._read_for = self.size_of(shown)
-        if not is_zoom:
+        if reason == "choice":
             self._mark = mark
-        self._is_zoom = is_zoom
+        if reason != "size":
+            self._is_zoom = reason == "zoom"
 
     def has_all_of(self, shown: Shown) -> bool:
         """Whether what is drawn has every value of the window, so nothing need be read."""
-        drawn = self._drawn[0].drawn if self._drawn else None
+        drawn = self._drawn[0].drawn if self._drawn and self._kind else None
         if not isinstance(drawn, (ImageDrawn, PictureDrawn)):
             return False
         rows, columns = drawn.rows, drawn.columns
@@ -152,14 +197,14 @@ class Panes:
         """Show nothing."""
         self.root.children = [self._nothing]
         self.notes.text, self.readout.text = "", "&nbsp;"
-        self._kind, self._drawn, self._seen = (), [], ()
+        self._kind, self._drawn, self._seen, self._shown = (), [], (), None
 
     def show(self, panes: Sequence[Pane], shown: Shown, dtype: Any, why: str | None) -> None:
         """Show what was read."""
         kind = (shown.view, tuple(pane.is_difference for pane in panes))
         is_new = kind != self._kind
         places = self._make(panes, shown) if is_new else []
-        self._kind = kind
+        self._kind, self._shown = kind, shown
         self._drawn = list(panes)
         self._set_ranges(shown, dtype)
         for number, pane in enumerate(panes):
@@ -172,6 +217,7 @@ class Panes:
                 [column(*places, sizing_mode="stretch_both")] if is_line else places
             )
         self.notes.text = notes_html(panes, why)
+        self._check_size(shown)
 
     def _heading(self, panes: Sequence[Pane], pane: Pane) -> str:
         if len(panes) < 2:
@@ -185,13 +231,18 @@ class Panes:
             self._fit = None
             return
         lengths = row_count(self._shape, shown.down), column_count(self._shape, dtype, shown.across)
-        self._fit = lambda: ranges.show(lengths, shown, self.size_of(shown))
+
+        def fit() -> None:
+            self._fitted_to = self.size_of(shown)
+            ranges.show(lengths, shown, self._fitted_to)
+
+        self._fit = fit
         seen = (
             shown.archive, shown.key, shown.view, shown.down, shown.across, shown.rows,
             shown.columns, shown.aspect,
         )  # fmt: skip
-        if seen != self._seen and not self._is_zoom:
-            self._fit()
+        if not self._seen or (seen != self._seen and not self._is_zoom):
+            fit()
         self._seen = seen
 
     def _make(self, panes: Sequence[Pane], shown: Shown) -> list[Any]:

@@ -105,7 +105,7 @@ class _PairSource:
     ----------
     shape : tuple of int
     dtype : numpy.dtype
-        float64.
+        float64; of texts, the dtype of the longer ones.
     is_quick : bool
         Whether all of a plane can be read: on this machine, in one order.
     most : float
@@ -168,10 +168,15 @@ class UnequalSource(_PairSource):
 
     most, most_text = 1.0, "other text"
 
+    def __init__(self, first: ArraySource, second: ArraySource) -> None:
+        super().__init__(first, second)
+        # What is read at a time depends on how long the texts are.
+        self.dtype = max(first.dtype, second.dtype, key=lambda dtype: int(dtype.itemsize))
+
     def apart(self, index: Index) -> np.ndarray[Any, Any]:
         """Return 1 where the texts differ, and 0 elsewhere."""
         first, second = self._both(index)
-        return np.asarray(first != second).astype(self.dtype)
+        return np.asarray(first != second).astype(np.float64)
 
 
 _EXACT_KINDS = "biumM"

@@ -142,6 +142,26 @@ def test_an_error_on_a_thread(tmp_path, monkeypatch, number, threads):
     assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_comes_first_is_done_by_the_calling_thread(threads):
+    """Other threads begin with the tasks meanwhile, and its error is raised before theirs."""
+    begun = threading.Event()
+    found = []
+
+    def first():
+        assert threads == 1 or begun.wait(60)
+        found.append(threading.get_ident())
+
+    assert run([begun.set, lambda: 5], threads, first=first) == [None, 5]
+    assert found == [threading.get_ident()]
+
+    def fail(error):
+        raise error
+
+    with pytest.raises(KeyError):
+        run([lambda: fail(OSError())] * 3, threads, first=lambda: fail(KeyError()))
+
+
 def test_no_thread_outlives_a_call(tmp_path):
     """No thread is left after an array is added, rows are appended, or an archive is saved."""
     before = threads_running()
@@ -350,7 +370,7 @@ def test_few_bytes_are_read_by_one_thread(count, expected, tmp_path, monkeypatch
     real = npzkit.files.block_reading.run
     monkeypatch.setattr(
         npzkit.files.block_reading, "run",
-        lambda tasks, threads: used.append(threads) or real(tasks, threads),
+        lambda tasks, threads, **first: used.append(threads) or real(tasks, threads, **first),
     )  # fmt: skip
     with npzkit.open(path) as npz:
         found = npz.load_all(threads=2)

@@ -43,7 +43,7 @@ def test_neighbours_share_memory_and_nothing_else():
 
 def test_one_array_keeps_little_memory():
     """However many arrays are loaded, one of them keeps only its neighbours' memory."""
-    sizes = [1 << 20] * 128
+    sizes = [1 << 20] * 64
     memories = list(memory_for(sizes))
     assert [len(memory) for memory in memories] == sizes
     assert max(len(owner_of(memory)) for memory in memories) < SHARED_SIZE + (16 << 20)

@@ -281,8 +281,36 @@ def test_what_was_found_is_said_until_something_else_is_shown(page, viewer):
     page.until(lambda: "every" in page.value("notes", "text"))
     page.settle()
     assert page.value("status", "text") == said
+    page.click("button", "☾")
+    page.click("button", "☾")
+    assert page.value("status", "text") == said
     page.open(f"{viewer.url}?key=wide")
     assert "Maximum" not in page.value("status", "text")
+
+
+def test_values_are_square_in_figures_of_any_size(page, viewer):
+    """A pixel of an image is square: alone, beside another, and after the window has changed."""
+
+    def is_square():
+        found = page.run(
+            "return Array.from(Bokeh.documents[0]._all_models.values()).filter("
+            "  m => m.type == 'Figure' && m.inner_width > 0).map("
+            "  m => (m.x_range.end - m.x_range.start) / m.inner_width"
+            "       / Math.abs(m.y_range.end - m.y_range.start) * m.inner_height)"
+        )
+        return found and all(0.9 < ratio < 1.1 for ratio in found)
+
+    size = page.driver.get_window_size()
+    try:
+        for other in ("", "&other_key=mask", "&other_key=signal"):
+            page.open(f"{viewer.url}?key=labels{other}")
+            page.until(is_square)
+            page.driver.set_window_size(size["width"], size["height"] // 2 + 100)
+            page.until(is_square)
+            page.driver.set_window_size(size["width"], size["height"])
+            page.until(is_square)
+    finally:
+        page.driver.set_window_size(size["width"], size["height"])
 
 
 def test_two_archives_are_compared(page, viewer):

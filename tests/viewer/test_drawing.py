@@ -298,6 +298,12 @@ def test_tables_compare_values_not_texts():
         assert panes[0].drawn.marked == set()
         panes, _ = page.panes(key="a", other_key="c", view="table")
         assert panes[0].drawn.marked == {(0, 1)}
+    plane = np.zeros((2, 2), [("p", "i4", 3)])
+    other = plane.copy()
+    other["p"][1, 0, 2] = 5
+    with looking(a=plane, b=other) as page:
+        panes, _ = page.panes(key="a", other_key="b", view="table")
+        assert panes[0].drawn.marked == {(1, 0)}
     with looking(a=np.arange(300), b=np.arange(150)) as page:
         panes, why = page.panes(key="a", other_key="b", view="table", rows=(200, 300))
         assert "shapes differ" in why
@@ -356,6 +362,30 @@ def test_where_arrays_differ_most(a, b, place):
         source = difference_of(page.archives, shown, go_on)
         found = find_place(source, "difference", go_on)
     assert (None if found is None else found.position) == place
+
+
+def test_long_texts_are_compared_in_parts():
+    """Finding where long texts differ takes little memory beside them."""
+    a = np.full(40_000, "x" * 1000)
+    b = a.copy()
+    b[-1] = "y"
+    with looking(a=a, b=b) as page:
+        shown = settled(Shown(key="a", other_key="b"), a.shape, a.dtype)
+        source = difference_of(page.archives, shown, go_on)
+        tracemalloc.start()
+        try:
+            assert find_place(source, "difference", go_on).position == (39_999,)
+            assert tracemalloc.get_traced_memory()[1] < a.nbytes / 4
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_flat_window_is_drawn_completely():
+    """A window that fits into the figure is drawn with every value, however flat it is."""
+    x = np.arange(4_000_000).reshape(2000, 2000)
+    with looking(x=x) as page:
+        drawn = page.drawn(key="x", rows=(10, 20), columns=(0, 2000))
+        assert drawn.rows == range(10, 20)
 
 
 @pytest.mark.parametrize(

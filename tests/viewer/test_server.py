@@ -19,7 +19,7 @@ import pytest
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
 from npzkit.viewer.guard import Guard
-from npzkit.viewer.peers import user_of
+from npzkit.viewer.peers import is_other_user, user_of
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
 
@@ -284,6 +284,33 @@ def test_who_connects_is_known(family, host, server_host):
             with connection:
                 assert user_of(*address[:2], port) == os.geteuid()
                 assert user_of(*address[:2], port + 1) is None
+
+
+def test_who_connects_by_a_mapped_address_is_known():
+    """A socket of IPv6 that connects to an address of IPv4 is listed, and found."""
+    if not os.path.exists("/proc/net/tcp6"):
+        pytest.skip("the system does not say who connects")
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_INET6) as client:
+        try:
+            client.connect(("::ffff:127.0.0.1", server.getsockname()[1]))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
+        connection, address = server.accept()
+        with connection:
+            assert address[0] == "127.0.0.1"
+            assert user_of(*address, server.getsockname()[1]) == os.geteuid()
+
+
+def test_who_has_gone_cannot_use_the_address_up():
+    """A connection that its process has closed is listed as the superuser's, and is nobody's."""
+    if not os.path.exists("/proc/net/tcp"):
+        pytest.skip("the system does not say who connects")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        connection, address = server.accept()
+        client.close()
+        with connection:
+            assert is_other_user(*address, server.getsockname()[1])
 
 
 def test_methods_other_than_get_are_refused(viewer):

@@ -109,7 +109,16 @@ class Browser:
 
     def click(self, selector: str, text: str) -> None:
         """Click what matches and has a text, and wait for what that does."""
-        self.with_text(selector, text).click()
+        from selenium.common.exceptions import StaleElementReferenceException
+
+        def is_clicked() -> bool:
+            # The table may draw its rows again just now.
+            with contextlib.suppress(StaleElementReferenceException):
+                self.with_text(selector, text).click()
+                return True
+            return False
+
+        self.until(is_clicked)
         self.settle()
 
     def choose(self, key: str) -> None:

@@ -226,7 +226,7 @@ class Page:
     def _mark(self, number: int, damaged: Mapping[str, str]) -> None:
         """Show which keys are damaged: in the tree, and where their values are shown."""
         self._archives[number].damaged = dict(damaged)
-        self._tree.mark(number, dict(damaged))
+        self._tree.show()
         if not self._reading.is_busy:
             self._say()
 

@@ -68,7 +68,6 @@ class TreePanel:
         self._closed: set[int] = set()
         self._items: list[Item] = []
         self._chosen: tuple[int, str] | None = None
-        self._damaged: list[dict[str, str]] = [{} for _ in archives]
         self._count = _ROW_COUNT
         self._is_setting = False
         self.filter = TextInput(
@@ -124,11 +123,6 @@ class TreePanel:
             self._choose(number, row.key)
 
     # -- what is shown ------------------------------------------------------
-
-    def mark(self, number: int, damaged: dict[str, str]) -> None:
-        """Show which keys of an archive are damaged."""
-        self._damaged[number] = damaged
-        self.show()
 
     def reveal(self, number: int, key: str) -> None:
         """Show which array was chosen, and open its folders."""
@@ -211,7 +205,7 @@ class TreePanel:
                 "var(--ink)",
             )
         key = str(row.key)
-        is_damaged = key in self._damaged[number]
+        is_damaged = key in self._archives[number].damaged
         mark, colour = ("✗ ", "var(--bad)") if is_damaged else ("", "var(--ink)")
         info = self._archives[number].known.get(key)
         label = f"{indent}{mark}{row.label}"

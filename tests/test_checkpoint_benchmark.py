@@ -22,12 +22,14 @@ if checkpoints.MISSING:
 # The libraries that are compared warn as they like.
 pytestmark = pytest.mark.filterwarnings("ignore")
 README = Path(__file__).parent.parent / "README.md"
+LONG = {"memory", "load-large", "part"}
+"""Rows that start many processes, or take gigabytes."""
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[needs_deep] * (name == "memory"))
+        pytest.param(name, marks=[needs_deep] * (name in LONG))
         for name in checkpoints.CHECKPOINTS.names
     ],
 )

@@ -28,8 +28,7 @@ from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
 
 __all__ = ["IndexedHeaders", "index_disagrees", "read_indexed_headers"]
 
-_METHODS = (STORED, DEFLATED)
-_METHOD_NAMES = np.array([method_name(number) for number in range(max(_METHODS) + 1)], object)
+_METHOD_NAMES = np.array([method_name(number) for number in range(DEFLATED + 1)], object)
 """By their numbers."""
 _OF_HEADERS = ("shape", "dtype", "fortran_order", "nbytes")
 _COLUMNS = (
@@ -78,7 +77,7 @@ class IndexedHeaders:
         ]
         is_known = (fits == fields["uncompressed_size"]) & (fields["disk_start"] == 0)
         is_known &= fields["flags"] & ~FLAG_UTF8 == 0
-        is_known &= np.isin(fields["method"], _METHODS)
+        is_known &= (fields["method"] == STORED) | (fields["method"] == DEFLATED)
         if size_limit is not None:
             is_known &= fields["uncompressed_size"] <= size_limit
         return np.where(is_known, self._index.numbers, 0)

@@ -12,10 +12,12 @@ Owns the choice of how one member is read. Knows no keys. Four ways:
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -84,6 +86,9 @@ _INDEX_SIZE = 1 << 11
 _INDEXED_SIZE = 1 << 15
 _FORESEEN_COUNT = 20_000
 """Members whose headers are fetched together: a few kilobytes each."""
+
+_KEPT_SIZE = 1 << 8
+"""Extra fields of fewer bytes are remembered with their attributes."""
 
 WHOLE_SIZE = 1 << 26
 """Compressed bytes that all threads together hold at once, to inflate members in one call."""
@@ -382,8 +387,9 @@ class MemberReader:
         return self._restore(array, entry), array_bytes(array)
 
     def _restore(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
-        if entry.extra and array.dtype.type is np.void:
-            return restore(array, parse_attrs(entry.extra))
+        extra = entry.extra
+        if extra and array.dtype.type is np.void:
+            return restore(array, (_attrs_of if len(extra) < _KEPT_SIZE else parse_attrs)(extra))
         return array
 
     def prepare(
@@ -394,17 +400,23 @@ class MemberReader:
         None if it cannot be read by blocks: no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
-        header, start = self.find_header(entry, verify=verify)
-        if header is None or header.dtype.hasobject:
-            return None
+        found = self._find_near(entry, verify)
+        if found is not None:
+            header, position, head = found
+            start, head = entry.header_offset + position, head[position:]
+        else:
+            other, start = self._find_in_stream(entry, verify)
+            if other is None or other.dtype.hasobject:
+                return None
+            header, head = other, self.source.read_at(start, other.data_offset)
         warn_python2(header)
         if memory is not None and 0 < header.nbytes <= len(memory):
             array = shaped(header, memory)
             array, view = self._restore(array, entry), array_bytes(array)
         else:
             array, view = self._target(header, entry, None)
-        head = self.source.read_at(start, header.data_offset)
-        return Pending(array, view, start + header.data_offset, crc32(head))
+        crc = crc32(head[: header.data_offset])
+        return Pending(array, view, start + header.data_offset, crc)
 
     # -- by chunks ----------------------------------------------------------
 
@@ -566,13 +578,25 @@ class MemberReader:
         `verify` compares the CRCs of the member's two headers, not the data's.
         """
         check_entry(entry, self.size_limit)
-        if entry.method in (STORED, DEFLATED) and not entry.flags & FLAG_DESCRIPTOR:
-            room = entry.end_offset - entry.header_offset
-            source = self.ends_of(entry) if self.source.is_distant else self.source
-            head = source.read_at(entry.header_offset, min(HEADS_SIZE, room))
-            found = self._headers.find(head, entry, verify)
-            if found is not None:
-                return found[0], found[1] + entry.header_offset
+        found = self._find_near(entry, verify)
+        if found is not None:
+            return found[0], found[1] + entry.header_offset
+        return self._find_in_stream(entry, verify)
+
+    def _find_near(self, entry: Entry, verify: bool) -> tuple[NpyHeader, int, bytes] | None:
+        """Return a member's NPY header, where its data begins, and the bytes in which both are.
+
+        The bytes begin with the local header. None for a member that a stream has to look at.
+        """
+        if entry.method not in (STORED, DEFLATED) or entry.flags & FLAG_DESCRIPTOR:
+            return None
+        room = entry.end_offset - entry.header_offset
+        source = self.ends_of(entry) if self.source.is_distant else self.source
+        head = source.read_at(entry.header_offset, min(HEADS_SIZE, room))
+        found = self._headers.find(head, entry, verify)
+        return found and (*found, head)
+
+    def _find_in_stream(self, entry: Entry, verify: bool) -> tuple[NpyHeader | None, int]:
         stream = self.open_stream(entry, verify=verify)
         return self.read_header(stream, entry), stream.start
 
@@ -582,6 +606,12 @@ class MemberReader:
         if not is_array(prefix, entry):
             return None
         return read_stream_header(stream, prefix, entry, self.header_limit)
+
+
+@functools.lru_cache(256)
+def _attrs_of(extra: bytes) -> Mapping[str, Any]:
+    """Return what `parse_attrs` does. Many arrays have the same dtype, and no other attributes."""
+    return MappingProxyType(parse_attrs(extra))
 
 
 def is_small(entry: Entry) -> bool:

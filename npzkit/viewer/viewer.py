@@ -35,7 +35,7 @@ def view(
 
     The page reads only what it shows, so an archive may be larger than memory, or
     remote. In a notebook, the result of the call appears in the cell. Needs
-    ``pip install npzkit[view]``.
+    ``pip install "npzkit[view]"``.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ class Viewer:
             from npzkit.viewer.server import PageServer
         except ImportError as error:
             raise UnsupportedError(
-                f"the page needs Bokeh ({error})", remedy="Install it: pip install npzkit[view]"
+                f"the page needs Bokeh ({error})",
+                remedy="Install it: python -m pip install 'npzkit[view]'",
             ) from error
         from npzkit.viewer.archives import close_archives, open_archives
 

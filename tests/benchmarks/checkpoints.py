@@ -9,13 +9,16 @@ The options are those of `bench`, and so is the way to measure: the libraries ta
 turns, caches and memory are warm, and medians are compared. Each save makes new files, and no
 file waits for the disk unless the row says so. ``bare`` is the system calls alone. npzkit
 compares every CRC-32 when it loads. Other libraries compare none.
+
+A run that resumes loads once: rows "in a new process" begin one for each load, which has
+loaded a small checkpoint before the clock counts. Rows "again" load many times in one process,
+where allocators give out memory that was used before.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import mmap
 import statistics
 import subprocess
 import sys
@@ -27,7 +30,7 @@ from pathlib import Path
 import bench
 import npzkit
 import numpy as np
-from libraries import MISSING, Library, libraries, state_of, zeros
+from libraries import MISSING, Library, libraries, state_of, warm_memory, zeros
 from npzkit.checkpoint import CheckpointStore
 from report import Suite
 from rows import Aim, Row, ahead, seconds, time_over
@@ -43,20 +46,61 @@ PEERS = {
 STATES = {"large": "4 x 64 MiB", "real": "400 tensors of a transformer and AdamW"}
 
 
-def works(kind: str, name: str, place: Place) -> Iterator[Work]:
-    """Yield one piece of work, by all libraries that can do it."""
+def works(kind: str, name: str, place: Place, *, is_new: bool = False) -> Iterator[Work]:
+    """Yield one piece of work, by all libraries that can do it; in new processes on request."""
     found = [library for library in libraries(place, kind) if hasattr(library, name)]
     for library in found:
         if name.startswith(("load", "map")):
             library.save()  # type: ignore[attr-defined]
         if name == "load_into":
             library.into = state_of(zeros(library.into.tensors))
-    contenders = {library.name: contender(library, name) for library in found}
+        if is_new:
+            library.unlock()
+    make = partial(NewProcess, kind=kind, divisor=place.divisor) if is_new else contender
+    contenders = {library.name: make(library, name) for library in found}
     if name == "load_part":
-        contenders["everything"] = contender(found[0], "load_everything")
+        contenders["everything"] = make(found[0], "load_everything")
     yield Work(STATES[kind], contenders)
     for library in found:
         library.close()
+
+
+_RESUME = """
+import gc, sys, tempfile, time
+from pathlib import Path
+sys.path[:0] = [sys.argv[1]]
+import libraries
+folder, kind, name, state_kind, divisor = sys.argv[2:]
+def there(folder, state):
+    return getattr(libraries, kind)(Path(folder), state)
+with tempfile.TemporaryDirectory() as small:
+    first = there(small, libraries.state(state_kind, int(divisor) * libraries.SMALL))
+    first.save()
+    getattr(first, name)()
+    first.unlock()
+library = there(folder, libraries.example(state_kind, int(divisor)))
+libraries.warm_memory(2 * library.state.size)
+gc.collect()
+begin = time.perf_counter()
+loaded = getattr(library, name)()
+print(time.perf_counter() - begin)
+"""
+
+
+class NewProcess:
+    """A library's load in a process of its own, which tells how long it took."""
+
+    def __init__(self, library: Library, name: str, kind: str, divisor: int) -> None:
+        given = [library.path.parent, type(library).__name__, name, kind, divisor]
+        arguments = [Path(__file__).parent, *given]
+        self._command = [sys.executable, "-W", "ignore", "-c", _RESUME, *map(str, arguments)]
+
+    def __call__(self) -> None:
+        self.seconds()
+
+    def seconds(self) -> float:
+        found = subprocess.run(self._command, check=True, stdout=subprocess.PIPE, text=True)
+        return float(found.stdout.split()[-1])
 
 
 def contender(library: Library, name: str) -> Callable[[], object]:
@@ -75,16 +119,6 @@ def contender(library: Library, name: str) -> Callable[[], object]:
     if name == "begin":
         run.after = library.wait  # type: ignore[attr-defined]
     return run
-
-
-def warm_memory(size: int) -> None:
-    """Use memory, and give it back.
-
-    The host of a virtual machine takes back memory that has been free for two seconds.
-    To give it out again takes ten times as long as to save what is put there.
-    """
-    memory = np.empty(size, np.uint8)
-    memory[:: mmap.PAGESIZE] = 1
 
 
 def steps(place: Place) -> Iterator[Work]:
@@ -116,8 +150,11 @@ def part_of_many(place: Place) -> Iterator[Work]:
         store.close()
 
 
-def row(title: str, kind: str, name: str, *aims: Aim) -> Row:
-    return Row(f"{title}, {STATES[kind]}", partial(works, kind, name), aims)
+def row(title: str, kind: str, name: str, *aims: Aim, is_new: bool = False) -> Row:
+    return Row(f"{title}, {STATES[kind]}", partial(works, kind, name, is_new=is_new), aims)
+
+
+LOADING = ahead("torch", 1.5), ahead("safetensors", 1)
 
 
 ROWS = {
@@ -127,13 +164,18 @@ ROWS = {
     "durable-real": row("save and wait for the disk", "real", "save_durably"),
     "begin-large": row("begin to save in the background", "large", "begin", time_over("torch", 1 / 3)),
     "begin-real": row("begin to save in the background", "real", "begin", time_over("torch", 1 / 3)),
-    "load-large": row("load", "large", "load", ahead("torch", 1.5), ahead("safetensors", 1)),
-    "load-real": row("load", "real", "load", ahead("torch", 1.5), ahead("safetensors", 1)),
+    "load-large": row("load in a new process", "large", "load", *LOADING, is_new=True),
+    "load-real": row("load in a new process", "real", "load", *LOADING, is_new=True),
+    "again-large": row("load again", "large", "load", *LOADING),
+    "again-real": row("load again", "real", "load", *LOADING),
     "into-large": row("load into tensors", "large", "load_into"),
     "into-real": row("load into tensors", "real", "load_into"),
     "map-large": row("map", "large", "map"),
     "map-real": row("map", "real", "map"),
-    "part": row("load 1 % of", "real", "load_part", time_over("everything", 0.05)),
+    "part": row(
+        "load 1 % in a new process", "real", "load_part", time_over("everything", 0.05), is_new=True
+    ),
+    "part-again": row("load 1 % again", "real", "load_part", time_over("everything", 0.05)),
     "part-many": Row(
         f"load one layer of {LEAF_COUNT:,} leaves", part_of_many, (time_over("everything", 0.75),)
     ),

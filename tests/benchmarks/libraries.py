@@ -7,11 +7,12 @@ there. None waits for the disk, except in `save_durably`.
 from __future__ import annotations
 
 import importlib.util
+import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ if not MISSING:
     import torch.distributed.checkpoint as dcp
 
 LAYER_COUNT = 8
+SMALL = 100
+"""By what a state is divided that is loaded first, so that modules are imported."""
 Tensors = dict[str, Any]
 
 
@@ -55,11 +58,20 @@ class State(NamedTuple):
 @cache
 def state(kind: str, divisor: int) -> State:
     """Return four large tensors, or the 400 of a transformer and its AdamW."""
-    place = Place(Path(), divisor)
     generator = torch.Generator().manual_seed(0)
+    return _made(kind, divisor, partial(torch.randn, generator=generator))
+
+
+def example(kind: str, divisor: int) -> State:
+    """Return what a new process has before it loads a state: tensors of the same form."""
+    return _made(kind, divisor, torch.zeros)
+
+
+def _made(kind: str, divisor: int, new: Callable[..., Any]) -> State:
+    place = Place(Path(), divisor)
 
     def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator)
+        return new(shape)
 
     if kind == "large":
         tensors = {f"layer{i}.weight": normal(place.part(1 << 24)) for i in range(4)}
@@ -116,6 +128,16 @@ def copied(into: Tensors, loaded: Tensors) -> Tensors:
     for key, tensor in into.items():
         tensor.copy_(loaded[key])
     return into
+
+
+def warm_memory(size: int) -> None:
+    """Use memory, and give it back.
+
+    The host of a virtual machine takes back memory that has been free for two seconds.
+    To give it out again takes ten times as long as to save what is put there.
+    """
+    memory = np.empty(size, np.uint8)
+    memory[:: mmap.PAGESIZE] = 1
 
 
 # -- libraries ---------------------------------------------------------------

@@ -13,6 +13,10 @@ compares every CRC-32, and so does np.load; the others check nothing.
 safetensors' own library reads only local files. Here its header is read with two requests and
 its arrays by ranges, all at once with fsspec. zarr reads a folder by its own concurrency.
 
+``bare`` is the requests alone, made by Python's http.client on a connection of its own: that of
+a file's end, and another one for the bytes. npzkit makes and closes connections for each archive
+too. fsspec keeps its own from file to file.
+
 The server counts requests. They are those of one round, and do not depend on the latency.
 `upload` measures the other direction.
 """
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import http.client
 import json
 import statistics
 import tempfile
@@ -45,6 +50,7 @@ from serving import serving
 from zarr.storage import FsspecStore
 
 MANY, LARGE = "many", "large"
+ROW_SIZE = 2048 * 8
 Work = Callable[[], object]
 
 
@@ -212,8 +218,38 @@ class Zarr:
         return {key: array[:] for key, array in self._group(name).arrays()}
 
 
+class Bare:
+    """The requests alone: of a file's end, and of as many bytes as are wanted."""
+
+    _TAIL = "-65536"
+
+    def __init__(self, address: str) -> None:
+        self._address = address.removeprefix("http://")
+
+    def _ask(self, name: str, *ranges: str) -> None:
+        connection = http.client.HTTPConnection(self._address)
+        for asked in ranges:
+            connection.request("GET", f"/{name}.npz", headers={"Range": f"bytes={asked}"})
+            connection.getresponse().read()
+        connection.close()
+
+    def list(self, name: str) -> None:
+        self._ask(name, self._TAIL)
+
+    def one(self, name: str, key: str) -> None:
+        self._ask(name, self._TAIL, f"0-{(1 << 18) - 1}")
+
+    def part(self, name: str, key: str, rows: slice) -> None:
+        begin, end = (row * ROW_SIZE for row in (rows.start, rows.stop))
+        self._ask(name, self._TAIL, f"{begin}-{end - 1}")
+
+    def all(self, name: str) -> None:
+        self._ask(name, self._TAIL, "0-")
+
+
 CONTENDERS = {
     "npzkit": Npzkit, "numpy": Numpy, "zarr": Zarr, "safetensors": Safetensors, "h5py": H5py,
+    "bare": Bare,
 }  # fmt: skip
 
 

@@ -41,6 +41,20 @@ def test_extension_dtypes(tmp_path):
             assert theirs["bfloat16"].dtype == "V2"
 
 
+@pytest.mark.parametrize("size", [0, 10, 1000])
+def test_attributes_stand_beside_the_dtype(tmp_path, size):
+    """Arrays of two dtypes come back, whether their attributes are short or long."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    path = tmp_path / "a.npz"
+    dtypes = [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+    with npzkit.NpzWriter(path) as writer:
+        for number, dtype in enumerate(dtypes * 2):
+            writer.add(str(number), np.arange(9).astype(dtype), attrs={"text": "x" * size})
+    with npzkit.open(path) as npz:
+        assert [array.dtype for array in npz.load_all().values()] == dtypes * 2
+        assert npz.info("3").attrs == {"text": "x" * size}
+
+
 @pytest.mark.parametrize("name", ["int4", "float32", "finfo", "np", "__builtins__", "no", "", 7])
 def test_a_dtype_that_does_not_fit_is_not_taken(name):
     """The attribute that restores a dtype names one of the same size, or nothing comes of it."""

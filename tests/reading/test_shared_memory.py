@@ -50,6 +50,14 @@ def test_one_array_keeps_little_memory():
     assert len({id(owner_of(memory)) for memory in memories}) == 4
 
 
+def test_a_piece_begins_with_a_large_page():
+    """A piece begins at a multiple of 2 MiB; one that is smaller is only as large as its arrays."""
+    for first in list(memory_for([1 << 20] * 64))[::16]:
+        assert first.__array_interface__["data"][0] % (2 << 20) == 0
+    (small,) = memory_for([1 << 20])
+    assert len(owner_of(small)) == 1 << 20
+
+
 def test_large_arrays_have_memory_of_their_own():
     """An array of 16 MiB or more shares nothing."""
     small, large, other = memory_for([1 << 20, 1 << 24, 1 << 20])

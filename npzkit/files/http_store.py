@@ -1,7 +1,7 @@
 """Objects on web servers: what a request for a range says, and what its answer means.
 
 Owns the headers of a request, redirects, and which status is which error.
-Connections are `npzkit.files.http_connection`'s, and trying again is the
+Connections are `npzkit.files.connection_pool`'s, and trying again is the
 caller's.
 """
 
@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from npzkit.errors import UnsupportedError
-from npzkit.files.http_connection import Connections, Exchange, basic_auth, origin_of
+from npzkit.files.connection_pool import Connections
+from npzkit.files.http_connection import Exchange, basic_auth, origin_of
 from npzkit.files.progress import Advance
 from npzkit.files.stores import (
     Opened,

@@ -467,12 +467,13 @@ def test_an_archive_in_a_cycle_closes_its_connections(server, many):
     url, arrays = many
     npz = npzkit.open(url)
     npz.read(next(iter(arrays)))
-    (connection,) = npz._archive.source._store._connections._idle
+    (pool,) = npz._archive.source._store._connections._pools.values()
+    (connection,) = pool._idle
     gc.collect()
     # As frames of a traceback do, this refers to both. The socket is collected first now.
     cycle = [npz, connection.sock._sock]
     cycle.append(cycle)
-    del npz, connection
+    del npz, pool, connection
     gc.collect()
     del cycle
     with warnings.catch_warnings(record=True) as told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import gc
 import logging
@@ -22,7 +23,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError
-from npzkit.files import stores
+from npzkit.files import connection_pool, stores
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -42,11 +43,64 @@ def is_right(npz, key="w3"):
     return np.array_equal(npz[key], ARRAYS[key])
 
 
+def idle(server):
+    """Return the connections to a server that nobody uses just now."""
+    pools = list(connection_pool._pools.values())
+    return [one for pool in pools for one in pool._idle if f":{one.port}/" in server.url_of_data]
+
+
 def test_threads_share_an_archive(server):
     """Each thread has a connection, which the next one uses again."""
     with npzkit.open(server.url_of_data) as npz, ThreadPoolExecutor(8) as pool:
         assert all(pool.map(is_right, [npz] * 40, [f"w{i % 8}" for i in range(40)]))
-        assert len(npz._lend_source()._store._connections._idle) <= 9
+        assert 1 <= len(idle(server)) <= 9
+
+
+def test_archives_share_connections(server):
+    """Many archives that are read in turn need one connection, which the last one closes."""
+    archives = [npzkit.open(server.url_of_data) for _ in range(50)]
+    assert all(map(is_right, archives))
+    (connection,) = idle(server)
+    socket = connection.timed._sock
+    for npz in archives[1:]:
+        npz.close()
+    assert idle(server) == [connection]
+    assert is_right(archives[0], "w1")
+    archives[0].close()
+    assert idle(server) == []
+    assert socket.fileno() == -1
+
+
+def test_few_connections_are_kept(server):
+    """However many threads read at once, ten connections are kept at most."""
+    server.delay = 0.02
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor(30) as pool:
+        archives = [stack.enter_context(npzkit.open(server.url_of_data)) for _ in range(30)]
+        assert all(pool.map(is_right, archives))
+        assert server.most_under_way > 10
+        assert len(idle(server)) == 10
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(server, monkeypatch):
+    """A router may have forgotten it without a word: a new one is made."""
+    with npzkit.open(server.url_of_data) as npz:
+        (old,) = idle(server)
+        assert is_right(npz)
+        assert idle(server) == [old]
+        monkeypatch.setattr(connection_pool, "_IDLE_SECONDS", 0.0)
+        assert is_right(npz)
+        assert old not in idle(server)
+        assert old.sock is None
+
+
+def test_archives_with_other_options_share_nothing(server):
+    """A connection is used again only with the same limit of time, proxy and certificates."""
+    with npzkit.open(server.url_of_data) as one:
+        options = {"timeout": 7}
+        with npzkit.open(server.url_of_data, storage_options=options) as two:
+            assert is_right(one)
+            assert is_right(two)
+            assert sorted(found.route.timeout for found in idle(server)) == [7, 30]
 
 
 def test_no_thread_outlives_a_call(server):
@@ -67,11 +121,11 @@ def test_connections_close_with_the_archive(server):
     npz = npzkit.open(server.url_of_data)
     npz.load_all()
     connections = npz._lend_source()._store._connections
-    sockets = [connection.timed._sock for connection in connections._idle]
+    sockets = [connection.timed._sock for connection in idle(server)]
     assert sockets
     npz.close()
     assert all(socket.fileno() == -1 for socket in sockets)
-    assert not connections._idle
+    assert not idle(server)
     assert not connections._busy
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -99,7 +153,7 @@ def test_closing_while_another_thread_reads(server):
         npz.close()
         go_on.set()
         assert read.result()
-    assert not connections._idle
+    assert not idle(server)
     assert not connections._busy
 
 

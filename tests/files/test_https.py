@@ -11,7 +11,7 @@ import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
-from npzkit.files import stores
+from npzkit.files import http_connection, stores
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -49,6 +49,29 @@ def test_an_authority_of_the_environment(server, authority, monkeypatch):
         check_reads(npz)
         with pickle.loads(pickle.dumps(npz)) as other:
             check_reads(other)
+
+
+def test_certificates_of_authorities_are_read_once(server, authority, monkeypatch):
+    """Reading them takes longer than a request. Other authorities are read when they are named."""
+    count = 0
+    make = ssl.create_default_context
+
+    def counted():
+        nonlocal count
+        count += 1
+        return make()
+
+    monkeypatch.setattr(ssl, "create_default_context", counted)
+    http_connection._usual_context.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", authority)
+    for _ in range(3):
+        with npzkit.open(server.url_of_data) as npz:
+            check_reads(npz)
+    assert count == 1
+    monkeypatch.delenv("SSL_CERT_FILE")
+    with pytest.raises(OSError, match="certificate"):
+        npzkit.open(server.url_of_data)
+    assert count == 2
 
 
 def test_an_authority_of_a_context(server, authority):
@@ -127,7 +150,7 @@ def test_a_certificate_that_is_replaced_while_the_archive_is_open(server, author
 
         server.answer = close
         np.testing.assert_array_equal(npz["w1"], ARRAYS["w1"])
-        context.check_hostname, context.verify_mode = True, ssl.CERT_REQUIRED
-        npz._lend_source()._store._connections._context = ssl.create_default_context()
+        (pool,) = npz._lend_source()._store._connections._pools.values()
+        pool.route = pool.route._replace(context=ssl.create_default_context())
         with pytest.raises(OSError, match="certificate"):
             npz["w2"]

@@ -6,7 +6,7 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from npzkit.files.http_connection import Connections
+from npzkit.files.connection_pool import Connections
 
 __all__ = ["check_given_up"]
 

@@ -167,7 +167,7 @@ def test_the_benchmark_of_reading_over_a_network(capsys, tmp_path):
     printed = capsys.readouterr().out
     times, requests = (text.splitlines()[2:] for text in printed.split("\n\n"))
     assert len(times) == len(requests) == 4
-    assert all(line.count(" x") == 4 for line in times)
+    assert all(line.count(" x") == 5 for line in times)
     assert [line.split(" | ")[1] for line in requests] == ["1", "2", "3", "12"]
     assert Path(chart).stat().st_size > 10_000
     # Nothing is measured again.

@@ -45,7 +45,7 @@ class _Pool:
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
-                if connection.idle_since >= oldest:
+                if connection.idle_since >= oldest and connection.is_quiet:
                     return connection
                 connection.close()
         return None

@@ -179,6 +179,22 @@ class Connection(http.client.HTTPConnection):
         timed: Any = _Timed(self.sock, self.route.timeout)
         self.sock = self.timed = timed
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing came since the last answer: neither its end nor what nobody asked for."""
+        found = self._socket
+        if found is None or self.sock is None or (hasattr(found, "pending") and found.pending()):
+            return False
+        try:
+            found.settimeout(0)
+            # A look at the bytes below TLS, which stay where they are.
+            socket.socket.recv(found, 1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        return False
+
     def allow(self, seconds: float) -> None:
         """Let reads take so long from now on."""
         if self.timed is not None:

@@ -93,6 +93,28 @@ def test_a_connection_that_was_idle_for_long_is_not_used(server, monkeypatch):
         assert old.sock is None
 
 
+def test_an_answer_that_nobody_asked_for_is_not_taken(server):
+    """A server that answers twice does not give one archive the bytes of another one."""
+    other = server.put(packed({"x": np.arange(5000.0)}), "/b.npz")
+
+    def answer_twice(handler, server):
+        good(handler, server)
+        good(handler, server)
+
+    with npzkit.open(server.url_of_data) as npz:
+        server.answer = answer_twice
+        assert is_right(npz)
+        server.answer = good
+        (connection,) = idle(server)
+        end = time.monotonic() + 5
+        while connection.is_quiet and time.monotonic() < end:
+            time.sleep(0.01)
+        with npzkit.open(other) as second:
+            assert np.array_equal(second["x"], np.arange(5000.0))
+        assert connection not in idle(server)
+        assert is_right(npz)
+
+
 def test_archives_with_other_options_share_nothing(server):
     """A connection is used again only with the same limit of time, proxy and certificates."""
     with npzkit.open(server.url_of_data) as one:

@@ -22,8 +22,8 @@ from npzkit.files.http_connection import Connection, Exchange, Origin, Route, or
 
 __all__ = ["Connections"]
 
-_IDLE_COUNT = 10
-"""Connections that are kept while nobody uses them: as many as one archive uses at once."""
+_IDLE_COUNT = 64
+"""Most connections of a route that are kept unused. One archive uses ten at a time."""
 _IDLE_SECONDS = 50.0
 """How long they are kept. Many servers close them after a minute, and some routers forget
 them without a word, so that a request would wait for an answer that never comes."""
@@ -61,13 +61,16 @@ class _Pool:
         self._close_unused()
 
     def leave(self, user: object) -> None:
-        """Close all if this was the last user."""
+        """Close all if this was the last user. May be called twice."""
         self.users.discard(user)
         self._close_unused()
 
+    def close_idle(self) -> None:
+        _close_all(self._idle)
+
     def _close_unused(self) -> None:
         if not self.users:
-            _close_all(self._idle)
+            self.close_idle()
 
 
 def _close_all(connections: collections.deque[Connection]) -> None:
@@ -109,8 +112,9 @@ class Connections:
         self._busy: set[Connection] = set()
         self._pools: dict[Origin, _Pool] = {}
         self._user = object()
-        # Also if it is collected instead of closed.
-        self._leave = weakref.finalize(self, _leave, self._pools, self._user)
+        self._is_closed = False
+        # If it is collected instead of closed.
+        weakref.finalize(self, _leave, self._pools, self._user)
 
     def send(self, method: str, url: SplitResult, headers: Mapping[str, str]) -> Exchange:
         """Send a request, and read the head of the answer.
@@ -134,8 +138,11 @@ class Connections:
                 self._forsake(connection)
                 if not is_used or connection.is_aborted:
                     raise
-            except BaseException:
+            except BaseException as error:
                 self._forsake(connection)
+                if is_used and isinstance(error, TimeoutError):
+                    # A router may have forgotten the others as well.
+                    pool.close_idle()
                 raise
             else:
                 return Exchange(response, connection)
@@ -151,6 +158,9 @@ class Connections:
         if pool is None:
             route = Route(origin, proxy_of(*origin[:2]), self._timeout, self._context)
             pool = self._pools[origin] = _join(route, self._user)
+            if self._is_closed:
+                # A request that is under way was redirected.
+                pool.leave(self._user)
         return pool
 
     def _ask(
@@ -171,7 +181,7 @@ class Connections:
         connection, response = exchange.connection, exchange.response
         is_read = response.isclosed() or response.length == 0
         pool = self._pools.get(connection.route.origin)
-        if not is_read or response.will_close or pool is None:
+        if not is_read or response.will_close or connection.is_aborted or pool is None:
             self.drop(exchange)
             return
         response.close()
@@ -189,9 +199,12 @@ class Connections:
 
     def abort(self) -> None:
         """Make reads of other threads fail at once."""
-        for connection in list(self._busy):
-            connection.abort()
+        # A forked child has the sockets of its parent, which go on.
+        if self._process == os.getpid():
+            for connection in list(self._busy):
+                connection.abort()
 
     def close(self) -> None:
         """Use no connection any more, once answers under way are read. May be called twice."""
-        self._leave()
+        self._is_closed = True
+        _leave(self._pools, self._user)

@@ -157,9 +157,10 @@ class Connection(http.client.HTTPConnection):
         """Make a thread fail at once that connects, or waits for an answer."""
         self.is_aborted = True
         if self._socket is not None:
-            # A TLS socket must not say goodbye first.
+            # The socket below TLS. `SSLSocket.shutdown` ends the encryption as well, and the
+            # thread would go on to read what is encrypted, and take it for data.
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def connect(self) -> None:
         self._create_connection = self._reach

@@ -71,8 +71,9 @@ def test_archives_share_connections(server):
     assert socket.fileno() == -1
 
 
-def test_few_connections_are_kept(server):
-    """However many threads read at once, ten connections are kept at most."""
+def test_few_connections_are_kept(server, monkeypatch):
+    """However many threads read at once, the connections that are kept have a limit."""
+    monkeypatch.setattr(connection_pool, "_IDLE_COUNT", 10)
     server.delay = 0.02
     with contextlib.ExitStack() as stack, ThreadPoolExecutor(30) as pool:
         archives = [stack.enter_context(npzkit.open(server.url_of_data)) for _ in range(30)]
@@ -93,26 +94,73 @@ def test_a_connection_that_was_idle_for_long_is_not_used(server, monkeypatch):
         assert old.sock is None
 
 
-def test_an_answer_that_nobody_asked_for_is_not_taken(server):
-    """A server that answers twice does not give one archive the bytes of another one."""
+def twice(handler, server):
+    good(handler, server)
+    good(handler, server)
+
+
+def and_408(handler, server):
+    good(handler, server)
+    handler.reply(408, b"too slow", Connection="close")
+    handler.close_connection = True
+
+
+def and_reset(handler, server):
+    good(handler, server)
+    handler.reset()
+
+
+def wait_until_told(connection):
+    """Wait until something has come that nobody asked for, or the end."""
+    end = time.monotonic() + 5
+    while connection.is_quiet and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("answer", [twice, and_408, and_reset])
+def test_what_nobody_asked_for_is_not_taken_for_an_answer(server, answer):
+    """A server that says more than it was asked does not give one archive another one's bytes."""
     other = server.put(packed({"x": np.arange(5000.0)}), "/b.npz")
-
-    def answer_twice(handler, server):
-        good(handler, server)
-        good(handler, server)
-
     with npzkit.open(server.url_of_data) as npz:
-        server.answer = answer_twice
+        server.answer = answer
         assert is_right(npz)
         server.answer = good
         (connection,) = idle(server)
-        end = time.monotonic() + 5
-        while connection.is_quiet and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until_told(connection)
+        server.forget()
         with npzkit.open(other) as second:
             assert np.array_equal(second["x"], np.arange(5000.0))
         assert connection not in idle(server)
         assert is_right(npz)
+        # Nothing had to be asked for again: the small archive is in its tail.
+        assert server.count == 2
+
+
+def test_connections_that_a_router_forgot_cost_one_time_limit(server):
+    """After one of them did not answer in time, the others are not tried either."""
+    forgotten, silent = [], []
+
+    def answer(handler, server):
+        if handler in forgotten:
+            silent.append(handler)
+            time.sleep(1)
+        else:
+            good(handler, server)
+
+    def remember(handler, server):
+        forgotten.append(handler)
+        time.sleep(0.1)
+        good(handler, server)
+
+    options = {"timeout": 0.5}
+    with npzkit.open(server.url_of_data, storage_options=options) as npz:
+        server.answer = remember
+        with ThreadPoolExecutor(6) as pool:
+            assert all(pool.map(is_right, [npz] * 6, [f"w{i}" for i in range(6)]))
+        assert len(forgotten) > 3
+        server.answer = answer
+        assert is_right(npz, "w0")
+    assert len(silent) == 1
 
 
 def test_archives_with_other_options_share_nothing(server):
@@ -179,6 +227,30 @@ def test_closing_while_another_thread_reads(server):
     assert not connections._busy
 
 
+def test_closing_while_a_request_is_redirected(server):
+    """The connection to the other server is closed as well, when the answer was read."""
+    npz = npzkit.open(server.url_of_data)
+    begun, go_on = threading.Event(), threading.Event()
+    place = server.url_of_data.replace("127.0.0.1", "localhost")
+
+    def answer(handler, server):
+        if "localhost" in handler.headers["Host"]:
+            good(handler, server)
+            return
+        begun.set()
+        go_on.wait(5)
+        handler.reply(302, Location=place)
+
+    server.answer = answer
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(is_right, npz)
+        begun.wait(5)
+        npz.close()
+        go_on.set()
+        assert read.result()
+    assert idle(server) == []
+
+
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 
 
@@ -198,6 +270,31 @@ def in_child(work):
         finally:
             os._exit(code)
     return os.waitpid(child, 0)[1] == 0
+
+
+@needs_fork
+def test_a_child_gives_up_nothing_of_its_parent(server):
+    """A request that is under way in the parent goes on if a child gives up its own."""
+    npz = npzkit.open(server.url_of_data)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def answer(handler, server):
+        begun.set()
+        go_on.wait(5)
+        good(handler, server)
+
+    def give_up():
+        npz._lend_source().give_up(object())
+        return True
+
+    server.answer = answer
+    with npz, ThreadPoolExecutor(1) as pool:
+        read = pool.submit(is_right, npz)
+        begun.wait(5)
+        assert in_child(give_up)
+        go_on.set()
+        assert read.result()
+    assert server.count == 2
 
 
 @needs_fork

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import socket
 import ssl
 import threading
+import time
+from urllib.parse import urlsplit
 
 import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
 from npzkit.files import http_connection, stores
+from npzkit.files.connection_pool import Connections
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -137,6 +141,47 @@ def test_giving_up_while_tls_begins():
         plain._server.finish_request = lambda request, address: hold.wait(60)
         check_given_up(f"https://{plain.address}/a")
         hold.set()
+
+
+def test_giving_up_in_the_middle_of_an_answer(server, authority, monkeypatch):
+    """What arrives encrypted is never taken for data, and the connection is not used again."""
+    monkeypatch.setenv("SSL_CERT_FILE", authority)
+    zeros = bytes(170_000)
+    url = urlsplit(server.put(zeros, "/zeros"))
+    connections = Connections(5.0)
+    exchange = connections.send("GET", url, {})
+    # Until the rest has arrived.
+    time.sleep(0.2)
+    found = bytearray(len(zeros))
+    with contextlib.suppress(OSError):
+        exchange.read_body(memoryview(found), lambda count: connections.abort())
+    assert found == zeros
+    connections.give_back(exchange)
+    (pool,) = connections._pools.values()
+    assert pool.take() is None
+    connections.close()
+
+
+def test_a_connection_that_was_reset_while_idle(server, authority, monkeypatch):
+    """A new one is made at once, without a pause or a failed request."""
+    monkeypatch.setenv("SSL_CERT_FILE", authority)
+
+    def and_reset(handler, server):
+        good(handler, server)
+        handler.reset()
+
+    with npzkit.open(server.url_of_data) as npz:
+        server.answer = and_reset
+        np.testing.assert_array_equal(npz["w1"], ARRAYS["w1"])
+        (pool,) = npz._lend_source()._store._connections._pools.values()
+        (connection,) = pool._idle
+        end = time.monotonic() + 5
+        while connection.is_quiet and time.monotonic() < end:
+            time.sleep(0.01)
+        server.answer = good
+        server.forget()
+        np.testing.assert_array_equal(npz["w2"], ARRAYS["w2"])
+        assert server.count == 1
 
 
 def test_a_certificate_that_is_replaced_while_the_archive_is_open(server, authority, fixtures):

@@ -205,9 +205,8 @@ def test_connections_close_with_the_archive(server):
         gc.collect()
 
 
-def test_closing_while_another_thread_reads(server):
-    """The read is completed, and its connection closed after it."""
-    npz = npzkit.open(server.url_of_data)
+def hold(server):
+    """Let answers wait; return the events that one is waited for, and that they may go on."""
     begun, go_on = threading.Event(), threading.Event()
 
     def answer(handler, server):
@@ -216,6 +215,13 @@ def test_closing_while_another_thread_reads(server):
         good(handler, server)
 
     server.answer = answer
+    return begun, go_on
+
+
+def test_closing_while_another_thread_reads(server):
+    """The read is completed, and its connection closed after it."""
+    npz = npzkit.open(server.url_of_data)
+    begun, go_on = hold(server)
     with ThreadPoolExecutor(1) as pool:
         read = pool.submit(is_right, npz)
         begun.wait(5)
@@ -276,18 +282,12 @@ def in_child(work):
 def test_a_child_gives_up_nothing_of_its_parent(server):
     """A request that is under way in the parent goes on if a child gives up its own."""
     npz = npzkit.open(server.url_of_data)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def answer(handler, server):
-        begun.set()
-        go_on.wait(5)
-        good(handler, server)
+    begun, go_on = hold(server)
 
     def give_up():
         npz._lend_source().give_up(object())
         return True
 
-    server.answer = answer
     with npz, ThreadPoolExecutor(1) as pool:
         read = pool.submit(is_right, npz)
         begun.wait(5)

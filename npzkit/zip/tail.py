@@ -447,7 +447,8 @@ def _is_hole(window: _Window, position: int) -> bool:
         lost = name.find(b"\0")
         if lost < 0:
             return False
-        return not name[lost : lost + _SECTOR_SIZE - (begin + lost) % _SECTOR_SIZE].strip(b"\0")
+        lost += begin
+        return not window.at(lost, _SECTOR_SIZE - lost % _SECTOR_SIZE).strip(b"\0")
     return all(
         byte in (0, expected) for byte, expected in zip(found, LOCAL_HEADER_SIGNATURE, strict=False)
     )

@@ -389,7 +389,8 @@ class MemberReader:
     def _restore(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
         extra = entry.extra
         if extra and array.dtype.type is np.void:
-            return restore(array, (_attrs_of if len(extra) < _KEPT_SIZE else parse_attrs)(extra))
+            attrs = _attrs_of(extra) if len(extra) < _KEPT_SIZE else parse_attrs(extra)
+            return restore(array, attrs)
         return array
 
     def prepare(

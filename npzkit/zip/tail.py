@@ -444,10 +444,9 @@ def _is_hole(window: _Window, position: int) -> bool:
         if len(head) < LOCAL_HEADER_SIZE:
             return True
         name = window.at(begin, LOCAL_FIELDS.unpack(head)[-2])
-        lost = name.find(b"\0")
-        if lost < 0:
+        if b"\0" not in name:
             return False
-        lost += begin
+        lost = begin + name.index(b"\0")
         return not window.at(lost, _SECTOR_SIZE - lost % _SECTOR_SIZE).strip(b"\0")
     return all(
         byte in (0, expected) for byte, expected in zip(found, LOCAL_HEADER_SIGNATURE, strict=False)

@@ -9,6 +9,7 @@ import warnings
 import npzkit
 import numpy as np
 import pytest
+from kept_connections import idle
 from npzkit.files import ahead
 from range_server import RangeServer, packed
 
@@ -467,13 +468,12 @@ def test_an_archive_in_a_cycle_closes_its_connections(server, many):
     url, arrays = many
     npz = npzkit.open(url)
     npz.read(next(iter(arrays)))
-    (pool,) = npz._archive.source._store._connections._pools.values()
-    (connection,) = pool._idle
+    (connection,) = idle(server)
     gc.collect()
     # As frames of a traceback do, this refers to both. The socket is collected first now.
     cycle = [npz, connection.sock._sock]
     cycle.append(cycle)
-    del npz, pool, connection
+    del npz, connection
     gc.collect()
     del cycle
     with warnings.catch_warnings(record=True) as told:

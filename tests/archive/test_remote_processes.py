@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 import npzkit
 import numpy as np
 import pytest
+from kept_connections import and_reset, idle, wait_until_told
 from npzkit.errors import StaleArchiveError
 from npzkit.files import connection_pool, stores
 from range_server import RangeServer, good, packed
@@ -41,12 +42,6 @@ def server():
 
 def is_right(npz, key="w3"):
     return np.array_equal(npz[key], ARRAYS[key])
-
-
-def idle(server):
-    """Return the connections to a server that nobody uses just now."""
-    pools = list(connection_pool._pools.values())
-    return [one for pool in pools for one in pool._idle if f":{one.port}/" in server.url_of_data]
 
 
 def test_threads_share_an_archive(server):
@@ -103,18 +98,6 @@ def and_408(handler, server):
     good(handler, server)
     handler.reply(408, b"too slow", Connection="close")
     handler.close_connection = True
-
-
-def and_reset(handler, server):
-    good(handler, server)
-    handler.reset()
-
-
-def wait_until_told(connection):
-    """Wait until something has come that nobody asked for, or the end."""
-    end = time.monotonic() + 5
-    while connection.is_quiet and time.monotonic() < end:
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("answer", [twice, and_408, and_reset])

@@ -88,19 +88,27 @@ print(time.perf_counter() - begin)
 
 
 class NewProcess:
-    """A library's load in a process of its own, which tells how long it took."""
+    """A library's load in a process of its own, which tells how long it took.
+
+    Attributes
+    ----------
+    seconds : float
+        Of the last call.
+    """
 
     def __init__(self, library: Library, name: str, kind: str, divisor: int) -> None:
-        given = [library.path.parent, type(library).__name__, name, kind, divisor]
-        arguments = [Path(__file__).parent, *given]
-        self._command = [sys.executable, "-W", "ignore", "-c", _RESUME, *map(str, arguments)]
+        self._arguments = library.path.parent, type(library).__name__, name, kind, divisor
 
     def __call__(self) -> None:
-        self.seconds()
+        self.seconds = printed_by(_RESUME, *self._arguments)
 
-    def seconds(self) -> float:
-        found = subprocess.run(self._command, check=True, stdout=subprocess.PIPE, text=True)
-        return float(found.stdout.split()[-1])
+
+def printed_by(code: str, *arguments: object) -> float:
+    """Run code in a process of its own, and return the number that it prints last."""
+    given = map(str, (Path(__file__).parent, *arguments))
+    command = [sys.executable, "-W", "ignore", "-c", code, *given]
+    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return float(found.stdout.split()[-1])
 
 
 def contender(library: Library, name: str) -> Callable[[], object]:
@@ -214,15 +222,9 @@ def memory(place: Place) -> Iterator[tuple[str, str, str]]:
     library.save()  # type: ignore[attr-defined]
     library.unlock()
     for name, title in titles.items():
-        peak = measured_peak(library, name, place.divisor)
+        peak = printed_by(_PEAK, library.path.parent, name, place.divisor)
         yield f"{title}, beside the tensors that are there", f"{peak:.2f} of their size", "1.02"
     library.close()
-
-
-def measured_peak(library: Library, name: str, divisor: int) -> float:
-    arguments = [Path(__file__).parent, library.path.parent, name, divisor]
-    command = [sys.executable, "-c", _PEAK, *map(str, arguments)]
-    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
 # -- reuse -------------------------------------------------------------------

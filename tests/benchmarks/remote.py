@@ -50,7 +50,7 @@ from serving import serving
 from zarr.storage import FsspecStore
 
 MANY, LARGE = "many", "large"
-ROW_SIZE = 2048 * 8
+ROW_LENGTH = 2048
 Work = Callable[[], object]
 
 
@@ -59,7 +59,7 @@ def make_files(folder: Path, size: int) -> None:
     rng = np.random.default_rng(0)
     many = {f"layer{i}": rng.random((128, 256)) for i in range(200)}
     large = {
-        "frames": rng.random((size * 64, 2048)),
+        "frames": rng.random((size * 64, ROW_LENGTH)),
         "a": np.ones(1),
         "b": np.ones(1),
         "c": np.ones(1),
@@ -240,7 +240,7 @@ class Bare:
         self._ask(name, self._TAIL, f"0-{(1 << 18) - 1}")
 
     def part(self, name: str, key: str, rows: slice) -> None:
-        begin, end = (row * ROW_SIZE for row in (rows.start, rows.stop))
+        begin, end = (row * ROW_LENGTH * 8 for row in (rows.start, rows.stop))
         self._ask(name, self._TAIL, f"{begin}-{end - 1}")
 
     def all(self, name: str) -> None:

@@ -14,6 +14,7 @@ import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
+from kept_connections import and_reset, idle, wait_until_told
 from npzkit.files import http_connection, stores
 from npzkit.files.connection_pool import Connections
 from range_server import RangeServer, good, packed
@@ -165,19 +166,11 @@ def test_giving_up_in_the_middle_of_an_answer(server, authority, monkeypatch):
 def test_a_connection_that_was_reset_while_idle(server, authority, monkeypatch):
     """A new one is made at once, without a pause or a failed request."""
     monkeypatch.setenv("SSL_CERT_FILE", authority)
-
-    def and_reset(handler, server):
-        good(handler, server)
-        handler.reset()
-
     with npzkit.open(server.url_of_data) as npz:
         server.answer = and_reset
         np.testing.assert_array_equal(npz["w1"], ARRAYS["w1"])
-        (pool,) = npz._lend_source()._store._connections._pools.values()
-        (connection,) = pool._idle
-        end = time.monotonic() + 5
-        while connection.is_quiet and time.monotonic() < end:
-            time.sleep(0.01)
+        (connection,) = idle(server)
+        wait_until_told(connection)
         server.answer = good
         server.forget()
         np.testing.assert_array_equal(npz["w2"], ARRAYS["w2"])

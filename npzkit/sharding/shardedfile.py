@@ -560,8 +560,9 @@ class ShardedFile(NpzFile):
         ArrayInfo
             Of an array of several parts, `method` also has their number,
             `compressed_size` is the sum, and `crc32` is that of the parts'
-            CRC-32s, four bytes each, in the order of `parts`. `data_offset` is
-            that in a shard, which the index does not have: 0.
+            CRC-32s, four bytes each, in the order of `parts`. `data_offset` and
+            `aligned` are of a place in a shard, which the index does not have: 0
+            and False.
         """
         return self._info(self._find(key))
 

@@ -467,32 +467,35 @@ class MemberReader:
         then says what is wrong. None as well while other threads hold too many
         compressed bytes. Only `npzkit.verify` reports bytes that follow the stream.
         """
-        size = entry.compressed_size
         is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
         if not is_usual or options.out is not None or entry.uncompressed_size < CHUNKED_SIZE:
             return None
-        own = object()
-        self._held[own] = size
-        try:
-            if sum(list(self._held.values())) > WHOLE_SIZE:
-                return None
-            data = self._inflate_whole(entry, verify=options.verify)
-        finally:
-            del self._held[own]
+        # The header first: it may describe a few bytes of a member that inflates to gigabytes.
+        header, start = self.find_header(entry, verify=options.verify)
+        if header is None or header.dtype.hasobject:
+            return None
+        data = self._inflate_whole(entry, start)
         if data is None or (options.verify and crc32(data) != entry.crc32):
             return None
+        # The file may have changed since the header was read.
         header = self._headers.parse(data, 0, entry)
         if header is None:
             return None
         warn_python2(header)
         return aligned(self._restore(shaped(header, data, header.data_offset), entry))
 
-    def _inflate_whole(self, entry: Entry, *, verify: bool) -> memoryview | bytearray | None:
-        start = data_offset(self.source, entry, verify=verify)
-        # NumPy asks for huge pages, which take a fifth of the time to be made.
-        compressed = np.empty(entry.compressed_size, np.uint8).data
-        self.source.readinto_at(start, compressed)
-        return inflate_whole(compressed, np.empty(entry.uncompressed_size, np.uint8).data)
+    def _inflate_whole(self, entry: Entry, start: int) -> memoryview | bytearray | None:
+        own = object()
+        self._held[own] = entry.compressed_size
+        try:
+            if sum(list(self._held.values())) > WHOLE_SIZE:
+                return None
+            # NumPy asks for huge pages, which take a fifth of the time to be made.
+            compressed = np.empty(entry.compressed_size, np.uint8).data
+            self.source.readinto_at(start, compressed)
+            return inflate_whole(compressed, np.empty(entry.uncompressed_size, np.uint8).data)
+        finally:
+            del self._held[own]
 
     # -- as a stream --------------------------------------------------------
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from npzkit.errors import NpyFormatError, NpzkitError, ZipFormatError
 from npzkit.format.array import read_header, read_pickle
-from npzkit.format.header import MAGIC_PREFIX, NpyHeader, end_of_data
+from npzkit.format.header import MAGIC_PREFIX, NpyHeader, end_of_data, header_size
 from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_stream import MemberStream
@@ -46,6 +46,11 @@ def read_stream_header(
     stream: MemberStream, prefix: bytes, entry: Entry, limit: int | None
 ) -> NpyHeader:
     """Read the header of an array whose first bytes, `prefix`, were read already."""
+    if prefix.startswith(MAGIC_PREFIX):
+        # Without a limit, a header that the member cannot hold would be read to its end.
+        size = header_size(prefix, limit)
+        if entry.uncompressed_size < size:
+            raise end_of_data("array header", size, entry.uncompressed_size)
     header = read_header(_Prefixed(prefix, stream), limit)
     check_nbytes(header, entry)
     return header

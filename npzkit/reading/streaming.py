@@ -17,7 +17,7 @@ from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.keys import key_of, keys_of
 from npzkit.members.metadata import parse_attrs
-from npzkit.reading.member import SMALL_SIZE, MemberReader, Options, Result
+from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardArchive, ForwardMember, open_forward
@@ -107,7 +107,8 @@ class StreamedArchive:
         NpzkitError
             As `npzkit.NpzFile.read`.
         """
-        data = member.held(SMALL_SIZE)
+        is_small = member.entry.uncompressed_size < CHUNKED_SIZE
+        data = member.held(SMALL_SIZE) if is_small else None
         found: Result | None = None if data is None else self._reader.read_held(data, member.entry)
         if found is None:
             found = self._reader.read_stream(member.open(), member.entry, Options())

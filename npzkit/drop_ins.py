@@ -15,7 +15,7 @@ from typing import Any
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays, write_members
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
-from npzkit.files.file_objects import UNNAMED, name_of
+from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
@@ -107,7 +107,7 @@ def load(
                 return NpzFile(file.url, storage_options=file.options, **archive_options)
             stream: Any = stack.enter_context(open_stream(file))
         else:
-            is_path = not hasattr(file, "read")
+            is_path = not can_read(file)
             stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
@@ -211,7 +211,7 @@ def _savez(
     file = find_location(file)
     if isinstance(file, Location):
         file = file._replace(url=_with_suffix(file.url))
-    elif not hasattr(file, "write"):
+    elif not can_write(file):
         file = _with_suffix(os.fspath(file))
     for index, array in enumerate(args):
         key = f"arr_{index}"

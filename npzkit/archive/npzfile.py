@@ -20,6 +20,7 @@ from npzkit.archive.numpy_attributes import ArrayAttributes, Handles, file_of
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive, check_mmap_mode, path_of
 from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key
+from npzkit.files.file_objects import can_read
 from npzkit.files.locations import open_anywhere
 from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
@@ -177,7 +178,7 @@ class NpzFile(Mapping[str, Any]):
             "allow_pickle": allow_pickle, "pickle_kwargs": pickle_kwargs,
         }  # fmt: skip
         self._options = {"mmap_mode": mmap_mode, **given}
-        is_owner = own_fid and hasattr(file, "read")
+        is_owner = own_fid and can_read(file)
         source = open_anywhere(file, owned=own_fid, storage_options=storage_options)
         try:
             handles = Handles(source, given_zip, source.handle if is_owner else None)

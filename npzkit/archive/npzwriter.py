@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from npzkit.archive.committing import commit, finish
 from npzkit.archive.written_archive import WrittenArchive
-from npzkit.files.file_objects import name_of
+from npzkit.files.file_objects import can_write, name_of
 from npzkit.files.locking import check_timeout
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, find_location
@@ -225,9 +225,9 @@ class NpzWriter:
         timeout = check_timeout(lock_timeout)
         self._durable, self._auto_repack = durable, auto_repack
         file = find_location(file, storage_options)
-        if not (hasattr(file, "write") or isinstance(file, Location)):
+        if not (can_write(file) or isinstance(file, Location)):
             file = os.fsdecode(file)
-        name = name_of(file) if hasattr(file, "write") else str(file)
+        name = name_of(file) if can_write(file) else str(file)
         opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
         try:
             self._archive = WrittenArchive(opened, name, metadata or {}, count)

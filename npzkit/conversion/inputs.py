@@ -23,7 +23,7 @@ from npzkit.errors import (
     PickleRefusedError,
     printable,
 )
-from npzkit.files.file_objects import UNNAMED, name_of
+from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.locations import open_stream
 from npzkit.files.progress import Advance
 from npzkit.files.urls import Location, find_location
@@ -137,7 +137,7 @@ def given_inputs(inputs: Any) -> list[Given]:
 
 
 def _is_one(source: Any) -> bool:
-    return isinstance(source, (str, os.PathLike, NpzFile, Location)) or hasattr(source, "read")
+    return isinstance(source, (str, os.PathLike, NpzFile, Location)) or can_read(source)
 
 
 @contextlib.contextmanager
@@ -234,7 +234,7 @@ def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterat
     if isinstance(source, NpzFile):
         yield from _in_archive(prefix, *archives.take(source), say)
         return
-    if hasattr(source, "read"):
+    if can_read(source):
         yield Input(_STREAM_KEY if key is None else key, name_of(source), stream=source)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)

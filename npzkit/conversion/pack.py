@@ -21,7 +21,7 @@ from npzkit.conversion.output_paths import check_file_path
 from npzkit.conversion.tables import TableOptions, check_delimiter
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.destinations import open_destination
-from npzkit.files.file_objects import UNNAMED
+from npzkit.files.file_objects import UNNAMED, can_write
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.sink import Sink, write_all
 from npzkit.files.urls import Location, check_local, find_locations
@@ -153,7 +153,7 @@ def pack(
         sink = open_destination(file, exclusive=not overwrite)
         report = packing.run(sink, None, "w", given, progress, overwrite=False)
         return report._replace(output=str(file))
-    path = None if hasattr(file, "write") else os.fsdecode(file)
+    path = None if can_write(file) else os.fsdecode(file)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
     mode: Literal["w", "x"] = "w" if overwrite or path is None else "x"

@@ -15,6 +15,8 @@ from npzkit.files.disk import Descriptor
 
 __all__ = [
     "UNNAMED",
+    "can_read",
+    "can_write",
     "cannot_seek",
     "is_archive",
     "is_plain_file",
@@ -27,6 +29,20 @@ UNNAMED = "object"
 """The name that NumPy shows for a file object without a name."""
 
 
+def can_read(file: Any) -> bool:
+    """Return whether `file` is a file object to read from.
+
+    An ``os.PathLike`` is a path, also if it has methods to read and write, as
+    ``py.path.local`` does.
+    """
+    return hasattr(file, "read") and not isinstance(file, os.PathLike)
+
+
+def can_write(file: Any) -> bool:
+    """Return whether `file` is a file object to write to, and not a path."""
+    return hasattr(file, "write") and not isinstance(file, os.PathLike)
+
+
 def is_archive(file: Any) -> bool:
     """Return whether `file` is an open archive, whose source can be used."""
     return hasattr(file, "_lend_source")
@@ -34,7 +50,7 @@ def is_archive(file: Any) -> bool:
 
 def cannot_seek(file: Any) -> bool:
     """Return whether `file` is a stream that can only be read from front to back."""
-    if not hasattr(file, "read") or is_archive(file):
+    if not can_read(file) or is_archive(file):
         return False
     seekable = getattr(file, "seekable", None)
     return not hasattr(file, "seek") if seekable is None else not seekable()

@@ -14,7 +14,7 @@ from typing import Any
 
 from npzkit.errors import NoDataError
 from npzkit.files.disk import check_binary
-from npzkit.files.file_objects import name_of
+from npzkit.files.file_objects import can_read, name_of
 from npzkit.files.source import Source
 
 __all__ = ["ForwardSource"]
@@ -53,7 +53,7 @@ class ForwardSource(Source):
     """
 
     def __init__(self, stream: Any, tail_size: int) -> None:
-        if not callable(getattr(stream, "read", None)):
+        if not can_read(stream):
             raise TypeError(
                 f"the stream must have a method read, unlike {type(stream).__name__}; "
                 'of a file, pass open(path, "rb")'

@@ -28,6 +28,7 @@ from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import Buffer, File, check_binary
+from npzkit.files.file_objects import can_write
 from npzkit.files.locking import FileLock, lock_path
 from npzkit.files.sink import SEAL_SIZE, FileSink, Sink
 
@@ -464,7 +465,7 @@ def open_sink(
     OSError
         The temporary file cannot be created: no such directory, no permission.
     """
-    if hasattr(file, "write"):
+    if can_write(file):
         check_binary(file, "wb")
         return FileSink(file)
     path = os.fspath(file)

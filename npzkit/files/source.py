@@ -24,6 +24,7 @@ from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedErro
 from npzkit.files.disk import CLOSED, Descriptor, check_binary, duplicated
 from npzkit.files.file_objects import (
     UNNAMED,
+    can_read,
     is_archive,
     is_plain_file,
     name_of,
@@ -570,7 +571,7 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
         return BufferSource(file)
     if is_archive(file):
         return LentSource(file._lend_source())
-    if hasattr(file, "read"):
+    if can_read(file):
         return _wrap_file(file, owned=owned)
     name = os.fsdecode(file)
     path, is_pathlike = os.path.abspath(name), isinstance(file, os.PathLike)

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.destinations import check_writable, open_destination, open_upload
+from npzkit.files.file_objects import can_write
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
@@ -142,7 +143,7 @@ def repack(
     src, dst = find_locations((src, dst), storage_options)
     if isinstance(dst, Location):
         check_writable(dst)
-    elif not hasattr(dst, "write"):
+    elif not can_write(dst):
         dst = os.fsdecode(dst)
     # Nobody may write to the replaced file while it is read.
     lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
@@ -234,7 +235,7 @@ def _is_same_file(source: Source, dst: Any) -> bool:
 
     A path is no problem, because it is replaced after everything is read.
     """
-    if not hasattr(dst, "write"):
+    if not can_write(dst):
         return False
     if dst is source.handle or dst is source.file:
         return True

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.destinations import open_destination
+from npzkit.files.file_objects import can_write
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, TailSource, open_source
@@ -105,7 +106,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
     if isinstance(file, Location):
         what, remedy = NOT_ADDED_TO
         raise UnsupportedError(what, path=str(file), remedy=remedy)
-    if hasattr(file, "write"):
+    if can_write(file):
         return _resume_file(file)
     if not os.path.exists(file):
         # For a link that leads nowhere, the file it names.

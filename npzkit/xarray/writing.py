@@ -16,6 +16,7 @@ from xarray.backends.common import ensure_dtype_not_object
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import STORED, method_number
+from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
 from npzkit.members.dimensions import DIMENSIONS
 from npzkit.members.metadata import check_attrs
@@ -219,7 +220,7 @@ def _fixed_width(strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 def _takes_rows_only(path: Any, storage_options: Mapping[str, Any] | None) -> bool:
     """Whether an array has to be written from front to back."""
-    return hasattr(path, "write") or isinstance(find_location(path, storage_options), Location)
+    return can_write(path) or isinstance(find_location(path, storage_options), Location)
 
 
 def _write_attributes(writer: NpzWriter, attrs: Mapping[str, dict[str, Any]]) -> None:

@@ -487,3 +487,32 @@ def test_load_all_reads_what_is_asked_for(tmp_path, monkeypatch):
         found = npz.load_all(["last", "first"])
     assert {key: len(array) for key, array in found.items()} == {"last": 4, "first": 3}
     assert sum(read) < 100_000
+
+
+@pytest.mark.parametrize("kind", ["py.path.local", "a class"])
+def test_a_path_with_methods_of_a_file_is_a_path(tmp_path, kind, monkeypatch):
+    """An os.PathLike is a path in every function, also if it has `read` and `write`."""
+
+    class Both(type(tmp_path)):
+        read = write = seek = tell = flush = Path.read_bytes
+
+    make = pytest.importorskip("py").path.local if kind == "py.path.local" else Both
+    path, other = make(tmp_path / "a.npz"), make(tmp_path / "b.npz")
+    npzkit.save(path, {"x": np.arange(3)})
+    with npzkit.NpzWriter(path, "a") as writer:
+        writer.add("y", np.arange(4))
+    for opener in (npzkit.open, npzkit.load):
+        with opener(path) as npz:
+            assert npz.files == ["x", "y"]
+    with pytest.raises(TypeError, match="of a file, pass open"):
+        npzkit.iter_arrays(path)
+    assert npzkit.verify(path).ok
+    npzkit.repack(path, other)
+    assert npzkit.diff(path, other).equal
+    npzkit.savez(other, z=np.arange(5))
+    with npzkit.open(other) as npz:
+        assert npz.files == ["z"]
+    npzkit.pack(other, [path], overwrite=True)
+    assert npzkit.extract(other, tmp_path / "out").files
+    np.save(tmp_path / "c.npy", np.arange(6))
+    assert npzkit.load(make(tmp_path / "c.npy")).tolist() == list(range(6))

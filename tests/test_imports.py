@@ -15,7 +15,7 @@ import npzkit
 ROOT = Path(npzkit.__file__).parent
 
 ROOMS = [
-    {"errors", "limits"},
+    {"errors", "imported", "limits"},
     {"codecs"},
     {"files"},
     {"zip", "format"},
@@ -198,9 +198,9 @@ def test_a_formats_library_is_imported_when_it_is_met():
 
 
 def test_the_bottom_imports_nothing_of_npzkit():
-    """errors and limits stand on the standard library alone."""
-    assert not inner_imports("errors")
-    assert not inner_imports("limits")
+    """errors, imported and limits stand on the standard library alone."""
+    for name in ("errors", "imported", "limits"):
+        assert not inner_imports(name)
 
 
 def test_docstrings_say_what_a_module_owns():

@@ -7,12 +7,12 @@ Owns `read_tree`: which arrays are read. `npzkit.load_tree` is
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, warn
+from npzkit.imported import imported
 from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
 from npzkit.members.likeness import Fitting, SavedTensor
@@ -88,7 +88,7 @@ def _tree_of(
     arrays, parts = _joined(npz, read, wanted)
     if parts:
         keys = [key for key in keys if key not in parts]
-    if "torch" not in sys.modules:
+    if imported("torch") is None:
         as_tensor = None
     try:
         tree = unflatten(

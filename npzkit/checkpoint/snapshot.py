@@ -2,13 +2,13 @@
 
 Owns which arrays are copied, and copying on several threads. An array is not copied if
 neither it nor what it is a view of can be written to: read-only arrays that own their
-data, and read-only views of bytes or of a read-only map. An array of JAX does not say
-whose memory it uses: `jax.device_put` may take NumPy's, and `from_dlpack` PyTorch's.
+data, and read-only views of bytes. Whoever writes to a file changes all its maps, also
+those that are read-only, so maps are always copied. An array of JAX does not say whose
+memory it uses: `jax.device_put` may take NumPy's, and `from_dlpack` PyTorch's.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -37,9 +37,6 @@ def is_changeable(array: Any) -> bool:
             return False
         else:
             owner = owner.base
-    if isinstance(owner, mmap.mmap):
-        with memoryview(owner) as view:
-            return not view.readonly
     return not isinstance(owner, bytes)
 
 

@@ -119,8 +119,9 @@ class CheckpointStore:
 
     The background does not copy an array that cannot change: one that is read-only
     together with all that it is a view of. Do not write to such an array's memory
-    through a view that was made while it was writable. Arrays of JAX are copied, because
-    they may use memory of NumPy or PyTorch.
+    through a view that was made while it was writable. Memory maps are copied, because
+    a change of the file changes them. Arrays of JAX are copied, because they may use
+    memory of NumPy or PyTorch.
 
     Examples
     --------

@@ -11,7 +11,6 @@ import functools
 import io
 import os
 import pickle
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -33,6 +32,7 @@ from npzkit.format.header import (
     warn_python2,
 )
 from npzkit.format.literal import parse_literal
+from npzkit.imported import imported
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
 __all__ = [
@@ -82,7 +82,7 @@ def check_savable(array: np.ndarray[Any, Any], *, allow_pickle: bool) -> None:
         The array is masked, and NPY cannot store a mask, or its fields overlap
         or are out of order.
     """
-    masked = sys.modules.get("numpy.ma")
+    masked = imported("numpy.ma")
     if masked is not None and isinstance(array, masked.MaskedArray):
         raise UnsupportedError(
             "a masked array would lose its mask",

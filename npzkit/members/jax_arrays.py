@@ -8,12 +8,13 @@ JAX need nothing to be saved, because NumPy makes arrays of them.
 
 from __future__ import annotations
 
-import sys
 from collections import OrderedDict, defaultdict
 from types import NoneType
 from typing import Any
 
 import numpy as np
+
+from npzkit.imported import imported
 
 __all__ = [
     "array_like",
@@ -32,11 +33,8 @@ _KNOWN = {dict, list, NoneType, OrderedDict, defaultdict}
 
 def is_array(value: object) -> bool:
     """Return whether a value is an array of JAX, or the description of one."""
-    jax: Any = sys.modules.get("jax")
-    # Another thread may be importing it.
-    if not hasattr(jax, "random"):
-        return False
-    return isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
+    jax = imported("jax")
+    return jax is not None and isinstance(value, (jax.Array, jax.ShapeDtypeStruct))
 
 
 def is_random_key(value: object) -> bool:
@@ -45,19 +43,19 @@ def is_random_key(value: object) -> bool:
 
 
 def _holds_keys(value: Any) -> bool:
-    dtypes = sys.modules["jax"].dtypes
+    dtypes = imported("jax").dtypes
     return bool(dtypes.issubdtype(value.dtype, dtypes.prng_key))
 
 
 def key_data(keys: Any) -> np.ndarray[Any, Any]:
     """Return the integers of random keys."""
-    return np.asarray(sys.modules["jax"].random.key_data(keys))
+    return np.asarray(imported("jax").random.key_data(keys))
 
 
 def form_of(like: Any) -> tuple[tuple[int, ...], Any]:
     """Return the shape and dtype of the array that one of JAX's is saved as."""
     if _holds_keys(like):
-        jax: Any = sys.modules["jax"]
+        jax = imported("jax")
         like = jax.eval_shape(jax.random.key_data, like)
     return tuple(like.shape), like.dtype
 
@@ -87,7 +85,7 @@ def array_like(array: Any, like: Any) -> Any:
         Of the form of `like`. It must not be changed any more.
     like : jax.Array or jax.ShapeDtypeStruct
     """
-    jax: Any = sys.modules["jax"]
+    jax = imported("jax")
     if _holds_keys(like):
         # Keys that are only described do not say what their algorithm is.
         algorithm = jax.random.key_impl(jax.numpy.empty((), like.dtype))
@@ -108,10 +106,10 @@ def is_pytree(value: object) -> bool:
 
     JAX knows Python's own containers and None without that.
     """
-    tree_util = getattr(sys.modules.get("jax"), "tree_util", None)
-    if tree_util is None or isinstance(value, tuple) or type(value) in _KNOWN:
+    jax = imported("jax")
+    if jax is None or isinstance(value, tuple) or type(value) in _KNOWN:
         return False
-    return not tree_util.all_leaves((value,))
+    return not jax.tree_util.all_leaves((value,))
 
 
 def pytree_items(value: Any) -> dict[Any, Any]:
@@ -122,7 +120,7 @@ def pytree_items(value: Any) -> dict[Any, Any]:
 
 def _flattened(value: Any) -> tuple[Any, Any]:
     """Return the items of a pytree with their paths, and its structure, one level deep."""
-    flatten = sys.modules["jax"].tree_util.tree_flatten_with_path
+    flatten = imported("jax").tree_util.tree_flatten_with_path
     return flatten(value, is_leaf=lambda node: node is not value)  # type: ignore[no-any-return]
 
 

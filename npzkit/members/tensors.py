@@ -8,12 +8,12 @@ the same name, or an array of another shape or dtype with the same bytes.
 from __future__ import annotations
 
 import functools
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.imported import imported
 from npzkit.members.extension_dtypes import extension_name
 
 __all__ = [
@@ -56,8 +56,8 @@ def is_tensor(value: object) -> bool:
 
 def is_tensor_type(kind: Any) -> bool:
     """Return whether a class is one of PyTorch's tensors."""
-    torch = sys.modules.get("torch")
-    return torch is not None and _is_subclass(kind, getattr(torch, "Tensor", ()))
+    torch = imported("torch")
+    return torch is not None and _is_subclass(kind, torch.Tensor)
 
 
 _is_subclass = functools.lru_cache(256)(issubclass)
@@ -79,7 +79,7 @@ def form_of(tensor: Any) -> Form:
 
 def _check_kind(tensor: Any) -> None:
     """Check that a tensor has plain data."""
-    torch = sys.modules["torch"]
+    torch = imported("torch")
     kind: Any = type(tensor)
     if _is_special(kind, torch):
         # Such a tensor may not even have a shape.
@@ -174,7 +174,7 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
         The tensor has no plain data, or PyTorch cannot convert it.
     """
     _check_kind(tensor)
-    torch, dtype = sys.modules["torch"], _numpy_dtype(_name_of(tensor.dtype))
+    torch, dtype = imported("torch"), _numpy_dtype(_name_of(tensor.dtype))
     bits, plain = _bits_of(tensor.dtype), tensor
     try:
         if tensor.dtype is torch.complex32:
@@ -211,7 +211,7 @@ def from_array(array: Any, special: object = None) -> Any:
     torch.Tensor or numpy.ndarray
         The array itself if PyTorch has no such dtype.
     """
-    torch: Any = sys.modules["torch"]
+    torch = imported("torch")
     array = native(array)
     if not array.flags.writeable:
         array = array.copy()
@@ -241,7 +241,7 @@ def tensor_like(array: Any, like: Any) -> Any:
         Its data is not used. If it is on the device "meta", which has no
         memory, the new tensor is on the CPU.
     """
-    torch: Any = sys.modules["torch"]
+    torch = imported("torch")
     tensor = from_array(array, *special_dtype(like))
     if not like.is_meta:
         tensor = tensor.to(like.device)
@@ -252,7 +252,7 @@ def tensor_like(array: Any, like: Any) -> Any:
 
 def fill(tensor: Any, array: Any) -> None:
     """Copy an array of the `Form` of a tensor into it."""
-    torch: Any = sys.modules["torch"]
+    torch = imported("torch")
     inside = view_of(tensor) if tensor.is_contiguous() else None
     if inside is not None:
         # PyTorch's threads wait for each other: on a busy machine that takes six times as long.
@@ -269,7 +269,7 @@ def view_of(tensor: Any) -> np.ndarray[Any, Any] | None:
 
     PyTorch has to hear of a write: call ``torch.autograd.graph.increment_version``.
     """
-    torch: Any = sys.modules["torch"]
+    torch = imported("torch")
     is_plain = tensor.is_cpu and not (tensor.is_inference() or tensor.is_conj() or tensor.is_neg())
     if not is_plain or not hasattr(torch.autograd.graph, "increment_version"):
         return None

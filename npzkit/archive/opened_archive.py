@@ -15,6 +15,7 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.archive.opened_index import OpenedIndex
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import UNNAMED
 from npzkit.files.source import Source
@@ -83,6 +84,13 @@ class OpenedArchive:
         self._resealed: set[str] = set()
         self._keys: list[str] | None = None
         self.is_open = True
+
+    @property
+    def directory_crc32(self) -> int:
+        """The CRC-32 of the directory, which holds those of all members."""
+        if self._resealed and self.is_open:
+            self._read_resealed()
+        return crc32(self.directory.data)
 
     # -- members ------------------------------------------------------------
 

@@ -1,6 +1,8 @@
 """How an open archive is pickled: by its path or URL, and opened again.
 
-Owns that a file which changed in between is refused.
+Owns that a file which changed in between is refused. A pickle may be opened on another
+host, or beside a copy of the file. So it has what a copy keeps: size, time and the CRC-32
+of the directory; of an object in a store, its version and that CRC-32.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from typing import Any
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import StaleArchiveError
 
-__all__ = ["reduced"]
+__all__ = ["reduced", "shown_state", "state_of"]
 
 
 def reduced(
@@ -27,14 +29,18 @@ def reduced(
     options : mapping
     """
     source = archive.source
-    state = source.state
-    if state is None:
+    if source.state is None:
         raise TypeError(
             "only an archive opened from a path can be pickled; this one was opened from an object"
         )
     archive.check_open()
     path, own_options = source.reopening
-    return _reopen, (open_again, path, state, {**options, **own_options})
+    return _reopen, (open_again, path, state_of(archive), {**options, **own_options})
+
+
+def state_of(archive: OpenedArchive) -> tuple[Any, ...]:
+    """Return what an archive must have that is opened in the place of this one."""
+    return *archive.source.state, archive.directory_crc32
 
 
 def _reopen(
@@ -42,20 +48,20 @@ def _reopen(
 ) -> Any:
     """Open a pickled archive again, refusing a file that has changed."""
     npz = open_again(path, **options)
-    source = npz._archive.source
-    found = source.state
+    found = state_of(npz._archive)
     if found != state:
         npz.close()
         raise StaleArchiveError(
             "the file changed since the archive was pickled",
-            path=source.name,
-            found=_shown(found),
-            expected=_shown(state),
+            path=npz._archive.source.name,
+            found=shown_state(found),
+            expected=shown_state(state),
             remedy="Open it again by its path.",
         )
     return npz
 
 
-def _shown(state: tuple[Any, ...]) -> str:
+def shown_state(state: tuple[Any, ...]) -> str:
+    """Return a state, or the first parts of one, for messages."""
     size, *marks = state
     return f"{size} bytes, version {', '.join(str(mark) for mark in marks if mark)}"

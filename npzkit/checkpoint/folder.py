@@ -19,6 +19,7 @@ from npzkit.archive.saving import write_members
 from npzkit.checkpoint.step_names import name_of_step, steps_in
 from npzkit.errors import ArchiveLockedError
 from npzkit.files import disk
+from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
@@ -140,8 +141,7 @@ class Folder:
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step's file does."""
-        found = os.stat(self.path_of(step))
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return identity_of(os.stat(self.path_of(step)))
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step's file."""

@@ -31,6 +31,7 @@ from npzkit.files.file_objects import (
     position_of,
     unwrapped,
 )
+from npzkit.files.identity import identity_of
 from npzkit.files.locking import is_locked
 
 _CALL_SIZE = 1 << 26
@@ -101,7 +102,10 @@ class Source(abc.ABC):
 
     @property
     def state(self) -> Any:
-        """What tells whether the file changed; None if it cannot be opened again."""
+        """What a file must have that is opened in this one's place: size and time, or version.
+
+        None if it cannot be opened again.
+        """
         return None
 
     @property
@@ -164,7 +168,7 @@ class Source(abc.ABC):
         """Make reads with this ticket fail soon, if each of them is a request."""
 
     def refresh(self) -> None:
-        """Read the size and time of the file again, after a writer truncated it."""
+        """Read the size and times of the file again, after a writer truncated it."""
 
     def is_being_written(self) -> bool:
         """Return whether another writer has the file open, or changed it since it was opened."""
@@ -209,8 +213,8 @@ class FileSource(Source):
 
     Attributes
     ----------
-    modified_ns : int
-        Modification time when the file was opened, used to detect changes.
+    identity : Identity
+        Of the file when it was opened, used to detect changes.
 
     Notes
     -----
@@ -264,17 +268,15 @@ class FileSource(Source):
 
     @property
     def state(self) -> Any:
-        return None if self.path is None else (self.file_size, self.modified_ns)
+        return None if self.path is None else (self.identity.size, self.identity.modified_ns)
 
     @property
     def reopening(self) -> tuple[str, dict[str, Any]]:
         return str(self.path), {}
 
     def refresh(self) -> None:
-        found = self.call(os.fstat)
-        self.size = self._file_size = found.st_size
-        self.modified_ns = found.st_mtime_ns
-        self._accepted = self._file_size, self.modified_ns
+        self.identity = self._accepted = identity_of(self.call(os.fstat))
+        self.size = self._file_size = self.identity.size
 
     def is_being_written(self) -> bool:
         if self.is_locked:
@@ -282,8 +284,7 @@ class FileSource(Source):
         if self.call(is_locked):
             return True
         # A writer that has closed may have completed the append that looks unfinished.
-        now = self.call(os.fstat)
-        return (now.st_size, now.st_mtime_ns) != (self.file_size, self.modified_ns)
+        return identity_of(self.call(os.fstat)) != self.identity
 
     def read_at(self, offset: int, size: int) -> bytes:
         if not hasattr(os, "pread"):
@@ -316,16 +317,17 @@ class FileSource(Source):
         return len(data)
 
     def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
-        now = self.call(os.fstat)
+        now = identity_of(self.call(os.fstat))
         if self.is_shared:
-            self.modified_ns = now.st_mtime_ns
-        state = now.st_size, now.st_mtime_ns
-        if state in (self._accepted, (self._file_size, self.modified_ns)):
+            self.identity = self.identity._replace(
+                modified_ns=now.modified_ns, changed_ns=now.changed_ns
+            )
+        if now in (self._accepted, self.identity):
             return
         if not is_kept():
-            raise _stale(found=now.st_size, expected=self.file_size)
-        # `modified_ns` stays, so that unpickling detects the change.
-        self._accepted = state
+            raise _stale(found=now.size, expected=self.file_size)
+        # `identity` stays, so that unpickling detects the change.
+        self._accepted = now
 
     def check_whole(self) -> None:
         size = self.call(os.fstat).st_size

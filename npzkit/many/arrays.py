@@ -34,7 +34,7 @@ __all__ = [
 
 CACHE_MARK = b"x\x01"
 """The first bytes of what `format_known` returns, as zlib writes them at level 1."""
-_VERSION = 1
+_VERSION = 2
 _MAX_RATIO = 1032
 """Bytes that a byte of a file can stand for, at deflate's best ratio."""
 _ROOM = 1 << 16
@@ -51,7 +51,8 @@ class Known(NamedTuple):
     names : list of str
         Paths or URLs, in the order of the files.
     marks : list of tuple
-        Of each file, its size and what else tells its version.
+        Of each file, what tells its version: the `Identity` of a file on a disk, or the
+        `Version` of an object, and the CRC-32 of its directory.
     kinds : list of Arrays
         Each different combination of arrays.
     kind_of : list of int
@@ -59,7 +60,7 @@ class Known(NamedTuple):
     """
 
     names: Sequence[str]
-    marks: Sequence[tuple[Any, ...]]
+    marks: list[tuple[Any, ...]]
     kinds: Sequence[Arrays]
     kind_of: Sequence[int]
 

@@ -60,9 +60,9 @@ def open_many(
         The arrays to join; by default all, and each file must have the same.
     cache : path, optional
         A file that keeps the headers. It is made if it does not exist; a file of
-        another kind is not replaced. Files
-        whose size and time did not change are not read again; objects in
-        stores are compared if `paths` is a pattern.
+        another kind is not replaced. Files that have their size, times and
+        inode are not read again; objects in stores are compared if `paths` is
+        a pattern.
     threads : int, optional
         Number of threads that read; by default one per processor, or 16 for URLs.
     open_count : int, default 128

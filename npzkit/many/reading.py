@@ -15,10 +15,12 @@ import numpy as np
 
 from npzkit.archive.error_context import Explained
 from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.pickling import shown_state, state_of
 from npzkit.archive.reopening import Recent
 from npzkit.codecs.methods import STORED
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.disk import Descriptor
+from npzkit.files.identity import Identity, identity_of
 from npzkit.files.stores import Version
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
@@ -56,8 +58,8 @@ class Files:
     ----------
     names : list of str or Location
     options, folder
-    marks : sequence of tuple
-        The version of each, once their headers are read.
+    marks : list of tuple
+        The version of each, once their headers are read; see `Known`.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class Files:
         self.folder = os.getcwd() if folder is None else folder
         self._recent: Recent | None = Recent(open_count)
         self._alike: dict[int, list[Skeleton]] = {}
-        self.marks: Sequence[tuple[Any, ...]] = ()
+        self.marks: list[tuple[Any, ...]] = []
 
     def path(self, number: int) -> str:
         """Return the path or the URL of a file, for messages."""
@@ -99,32 +101,38 @@ class Files:
 
     # -- headers ------------------------------------------------------------
 
-    def _find_mark(self, number: int) -> tuple[Any, ...]:
-        """Return what tells the version of a local file, without opening it."""
-        found = os.stat(cast(str, self.place(number)))
-        return found.st_size, found.st_mtime_ns
-
     def is_version(self, number: int, mark: tuple[Any, ...]) -> bool:
         """Return whether a file is of this version, if that is known without opening it."""
         if not isinstance(self.names[number], Location):
-            return self._find_mark(number) == mark
-        listed = self._listed[number]
-        if listed is None or not all(map(_has_tag, (listed, mark))):
+            return _is_same(self._find_identity(number), mark)
+        listed, version = self._listed[number], mark[:-1]
+        if listed is None or not all(map(_has_tag, (listed, version))):
             return False
-        return not Version(*mark).differs(Version(*listed))
+        return not Version(*version).differs(Version(*listed))
+
+    def _find_identity(self, number: int) -> Identity:
+        """Return the identity of a local file, without opening it."""
+        return identity_of(os.stat(cast(str, self.place(number))))
+
+    def _mark_of(self, npz: NpzFile) -> tuple[Any, ...]:
+        """Return what tells the version of an open file."""
+        source: Any = npz._archive.source
+        identity = source.version if source.is_distant else source.identity
+        return *identity, npz._archive.directory_crc32
 
     def read_arrays(self, number: int) -> tuple[tuple[Any, ...], Arrays]:
         """Return the version of a file, and which arrays it has."""
         if self._alike and not isinstance(self.names[number], Location):
             with self._descriptor(number) as descriptor:
-                found = os.fstat(descriptor)
-                for skeleton in self._alike.get(found.st_size, ()):
-                    if skeleton.matches(descriptor):
-                        return (found.st_size, found.st_mtime_ns), skeleton.arrays
+                found = identity_of(os.fstat(descriptor))
+                for skeleton in self._alike.get(found.size, ()):
+                    crc = skeleton.match(descriptor)
+                    if crc is not None:
+                        return (*found, crc), skeleton.arrays
         npz = self._open(number)
         try:
             self._remember(npz)
-            return tuple(npz._archive.source.state), _arrays_of(npz)
+            return self._mark_of(npz), _arrays_of(npz)
         finally:
             if npz._archive.source.is_distant and self._recent is not None:
                 # Opening it again would be a request.
@@ -158,25 +166,34 @@ class Files:
         if recent is None:
             raise ClosedArchiveError("the files are closed", remedy=_LOST)
         if not isinstance(self.names[number], Location):
-            self._check_mark(number, self._find_mark(number))
+            found = self._find_identity(number)
+            if not _is_same(found, self.marks[number]):
+                self._check_state(number, found[:2])
+                # It may be a copy, or another file of the same size and time.
+                recent.forget(number)
         npz: NpzFile = recent.get(number, partial(self._opened, number))
         return npz
 
     def _opened(self, number: int) -> NpzFile:
         npz = self._open(number)
         try:
-            self._check_mark(number, tuple(npz._archive.source.state))
+            self._check_state(number, state_of(npz._archive))
         except StaleArchiveError:
             npz.close()
             raise
+        self.marks[number] = self._mark_of(npz)
         return npz
 
-    def _check_mark(self, number: int, found: tuple[Any, ...]) -> None:
-        expected = tuple(self.marks[number])
+    def _check_state(self, number: int, found: tuple[Any, ...]) -> None:
+        """Check that a file is the one that was found first, or a copy, as far as is known."""
+        expected = self.marks[number]
+        if not isinstance(self.names[number], Location):
+            expected = *expected[:2], expected[-1]
+        expected = expected[: len(found)]
         if found != expected:
             raise StaleArchiveError(
                 "the file changed since it was opened first", path=self.path(number),
-                found=_shown(found), expected=_shown(expected), remedy=_LOST,
+                found=shown_state(found), expected=shown_state(expected), remedy=_LOST,
             )  # fmt: skip
 
     def lazy(self, number: int, key: str, arrays: Arrays) -> Any:
@@ -242,8 +259,7 @@ class Files:
             # Most of the file would be read for nothing.
             return None
         with self._descriptor(number) as descriptor:
-            state = os.fstat(descriptor)
-            if (state.st_size, state.st_mtime_ns) != mark:
+            if not _is_same(identity_of(os.fstat(descriptor)), mark):
                 return None
             for skeleton in skeletons:
                 if all(skeleton.arrays.get(key) == arrays[key] for key in keys):
@@ -276,9 +292,9 @@ def _has_tag(mark: tuple[Any, ...]) -> bool:
     return [type(part) for part in mark] == [int, str, str] and bool(mark[1])
 
 
-def _shown(mark: tuple[Any, ...]) -> str:
-    size, *others = mark
-    return f"{size} bytes, version {', '.join(str(other) for other in others if other)}"
+def _is_same(found: Identity, mark: tuple[Any, ...]) -> bool:
+    """Whether a file is the one that has this mark, as far as is known without reading it."""
+    return found.elsewhere == mark[: len(found.elsewhere)]
 
 
 def read_headers(

@@ -69,14 +69,22 @@ class Skeleton:
     members : list of _Member
     size : int
         Of the file.
+    directory : slice
+        Where the directory is in the last gap.
 
     Attributes
     ----------
     arrays : Arrays
     """
 
-    def __init__(self, gaps: list[tuple[int, bytearray]], members: list[_Member], size: int):
-        self._members, self._size = members, size
+    def __init__(
+        self,
+        gaps: list[tuple[int, bytearray]],
+        members: list[_Member],
+        size: int,
+        directory: slice,
+    ) -> None:
+        self._members, self._size, self._directory = members, size, directory
         self._blanks = [
             (gap, place - 4) for member in members for gap, place in (member.local, member.entry)
         ]
@@ -89,8 +97,8 @@ class Skeleton:
         for gap, place in self._blanks:
             gaps[gap][place : place + 8] = _ZEROS
 
-    def matches(self, descriptor: Any) -> bool:
-        """Return whether a file of the same size is alike."""
+    def match(self, descriptor: Any) -> int | None:
+        """Return the CRC-32 of the directory of a file of the same size; None if not alike."""
         if self._size <= 1 << 15:
             data = os.pread(descriptor, self._size, 0)
             gaps = [bytearray(data[start:end]) for start, end in self._spans]
@@ -99,10 +107,11 @@ class Skeleton:
                 bytearray(os.pread(descriptor, end - start, start)) for start, end in self._spans
             ]
         try:
+            crc = crc32(gaps[-1][self._directory])
             self._blank(gaps)
         except IndexError:  # pragma: no cover - a file that was cut meanwhile
-            return False
-        return gaps == self._gaps
+            return None
+        return crc if gaps == self._gaps else None
 
     def read(
         self,
@@ -187,7 +196,8 @@ def skeleton_of(archive: OpenedArchive, infos: Mapping[str, ArrayInfo]) -> Skele
         return None
     for member in members:
         member.entry = len(gaps) - 1, places[member.info.member]
-    return Skeleton(gaps, members, size)
+    start = directory.directory_offset - end
+    return Skeleton(gaps, members, size, slice(start, start + directory.size))
 
 
 def _is_simple(info: ArrayInfo, method: int, flags: int) -> bool:

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple, Protocol
 from npzkit.errors import ArchiveLockedError, LimitExceededError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.destinations import check_writable, open_upload
+from npzkit.files.identity import Identity, identity_of
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import lock_path
 from npzkit.files.objects import Objects
 from npzkit.files.path_sink import PathSink
+from npzkit.files.stores import Version
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location, find_location
 from npzkit.sharding.index_format import MAX_SIZE
@@ -35,13 +37,13 @@ class Found(NamedTuple):
         Bytes.
     modified : float
         Seconds since 1970 when it was written, by the clock of the place.
-    mark : object
-        What changes when it is written again, besides.
+    mark : Identity or Version
+        What changes when it is written again.
     """
 
     size: int
     modified: float
-    mark: Any = None
+    mark: Identity | Version
 
 
 class Place(Protocol):
@@ -282,7 +284,7 @@ class Prefix:
 
 
 def _found(stat: os.stat_result) -> Found:
-    return Found(stat.st_size, stat.st_mtime, (stat.st_ino, stat.st_mtime_ns))
+    return Found(stat.st_size, stat.st_mtime, identity_of(stat))
 
 
 def _read_all(file: Any) -> bytes:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.codecs.checksum import crc32
 from npzkit.errors import IndexFormatError, NotAnArrayError
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
@@ -109,7 +108,7 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
 def version_of(npz: NpzFile) -> tuple[int, int]:
     """Return what tells an open shard from another: its size, and its directory's CRC-32."""
     archive = npz._archive
-    return archive.source.file_size, crc32(archive.directory.data)
+    return archive.source.file_size, archive.directory_crc32
 
 
 def _part_of(npz: NpzFile, stored_key: str) -> StoredPart:

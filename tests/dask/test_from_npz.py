@@ -22,6 +22,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from range_server import RangeServer, packed
+from replacing import WAYS, replace_quietly
 from sameness import check_same
 from strategies import any_arrays
 
@@ -245,6 +246,27 @@ def test_a_program_in_another_process_refuses_a_changed_archive(tmp_path):
     reopening._RECENT.clear()  # as in a new process
     with pytest.raises(StaleArchiveError, match="changed"):
         pickle.loads(pickled).compute()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_file_replaced_by_one_of_the_same_size_and_time(tmp_path, way):
+    """A new array has the new data, and another name; an older one its own data, or is refused."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(6)})
+    older = from_npz(path, "x", chunks=3)
+    assert older.sum().compute() == 15
+    npzkit.save(tmp_path / "b.npz", {"x": np.arange(1, 7)})
+    replace_quietly(path, (tmp_path / "b.npz").read_bytes(), way)
+    newer = from_npz(path, "x", chunks=3)
+    assert newer.name != older.name
+    assert (newer.sum().compute(), newer.sum().compute(scheduler="processes")) == (21, 21)
+    if way == "renamed":
+        assert older.sum().compute() == 15
+    else:
+        with pytest.raises(StaleArchiveError, match="changed"):
+            older.sum().compute()
+    with pytest.raises(StaleArchiveError, match="changed"):
+        older.sum().compute(scheduler="processes")
 
 
 def test_a_replaced_sharded_archive_is_refused(tmp_path):

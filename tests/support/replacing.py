@@ -1,0 +1,25 @@
+"""Files that are replaced by others of the same size and modification time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+WAYS = ("renamed", "in place")
+"""As `rsync -t` does, and as `cp -p` does."""
+
+
+def replace_quietly(path: Path, data: bytes, way: str) -> None:
+    """Give a file other bytes of the same number, and the time that it has."""
+    found = os.stat(path)
+    assert len(data) == found.st_size
+    target = path if way == "in place" else path.with_name(path.name + ".new")
+    target.write_bytes(data)
+    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+    while os.stat(target).st_ctime_ns == found.st_ctime_ns:
+        # The system's clock for files has not ticked since the file was written.
+        os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.replace(target, path)
+    now = os.stat(path)
+    assert (now.st_size, now.st_mtime_ns) == (found.st_size, found.st_mtime_ns)
+    assert (now.st_ino == found.st_ino) == (way == "in place")

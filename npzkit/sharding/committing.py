@@ -162,7 +162,7 @@ def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, An
     is_fortran = len(first.global_shape) > 1 and all(part.fortran_order for _, part in parts)
     return ArrayRow(
         key, first.global_shape, first.descr, first.extension, is_fortran, {**merged, **attrs},
-        tuple(rows),
+        tuple(rows), None if rows else (parts[0][0], first.stored_key),
     )  # fmt: skip
 
 

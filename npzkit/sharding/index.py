@@ -93,6 +93,9 @@ class ArrayRow(NamedTuple):
     fortran_order : bool
     attrs : mapping
     parts : tuple of PartRow
+        None of an array without items.
+    home : (int, str) or None
+        Of an array without items, the number of a shard that has it, and its key there.
     """
 
     key: str
@@ -102,6 +105,7 @@ class ArrayRow(NamedTuple):
     fortran_order: bool
     attrs: Mapping[str, Any]
     parts: tuple[PartRow, ...]
+    home: tuple[int, str] | None = None
 
 
 class Index:
@@ -144,6 +148,7 @@ class Index:
         sizes = self._check_sizes(ndims, shapes, limits)
         self.nbytes: list[int] = sizes.tolist()
         counts = column(arrays["parts"], count)
+        self._homes = _homes(arrays["empty"], counts, len(self.shards))
         self._read_parts(parts, ndims, counts)
         self._check_parts(ndims, shapes, counts, sizes)
 
@@ -205,13 +210,28 @@ class Index:
         size = (-1, self._ndims[number])
         return self._offsets[start:end].reshape(size), self._part_shapes[start:end].reshape(size)
 
+    @property
+    def part_count(self) -> int:
+        """The number of all parts."""
+        return self._part_starts[-1]
+
     def shard_of(self, part: int) -> int:
         """Return the number of the shard that has a part."""
         return self._shard_of[part]
 
-    def part_key(self, part: int, key: str) -> str:
-        """Return the key of a part in its shard; `key` is that of its array."""
-        return self._part_keys.get(part, key)
+    def home(self, number: int) -> int:
+        """Return the number of the shard that has an array without items."""
+        return self._homes[number][0]
+
+    def stored_key(self, number: int, part: int | None) -> str:
+        """Return the key of a part in its shard; None for that of an array without items."""
+        if part is None:
+            return self._homes[number][1]
+        return self._part_keys.get(part, self.keys[number])
+
+    def stored_as(self, part: int) -> tuple[int, int, int]:
+        """Return the CRC-32, the compressed size and the method of a part."""
+        return self._crcs[part], self._part_sizes[part], self._methods[part]
 
     def parts(self, number: int) -> Iterator[PartRow]:
         """Yield the parts of an array."""
@@ -227,7 +247,7 @@ class Index:
 
     def _part_row(self, number: int, part: int, offset: list[int], shape: list[int]) -> PartRow:
         return PartRow(
-            self._shard_of[part], self._part_keys.get(part, self.keys[number]), tuple(offset),
+            self._shard_of[part], self.stored_key(number, part), tuple(offset),
             tuple(shape), self._part_sizes[part], self._crcs[part], self._methods[part],
         )  # fmt: skip
 
@@ -382,6 +402,24 @@ def _shards(columns: Mapping[str, Any]) -> list[ShardRow]:
     sizes = column(columns["size"], len(names)).tolist()
     crcs = column(columns["crc32"], len(names), _MAX_CRC).tolist()
     return list(map(ShardRow, names, sizes, crcs))
+
+
+def _homes(
+    value: object, counts: np.ndarray[Any, Any], shard_count: int
+) -> dict[int, tuple[int, str]]:
+    """Return where arrays without items are: those that have no parts, and no others."""
+    found = by_number(value, len(counts))
+    for home in found.values():
+        if not (
+            isinstance(home, list)
+            and [type(each) for each in home] == [int, str]
+            and 0 <= home[0] < shard_count
+        ):
+            raise IndexFormatError("a shard of an array without items is not valid", found=home)
+    check_keys([home[1] for home in found.values()])
+    if found.keys() != set(np.flatnonzero(counts == 0).tolist()):
+        raise IndexFormatError("arrays without parts, and no others, have a shard of their own")
+    return {number: (shard, key) for number, (shard, key) in found.items()}
 
 
 def _dtype(pair: object) -> tuple[Any, Any, np.dtype[Any], str | None]:

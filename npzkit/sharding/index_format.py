@@ -6,7 +6,7 @@ Owns the format. What it means is `npzkit.sharding.index`'s. The file is JSON in
      "shards": {"name": [...], "size": [...], "crc32": [...]},
      "dtypes": [["<f4", null], ["<V2", "bfloat16"]],
      "arrays": {"key": [...], "dtype": [...], "ndim": [...], "shape": [...], "parts": [...],
-                "fortran": [...], "attrs": {"3": {...}}},
+                "fortran": [...], "attrs": {"3": {...}}, "empty": {"5": [0, "b"]}},
      "parts": {"shard": [...], "key": {"17": "w@4"}, "size": [...], "crc32": [...],
                "method": [...], "offset": [...], "shape": [...]}}
 
@@ -21,7 +21,9 @@ array follow each other, in the order of the arrays.
   Their values, and those of ``metadata``, may be NaN and infinity, as in other archives.
 - ``parts``: ``key`` has the keys in the shard that differ from those of the array; ``size``
   is compressed; ``offset`` and ``shape`` have `ndim` numbers for each part of an array with
-  several parts. A single part is its array. An array without items has no parts.
+  several parts. A single part is its array.
+- An array without items has no parts. ``empty`` has the number of a shard with it, and its
+  key there.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ MAX_SIZE = 1 << 26
 
 _FIELDS = {"format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"}
 _SHARDS = {"name", "size", "crc32"}
-_ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs"}
+_ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs", "empty"}
 _PARTS = {"shard", "key", "size", "crc32", "method", "offset", "shape"}
 
 
@@ -133,6 +135,7 @@ def format_index(
             "parts": [len(row.parts) for row in arrays],
             "fortran": [number for number, row in enumerate(arrays) if row.fortran_order],
             "attrs": {number: dict(row.attrs) for number, row in enumerate(arrays) if row.attrs},
+            "empty": {number: list(row.home) for number, row in enumerate(arrays) if row.home},
         },
         "dtypes": pairs,
         "parts": {

@@ -20,6 +20,7 @@ __all__ = [
     "ShardRecord",
     "StoredPart",
     "part_attribute",
+    "part_of",
     "record_of",
     "version_of",
 ]
@@ -102,7 +103,7 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
     NpzkitError
         It is damaged, or has something that cannot be a part.
     """
-    return ShardRecord(name, *version_of(npz), tuple(_part_of(npz, key) for key in npz.files))
+    return ShardRecord(name, *version_of(npz), tuple(part_of(npz, key) for key in npz.files))
 
 
 def version_of(npz: NpzFile) -> tuple[int, int]:
@@ -111,7 +112,8 @@ def version_of(npz: NpzFile) -> tuple[int, int]:
     return archive.source.file_size, archive.directory_crc32
 
 
-def _part_of(npz: NpzFile, stored_key: str) -> StoredPart:
+def part_of(npz: NpzFile, stored_key: str) -> StoredPart:
+    """Return a part as an open shard has it; raises as `record_of`."""
     archive = npz._archive
     entry = archive.entry(stored_key)
     header = archive.read_index().find(entry) or archive.reader.header(entry)[0]

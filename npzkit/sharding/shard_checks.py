@@ -8,19 +8,19 @@ read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from npzkit.errors import ClosedArchiveError, NpzkitError
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.sharding.index import Index
+from npzkit.sharding.part_checks import differences
 from npzkit.sharding.records import StoredPart, record_of
 from npzkit.sharding.shards import OpenShards
 
 __all__ = ["verify_shards"]
 
 Progress = Callable[[int, int], object]
-Wanted = dict[int, list[tuple[int, int]]]
-"""By shard: the numbers of arrays and parts that are checked."""
+Wanted = dict[int, list[tuple[int, int | None]]]
+"""By shard: the numbers of arrays and parts that are checked; None where there is no part."""
 
 
 def verify_shards(
@@ -47,15 +47,18 @@ def verify_shards(
     """
     wanted: Wanted = {number: [] for number in range(len(index.shards))} if is_complete else {}
     for number in numbers:
-        for part in index.part_numbers(number):
+        parts = index.part_numbers(number)
+        for part in parts:
             wanted.setdefault(index.shard_of(part), []).append((number, part))
+        if not parts:
+            wanted.setdefault(index.home(number), []).append((number, None))
     total = sum(index.nbytes[number] for number in numbers)
     rows: list[Finding] = []
     done = 0
-    for shard, parts in sorted(wanted.items()):
-        size = sum(index.part_nbytes(number, part) for number, part in parts)
+    for shard, chosen in sorted(wanted.items()):
+        size = sum(index.part_nbytes(number, part) for number, part in chosen if part is not None)
         report = _within(progress, done, size, total)
-        rows += _shard_findings(shards, index, shard, parts, report, threads, is_complete)
+        rows += _shard_findings(shards, index, shard, chosen, report, threads, is_complete)
         done += size
     if progress is not None:
         progress(total, total)
@@ -77,7 +80,7 @@ def _shard_findings(
     shards: OpenShards,
     index: Index,
     shard: int,
-    parts: list[tuple[int, int]],
+    parts: list[tuple[int, int | None]],
     progress: Progress | None,
     threads: int | None,
     is_complete: bool,
@@ -91,7 +94,7 @@ def _shard_findings(
     except NpzkitError as error:
         yield _in_shard(name, None, finding(None, error))
         return
-    keys = {index.part_key(part, index.keys[number]): (number, part) for number, part in parts}
+    keys = {index.stored_key(number, part): (number, part) for number, part in parts}
     for key, (number, part) in keys.items():
         for what in _differences(index, number, part, stored.get(key)):
             yield _in_shard(name, index.keys[number], Finding(None, "error", what))
@@ -106,25 +109,15 @@ def _shard_findings(
             yield _in_shard(name, None, Finding(None, "note", what))
 
 
-def _differences(index: Index, number: int, part: int, found: StoredPart | None) -> Iterator[str]:
+def _differences(
+    index: Index, number: int, part: int | None, found: StoredPart | None
+) -> Iterator[str]:
     """Yield in what a part differs from what the index says."""
     if found is None:
         yield "it has no such array as the index says"
         return
-    row = index.part(number, part)
-    pairs: list[tuple[str, Any, Any]] = [
-        ("key", found.key, index.keys[number]),
-        ("shape", found.shape, row.shape),
-        ("place", found.offset, row.offset),
-        ("complete shape", found.global_shape, index.shape(number)),
-        ("dtype", (found.descr, found.extension), index.saved_dtype(number)),
-        ("compressed size", found.compressed_size, row.compressed_size),
-        ("CRC-32", found.crc32, row.crc32),
-        ("method", found.method, row.method),
-    ]
-    for what, there, expected in pairs:
-        if there != expected:
-            yield f"its {what} is not that of the index: found {there!r}, expected {expected!r}"
+    for what, there, expected in differences(index, number, part, found):
+        yield f"its {what} is not that of the index: found {there!r}, expected {expected!r}"
 
 
 def _in_shard(name: str, key: str | None, row: Finding) -> Finding:

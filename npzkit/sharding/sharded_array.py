@@ -37,6 +37,7 @@ class Archive(Protocol):
     def read(self, key: str, out: np.ndarray[Any, Any] | None = None) -> Any: ...
     def _part(self, number: int, part: int) -> LazyArray: ...
     def _check_backed(self, parts: Iterable[int]) -> None: ...
+    def _prove_empty(self, number: int) -> None: ...
     def _allocate(
         self, number: int, shape: tuple[int, ...], parts: Sequence[int]
     ) -> np.ndarray[Any, Any]: ...
@@ -85,12 +86,14 @@ class ShardedArray(LazyArray):
         return error.locate(path=self._npz.path, key=self._key)
 
     def _check_backed(self) -> None:
+        self._npz._prove_empty(self._number)
         self._npz._check_backed(self._npz._index.part_numbers(self._number))
 
     def _read_block(self, selection: Selection) -> np.ndarray[Any, Any]:
         """Read all combinations of the selected positions, from the parts that have them."""
         npz: Archive = self._npz
         npz._archive.check_open()
+        npz._prove_empty(self._number)
         jobs = list(self._pieces(selection.positions))
         block = npz._allocate(self._number, selection.shape, [part for part, _, _ in jobs])
         tasks = [lambda job=job: self._read_piece(block, *job) for job in jobs]

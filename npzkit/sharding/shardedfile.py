@@ -21,7 +21,6 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
 from npzkit.errors import (
     IndexFormatError,
-    MemberNotFoundError,
     NpyFormatError,
     NpzkitError,
     StaleArchiveError,
@@ -37,6 +36,7 @@ from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.metadata import format_metadata, user_attrs
 from npzkit.reading.member import check_out
 from npzkit.sharding.index_format import parse_index
+from npzkit.sharding.part_checks import check_part
 from npzkit.sharding.places import place_of
 from npzkit.sharding.sharded_array import ShardedArray
 from npzkit.sharding.shards import OpenShards
@@ -166,6 +166,8 @@ class ShardedFile(NpzFile):
         self._version = len(data), crc32(data)
         options = {"strict": strict, "limits": limits}
         self._archive: Any = OpenShards(self._place, self._index, data, options)
+        # By part, whether its shard was found to say the same.
+        self._proven = bytearray(self._index.part_count)
 
     # -- the mapping --------------------------------------------------------
 
@@ -231,21 +233,25 @@ class ShardedFile(NpzFile):
         """Return the shard of a part, its key there, and the part, which was checked."""
         index = self._index
         shard = self._archive.get(index.shard_of(part))
-        stored_key = index.part_key(part, index.keys[number])
-        self._check_stored(number, stored_key, shard)
+        stored_key = index.stored_key(number, part)
+        self._prove(number, part, shard)
         lazy = shard.lazy(stored_key)
         at = part - index.part_numbers(number).start
         shape = tuple(index.boxes(number)[1][at].tolist())
         self._check_part(number, shape, lazy.shape, lazy.dtype)
         return shard, stored_key, lazy
 
-    def _check_stored(self, number: int, stored_key: str, shard: NpzFile) -> None:
-        """Check that a shard has the array that the index says."""
-        if stored_key not in shard:
-            raise IndexFormatError(
-                f"the shard {shard._archive.path!r} has no array {stored_key!r}", path=self.path,
-                key=self._index.keys[number], remedy="Write the archive again.",
-            )  # fmt: skip
+    def _prove(self, number: int, part: int, shard: NpzFile) -> None:
+        """Check, once, that a shard has the part that the index means."""
+        if not self._proven[part]:
+            check_part(self._index, number, part, shard, self.path)
+            self._proven[part] = 1
+
+    def _prove_empty(self, number: int) -> None:
+        """Check that an array without items is as its shard has it; others have parts."""
+        if not self._index.part_numbers(number):
+            shard = self._archive.get(self._index.home(number))
+            check_part(self._index, number, None, shard, self.path)
 
     def _check_part(
         self, number: int, shape: tuple[int, ...], found: Any, dtype: np.dtype[Any]
@@ -365,10 +371,11 @@ class ShardedFile(NpzFile):
             shard.read(key, place if array.ndim else array, verify, threads=inner)
 
         boxes = zip(*(column.tolist() for column in index.boxes(number)), strict=True)
-        return array, [
+        tasks: list[Any] = [
             lambda part=part, box=box: read(part, *box)
             for part, box in zip(parts, boxes, strict=True)
         ]
+        return array, tasks or [lambda: self._prove_empty(number)]
 
     def load_all(
         self,
@@ -440,17 +447,13 @@ class ShardedFile(NpzFile):
     ) -> None:
         """Read the arrays that are complete in one shard."""
         index = self._index
-        stored = [
-            index.part_key(index.part_numbers(number).start, index.keys[number])
-            for _, number in wanted
-        ]
         npz = self._archive.get(shard)
-        try:
-            found = npz.load_all(stored, threads, verify=verify)
-        except MemberNotFoundError:
-            for (_, number), name in zip(wanted, stored, strict=True):
-                self._check_stored(number, name, npz)
-            raise
+        for _, number in wanted:
+            self._prove(number, index.part_numbers(number).start, npz)
+        stored = [
+            index.stored_key(number, index.part_numbers(number).start) for _, number in wanted
+        ]
+        found = npz.load_all(stored, threads, verify=verify)
         for (key, number), name in zip(wanted, stored, strict=True):
             results[key] = array = found[name]
             if not isinstance(array, np.ndarray):

@@ -58,6 +58,8 @@ def read_box(
         For one part.
     """
     if not out.size:
+        if isinstance(array, ShardedArray):
+            array._npz._prove_empty(array._number)
         return
     box = tuple(range(start, start + n) for start, n in zip(offset, out.shape, strict=True))
     for part, positions, place in _pieces(array, box, out):

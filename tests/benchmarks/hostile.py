@@ -119,7 +119,7 @@ def index(divided: int, single: int) -> bytes:
         "arrays": {
             "key": [f"layers/{number}/attention/weight" for number in range(count)],
             "dtype": [0] * count, "ndim": [2] * count, "shape": [10, 64] * divided + [2, 64] * single,
-            "parts": [5] * divided + [1] * single, "fortran": [], "attrs": {},
+            "parts": [5] * divided + [1] * single, "fortran": [], "attrs": {}, "empty": {},
         },
         "parts": {
             "shard": [number % 100 for number in range(parts)], "key": {}, "size": [size] * parts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from npzkit.archive import reopening
 from npzkit.errors import (
     DifferentFilesError,
+    IndexFormatError,
     MemberNotFoundError,
     StaleArchiveError,
     UnsupportedError,
@@ -406,3 +408,14 @@ def test_strings_of_several_archives_get_the_widest(tmp_path):
     npzkit.save(tmp_path / "b.npz", {"x": np.array(["long"])})
     found = from_npz([tmp_path / "a.npz", tmp_path / "b.npz"], "x")
     check_same(found.compute(), np.array(["a", "b", "long"]))
+
+
+def test_blocks_are_compared_with_what_their_shards_say(tmp_path):
+    """An index in which the offsets of two parts were exchanged is an error, also by blocks."""
+    folder = sharded(tmp_path / "folder", np.arange(12).reshape(6, 2), 2)
+    index = json.loads((folder / "index.json").read_bytes())
+    offsets = index["parts"]["offset"]
+    offsets[:2], offsets[2:4] = offsets[2:4], offsets[:2]
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(IndexFormatError, match="a part is not what the index says"):
+        from_npz(folder, "x", chunks=(2, 2)).compute()

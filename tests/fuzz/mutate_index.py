@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
+import contextlib
 import copy
+import itertools
 import json
 import random
 from typing import Any
@@ -29,8 +32,91 @@ def mutate_index(data: bytes, rng: random.Random, others: tuple[bytes, ...] = ()
         places = list(_places(value))
         if not places:
             break
-        _change(*rng.choice(places), rng)
+        if rng.random() < 0.4:
+            with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+                _exchange(value, rng)
+        else:
+            _change(*rng.choice(places), rng)
     return json.dumps(value).encode()
+
+
+def _exchange(index: Any, rng: random.Random) -> None:
+    """Exchange what the index says of two parts, or of two arrays; it mostly stays valid.
+
+    Raises what Python raises if earlier changes left no columns.
+    """
+    rng.choice(
+        (_exchange_parts, _exchange_parts, _exchange_keys, _exchange_arrays, _exchange_boxes)
+    )(index, rng)
+
+
+def _swap(column: Any, one: int, other: int) -> None:
+    column[one], column[other] = column[other], column[one]
+
+
+def _pair(count: int, rng: random.Random) -> list[int]:
+    return rng.sample(range(count), 2)
+
+
+def _exchange_parts(index: Any, rng: random.Random) -> None:
+    """Exchange some of the columns of two parts, such as their shards, or all of them."""
+    parts = index["parts"]
+    one, other = _pair(len(parts["shard"]), rng)
+    names = ["shard", "size", "crc32", "method"]
+    for name in rng.choice((names, *([name] for name in names), rng.sample(names, 2))):
+        _swap(parts[name], one, other)
+    if rng.random() < 0.5:
+        _exchange_two_keys(index, one, other)
+
+
+def _exchange_keys(index: Any, rng: random.Random) -> None:
+    _exchange_two_keys(index, *_pair(len(index["parts"]["shard"]), rng))
+
+
+def _exchange_two_keys(index: Any, one: int, other: int) -> None:
+    """Exchange the keys that two parts have in their shards, also those of their arrays."""
+    arrays, keys = index["arrays"], index["parts"]["key"]
+    # Counts may be as large as numbers can be.
+    ends = list(itertools.accumulate(arrays["parts"]))
+    found = [
+        keys.get(str(part), arrays["key"][bisect.bisect_right(ends, part)]) for part in (one, other)
+    ]
+    keys[str(one)], keys[str(other)] = found[1], found[0]
+
+
+def _exchange_arrays(index: Any, rng: random.Random) -> None:
+    """Exchange the keys, the dtypes or the shapes of two arrays, or their shards without items."""
+    arrays = index["arrays"]
+    one, other = _pair(len(arrays["key"]), rng)
+    kind = rng.choice(("key", "dtype", "shape", "empty", "all"))
+    if kind in ("key", "dtype"):
+        _swap(arrays[kind], one, other)
+    elif kind == "empty":
+        _swap(arrays["empty"], *rng.sample(sorted(arrays["empty"]), 2))
+    else:
+        ends = [sum(arrays["ndim"][: number + 1]) for number in range(len(arrays["ndim"]))]
+        shapes = [
+            arrays["shape"][end - ndim : end]
+            for end, ndim in zip(ends, arrays["ndim"], strict=True)
+        ]
+        for column in (shapes, arrays["ndim"], *([arrays["dtype"]] if kind == "all" else [])):
+            _swap(column, one, other)
+        arrays["shape"] = [length for shape in shapes for length in shape]
+
+
+def _exchange_boxes(index: Any, rng: random.Random) -> None:
+    """Exchange where two parts of an array are."""
+    arrays, parts = index["arrays"], index["parts"]
+    counts = list(zip(arrays["parts"], arrays["ndim"], strict=True))
+    several = [number for number, (count, ndim) in enumerate(counts) if count > 1 and ndim]
+    number = rng.choice(several)
+    start = sum(count * ndim for count, ndim in counts[:number] if count > 1)
+    count, ndim = counts[number]
+    one, other = (start + ndim * at for at in _pair(count, rng))
+    for name in rng.choice((["offset"], ["offset", "shape"])):
+        column = parts[name]
+        first, second = column[one : one + ndim], column[other : other + ndim]
+        column[one : one + ndim], column[other : other + ndim] = second, first
 
 
 def _places(value: Any, depth: int = 0) -> Any:

@@ -14,13 +14,14 @@ import warnings
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import ChecksumError, NpzkitError
+from npzkit.errors import ChecksumError, IndexFormatError, NpzkitError
 from s3 import needs_s3, s3_server
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402 - after the check
 from npzkit.torch import NpzStorageReader, NpzStorageWriter  # noqa: E402
+from npzkit.torch.boxes import read_box  # noqa: E402
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict  # noqa: E402
@@ -506,3 +507,21 @@ def test_named_tuples_can_be_pickled(tmp_path):
     save(tmp_path, {"p": Point(1, 2)})
     found = load(tmp_path, {"p": None})["p"]
     assert pickle.loads(pickle.dumps(found)) == copy.deepcopy(found) == found == (1, 2)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 4), slice(1, 3)])
+def test_parts_are_compared_with_what_their_shards_say(tmp_path, rows):
+    """An index in which the offsets of two parts were exchanged is an error, also for slices."""
+    whole = np.arange(8.0).reshape(4, 2)
+    with npzkit.ShardedWriter(tmp_path) as w:
+        for start in (0, 2):
+            w.add("w", whole[start : start + 2], (start, 0), (4, 2))
+        w.commit()
+    index = json.loads((tmp_path / "index.json").read_bytes())
+    index["parts"]["offset"] = [2, 0, 0, 0]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    out = np.empty((rows.stop - rows.start, 2))
+    with npzkit.open(tmp_path) as npz, pytest.raises(IndexFormatError, match="not what the index"):
+        read_box(npz.lazy("w"), (rows.start, 0), out, verify=False, threads=1)
+    error = failure(load, tmp_path, {"w": torch.zeros(4, 2, dtype=torch.float64)})
+    assert isinstance(error, IndexFormatError)

@@ -1,0 +1,188 @@
+"""Parts of a sharded archive, compared with what the index says of them."""
+
+from __future__ import annotations
+
+import json
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import IndexFormatError
+
+WHOLE = np.arange(24, dtype="f4").reshape(4, 6)
+ARRAYS = {
+    "w": WHOLE,
+    "u": np.arange(5),
+    "v": np.arange(5) + 10,
+    "x": np.arange(5) + 20,
+    "empty": np.zeros((0, 3)),
+    "none": np.zeros((0, 5), "f4"),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of two shards: four tiles of one shape, and arrays that are alike."""
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+        for column in (0, 3):
+            w.add("w", WHOLE[:2, column : column + 3], (0, column), WHOLE.shape)
+        for key in ("u", "v", "empty", "none"):
+            w.add(key, ARRAYS[key])
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+        for column in (0, 3):
+            w.add("w", WHOLE[2:, column : column + 3], (2, column), WHOLE.shape)
+        w.add("x", ARRAYS["x"])
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit()
+    return tmp_path
+
+
+def part_of(index, key, shard, stored_key=None):
+    """Return the number of a part in the index."""
+    arrays, parts = index["arrays"], index["parts"]
+    number = arrays["key"].index(key)
+    first = sum(arrays["parts"][:number])
+    for part in range(first, first + arrays["parts"][number]):
+        name = parts["key"].get(str(part), key)
+        if parts["shard"][part] == shard and name == (stored_key or key):
+            return part
+    raise AssertionError(key)
+
+
+def exchange(column, one, other):
+    column[one], column[other] = column[other], column[one]
+
+
+def exchange_offsets(index):
+    offsets = index["parts"]["offset"]
+    offsets[:2], offsets[2:4] = offsets[2:4], offsets[:2]
+
+
+def exchange_shards(index):
+    exchange(index["parts"]["shard"], part_of(index, "w", 0), part_of(index, "w", 1))
+
+
+def exchange_keys(index):
+    parts = index["parts"]
+    one, other = part_of(index, "w", 0), part_of(index, "w", 0, "w@0,3")
+    parts["key"] |= {str(one): "w@0,3", str(other): "w"}
+
+
+def exchange_parts(index):
+    parts = index["parts"]
+    for name in ("shard", "size", "crc32", "method"):
+        exchange(parts[name], part_of(index, "w", 0), part_of(index, "w", 1))
+
+
+def exchange_parts_of_arrays(index):
+    parts = index["parts"]
+    one, other = part_of(index, "u", 0), part_of(index, "v", 0)
+    parts["key"] |= {str(one): "v", str(other): "u"}
+    exchange(parts["crc32"], one, other)
+
+
+def exchange_names(index):
+    keys = index["arrays"]["key"]
+    exchange(keys, keys.index("u"), keys.index("v"))
+
+
+def exchange_crcs(index):
+    exchange(index["parts"]["crc32"], part_of(index, "u", 0), part_of(index, "v", 0))
+
+
+def rename_an_array(index):
+    part = part_of(index, "u", 0)
+    index["arrays"]["key"][index["arrays"]["key"].index("u")] = "other"
+    index["parts"]["key"][str(part)] = "u"
+
+
+def exchange_empty_shapes(index):
+    keys, shapes = index["arrays"]["key"], index["arrays"]["shape"]
+    ends = np.cumsum(index["arrays"]["ndim"]).tolist()
+    exchange(shapes, ends[keys.index("empty")] - 1, ends[keys.index("none")] - 1)
+
+
+def exchange_empty_dtypes(index):
+    keys = index["arrays"]["key"]
+    exchange(index["arrays"]["dtype"], keys.index("empty"), keys.index("none"))
+
+
+CHANGES = {
+    "w": [exchange_offsets, exchange_shards, exchange_keys, exchange_parts],
+    "u": [exchange_parts_of_arrays, exchange_names, exchange_crcs],
+    "other": [rename_an_array],
+    "empty": [exchange_empty_shapes, exchange_empty_dtypes],
+}
+READS = {
+    "key": lambda npz, key: npz[key],
+    "unverified": lambda npz, key: npz.read(key, verify=False),
+    "load_all": lambda npz, key: npz.load_all(),
+    "lazy": lambda npz, key: npz.lazy(key)[...],
+    "slice": lambda npz, key: npz.lazy(key)[:1],
+    "stream": lambda npz, key: npz.stream(key).read(),
+    "tree": lambda npz, key: npzkit.load_tree(npz, only=[key]),
+    "out": lambda npz, key: npz.read(key, np.empty(npz.lazy(key).shape, npz.lazy(key).dtype)),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize(
+    ("key", "change"), [(key, change) for key in CHANGES for change in CHANGES[key]]
+)
+def test_an_index_whose_values_were_exchanged_is_refused(folder, key, change, read):
+    """Each way to read compares a part with what its shard says of it."""
+    index = json.loads((folder / "index.json").read_bytes())
+    change(index)
+    (folder / "index.json").write_text(json.dumps(index))
+    with npzkit.open(folder) as npz:
+        with pytest.raises(IndexFormatError, match=r"not what the index says|has no array"):
+            READS[read](npz, key)
+        report = npz.verify()
+        assert not report.ok
+        assert npz.verify([key]).ok is False
+
+
+def test_what_the_index_says_is_right(folder):
+    """The index as it was written is read by each way, again and again."""
+    with npzkit.open(folder) as npz:
+        for _ in range(2):
+            for key, array in ARRAYS.items():
+                found = npz[key]
+                assert (found.shape, found.dtype) == (array.shape, array.dtype)
+                for read in READS.values():
+                    read(npz, key)
+                np.testing.assert_array_equal(found, array)
+        assert npz.verify().ok
+
+
+def test_maps_compare_their_part(folder):
+    """A map of an array is of the array that its key names."""
+    index = json.loads((folder / "index.json").read_bytes())
+    exchange_parts_of_arrays(index)
+    (folder / "index.json").write_text(json.dumps(index))
+    with npzkit.open(folder) as npz, pytest.raises(IndexFormatError, match="not what the index"):
+        npz.memmap("u")
+
+
+@pytest.mark.parametrize("values", [None, {}, {"9": [0, "empty"]}, {"4": [9, "empty"]}, {"4": 0}])
+def test_arrays_without_items_are_in_a_shard(folder, values):
+    """The index says for each array without items, and for no other, which shard has it."""
+    index = json.loads((folder / "index.json").read_bytes())
+    if values is None:
+        index["arrays"]["empty"]["0"] = [0, "w"]
+    else:
+        index["arrays"]["empty"] = values
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(IndexFormatError):
+        npzkit.open(folder)
+
+
+def test_empty_arrays_may_have_parts(tmp_path):
+    """An array without items that was written in parts is found, and compared too."""
+    with npzkit.ShardedWriter(tmp_path) as w:
+        for row in (0, 2):
+            w.add("e", np.zeros((2, 0)), (row, 0), (4, 0))
+        w.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz["e"].shape == (4, 0)
+        assert npz.lazy("e")[1:].shape == (3, 0)
+        assert npz.verify().ok

@@ -14,11 +14,12 @@ import xarray
 from xarray import conventions
 from xarray.backends.common import ensure_dtype_not_object
 
+from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import STORED, method_number
 from npzkit.files.file_objects import can_write
 from npzkit.files.urls import Location, find_location
-from npzkit.members.dimensions import DIMENSIONS
+from npzkit.members.dimensions import DIMENSIONS, named_dimensions
 from npzkit.members.metadata import check_attrs
 from npzkit.writing.coding import Compression
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
@@ -35,7 +36,9 @@ _CF_ENCODING = {
 }  # fmt: skip
 """What `encoding` says to xarray."""
 _UNNAMED = "__xarray_dataarray_variable__"
-"""The name that xarray gives to a DataArray without one, in every format."""
+"""The name that xarray gives to a DataArray without one, in every format, or to one that is
+named like its own dimension or coordinate. Such a name is then in the attribute `_NAME`."""
+_NAME = "__xarray_dataarray_name__"
 
 
 def to_npz(
@@ -66,7 +69,8 @@ def to_npz(
         Of deflated arrays, as in `npzkit.NpzWriter`.
     mode : {"w", "x", "a"}, default "w"
         "w" replaces an existing file, "x" fails if it exists, and "a" adds
-        variables to it, and replaces those of the same names.
+        variables to it, and replaces those of the same names. Dimensions of the
+        others keep their sizes.
     encoding : mapping of str to dict, optional
         By variable; in a tree by its path. ``compression``, ``level``,
         ``chunk_size`` and ``seekable`` are npzkit's. Others are xarray's:
@@ -84,7 +88,8 @@ def to_npz(
         A name, or an attribute, cannot be kept.
     ValueError
         A name contains a slash, or `encoding` names no variable, or the name of
-        an attribute begins with ``npzkit.``, or a string ends with NUL.
+        an attribute begins with ``npzkit.``, or a string ends with NUL or is null,
+        or a dimension has another size in the archive that is added to.
     NpzkitError, OSError
         As `npzkit.NpzWriter`. The old file is kept.
 
@@ -121,6 +126,8 @@ def to_npz(
         path, mode, compression=compression, level=level, durable=durable,
         storage_options=storage_options,
     ) as writer:  # fmt: skip
+        if mode == "a" and writer.files:
+            _check_sizes(path, variables)
         _write_attributes(writer, {name: attrs for name, (_, attrs) in encoded.items()})
         by_rows = _takes_rows_only(path, storage_options)
         _write_variables(writer, variables, own, compression, by_rows=by_rows)
@@ -130,17 +137,27 @@ def _nodes(dataset: Any) -> dict[str, xarray.Dataset]:
     """Return data sets by the paths of their groups; the root is ""."""
     if isinstance(dataset, xarray.DataTree):
         return {
-            node.path[len(dataset.path) :].strip("/"): node.to_dataset(inherit=False)
+            # The first node of a subtree inherits coordinates from nodes that are not saved.
+            node.path[len(dataset.path) :].strip("/"): node.to_dataset(inherit=node is dataset)
             for node in dataset.subtree
         }
     if isinstance(dataset, xarray.DataArray):
-        dataset = dataset.to_dataset(name=dataset.name or _UNNAMED)
+        dataset = _with_its_array(dataset)
     if not isinstance(dataset, xarray.Dataset):
         raise TypeError(
             "dataset must be an xarray.Dataset, DataTree or DataArray, "
             f"not {type(dataset).__name__}"
         )
     return {"": dataset}
+
+
+def _with_its_array(array: xarray.DataArray) -> xarray.Dataset:
+    """Return a DataArray as the data set that ``xarray.open_dataarray`` takes it from."""
+    if array.name is None:
+        return array.to_dataset(name=_UNNAMED)
+    if array.name not in array.dims and array.name not in array.coords:
+        return array.to_dataset()
+    return array.to_dataset(name=_UNNAMED).assign_attrs({_NAME: array.name})
 
 
 def _split(
@@ -205,14 +222,19 @@ def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
             check_strings(variable.values, key)
     variable = ensure_dtype_not_object(variable, name=key)
     if variable.dtype.kind in "OT":
-        variable = variable.copy(data=_fixed_width(np.asarray(variable.data)))
+        variable = variable.copy(data=_fixed_width(np.asarray(variable.data), key))
     attrs = attrs_to_json(variable.attrs, f"the variable {key!r}")
     attrs[DIMENSIONS] = [str(name) for name in variable.dims]
     return xarray.Variable(variable.dims, variable._data, attrs, fastpath=True)
 
 
-def _fixed_width(strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def _fixed_width(strings: np.ndarray[Any, Any], key: str) -> np.ndarray[Any, Any]:
     """Return variable-width strings, all text or all bytes, with the width of the longest."""
+    if not all(isinstance(text, (str, bytes)) for text in strings.flat):
+        raise ValueError(
+            f"the variable {key!r} has null strings, which NumPy's strings of a fixed width "
+            "cannot keep: replace them, such as by dataset.fillna('')"
+        )
     is_bytes = strings.size > 0 and isinstance(strings.flat[0], bytes)
     # NumPy finds no width for strings of its variable width.
     return strings.astype(object).astype(bytes if is_bytes else str)
@@ -221,6 +243,30 @@ def _fixed_width(strings: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _takes_rows_only(path: Any, storage_options: Mapping[str, Any] | None) -> bool:
     """Whether an array has to be written from front to back."""
     return can_write(path) or isinstance(find_location(path, storage_options), Location)
+
+
+def _check_sizes(path: Any, variables: Mapping[str, xarray.Variable]) -> None:
+    """Raise ValueError if a dimension has another size in the archive that is added to."""
+    sizes = {
+        (_group_of(key), dim): (key, size)
+        for key, variable in variables.items()
+        for dim, size in variable.sizes.items()
+    }
+    with NpzFile(path) as npz:
+        kept = [(key, npz.info(key)) for key in npz.files if key not in variables]
+    for key, info in kept:
+        shape = info.shape or ()
+        for dim, size in zip(named_dimensions(info.attrs, len(shape)) or (), shape, strict=False):
+            other, wanted = sizes.get((_group_of(key), dim), (key, size))
+            if size != wanted:
+                raise ValueError(
+                    f"the dimension {dim!r} of {other!r} has the size {wanted}, but {size} in "
+                    f"the archive, where {key!r} has it: rename it, or write to another group"
+                )
+
+
+def _group_of(key: str) -> str:
+    return key.rpartition("/")[0]
 
 
 def _write_attributes(writer: NpzWriter, attrs: Mapping[str, dict[str, Any]]) -> None:

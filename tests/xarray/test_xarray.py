@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import gc
+import io
 import os
+import pathlib
 import pickle
 import tempfile
 import warnings
@@ -507,6 +509,68 @@ def test_a_data_array(path):
     to_npz(array.rename("t"), path, mode="w")
     with xr.open_dataarray(path, engine=NpzBackend) as found:
         xr.testing.assert_identical(found.load(), array.rename("t"))
+
+
+def test_a_data_array_named_like_its_dimension_or_coordinate(path):
+    """Its name comes back, as from a file of netCDF."""
+    arrays = [
+        xr.DataArray([1.0, 2.0], dims="x", name="x"),
+        xr.DataArray([1.0, 2.0], {"x": [5, 6]}, name="x"),
+        xr.DataArray([1.0, 2.0], {"y": ("x", [5, 6])}, dims="x", name="y", attrs={"units": "K"}),
+    ]
+    for array in arrays:
+        to_npz(array, path)
+        with xr.open_dataarray(path, engine=NpzBackend) as found:
+            xr.testing.assert_identical(found.load(), array)
+
+
+def test_a_subtree_keeps_what_it_inherits(path):
+    """Coordinates of a node above the saved one come back at the top of the new tree."""
+    tree = xr.DataTree.from_dict(
+        {
+            "/": xr.Dataset(coords={"x": [10, 20]}),
+            "/a": xr.Dataset({"b": ("x", [1, 2])}),
+            "/a/c": xr.Dataset({"d": ("x", [3, 4])}),
+        }
+    )
+    to_npz(tree["a"], path)
+    with xr.open_datatree(path, engine=NpzBackend) as found:
+        assert found["x"].values.tolist() == [10, 20]
+        xr.testing.assert_identical(found["c"].to_dataset().load(), tree["a/c"].to_dataset())
+    with npzkit.open(path) as npz:
+        assert npz.files == ["b", "x", "c/d"]
+
+
+@pytest.mark.parametrize("group", [None, "g/h"])
+@pytest.mark.parametrize("is_path", [True, False])
+def test_a_dimension_keeps_its_size_in_an_archive_that_is_added_to(path, group, is_path):
+    """A variable whose dimension has another size is refused, and no byte is written."""
+    file = path if is_path else io.BytesIO()
+    to_npz(xr.Dataset({"a": ("x", [1, 2, 3]), "y": ("y", [1])}), file, group=group)
+
+    def contents():
+        return pathlib.Path(path).read_bytes() if is_path else file.getvalue()
+
+    before = contents()
+    other = xr.Dataset({"b": ("x", [1, 2])})
+    with pytest.raises(ValueError, match=r"'x' of '(g/h/)?b' has the size 2, but 3"):
+        to_npz(other, file, mode="a", group=group)
+    assert contents() == before
+    to_npz(other, file, mode="a", group="other")
+    to_npz(other.assign(a=("x", [1, 2]), y=("y", [1, 2])), file, mode="a", group=group)
+    source = path if is_path else io.BytesIO(file.getvalue())
+    with xr.open_dataset(source, engine=NpzBackend, group=group) as found:
+        assert dict(found.sizes) == {"x": 2, "y": 2}
+
+
+def test_null_strings_are_refused(path):
+    """A null string of StringDType never becomes the text "None" or "nan"."""
+    for null in (None, np.nan):
+        text = np.array(["a", null], np.dtypes.StringDType(na_object=null))
+        for data in (text, da.from_array(text, chunks=1)):
+            with pytest.raises(ValueError, match="'s' has null strings"):
+                to_npz(xr.Dataset({"s": ("x", data)}), path)
+            assert not os.path.exists(path)
 
 
 def test_keys_are_checked(path):

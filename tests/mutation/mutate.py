@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import hypothesis  # noqa: F401  here so that forked processes have it
@@ -42,7 +43,9 @@ ROOMS = [
 _LEFT_OUT = ["viewer", "torch", "xarray", "dask", "benchmarks", "pictures", "interop", "mutation"]
 """Folders of tests that take long and run other rooms than these."""
 _FIRST = 60
-"""The fastest tests of a line, which notice most faults."""
+"""The fastest tests in a module's own room, which notice most faults."""
+_REPETITION = 0.02
+"""Seconds that a test counts more for each faster test of its file."""
 _MEMORY = 4 << 30
 
 
@@ -166,11 +169,11 @@ def choose(by_line: dict[tuple, list[Mutant]], count: int, seed: int) -> list[Mu
 def lives(tree: Tree, mutant: Mutant, recorded: dict, seconds: float) -> bool:
     """Return whether all tests that run the line pass with the fault."""
     numbers = recorded["lines"][mutant.module][str(mutant.statement)]
-    tests = sorted((recorded["tests"][number] for number in numbers), key=lambda test: test[1])
+    near, far = _in_order([recorded["tests"][number] for number in numbers], mutant.module)
     source = (tree.package / mutant.module).read_bytes()
     tree.write(mutant.module, mutant.apply(source))
     try:
-        for some in (tests[:_FIRST], _within(tests[_FIRST:], seconds)):
+        for some in (near, _within(far, seconds)):
             limit = 60 + 10 * sum(duration for _, duration in some)
             if some and not tree.passes([name for name, _ in some], limit):
                 return False
@@ -179,8 +182,25 @@ def lives(tree: Tree, mutant: Mutant, recorded: dict, seconds: float) -> bool:
     return True
 
 
+def _in_order(tests: list[list], module: str) -> tuple[list[list], list[list]]:
+    """Return the fastest tests of the module's own room, and the others.
+
+    The others begin with fast tests of many files, which notice more than many tests of one file.
+    """
+    tests = sorted(tests, key=lambda test: test[1])
+    room = f"tests/{module.partition('/')[0]}/"
+    near = [test for test in tests if test[0].startswith(room)][:_FIRST]
+    taken, seen, costs = {name for name, _ in near}, Counter(), {}
+    for name, duration in tests:
+        file = name.partition("::")[0]
+        costs[name] = duration + _REPETITION * seen[file]
+        seen[file] += 1
+    far = [test for test in tests if test[0] not in taken]
+    return near, sorted(far, key=lambda test: costs[test[0]])
+
+
 def _within(tests: list[list], seconds: float) -> list[list]:
-    """Return as many of the tests, the fastest first, as take this long."""
+    """Return as many of the first tests as take this long."""
     found = []
     for test in tests:
         seconds -= test[1]
@@ -231,7 +251,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--minutes", type=float, default=1e6, help="stop after that time")
-    parser.add_argument("--seconds", type=float, default=60, help="of the slower tests per fault")
+    parser.add_argument(
+        "--seconds", type=float, default=30, help="of tests in other rooms, per fault"
+    )
     parser.add_argument("--room", action="append", dest="rooms", help="a folder of the package")
     parser.add_argument("--tests", nargs="+", help="files or folders of tests")
     parser.add_argument("--every", action="store_true", help="try all faults in lines that run")

@@ -47,6 +47,7 @@ class                      raised when                     is also a
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 import zipfile
@@ -88,6 +89,7 @@ __all__ = [
     "ZipFormatError",
     "printable",
     "shown_key",
+    "shown_url",
     "warn",
 ]
 
@@ -128,6 +130,58 @@ def shown_key(key: str) -> str:
     return key if key.isprintable() else repr(key)
 
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://")
+_END_OF_HOST = re.compile(r"[/?#]")
+_QUERY = re.compile(r"[?#]")
+_NEXT_LINK = re.compile(rf"::(?={_SCHEME.pattern})")
+
+
+def shown_url(text: str) -> str:
+    """Return a URL, or a text with URLs in it, without user, password, query and fragment.
+
+    Everything that shows a URL calls this. Where a password could end at two places, the
+    longer one is hidden. A query is hidden to the end of the text, because it may have spaces.
+
+    Examples
+    --------
+    >>> shown_url("s3://bucket/a.npz"), shown_url("zip://b::https://me:secret@host/a?token=1")
+    ('s3://bucket/a.npz', 'zip://b::https://host/a?...')
+    >>> shown_url("cannot read http://me:se/cret@host/a")
+    'cannot read http://...@host/a'
+    >>> shown_url("abfs://container@account.dfs.core.windows.net/a.npz")
+    'abfs://container@account.dfs.core.windows.net/a.npz'
+    """
+    found = _SCHEME.search(text)
+    if found is None:
+        return text
+    start = found.start()
+    return text[:start] + "::".join(map(_shown_link, _NEXT_LINK.split(text[start:])))
+
+
+def _shown_link(link: str) -> str:
+    """Return one URL of a chain as `shown_url` does."""
+    scheme, _, rest = link.partition("://")
+    before, _, after = rest.rpartition("@")
+    authority = _END_OF_HOST.split(rest, maxsplit=1)[0]
+    if ":" not in before:
+        # In abfs://container@account.dfs.core.windows.net/a.npz there is no user.
+        if "@" in authority and scheme.lower() not in ("abfs", "abfss"):
+            rest = rest[authority.rindex("@") + 1 :]
+    elif "@" in authority and authority.rindex("@") == len(before):
+        rest = after
+    elif "?" in before or "#" in before:
+        # The @ is in a query, or the ? in a password.
+        rest = "..."
+    else:
+        # The @ is in a path, or a / in the password.
+        rest = f"...@{after}"
+    path = _QUERY.split(rest, maxsplit=1)[0]
+    # In s3://bucket/run?.npz the question mark is part of a pattern.
+    if path != rest and ("http" in link.lower() or "=" in rest[len(path) :]):
+        rest = f"{path}?..."
+    return f"{scheme}://{rest}"
+
+
 class NpzkitError(Exception):
     """Base class of the errors that npzkit raises for bad input and refused calls.
 
@@ -136,7 +190,7 @@ class NpzkitError(Exception):
     what : str
         What went wrong, in one sentence without a full stop.
     path : str or path-like, optional
-        The archive.
+        The archive; of a URL, what `shown_url` returns.
     key : str, optional
         The array key.
     offset : int, optional
@@ -175,7 +229,7 @@ class NpzkitError(Exception):
     ) -> None:
         super().__init__(what)
         self.what = what
-        self.path = path
+        self.path = _shown_path(path)
         self.key = key
         self.offset = offset
         self.found = found
@@ -191,7 +245,7 @@ class NpzkitError(Exception):
     ) -> NpzkitError:
         """Fill in where the error happened, unless a lower layer has done so."""
         if self.path is None:
-            self.path = path
+            self.path = _shown_path(path)
         if self.key is None:
             self.key = key
         if self.offset is None:
@@ -220,6 +274,10 @@ class NpzkitError(Exception):
         if values:
             text += ": " + ", ".join(values)
         return printable(f"{text}. {self.remedy}" if self.remedy else text)
+
+
+def _shown_path(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    return shown_url(path) if isinstance(path, str) else path
 
 
 def _shown(value: object) -> str:

@@ -78,7 +78,8 @@ def kerchunk(
     and does not compare CRC-32s. An array is one chunk if it has up to 16 MiB, or
     if its first dimension (in Fortran order: the last) has no divisor that makes
     chunks of at most that size. Slashes in keys make groups. Attributes are
-    kept. Dimensions without names get made-up ones in ``_ARRAY_DIMENSIONS``,
+    kept. The references contain the URL with its user, password and query,
+    because readers need them. Dimensions without names get made-up ones in ``_ARRAY_DIMENSIONS``,
     as in xarray.
 
     Examples

@@ -31,7 +31,7 @@ from npzkit.files.stores import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.files.urls import shown_url
+from npzkit.files.urls import Location, hide_secrets, shown_url
 
 __all__ = ["FsspecStore", "status_of", "version_in"]
 
@@ -71,6 +71,7 @@ class FsspecStore(Store):
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
         self._url, self._options = url, dict(options)
+        self._location = Location(url, self._options)
         self._calls = Calls()
         self._connect()
 
@@ -90,8 +91,11 @@ class FsspecStore(Store):
                 "adlfs for az.",
             ) from None
         except ValueError as error:
-            what = f"the URL or its storage options are not supported: {_text(error)}"
+            what = f"the URL or its storage options are not supported: {self._text(error)}"
             raise UnsupportedError(what, path=self.name) from None
+        except Exception as error:
+            # A chain reads when it is opened.
+            raise self._named(error) from None
         self.is_s3 = hasattr(self._fs, "call_s3")
         # It downloaded one version for good, and does not ask the server again.
         self._is_copy = "simplecache" in self._fs.protocol
@@ -259,11 +263,11 @@ class FsspecStore(Store):
         except CancelledError:
             raise TransientError("the request was given up") from None
         except (TimeoutError, ConnectionError) as error:
-            raise TransientError(_text(error)) from None
+            raise TransientError(self._text(error)) from None
         except Exception as error:
             # Each library has its own errors, most of them no OSError.
             if _is_passing(error):
-                raise TransientError(_text(error)) from None
+                raise TransientError(self._text(error)) from None
             raise self._named(error) from None
 
     def _named(self, error: BaseException) -> OSError:
@@ -272,9 +276,14 @@ class FsspecStore(Store):
         if isinstance(error, FileNotFoundError) or status == 404:
             return FileNotFoundError(errno.ENOENT, "not found", self.name)
         if isinstance(error, PermissionError) or status in (401, 403):
-            reason = f"access was refused ({_text(error)})"
+            reason = f"access was refused ({self._text(error)})"
             return PermissionError(errno.EACCES, reason, self.name)
-        return OSError(f"{self.name}: {_text(error)}")
+        return OSError(f"{self.name}: {self._text(error)}")
+
+    def _text(self, error: BaseException) -> str:
+        # azure-core adds the answer's XML.
+        text = " ".join(str(error).partition("\nContent: ")[0].split())
+        return hide_secrets(text or type(error).__name__, self._location)[:300]
 
 
 def version_in(info: Mapping[str, Any]) -> Version:
@@ -308,9 +317,3 @@ def _is_passing(error: BaseException) -> bool:
     return status_of(error) >= 500 or any(
         word in name for word in ("Timeout", "Connection", "Payload", "Incomplete", "Disconnected")
     )
-
-
-def _text(error: BaseException) -> str:
-    # azure-core adds the answer's XML.
-    text = " ".join(str(error).partition("\nContent: ")[0].split())
-    return shown_url(text or type(error).__name__)[:300]

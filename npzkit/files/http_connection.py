@@ -21,9 +21,19 @@ from typing import Any, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance
 
-__all__ = ["Connection", "Exchange", "Origin", "Route", "basic_auth", "origin_of", "proxy_of"]
+__all__ = [
+    "Connection",
+    "Exchange",
+    "Origin",
+    "Route",
+    "basic_auth",
+    "origin_of",
+    "proxy_of",
+    "split_url",
+]
 
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
@@ -216,7 +226,30 @@ def proxy_of(scheme: str, host: str) -> SplitResult | None:
     url = getproxies().get(scheme)
     if not url or proxy_bypass(host):
         return None
-    return urlsplit(url if "://" in url else f"http://{url}")
+    return split_url(
+        url if "://" in url else f"http://{url}", f"the proxy in the variable {scheme}_proxy"
+    )
+
+
+def split_url(url: str, what: str) -> SplitResult:
+    """Return the parts of a URL whose host and port are valid.
+
+    Raises
+    ------
+    UnsupportedError
+        They are not. The message names the URL by `what`, and shows nothing of it.
+    """
+    try:
+        parts = urlsplit(url)
+        if parts.port != 0 and (parts.hostname or "").encode("idna"):
+            return parts
+    except ValueError:
+        # Its message may have a piece of the password.
+        pass
+    raise UnsupportedError(
+        f"{what} has no valid host and port",
+        remedy="In a user or a password, write / as %2F, ? as %3F, # as %23 and @ as %40.",
+    )
 
 
 def basic_auth(

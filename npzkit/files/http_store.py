@@ -13,11 +13,11 @@ import re
 import ssl
 from collections.abc import Mapping
 from typing import Any, NoReturn
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError
 from npzkit.files.connection_pool import Connections
-from npzkit.files.http_connection import Exchange, basic_auth, origin_of
+from npzkit.files.http_connection import Exchange, basic_auth, origin_of, split_url
 from npzkit.files.progress import Advance
 from npzkit.files.stores import (
     Opened,
@@ -41,6 +41,8 @@ _REFUSED = (401, 403, 407)
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
 _UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
 """What OpenSSL calls a certificate, or a chain of them, that nobody known has signed."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
 
@@ -60,15 +62,13 @@ class HttpStore(Store):
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
-        parts = urlsplit(quote(url, safe=_UNSAFE))
+        parts = split_url(quote(url, safe=_UNSAFE), f"the URL {self.name!r}")
         given = _Options(self.name, options)
         self._headers = {
             "User-Agent": "npzkit", "Accept": "*/*", "Accept-Encoding": "identity",
         }  # fmt: skip
         self._secrets = {**basic_auth(parts.username, parts.password), **given.headers}
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2])
-        if not self._url.hostname:
-            raise ValueError(f"the URL {self.name!r} has no host")
         # Where redirects led to.
         self._target = self._url
         self._connections = Connections(given.timeout, given.context)
@@ -173,8 +173,12 @@ class HttpStore(Store):
                 return exchange
             self._connections.drop(exchange)
             place = response.getheader("Location", "")
-            url = urlsplit(quote(urljoin(url.geturl(), place), safe=_UNSAFE))
-            if not place or url.scheme not in ("http", "https") or not url.hostname:
+            try:
+                target = quote(urljoin(url.geturl(), place), safe=_UNSAFE)
+                url = split_url(target, "the redirect")
+            except (ValueError, UnsupportedError):
+                place = ""
+            if not place or url.scheme not in ("http", "https"):
                 raise OSError(f"{self.name}: a redirect leads nowhere that can be read")
             url = url._replace(netloc=url.netloc.rpartition("@")[2])
         raise OSError(f"{self.name}: more than {_MOST_REDIRECTS} redirects")
@@ -281,8 +285,22 @@ class _Options:
         self.headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))
         self.headers.update(client.get("headers") or {})
         self.headers.update(options.get("headers") or {})
+        _check_headers(self.headers)
         self.timeout = float(options.get("timeout", client.get("timeout", _TIMEOUT)))
         self.context: ssl.SSLContext | None = options.get("ssl")
+
+
+def _check_headers(headers: Mapping[str, Any]) -> None:
+    """Refuse a header that `http.client` would refuse with a message that shows its value."""
+    for name, value in headers.items():
+        text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        if _HEADER_NAME.fullmatch(name) is None:
+            raise UnsupportedError("the name of a header has a character that is not allowed")
+        if not _HEADER_VALUE.fullmatch(text):
+            raise UnsupportedError(
+                f"the value of the header {name} has a line break, or a character outside Latin-1",
+                remedy="If it was read from a file, use value.strip().",
+            )
 
 
 def _version(response: http.client.HTTPResponse, size: int) -> Version:

@@ -1,18 +1,22 @@
-"""Which names are URLs, and how they are shown.
+"""Which names are URLs, and what of them is secret.
 
-Owns what counts as a URL, the parts of it that are secret, and the storage
-options that apply where none were passed. Opens nothing.
+Owns what counts as a URL, how secrets are found in what a library says, and the
+storage options that apply where none were passed. Opens nothing. How a URL is
+shown is `npzkit.errors.shown_url`'s.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+from npzkit.errors import UnsupportedError, shown_url
 
 __all__ = [
     "Location",
@@ -20,14 +24,15 @@ __all__ = [
     "default_options",
     "find_location",
     "find_locations",
+    "hide_secrets",
     "shown_url",
 ]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
-# In abfs://container@account.dfs.core.windows.net/a.npz there is no user.
-_USER = re.compile(r"(://)([^/?#\s]*:[^/?#\s]*|(?<!abfs://)(?<!abfss://)[^/?#\s]*)@", re.IGNORECASE)
-_QUERY = re.compile(r"(https?://[^\s?#]*)[?#]\S*", re.IGNORECASE)
+_SECRET_OPTION = re.compile(
+    "key|secret|token|pass|auth|cred|sig|sas|header|cookie|connection", re.I
+)
 
 _DEFAULT: ContextVar[Mapping[str, Any] | None] = ContextVar("storage options", default=None)
 
@@ -72,8 +77,9 @@ class Location(NamedTuple):
         >>> Location("s3://bucket/100%/b.npy", {}).file_name
         'b.npy'
         """
-        name = shown_url(self.url).removesuffix("?...").rpartition("/")[2]
-        return unquote(name) if "http" in self.scheme else name
+        if "http" in self.scheme:
+            return unquote(re.split("[?#]", self.url, maxsplit=1)[0].rpartition("/")[2])
+        return self.url.rpartition("/")[2]
 
     def __repr__(self) -> str:
         return f"Location({shown_url(self.url)!r})"
@@ -118,7 +124,9 @@ def find_location(file: Any, storage_options: Mapping[str, Any] | None = None) -
         return Location(file.url, {**file.options, **(storage_options or {})})
     if getattr(file, "protocol", "") not in ("", *_LOCAL) and hasattr(file, "storage_options"):
         url, options = str(file), {**file.storage_options, **options}
-    if isinstance(url, str) and (found := _URL.match(url)):
+    if isinstance(url, str) and (found := _URL.match(url.strip())):
+        # A space that was copied with it would make it the path of a file, shown with its secrets.
+        url = url.strip()
         if found.group()[:-3].lower() not in _LOCAL:
             return Location(url, options)
         file = _local_path(url)
@@ -157,26 +165,69 @@ def _local_path(url: str) -> str:
 
 def check_local(file: Any, what: str, remedy: str) -> None:
     """Raise UnsupportedError if `file` is a URL, for what needs a local file."""
-    from npzkit.errors import UnsupportedError
-
     location = find_location(file)
     if isinstance(location, Location):
         raise UnsupportedError(what, path=str(location), remedy=remedy)
 
 
-def shown_url(url: str) -> str:
-    """Return a URL without user, password, query and fragment, as messages show it.
+def hide_secrets(text: str, location: Location) -> str:
+    """Return a library's text about a location as `shown_url` does, and without its secrets.
+
+    These are user, password and query of the URL, and options whose names say so.
 
     Examples
     --------
-    >>> shown_url("s3://bucket/a.npz"), shown_url("simplecache::https://me:secret@host/a")
-    ('s3://bucket/a.npz', 'simplecache::https://host/a')
-    >>> shown_url("abfs://container@account.dfs.core.windows.net/a.npz")
-    'abfs://container@account.dfs.core.windows.net/a.npz'
-    >>> shown_url("abfs://me:secret@host/a")
-    'abfs://host/a'
+    >>> hide_secrets("no bucket me:secret@b", Location("s3://me:secret@b/a", {"token": "x1"}))
+    'no bucket ...@b'
     """
-    return _QUERY.sub(r"\1?...", _USER.sub(r"\1", url))
+    forms = {form for secret in _secrets_in(*location) for form in _forms_of(secret) if form}
+    secret = [False] * len(text)
+    for form in forms:
+        # A user called "a" must not take all letters a away.
+        pattern = re.escape(form) if len(form) > 3 else rf"(?<!\w){re.escape(form)}(?!\w)"
+        for found in re.finditer(pattern, text):
+            secret[found.start() : found.end()] = [True] * len(form)
+    runs = itertools.groupby(zip(text, secret, strict=True), key=lambda pair: pair[1])
+    return shown_url("".join("..." if hide else "".join(c for c, _ in run) for hide, run in runs))
+
+
+def _forms_of(secret: str) -> tuple[str, ...]:
+    """Return a secret as it may be written."""
+    return secret, unquote(secret), quote(secret, safe=""), repr(secret)[1:-1]
+
+
+def _secrets_in(url: str, options: Any) -> Iterator[str]:
+    for begin in re.finditer("://", url):
+        rest = url[begin.end() :]
+        for at in re.finditer("@", rest):
+            user = rest[: at.start()]
+            if ":" in user or "/" not in user:
+                yield from (user, *user.partition(":")[::2])
+        query = re.search(r"[?#](.*)", rest, re.DOTALL)
+        if query is not None:
+            yield query[1]
+            for pair in re.split("[?#&]", query[1]):
+                value = pair.partition("=")[2] or pair
+                yield from (value, *re.split("[@:/ ]", value))
+    for name, value in options.items():
+        if isinstance(value, Mapping) and not _SECRET_OPTION.search(str(name)):
+            yield from _secrets_in("", value)
+        elif isinstance(value, str) and "://" in value:
+            yield from _secrets_in(value, {})
+        elif _SECRET_OPTION.search(str(name)):
+            yield from _texts_in(value)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bytes):
+        yield value.decode("latin-1")
+    elif isinstance(value, Mapping):
+        yield from _texts_in(list(value.values()))
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _texts_in(each)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import xarray
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
@@ -48,7 +47,8 @@ class NpzBackend(BackendEntrypoint):
     Notes
     -----
     Complete variables are compared with their CRC-32, and parts are not, as by
-    `npzkit.NpzFile.lazy`.
+    `npzkit.NpzFile.lazy`. xarray keeps the URL, also its password and query, in
+    ``dataset.encoding["source"]``.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class NpzBackend(BackendEntrypoint):
             return False
         found = find_location(filename_or_obj)
         if isinstance(found, Location):
-            return urlsplit(found.url).path.lower().endswith(".npz")
+            return found.file_name.partition("?")[0].lower().endswith(".npz")
         path = os.fsdecode(found)
         return path.lower().endswith(".npz") or (os.path.isdir(path) and holds_index(path))
 

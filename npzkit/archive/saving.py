@@ -12,6 +12,7 @@ import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
+from npzkit.members.labels import check_unlabelled
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
 from npzkit.zip.sozip import CHUNK_SIZE
@@ -55,7 +56,8 @@ def save(
         ``"arr_0"`` are allowed. The arrays of a dict are all checked, and
         pickled if they hold objects, before any file is touched. Those of
         another mapping, such as an `NpzFile`, are read and written one by one
-        to keep memory small. A dict may be nested; see the notes.
+        to keep memory small. A dict may be nested; see the notes. Tables, and
+        arrays with units or coordinates, are refused: the error says what to save.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"
@@ -97,6 +99,8 @@ def save(
     ['file', 'layer/w']
     """
     given: Any = arrays
+    if type(arrays) is not dict:
+        check_unlabelled(arrays)
     is_record = not isinstance(given, Mapping) and _is_record(given)
     if not is_record and not isinstance(given, Mapping):
         raise TypeError(

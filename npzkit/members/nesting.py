@@ -34,6 +34,7 @@ import numpy as np
 from npzkit.errors import LimitExceededError, NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.members.containers import child_key, is_within
 from npzkit.members.jax_arrays import is_pytree
+from npzkit.members.labels import check_unlabelled
 from npzkit.members.leaves import KINDS, MISSING, decode, encode, exact_array, holds_more
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
@@ -136,6 +137,8 @@ class _Flattening:
         self._tensors: dict[Any, tuple[str, Any]] = {}
 
     def mapping(self, tree: Mapping[Any, Any], prefix: str, around: tuple[int, ...]) -> Any:
+        if type(tree) is not dict:
+            check_unlabelled(tree, prefix[:-1] or None)
         around = _within(tree, around, prefix)
         notes: dict[str, Any] = {}
         names: set[str] = set()

@@ -24,6 +24,7 @@ from npzkit.format.array import (
 )
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, check_dtype, extension_name
 from npzkit.members.jax_arrays import is_random_key, key_data
+from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import is_tensor, to_array
 
@@ -80,6 +81,8 @@ def _how_to_convert(value: Any) -> str:
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
     """Convert to an array that can be saved completely, or raise the reason why not."""
+    if type(array) is not np.ndarray:
+        check_unlabelled(array, key)
     converted = as_array(array, key)
     try:
         check_savable(converted, allow_pickle=allow_pickle)

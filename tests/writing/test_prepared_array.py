@@ -209,3 +209,55 @@ def test_titles_that_no_header_could_be_read_with(tmp_path, title):
         with pytest.raises(UnsupportedError, match="a field's title"):
             npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, dtype)})
     assert not list(tmp_path.iterdir())
+
+
+def labelled(module, name, **attributes):
+    """Return an object of a class that looks like one of another package."""
+    made = type(name, (), {"__array__": lambda self, dtype=None, copy=None: np.zeros(2)})
+    made.__module__ = module
+    value = type("Derived", (made,), {})()
+    value.__dict__.update(attributes)
+    return value
+
+
+LABELLED = {
+    "pandas": (labelled("pandas.core.frame", "DataFrame"), r"df\.to_records\(\)"),
+    "polars": (labelled("polars.dataframe.frame", "DataFrame"), r"to_numpy\(structured=True\)"),
+    "lazy": (labelled("polars.lazyframe.frame", "LazyFrame"), r"frame\.collect\(\)"),
+    "pyarrow": (labelled("pyarrow.lib", "Table"), r"table\.column_names"),
+    "batch": (labelled("pyarrow.lib", "RecordBatch"), r"batch\.schema\.names"),
+    "table": (labelled("astropy.table.table", "Table"), r"table\.as_array\(\)"),
+    "unit": (labelled("astropy.units.quantity", "Quantity"), r"quantity\.value"),
+    "coordinates": (labelled("xarray.core.dataarray", "DataArray", coords=[1], attrs={}), "to_npz"),
+    "attributes": (labelled("xarray.core.dataarray", "DataArray", coords=[], attrs={1: 2}), "to_npz"),
+    "neither": (labelled("xarray.core.dataarray", "DataArray", coords=[], attrs={}), None),
+    "another": (labelled("my.pandas", "DataFrame"), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_what_has_labels_is_refused(name, tmp_path):
+    """Tables, units and coordinates are never dropped: the error names the way to save them."""
+    value, remedy = LABELLED[name]
+    path = tmp_path / "a.npz"
+
+    def add(value):
+        with npzkit.NpzWriter(path) as writer:
+            writer["x"] = value
+
+    for save in (
+        lambda: npzkit.save(path, {"x": value}),
+        lambda: npzkit.save(path, {"x": {"y": [value]}}),
+        lambda: npzkit.savez(path, x=value),
+        lambda: add(value),
+    ):
+        if remedy is None:
+            save()
+            continue
+        with pytest.raises(UnsupportedError, match=remedy) as caught:
+            save()
+        assert caught.value.key.startswith("x")
+        assert not path.exists()
+    if remedy is not None:
+        with pytest.raises(UnsupportedError, match=remedy):
+            npzkit.save(path, value)

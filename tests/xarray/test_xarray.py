@@ -573,6 +573,30 @@ def test_null_strings_are_refused(path):
             assert not os.path.exists(path)
 
 
+def test_save_refuses_what_has_labels(path):
+    """npzkit.save never drops coordinates, attributes, columns or an index in silence."""
+    dataset = xr.Dataset({"t": ("x", [1.0, 2.0])}, {"x": [5, 6]}, {"title": "demo"})
+    frame = pd.DataFrame({"a": [1, 2], "b": [3.0, 4.0]})
+    cases = [
+        (dataset, "npzkit.xarray.to_npz"),
+        (xr.Dataset({"t": ("x", [1.0])}), "npzkit.xarray.to_npz"),
+        (xr.DataTree(dataset), "npzkit.xarray.to_npz"),
+        (dataset["t"], r"value.to_numpy\(\) is the array alone"),
+        (xr.DataArray([1.0], dims="x", attrs={"units": "K"}), "npzkit.xarray.to_npz"),
+        (frame, r"df.to_records\(\)"),
+        (frame.set_index("a")["b"], r"series.index.to_numpy\(\)"),
+    ]
+    for value, words in cases:
+        for tree in (value, {"x": value}, {"a": {"b": [value]}}):
+            with pytest.raises(UnsupportedError, match=words):
+                npzkit.save(path, tree)
+            assert not os.path.exists(path)
+    ways = {"records": frame.to_records(), "x": xr.DataArray([1.0], dims="x"), "b": frame["b"]}
+    npzkit.save(path, {**ways, **{name: frame[name].to_numpy() for name in frame}})
+    with npzkit.open(path) as npz:
+        assert npz["records"]["b"].tolist() == npz["b"].tolist() == [3.0, 4.0]
+
+
 def test_keys_are_checked(path):
     """A name that is no safe key is refused, as everywhere."""
     with pytest.raises(npzkit.NpzkitError):

@@ -1,0 +1,91 @@
+"""Values that are more than arrays: tables, and arrays with coordinates or units.
+
+Owns which classes of other packages these are, and what to do with them. NumPy would make
+an array of the numbers alone. None of the packages is imported.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from npzkit.errors import UnsupportedError
+
+__all__ = ["check_unlabelled"]
+
+
+class _Kind(NamedTuple):
+    """What a class has besides the numbers, what to do, and whether this applies to a value."""
+
+    more: str
+    remedy: str
+    applies: Callable[[Any], bool] = lambda _: True
+
+
+def _has_own_index(series: Any) -> bool:
+    """Whether a series has other labels than 0, 1, 2 and so on."""
+    index = series.index
+    return type(index).__name__ != "RangeIndex" or (index.start, index.step) != (0, 1)
+
+
+_XARRAY = "coordinates, dimensions and attributes"
+_BY_XARRAY = "npzkit.xarray.to_npz(value, path) saves all of it"
+_COLUMNS = "Save a dict of its columns"
+_KINDS = {
+    ("xarray", "Dataset"): _Kind(_XARRAY, f"{_BY_XARRAY}."),
+    ("xarray", "DataTree"): _Kind(_XARRAY, f"{_BY_XARRAY}."),
+    ("xarray", "DataArray"): _Kind(
+        _XARRAY, f"{_BY_XARRAY}, and value.to_numpy() is the array alone.",
+        lambda array: bool(len(array.coords) or array.attrs),
+    ),
+    ("pandas", "DataFrame"): _Kind(
+        "names and dtypes of columns", f"{_COLUMNS}, {{name: df[name].to_numpy() for name in df}}, "
+        "or an array with a field per column, df.to_records().",
+    ),
+    ("pandas", "Series"): _Kind(
+        "an index", "Save series.to_numpy(), and series.index.to_numpy() under another key.",
+        _has_own_index,
+    ),
+    ("polars", "DataFrame"): _Kind(
+        "names and dtypes of columns", f"{_COLUMNS}, {{s.name: s.to_numpy() for s in df}}, or an "
+        "array with a field per column, df.to_numpy(structured=True).",
+    ),
+    ("polars", "LazyFrame"): _Kind("columns", "Save the columns of frame.collect()."),
+    ("pyarrow", "Table"): _Kind(
+        "names and types of columns",
+        f"{_COLUMNS}, {{name: table[name].to_numpy() for name in table.column_names}}.",
+    ),
+    ("pyarrow", "RecordBatch"): _Kind(
+        "names and types of columns",
+        f"{_COLUMNS}, {{name: batch[name].to_numpy(False) for name in batch.schema.names}}.",
+    ),
+    ("astropy", "Table"): _Kind(
+        "units and descriptions of columns",
+        "Save table.as_array(), an array with a field per column, and the units as metadata.",
+    ),
+    ("astropy", "Quantity"): _Kind(
+        "a unit", "Save quantity.value, and the unit as an attribute: "
+        "NpzWriter.add(key, quantity.value, attrs={'unit': str(quantity.unit)}).",
+    ),
+}  # fmt: skip
+"""By package and class; their subclasses are the same."""
+
+
+def check_unlabelled(value: Any, key: str | None = None) -> None:
+    """Raise UnsupportedError if a value has more than an array or a mapping of arrays can keep."""
+    cls: Any = type(value)
+    kind = _kind_of(cls)
+    if kind is not None and kind.applies(value):
+        raise UnsupportedError(
+            f"this object has {kind.more}, which would be lost",
+            key=key,
+            found=type(value).__name__,
+            remedy=kind.remedy,
+        )
+
+
+@functools.lru_cache
+def _kind_of(cls: type) -> _Kind | None:
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in cls.__mro__)
+    return next((_KINDS[name] for name in names if name in _KINDS), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.util
 import itertools
+import os
 import re
 import shutil
 import signal
@@ -39,14 +40,18 @@ def _little_for_the_collector():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _compiled_once(tmp_path_factory):
-    """Have the processes that tests start share compiled modules, where none are written."""
-    if not sys.dont_write_bytecode:
-        yield
-        return
+def _usual_python(tmp_path_factory):
+    """Have the processes that tests start run as a user's, whatever PYTHON* variables are set.
+
+    PYTHONPATH stays, which may say where npzkit is. The processes share compiled modules, where
+    none are written.
+    """
+    names = [name for name in os.environ if name.startswith("PYTHON") and name != "PYTHONPATH"]
     with pytest.MonkeyPatch.context() as patched:
-        patched.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patched.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
+        for name in names:
+            patched.delenv(name)
+        if sys.dont_write_bytecode:
+            patched.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("compiled")))
         yield
 
 

@@ -21,6 +21,7 @@ from npzkit.cli.output import (
     print_json,
     printable,
     progress,
+    say,
 )
 from npzkit.cli.refusals import Refusal, check_absent
 from npzkit.errors import NpzkitError, UnsupportedError
@@ -296,6 +297,6 @@ def _outcome(
     if not is_named:
         text = f"{shown_path(archive.path)}: {text}"
     tell.hide()
-    click.echo(f"npzkit: {text}", err=True)
+    say(text)
     path = shown_url(archive.path)
     return Outcome({"path": path, "ok": False, "error": text}, "", "failed", code)

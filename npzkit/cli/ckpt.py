@@ -24,6 +24,7 @@ from npzkit.cli.output import (
     print_table,
     printable,
     report_error,
+    say,
 )
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import NoCheckpointError
@@ -273,7 +274,7 @@ def diff(folder: str, a: int, b: int, as_json: bool) -> None:
             for key in keys:
                 click.echo(f"{what}: {printable(key)}")
         for problem in report.problems:
-            click.echo(f"npzkit: {in_a_line(at_prompt(problem.what))}", err=True)
+            say(in_a_line(at_prompt(problem.what)))
         counts = [f"{len(keys):,} {what}" for what, keys in changes.items() if keys]
         compared = f"{report.what_was_compared} compared"
         click.echo(f"{compared}: {', '.join(counts) or 'no difference'}")

@@ -107,7 +107,13 @@ def run(arguments: list[str] | None = None) -> int:
     arguments : list of str, optional
         By default those of the process.
     """
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    finally:
+        _flush()
+
+
+def _run(arguments: list[str]) -> int:
     is_debugging = _take_debug(arguments)
     _prepare_streams()
     try:
@@ -133,7 +139,9 @@ def run(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         if is_debugging:
             raise
-        click.echo("npzkit: interrupted", err=True)
+        from npzkit.cli.output import say
+
+        say("interrupted")
         return 130
     if not arguments:
         # Without a command, only the help was printed.
@@ -154,8 +162,21 @@ def _check_arguments(arguments: list[str]) -> None:
 
 def _end_output() -> int:
     """Discard further output, because its reader, such as head, has closed the pipe."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    from npzkit.cli.output import discard
+
+    discard(sys.stdout)
     return 0
+
+
+def _flush() -> None:
+    """Write what streams still have. What cannot be written was reported, or has no reader."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            from npzkit.cli.output import discard
+
+            discard(stream)
 
 
 def _prepare_streams() -> None:
@@ -174,10 +195,10 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
-    from npzkit.cli.output import in_a_line
+    from npzkit.cli.output import in_a_line, say
     from npzkit.cli.wording import at_prompt
 
-    click.echo(f"npzkit: warning: {in_a_line(at_prompt(str(message)))}", err=True)
+    say(f"warning: {in_a_line(at_prompt(str(message)))}")
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from npzkit.cli.output import (
     printable,
     progress,
     report_error,
+    say,
 )
 from npzkit.cli.wording import at_prompt
 from npzkit.files.urls import shown_url
@@ -91,7 +92,7 @@ def diff(
                 [_cells(row) for row in report.rows],
             )
         for problem in report.problems:
-            click.echo(f"npzkit: {in_a_line(_problem_text(problem, paths))}", err=True)
+            say(in_a_line(_problem_text(problem, paths)))
         click.echo(_summary(report, fast=fast))
     context.exit(2 if report.problems else 1 if report.rows else 0)
 

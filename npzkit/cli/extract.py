@@ -26,6 +26,7 @@ from npzkit.cli.output import (
     print_json,
     printable,
     progress,
+    say,
 )
 from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
 from npzkit.cli.refusals import Refusal, refusing
@@ -117,7 +118,7 @@ def extract(
     else:
         click.echo(f"{printable(folder)}: {format_count(len(report.files), 'file')}")
     for text in failed.values():
-        click.echo(f"npzkit: {text}", err=True)
+        say(text)
     click.get_current_context().exit(1 if failed else 0)
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
-
 import npzkit
-from npzkit.cli.output import in_a_line, progress
+from npzkit.cli.output import in_a_line, progress, say
 from npzkit.cli.wording import message_of
 
 if TYPE_CHECKING:
@@ -53,4 +51,4 @@ def tell_unreadable(count: int, members: Sequence[Member]) -> None:
     """Print the error of an unreadable member, or the count and the first error of several."""
     first = next(member.error for member in members if member.info is None)
     text = first if count == 1 else f"{count} members cannot be read. The first error: {first}"
-    click.echo(f"npzkit: {text}", err=True)
+    say(text)

@@ -32,6 +32,7 @@ __all__ = [
     "colour",
     "console",
     "counting",
+    "discard",
     "error_text",
     "format_count",
     "format_ratio",
@@ -47,6 +48,7 @@ __all__ = [
     "printable",
     "progress",
     "report_error",
+    "say",
     "terminal_width",
 ]
 
@@ -113,7 +115,7 @@ def print_notes(notes: Iterable[str]) -> list[str]:
     """Print each note of the library on a line, and return all in the command line's words."""
     found = [in_a_line(at_prompt(note)) for note in notes]
     for note in found:
-        click.echo(f"npzkit: {note}", err=True)
+        say(note)
     return found
 
 
@@ -276,8 +278,23 @@ def in_a_line(text: str) -> str:
 def report_error(error: Exception) -> int:
     """Print an error as one line, and return the exit code."""
     text, code = error_text(error)
-    click.echo(f"npzkit: {text}", err=True)
+    say(text)
     return code
+
+
+def say(text: str) -> None:
+    """Print a line on the standard error stream, if that can be written."""
+    try:
+        click.echo(f"npzkit: {text}", err=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: Any) -> None:
+    """Send what a stream still has, and further output, nowhere, so that Python's end is quiet."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def error_text(error: Exception) -> tuple[str, int]:

@@ -21,6 +21,7 @@ from npzkit.cli.output import (
     print_json,
     printable,
     progress,
+    say,
 )
 from npzkit.cli.refusals import refusing
 from npzkit.cli.wording import at_prompt
@@ -72,5 +73,5 @@ def report(
         size = format_size(len(found.html.encode()))
         click.echo(f"{printable(output)}: {format_count(len(found.keys), 'array')}, {size}")
     for key, what in damaged.items():
-        click.echo(f"npzkit: {printable(key)}: {what}", err=True)
+        say(f"{printable(key)}: {what}")
     click.get_current_context().exit(1 if damaged else 0)

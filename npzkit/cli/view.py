@@ -9,7 +9,7 @@ import click
 
 import npzkit
 from npzkit.cli.opening import archives_argument
-from npzkit.cli.output import printable
+from npzkit.cli.output import printable, say
 
 __all__ = ["view"]
 
@@ -50,5 +50,5 @@ def view(
         if sys.stderr.isatty():
             click.echo("Press Ctrl-C to end.", err=True)
         if not no_browser and not viewer.show():
-            click.echo("npzkit: there is no browser here. Open the address yourself.", err=True)
+            say("there is no browser here. Open the address yourself.")
         viewer.wait(once=once)

@@ -312,15 +312,43 @@ def test_errors_of_the_system_have_a_remedy(cli, tmp_path, monkeypatch, argument
     assert remedy in found.err
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a disk that is always full")
-def test_a_full_disk(tmp_path):
-    """What cannot be written is said in a line that says what to do, and exits with 1."""
-    npzkit.save(tmp_path / "a.npz", {"x": np.arange(3)})
+needs_full_disk = pytest.mark.skipif(
+    not os.path.exists("/dev/full"), reason="Linux has a disk that is always full"
+)
+
+
+def on_full_disk(folder, arguments, *streams):
+    """Run a command whose named streams cannot be written."""
+    npzkit.save(folder / "a.npz", {"x": np.arange(3)})
     with open("/dev/full", "wb") as full:
-        command = [sys.executable, "-m", "npzkit", "ls", str(tmp_path / "a.npz")]
-        found = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+        kinds = {
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **dict.fromkeys(streams, full),
+        }
+        command = [sys.executable, "-m", "npzkit", *arguments]
+        return subprocess.run(command, cwd=folder, text=True, timeout=60, check=False, **kinds)
+
+
+@needs_full_disk
+@pytest.mark.parametrize("arguments", [
+    ["ls", "a.npz"], ["ls", "--json", "a.npz"], ["--help"], ["extract", "a.npz", "x", "-d", "-"],
+    ["pack", "-", "a.npz"],
+], ids=" ".join)  # fmt: skip
+def test_a_full_disk(tmp_path, arguments):
+    """If the output cannot be written, the command exits with 1 and one line with a remedy."""
+    found = on_full_disk(tmp_path, arguments, "stdout")
     assert (found.returncode, found.stderr.count("\n")) == (1, 1)
     assert "Free some space" in found.stderr
+
+
+@needs_full_disk
+@pytest.mark.parametrize(("name", "code"), [("a.npz", 0), ("none.npz", 2)])
+def test_messages_that_cannot_be_written(tmp_path, name, code):
+    """A full standard error stream changes neither the output nor the exit code."""
+    found = on_full_disk(tmp_path, ["ls", name], "stderr")
+    assert (found.returncode, "x" in found.stdout) == (code, code == 0)
+    assert on_full_disk(tmp_path, ["ls", name], "stdout", "stderr").returncode == (code or 1)
 
 
 def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):

@@ -39,6 +39,7 @@ class                      raised when                     is also a
 `DamagedCheckpointWarning` a damaged step was skipped      ``UserWarning``
 `TreeMismatchWarning`      ... with ``strict=False``       ``UserWarning``
 `MadeUpDimensionsWarning`  dimensions have no names        ``UserWarning``
+`UnversionedFileWarning`   a replacement would not show    ``UserWarning``
 ========================== =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
@@ -86,6 +87,7 @@ __all__ = [
     "TreeMismatchWarning",
     "UnsafeNameError",
     "UnsupportedError",
+    "UnversionedFileWarning",
     "ZipFormatError",
     "printable",
     "shown_key",
@@ -514,3 +516,7 @@ class DamagedCheckpointWarning(UserWarning):
 
 class MadeUpDimensionsWarning(UserWarning):
     """The dimensions of arrays have no names in the archive; names were made up."""
+
+
+class UnversionedFileWarning(UserWarning):
+    """A store sends nothing that shows whether the archive is replaced while it is open."""

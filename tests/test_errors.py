@@ -368,6 +368,7 @@ def test_no_class_is_missing_from_the_tests_and_the_table():
         errors.DamagedCheckpointWarning,
         errors.TreeMismatchWarning,
         errors.MadeUpDimensionsWarning,
+        errors.UnversionedFileWarning,
     }
     names = {cls.__name__ for cls in [*ERRORS, *WARNINGS]}
     assert set(TABLE) == names <= set(errors.__all__)

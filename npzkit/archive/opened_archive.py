@@ -166,6 +166,8 @@ class OpenedArchive:
         """Return the bytes of a member, to be read in parts, if the file has not changed."""
         entry = self.entry(key)
         self.check_unchanged()
+        # No CRC-32 is compared, which would show that the file was replaced.
+        self.source.check_versioned()
         start = self.index.data_start(entry) if self.source.is_distant else None
         if start is not None:
             return self.reader.random_access(entry, start, partial(self.index.check_header, entry))

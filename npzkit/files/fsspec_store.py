@@ -16,11 +16,12 @@ import contextlib
 import datetime
 import errno
 import os
-from collections.abc import Callable, Coroutine, Mapping
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import NpzkitError, UnsupportedError, printable
 from npzkit.files.calls import Calls
 from npzkit.files.stores import (
     Opened,
@@ -36,10 +37,16 @@ from npzkit.files.urls import Location, hide_secrets, shown_url
 __all__ = ["FsspecStore", "status_of", "version_in"]
 
 _MARKS = (
-    "ETag", "etag", "generation", "version_id", "content_md5", "md5Hash", "mtime", "LastModified",
-    "last_modified", "updated", "created",
+    # Of the bytes, or of each version of them.
+    "ETag", "etag", "generation", "version_id", "content_md5", "md5Hash", "Content-MD5", "Digest",
+    "checksum", "content_hash", "sha", "hex",
+    # Times. FTP has "modify", WebHDFS "modificationTime", WebDAV "modified".
+    "mtime", "LastModified", "last_modified", "Last-Modified", "updated", "modify",
+    "modificationTime", "modified", "modifiedTime", "created",
 )  # fmt: skip
 """What stores call a value that changes with the object, the best ones first."""
+_LOCAL_MARKS = ("ino", "mtime", "created")
+"""What tells a local file from another: its inode, and the times of its data and of its inode."""
 
 
 class _Answer(NamedTuple):
@@ -78,6 +85,7 @@ class FsspecStore(Store):
     def _connect(self) -> None:
         """Find the file system. A forked child must have its own."""
         self._process = os.getpid()
+        self._turn: contextlib.AbstractContextManager[Any]
         scheme = self._url.partition("://")[0]
         try:
             from fsspec.core import url_to_fs
@@ -97,8 +105,15 @@ class FsspecStore(Store):
             # A chain reads when it is opened.
             raise self._named(error) from None
         self.is_s3 = hasattr(self._fs, "call_s3")
+        # One that fsspec does not share has a state: the place in a file, or a connection of FTP
+        # whose answers come in the order of its commands.
+        is_shared = all(
+            getattr(fs, "cachable", True) or getattr(fs, "async_impl", False)
+            for fs in _chain_of(self._fs)
+        )
+        self._turn = contextlib.nullcontext() if is_shared else threading.Lock()
         # It downloaded one version for good, and does not ask the server again.
-        self._is_copy = "simplecache" in self._fs.protocol
+        self._is_copy = any("simplecache" in fs.protocol for fs in _chain_of(self._fs))
 
     @property
     def file_system(self) -> Any:
@@ -121,7 +136,11 @@ class FsspecStore(Store):
 
     def call(self, function: Any, *args: Any, **options: Any) -> Any:
         """Call a function of the file system, until `abort`."""
-        return self._calls.call(function, *args, **options)
+        return self._calls.call(self._in_turn, function, *args, **options)
+
+    def _in_turn(self, function: Any, *args: Any, **options: Any) -> Any:
+        with self._turn:
+            return function(*args, **options)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine in the event loop of the file system, until `abort`."""
@@ -157,8 +176,9 @@ class FsspecStore(Store):
         try:
             found = self._get_s3(
                 lambda *said: said == span,
-                Range=f"bytes={offset}-{offset + size - 1}", IfMatch=version.tag,
-            )  # fmt: skip
+                Range=f"bytes={offset}-{offset + size - 1}",
+                **({"IfMatch": version.tag} if version.strong_tag else {}),
+            )
         except OSError as error:
             if status_of(error) not in (412, 416):
                 raise
@@ -222,7 +242,7 @@ class FsspecStore(Store):
         tail = self.call(self.file_system.cat_file, self.path, start=start, end=version.size)
         # Of another version, if the object was replaced between the two requests.
         found = self.find_version()
-        if found.differs(version) or len(tail) != version.size - start:
+        if version.differs(found) or len(tail) != version.size - start:
             raise TransientError("the object is being replaced")
         return Opened(tail, version)
 
@@ -230,13 +250,12 @@ class FsspecStore(Store):
         end = offset + size
         data: bytes = self.call(self.file_system.cat_file, self.path, start=offset, end=end)
         found = version if self._is_copy else self.find_version()
-        if found.differs(version):
+        if version.differs(found):
             raise changed(version, found)
         return data
 
     def find_version(self) -> Version:
-        self.forget_list()
-        info = self.call(self.file_system.info, self.path)
+        info = self._info(self.file_system, self.path)
         if info.get("type") == "directory":
             raise IsADirectoryError(errno.EISDIR, "Is a directory", self.name)
         if info.get("size") is None:
@@ -244,13 +263,22 @@ class FsspecStore(Store):
                 "the store does not say how large the object is", path=self.name,
                 remedy="Download the file, and open the copy.",
             )  # fmt: skip
-        return version_in(info)
+        version = version_in(info)
+        # A member of an archive changes with it, but its list is the one of when it was opened.
+        for archive in _archives_in(self.file_system):
+            held = version_in(self._info(archive.fs, archive.path))
+            version = Version(version.size, held.tag and f"{version.tag} in {held.size} {held.tag}")
+        return version
+
+    def _info(self, fs: Any, path: str) -> Mapping[str, Any]:
+        """Return what a file system knows of an object now."""
+        _forget_list(fs, path)
+        info: Mapping[str, Any] = self.call(fs.info, path)
+        return info
 
     def forget_list(self) -> None:
         """Drop the list of the object's folder, which a file system may have from long ago."""
-        # Another thread may drop it at the same time.
-        with contextlib.suppress(KeyError):
-            self.file_system.invalidate_cache(self.path.rpartition("/")[0])
+        _forget_list(self.file_system, self.path)
 
     # -- errors -------------------------------------------------------------
 
@@ -283,11 +311,34 @@ class FsspecStore(Store):
     def _text(self, error: BaseException) -> str:
         # azure-core adds the answer's XML.
         text = " ".join(str(error).partition("\nContent: ")[0].split())
-        return hide_secrets(text or type(error).__name__, self._location)[:300]
+        return printable(hide_secrets(text or type(error).__name__, self._location)[:300])
+
+
+def _archives_in(fs: Any) -> Iterator[Any]:
+    """Yield the archives, from the innermost on, in which a chain of file systems finds a file.
+
+    Each has the file system `fs` that it is in, and its `path` there.
+    """
+    archive: Any = getattr(fs, "of", None)
+    while hasattr(archive, "fs"):
+        yield archive
+        archive = getattr(archive.fs, "of", None)
+
+
+def _chain_of(fs: Any) -> list[Any]:
+    return [fs, *(archive.fs for archive in _archives_in(fs))]
+
+
+def _forget_list(fs: Any, path: str) -> None:
+    # Another thread may drop it at the same time.
+    with contextlib.suppress(KeyError):
+        fs.invalidate_cache(fs._parent(path))
 
 
 def version_in(info: Mapping[str, Any]) -> Version:
     """Return the version in what a file system knows of an object, whose size is known."""
+    if all(name in info for name in _LOCAL_MARKS):
+        return Version(int(info["size"]), " ".join(str(info[name]) for name in _LOCAL_MARKS))
     mark = next((info[name] for name in _MARKS if info.get(name)), "")
     if isinstance(mark, datetime.datetime):
         # What one call returns as a time, another one may return as a number.

@@ -42,6 +42,8 @@ _STEP_SIZE = 1 << 17
 """Bytes that are received between two reports of them."""
 _AUTHORITIES = "SSL_CERT_FILE", "SSL_CERT_DIR"
 """Variables of the environment that say which authorities OpenSSL trusts."""
+_MOST_INTERIM = 64
+"""Answers before the one that was asked for."""
 _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""
 
@@ -122,8 +124,23 @@ class _Timed:
             self._sock.close()
 
 
+class _Response(http.client.HTTPResponse):
+    """An answer, without those that only say that it will come (RFC 9110, 15.2)."""
+
+    def _read_status(self) -> tuple[str, int, str]:
+        # `http.client` skips those with 100 only, and any number of them.
+        for _ in range(_MOST_INTERIM):
+            found: tuple[str, int, str] = super()._read_status()  # type: ignore[misc]
+            if not 100 <= found[1] < 200 or found[1] == http.HTTPStatus.SWITCHING_PROTOCOLS:
+                return found
+            http.client.parse_headers(self.fp)
+        raise http.client.HTTPException("the answer does not come")
+
+
 class Connection(http.client.HTTPConnection):
     """A connection to one origin, through a proxy or not, whose reads have a deadline."""
+
+    response_class = _Response
 
     def __init__(self, route: Route) -> None:
         self.route = route

@@ -11,11 +11,12 @@ import errno
 import http.client
 import re
 import ssl
+import time
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
-from npzkit.errors import UnsupportedError
+from npzkit.errors import UnsupportedError, printable
 from npzkit.files.connection_pool import Connections
 from npzkit.files.http_connection import Exchange, basic_auth, origin_of, split_url
 from npzkit.files.progress import Advance
@@ -38,6 +39,12 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 _GONE = (404, 410)
 _REFUSED = (401, 403, 407)
+_NO_SUFFIX = (400, 405, 416, 501)
+"""What servers answer that cannot count from the end, those of Azure among them."""
+_MOST_ANSWERS = 1024
+"""Requests for one range whose answers end early. Largest ranges come in parts of 16 KiB then."""
+_TIME_STEP = 1.0
+"""Seconds by which two values of Last-Modified differ at least."""
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
 _UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
 """What OpenSSL calls a certificate, or a chain of them, that nobody known has signed."""
@@ -45,6 +52,14 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
+
+
+class _Part(NamedTuple):
+    """What an answer says of the bytes that it brought: `size` of them."""
+
+    size: int
+    version: Version
+    is_new: bool
 
 
 class HttpStore(Store):
@@ -76,52 +91,89 @@ class HttpStore(Store):
     # -- requests -----------------------------------------------------------
 
     def open(self, tail_size: int) -> Opened:
+        found = self._open(tail_size)
+        if found.is_new and len(found.tail) < found.version.size:
+            # After this second, whatever replaces the object has another time.
+            time.sleep(_TIME_STEP)
+            found = self._open(tail_size)
+        return found
+
+    def _open(self, tail_size: int) -> Opened:
         exchange = self._get({"Range": f"bytes=-{tail_size}"})
         response = exchange.response
         if response.status == 206:
             begin, end, version = self._range_of(exchange)
             if end == version.size and begin == max(end - tail_size, 0):
-                return Opened(self._read(exchange, end - begin), version)
+                return Opened(self._read(exchange, end - begin), version, _is_new(response))
             self._connections.drop(exchange)
-            return self._open_by_size(version, tail_size)
-        if response.status == 416:
-            return self._open_unsatisfied(exchange, tail_size)
+            return self._open_by_size(version.size, tail_size)
         if response.status == 200:
             return self._open_whole(exchange, tail_size)
-        return self._fail(exchange)
-
-    def _open_unsatisfied(self, exchange: Exchange, tail_size: int) -> Opened:
-        """Answer for a server to which an empty object, or a range from the end, has no bytes."""
-        found = _NO_RANGE.fullmatch(exchange.response.getheader("Content-Range", ""))
+        if response.status not in _NO_SUFFIX:
+            self._fail(exchange)
         self._connections.drop(exchange)
-        if found is None or not int(found[1]):
-            return Opened(b"", _version(exchange.response, 0))
-        return self._open_by_size(_version(exchange.response, int(found[1])), tail_size)
+        size = _size_beside(response)
+        return self._open_by_size(self._find_size() if size is None else size, tail_size)
+
+    def _find_size(self) -> int:
+        """Ask for one byte. The answer says how many there are, also where HEAD is refused."""
+        exchange = self._get({"Range": "bytes=0-0"})
+        response = exchange.response
+        if response.status == 206:
+            size = self._range_of(exchange)[2].size
+        elif response.status == 416:
+            # An empty object has no first byte.
+            size = _size_beside(response) or 0
+        elif response.status == 200:
+            self._connections.drop(exchange)
+            raise no_ranges(self.name)
+        else:
+            self._fail(exchange)
+        self._connections.drop(exchange)
+        return size
 
     def _open_whole(self, exchange: Exchange, tail_size: int) -> Opened:
         """Answer for a server that sends the whole object: an error, unless it is no archive."""
-        response = exchange.response
-        size = response.length
-        most = tail_size if size is None else min(size, tail_size)
-        head = self._read_some(exchange, most)
-        version = _version(response, size or len(head))
+        size = exchange.response.length
+        head = self._read_some(exchange, tail_size if size is None else min(size, tail_size))
         if not head.startswith(_ARCHIVE):
             # A login page, for example: the reader says what it is.
-            return Opened(head, version._replace(size=len(head)))
-        if size is None:
-            raise no_ranges(self.name)
-        return self._open_by_size(version, tail_size)
+            return Opened(head, _version(exchange.response, len(head)))
+        return self._open_by_size(self._find_size() if size is None else size, tail_size)
 
-    def _open_by_size(self, version: Version, tail_size: int) -> Opened:
+    def _open_by_size(self, size: int, tail_size: int) -> Opened:
         """Ask for the last bytes by their offsets, for a server that counts only from the front."""
-        tail = bytearray(min(tail_size, version.size))
-        self.readinto(version.size - len(tail), memoryview(tail), version)
-        return Opened(tail, version)
+        tail = bytearray(min(tail_size, size))
+        if not tail:
+            return Opened(tail, Version(0))
+        part = self._read_range(size - len(tail), memoryview(tail), Version(size))
+        return Opened(tail, part.version, part.is_new)
 
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
+        self._read_range(offset, view, version)
+
+    def _read_range(self, offset: int, view: memoryview, version: Version) -> _Part:
+        """Fill `view`, by more than one request if answers end early. Return what the first said.
+
+        A server may send fewer bytes than it was asked for (RFC 9110, 14.2).
+        """
+        first = part = self._read_part(offset, view, version)
+        count, done = 1, part.size
+        while done < len(view):
+            if count == _MOST_ANSWERS:
+                raise OSError(
+                    f"{self.name}: the server sent {done} of {len(view)} bytes in {count} answers"
+                )
+            known = version if version.is_known else first.version
+            part = self._read_part(offset + done, view[done:], known)
+            count, done = count + 1, done + part.size
+        return first
+
+    def _read_part(self, offset: int, view: memoryview, version: Version) -> _Part:
+        """Read the beginning of a range, or all of it, by one request."""
         end = offset + len(view)
         headers = {"Range": f"bytes={offset}-{end - 1}"}
-        if version.tag and not version.tag.startswith("W/"):
+        if version.strong_tag:
             headers["If-Match"] = version.tag
         elif version.modified:
             headers["If-Unmodified-Since"] = version.modified
@@ -140,9 +192,10 @@ class HttpStore(Store):
         if version.differs(found):
             self._connections.drop(exchange)
             raise changed(version, found)
-        if (begin, found_end) != (offset, end):
+        if begin != offset or found_end > end:
             self._refuse(exchange, "another range than was asked for")
-        self._fill(exchange, view)
+        self._fill(exchange, view[: found_end - begin])
+        return _Part(found_end - begin, found, _is_new(response))
 
     def _get(self, headers: Mapping[str, str]) -> Exchange:
         """Send a request; follow redirects, and remember where they led."""
@@ -238,7 +291,7 @@ class HttpStore(Store):
         """Raise what a status means that is no success."""
         response = exchange.response
         self._connections.drop(exchange)
-        status = f"{response.status} {response.reason[:80]}".strip()
+        status = printable(f"{response.status} {response.reason[:80]}".strip())
         if response.status in _GONE:
             raise FileNotFoundError(errno.ENOENT, f"not found ({status})", self.name)
         if response.status in _REFUSED:
@@ -249,7 +302,7 @@ class HttpStore(Store):
 
     def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
         self._connections.drop(exchange)
-        raise OSError(f"{self.name}: the server sent {what}")
+        raise OSError(f"{self.name}: the server sent {printable(what)}")
 
     def abort(self) -> None:
         self._connections.abort()
@@ -304,8 +357,26 @@ def _check_headers(headers: Mapping[str, Any]) -> None:
 
 
 def _version(response: http.client.HTTPResponse, size: int) -> Version:
+    """Return the version in an answer.
+
+    A time is left out if the object may have been replaced since, in the same second
+    (RFC 9110, 8.8.2.2).
+    """
     get = response.getheader
-    return Version(size, get("ETag", "").strip(), get("Last-Modified", "").strip())
+    version = Version(size, get("ETag", "").strip(), get("Last-Modified", "").strip())
+    is_late = not version.strong_tag and version.modified == get("Date", "").strip()
+    return version._replace(modified="") if is_late else version
+
+
+def _is_new(response: http.client.HTTPResponse) -> bool:
+    """Return whether an object has a time, and no tag, but the time counts only after a second."""
+    return "Last-Modified" in response.headers and not _version(response, 0).is_known
+
+
+def _size_beside(response: http.client.HTTPResponse) -> int | None:
+    """Return the size of an object that has none of the bytes that were asked for."""
+    found = _NO_RANGE.fullmatch(response.getheader("Content-Range", ""))
+    return None if found is None else int(found[1])
 
 
 def _reason(error: Exception) -> str:

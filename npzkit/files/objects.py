@@ -121,7 +121,7 @@ class Objects:
         if version is not None:
             # Some stores write a version in another way where they tell of a single object.
             found = self.listed().get(name)
-            if found is not None and found.version.differs(version):
+            if found is not None and version.differs(found.version):
                 return False
         try:
             self._try(f"the removal of {name}", partial(self._remove, name, version))

@@ -18,7 +18,7 @@ from typing import Any
 from npzkit.files.ahead import REQUEST_COUNT, AheadSource, Span, pieces_of
 from npzkit.files.progress import current_reception
 from npzkit.files.source import Source, closed_error
-from npzkit.files.stores import Store, Version, tried
+from npzkit.files.stores import Store, Version, tried, warn_unversioned
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 
@@ -58,7 +58,7 @@ class RemoteSource(Source):
         self.location = location
         self._store = store
         self.name = self._store.name
-        self._is_closed = False
+        self._is_closed = self._has_warned = False
         self._given_up: set[object] = set()
         self._reset_places()
         try:
@@ -83,6 +83,12 @@ class RemoteSource(Source):
     @property
     def reopening(self) -> tuple[str, dict[str, Any]]:
         return self.location.url, {"storage_options": self.location.options}
+
+    def check_versioned(self) -> None:
+        # What is at hand is of one version.
+        if not (self.version.is_known or self._has_warned or not self._tail[0]):
+            self._has_warned = True
+            warn_unversioned(self.name)
 
     # -- reading ------------------------------------------------------------
 

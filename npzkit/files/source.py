@@ -118,6 +118,9 @@ class Source(abc.ABC):
         """The size of the file, including bytes after the archive."""
         return self.size if self._file_size is None else self._file_size
 
+    def check_versioned(self) -> None:
+        """Warn, once, if parts of two versions could be mixed. Only stores may have that."""
+
     @abc.abstractmethod
     def readinto_at(self, offset: int, view: memoryview) -> None:
         """Fill all of `view` (format ``B``) with the bytes at `offset`."""
@@ -464,6 +467,9 @@ class LentSource(Source):
 
     def check_unchanged(self, is_kept: Callable[[], bool] = _never) -> None:
         self._source.check_unchanged(is_kept)
+
+    def check_versioned(self) -> None:
+        self._source.check_versioned()
 
 
 class TailSource(Source):

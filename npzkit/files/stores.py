@@ -13,7 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from npzkit.errors import StaleArchiveError, UnsupportedError
+from npzkit.errors import (
+    StaleArchiveError,
+    UnsupportedError,
+    UnversionedFileWarning,
+    printable,
+    warn,
+)
 from npzkit.files.progress import Advance
 from npzkit.files.urls import shown_url
 
@@ -26,6 +32,7 @@ __all__ = [
     "no_ranges",
     "parse_content_range",
     "tried",
+    "warn_unversioned",
 ]
 
 ATTEMPTS = 4
@@ -34,6 +41,7 @@ FIRST_DELAY = 0.1
 """Seconds before the second attempt. Each delay is three times the one before."""
 _LONGEST_DELAY = 20.0
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)
+_WEAK = "W/"
 _NAP = 0.1
 """Seconds after which a thread that waits looks whether it is still wanted."""
 
@@ -73,13 +81,29 @@ class Version(NamedTuple):
     tag: str = ""
     modified: str = ""
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything but the size tells this state from another."""
+        return bool(self.tag or self.modified)
+
+    @property
+    def strong_tag(self) -> str:
+        """The tag if it changes with every byte; empty if it is weak (RFC 9110, 8.8.1)."""
+        return "" if self.tag.startswith(_WEAK) else self.tag
+
     def differs(self, found: Version) -> bool:
-        """Return whether another answer is of another state. What one of them lacks is ignored."""
+        """Return whether another answer is of another state, or does not say of which it is.
+
+        A weak tag may stay when bytes change, so the time is compared too. A server may find
+        out later that a weak tag is a strong one, as Apache does for a new file.
+        """
         if self.size != found.size:
             return True
-        if self.tag and found.tag:
+        if self.strong_tag:
             return self.tag != found.tag
-        return bool(self.modified and found.modified) and self.modified != found.modified
+        if self.tag.removeprefix(_WEAK) != found.tag.removeprefix(_WEAK) and self.tag:
+            return True
+        return bool(self.modified) and self.modified != found.modified
 
 
 class Opened(NamedTuple):
@@ -90,10 +114,13 @@ class Opened(NamedTuple):
     tail : bytes-like
         The object's last bytes, or all.
     version : Version
+    is_new : bool, default False
+        Whether it was modified so lately that its time does not tell its versions apart yet.
     """
 
     tail: Any
     version: Version
+    is_new: bool = False
 
 
 class Store(abc.ABC):
@@ -126,7 +153,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
-        """Fill `view` with the bytes at `offset` by one request.
+        """Fill `view` with the bytes at `offset`, mostly by one request.
 
         Raises
         ------
@@ -164,7 +191,7 @@ def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = l
     reason = "nobody waits for it any more"
     for attempt in range(1, ATTEMPTS + 1):
         if not is_wanted():
-            raise OSError(f"{what}: given up: {shown_url(reason)}")
+            raise OSError(f"{what}: given up: {printable(shown_url(reason))}")
         try:
             return request()
         except (TransientError, TimeoutError, ConnectionError) as error:
@@ -174,7 +201,8 @@ def tried(request: Callable[[], T], what: str, is_wanted: Callable[[], bool] = l
             pause = delay * random.uniform(0.5, 1.5)  # noqa: S311 - not for secrets
             _sleep(min(max(pause, asked), _LONGEST_DELAY), is_wanted)
             delay *= 3
-    raise OSError(f"{what}: failed after {ATTEMPTS} attempts: {shown_url(reason)}")
+    reason = printable(shown_url(reason))
+    raise OSError(f"{what}: failed after {ATTEMPTS} attempts: {reason}")
 
 
 def _sleep(seconds: float, is_wanted: Callable[[], bool]) -> None:
@@ -208,10 +236,24 @@ def no_ranges(name: str) -> UnsupportedError:
     )
 
 
+def warn_unversioned(name: str) -> None:
+    """Warn that nothing shows whether an object is replaced while it is open."""
+    warn(
+        f"{name}: the store sends neither an ETag nor a time that tells versions of the file "
+        "apart. If a file of the same size replaces it while it is open, parts of arrays may come "
+        "from both. If that can happen, read complete arrays, which are checked, or download the "
+        "file and open the copy.",
+        UnversionedFileWarning,
+    )
+
+
 def changed(expected: Version, found: Version | None = None) -> StaleArchiveError:
-    """Return the error for an object that was replaced."""
+    """Return the error for an object that was replaced, or that may have been."""
+    what = "the object was replaced since it was opened"
+    if found is not None and found.size == expected.size and not found.is_known:
+        what = "the store does not say any more whether the object is the one that was opened"
     return StaleArchiveError(
-        "the object was replaced since it was opened",
+        what,
         found=None if found is None else _shown(found),
         expected=_shown(expected),
         remedy="Open it again.",
@@ -220,5 +262,5 @@ def changed(expected: Version, found: Version | None = None) -> StaleArchiveErro
 
 def _shown(version: Version) -> str:
     mark: Mapping[str, Any] = {"version": version.tag, "modified": version.modified}
-    known = [f"{name} {value}" for name, value in mark.items() if value]
+    known = [f"{name} {value[:80]}" for name, value in mark.items() if value]
     return ", ".join([f"{version.size} bytes", *known])

@@ -140,7 +140,8 @@ def test_refusals_are_errors_at_once(server, code, kind):
     server.answer = status(code)
     with pytest.raises(kind, match=f"{code}") as caught:
         npzkit.open(server.url_of_data)
-    assert server.count == 1
+    # Some servers refuse only ranges from the end: these are asked again, in another way.
+    assert server.count == (2 if code in (400, 501) else 1)
     assert server.url_of_data in str(caught.value)
     assert "secret" not in str(caught.value)
 
@@ -227,7 +228,7 @@ def test_more_bytes_than_were_asked_for(server):
         begin = int(first) if first else len(DATA) - int(last)
         end = int(last) + 1 if first else len(DATA)
         named = f"bytes {begin}-{end - 1}/{len(DATA)}"
-        handler.reply(206, DATA[begin : end + 1] + b"?", Content_Range=named)
+        handler.reply(206, DATA[begin : end + 1] + b"?", Content_Range=named, ETag=server.etag)
 
     with npzkit.open(server.url_of_data) as npz:
         server.answer = longer

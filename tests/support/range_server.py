@@ -15,11 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import BaseServer
 from typing import Any, NamedTuple
 
 import npzkit
 
-__all__ = ["Handler", "RangeServer", "Request", "good", "packed"]
+__all__ = ["Handler", "RangeServer", "Request", "good", "packed", "serving"]
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
@@ -173,14 +174,21 @@ class RangeServer:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[RangeServer]:
-        thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
-        try:
+        with serving(self._server):
             yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
+
+
+@contextlib.contextmanager
+def serving(server: BaseServer) -> Iterator[None]:
+    """Let a server answer in a thread until the block ends."""
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
 
 
 class _Server(ThreadingHTTPServer):

@@ -1,0 +1,391 @@
+"""Two reads of one open archive are of one version, in every kind of store."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import warnings
+import zipfile
+from types import SimpleNamespace
+
+import npzkit
+import numpy as np
+import pytest
+from ftp_server import FtpServer
+from npzkit.errors import ChecksumError, StaleArchiveError, UnversionedFileWarning
+from npzkit.files import http_store
+from npzkit.files.fsspec_store import version_in
+from npzkit.files.stores import Version
+from range_server import RangeServer, good, packed
+
+ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
+DATA = packed(ARRAYS)
+OTHER = packed({key: array + 1 for key, array in ARRAYS.items()})
+"""Another archive of the same size."""
+LATER = "Sun, 22 Nov 2026 10:00:01 GMT"
+
+
+def check_reads(npz):
+    """Read parts, an array, and all of them."""
+    np.testing.assert_array_equal(npz.lazy("w1")[5:9], ARRAYS["w1"][5:9])
+    np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+    found = npz.load_all()
+    assert all(np.array_equal(found[key], ARRAYS[key]) for key in ARRAYS)
+
+
+def check_stale(url, replace, match=None):
+    """Read a part, replace the file, and read another part of the same array."""
+    with npzkit.open(url) as npz:
+        lazy = npz.lazy("w1")
+        np.testing.assert_array_equal(lazy[:3], ARRAYS["w1"][:3])
+        replace()
+        with pytest.raises(StaleArchiveError, match=match):
+            lazy[9_000:9_003]
+        with pytest.raises(StaleArchiveError, match=match):
+            npz["w2"]
+
+
+# -- HTTP -------------------------------------------------------------------
+
+
+@pytest.fixture
+def server():
+    with RangeServer().running() as server:
+        server.put(DATA)
+        yield server
+
+
+def ignoring_conditions(handler, server):
+    """Answer as a server that does not know If-Match."""
+    del handler.headers["If-Match"]
+    good(handler, server)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (('"one"', ""), ("", "")),
+        (('"one"', ""), ("", LATER)),
+        (('"one"', ""), ('W/"one"', "")),
+        (("", "Sun, 22 Nov 2026 10:00:00 GMT"), ("", "")),
+        (("", "Sun, 22 Nov 2026 10:00:00 GMT"), ('"one"', "")),
+        (('W/"one"', ""), ("", "")),
+        (('W/"one"', "Sun, 22 Nov 2026 10:00:00 GMT"), ('W/"one"', LATER)),
+    ],
+)
+def test_a_server_that_no_longer_says_which_version_it_sends(server, before, after):
+    """An ETag or time that was there at the open and is missing later, or of another kind, is stale."""
+    server.answer = ignoring_conditions
+    server.etag, server.modified = before
+
+    def replace():
+        server.put(OTHER)
+        server.etag, server.modified = after
+
+    check_stale(server.url(), replace)
+
+
+def test_a_time_and_its_later_tag(server):
+    """A server may send more than at the open: what it sent then is compared."""
+    server.etag = ""
+    with npzkit.open(server.url()) as npz:
+        server.etag = '"one"'
+        np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+        server.modified = LATER
+        with pytest.raises(StaleArchiveError):
+            npz["w2"]
+
+
+def test_a_weak_tag_that_becomes_strong(server):
+    """Apache sends a weak ETag while a file is new, and later the same one as a strong one."""
+    server.etag = 'W/"one"'
+    with npzkit.open(server.url()) as npz:
+        server.etag = '"one"'
+        check_reads(npz)
+
+
+def test_a_server_without_tag_and_time(server):
+    """Parts that nothing can check are read with one warning; complete arrays have a CRC-32."""
+    server.etag = server.modified = ""
+    with npzkit.open(server.url()) as npz:
+        found = npz.load_all()
+        np.testing.assert_array_equal(found["w1"], ARRAYS["w1"])
+        with pytest.warns(UnversionedFileWarning, match=f"{server.url()}: .*download") as caught:
+            np.testing.assert_array_equal(npz.lazy("w1")[:3], ARRAYS["w1"][:3])
+            npz.lazy("w2")[:3]
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+        server.put(OTHER)
+        with pytest.raises(ChecksumError):
+            npz["w3"]
+
+
+def test_a_small_archive_needs_no_version(server):
+    """What came with the first answer is of one version: no warning, and no wait."""
+    server.etag = server.modified = ""
+    url = server.put(packed({"a": np.arange(9)}))
+    with npzkit.open(url) as npz:
+        assert npz.lazy("a")[3] == 3
+        assert server.count == 1
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """How long the store waited. Its seconds pass at once."""
+    waits = []
+    monkeypatch.setattr(http_store, "time", SimpleNamespace(sleep=waits.append))
+    return waits
+
+
+def dated(date):
+    """Answer at this time; a file that was modified then is new."""
+
+    def answer(handler, server):
+        handler.date_time_string = lambda: date[0]
+        good(handler, server)
+
+    return answer
+
+
+def test_a_file_of_this_second(server, monkeypatch):
+    """A time that the next version may have too does not count: the open waits for the next second."""
+    date = [server.modified]
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        server.put(OTHER)
+        date[0] = LATER
+
+    monkeypatch.setattr(http_store, "time", SimpleNamespace(sleep=wait))
+    server.etag, server.answer = "", dated(date)
+    with npzkit.open(server.url()) as npz:
+        assert waits == [1.0]
+        np.testing.assert_array_equal(npz.lazy("w1")[:3], ARRAYS["w1"][:3] + 1)
+        server.modified = LATER
+        with pytest.raises(StaleArchiveError):
+            npz.lazy("w1")[9_000]
+
+
+def test_a_tag_is_enough_for_a_file_of_this_second(server, waits):
+    """Servers that send an ETag, weak or strong, are not waited for."""
+    server.answer = dated([server.modified])
+    for server.etag in ('"one"', 'W/"one"'):
+        with npzkit.open(server.url()) as npz:
+            check_reads(npz)
+    assert not waits
+
+
+def test_a_time_that_is_always_now(server, waits):
+    """A time that is made for each answer is none."""
+    server.etag, server.answer = "", dated([server.modified])
+    with npzkit.open(server.url()) as npz:
+        assert waits == [1.0]
+        np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+        with pytest.warns(UnversionedFileWarning):
+            npz.lazy("w1")[:3]
+
+
+# -- stores of fsspec -------------------------------------------------------
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+
+
+def test_ftp():
+    """The time of a file is compared, and commands of several threads do not mix."""
+    with FtpServer().running() as server:
+        for path in ("/a.npz", "/folder/a.npz"):
+            server.files = {path: (DATA, "20261122100000")}
+            with npzkit.open(server.url(path)) as npz:
+                check_reads(npz)
+
+            def replace(path=path):
+                server.files[path] = OTHER, "20261122100001"
+
+            check_stale(server.url(path), replace, "replaced")
+
+
+MARKS = [
+    ("ETag", "one", "two"),
+    ("etag", "one", "two"),
+    ("md5Hash", "one", "two"),
+    ("generation", 1, 2),
+    ("Content-MD5", "one", "two"),
+    ("LastModified", "10:00", "10:01"),
+    ("last_modified", "10:00", "10:01"),
+    ("Last-Modified", "10:00", "10:01"),
+    ("mtime", 10.0, 10.1),
+    ("updated", "10:00", "10:01"),
+    ("modify", "20261122100000", "20261122100001"),
+    ("modificationTime", 1763805600000, 1763805600001),
+    ("modified", "10:00", "10:01"),
+]
+"""What stores know of a file, before and after it is replaced."""
+
+
+@pytest.fixture
+def marked():
+    """A store whose files have only the marks that a test gives them."""
+
+    class Marked(type(fsspec.filesystem("memory"))):
+        protocol = ("marked",)
+        marks = {}  # noqa: RUF012 - of the test
+
+        @classmethod
+        def _strip_protocol(cls, path):
+            return "/" + path.removeprefix("marked://").lstrip("/")
+
+        def info(self, path, **options):
+            info = super().info(path, **options)
+            info.pop("created", None)
+            return {**info, **self.marks}
+
+    fsspec.register_implementation("marked", Marked, clobber=True)
+    fs = fsspec.filesystem("marked")
+    fs.pipe("/bucket/a.npz", DATA)
+    yield fs
+    fs.store.clear()
+
+
+@pytest.mark.parametrize(("name", "before", "after"), MARKS, ids=[mark[0] for mark in MARKS])
+def test_what_stores_call_a_version(marked, name, before, after):
+    """Whatever a store calls it, a change of it is stale, and so is its absence."""
+    type(marked).marks = {name: before}
+
+    def replace(marks):
+        marked.pipe("/bucket/a.npz", OTHER)
+        type(marked).marks = marks
+
+    check_stale("marked://bucket/a.npz", lambda: replace({name: after}), "replaced")
+    marked.pipe("/bucket/a.npz", DATA)
+    type(marked).marks = {name: before}
+    check_stale("marked://bucket/a.npz", lambda: replace({}), "does not say any more")
+
+
+def test_a_store_without_versions(marked):
+    """Parts are read with a warning."""
+    type(marked).marks = {}
+    with npzkit.open("marked://bucket/a.npz") as npz:
+        np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+        with pytest.warns(UnversionedFileWarning, match="marked://bucket/a.npz"):
+            npz.lazy("w1")[:3]
+
+
+def test_a_local_file_is_its_inode_and_both_of_its_times():
+    """A file that keeps its size and modification time is another one all the same."""
+    info = {"size": 9, "ino": 1, "mtime": 10.0, "created": 10.0}
+    for name in ("ino", "mtime", "created"):
+        assert version_in(info).differs(version_in({**info, name: 11}))
+
+
+# -- chains -----------------------------------------------------------------
+
+
+def zipped(name, data):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), data)
+    return stream.getvalue()
+
+
+def tarred(name, data):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        member = tarfile.TarInfo(name)
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+    return stream.getvalue()
+
+
+CHAINS = {
+    "zip": ("zip://a.npz::", lambda data: zipped("a.npz", data)),
+    "tar": ("tar://a.npz::", lambda data: tarred("a.npz", data)),
+    "zip in tar": (
+        "zip://a.npz::tar://b.zip::",
+        lambda data: tarred("b.zip", zipped("a.npz", data)),
+    ),
+}
+
+
+@pytest.fixture(params=CHAINS)
+def chain(request):
+    """What stands before the outer file's URL, and what makes its bytes."""
+    return CHAINS[request.param]
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_a_local_file_in_a_chain(chain, tmp_path, is_renamed):
+    """The outer file is compared, because the list of its members is the one of the open."""
+    prefix, wrap = chain
+    path = tmp_path / "outer"
+    path.write_bytes(wrap(DATA))
+
+    def replace():
+        changed = tmp_path / "new" if is_renamed else path
+        changed.write_bytes(wrap(OTHER))
+        changed.replace(path)
+
+    url = f"{prefix}file://{path}"
+    with npzkit.open(url) as npz:
+        check_reads(npz)
+    check_stale(url, replace, "replaced")
+    with npzkit.open(url) as npz:
+        np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"] + 1)
+
+
+def test_an_object_in_a_chain(chain, marked):
+    """The same holds for an outer file in a store, and its size and mark count."""
+    prefix, wrap = chain
+    url = f"{prefix}marked://bucket/outer"
+    type(marked).marks = {"etag": "one"}
+    marked.pipe("/bucket/outer", wrap(DATA))
+
+    def replace():
+        type(marked).marks = {"etag": "two"}
+
+    check_stale(url, replace, "replaced")
+
+    def grow():
+        marked.pipe("/bucket/outer", wrap(DATA) + b"more")
+
+    check_stale(url, grow, "replaced")
+    type(marked).marks = {}
+    with npzkit.open(url) as npz, pytest.warns(UnversionedFileWarning):
+        npz.lazy("w1")[:3]
+
+
+def test_a_copy_in_a_chain(marked, tmp_path):
+    """What simplecache downloaded stays as it is, so reads go on when the file is replaced."""
+    marked.pipe("/bucket/outer", zipped("a.npz", DATA))
+    type(marked).marks = {"etag": "one"}
+    options = {"simplecache": {"cache_storage": str(tmp_path)}}
+    url = "zip://a.npz::simplecache::marked://bucket/outer"
+    with npzkit.open(url, storage_options=options) as npz:
+        marked.pipe("/bucket/outer", zipped("a.npz", OTHER))
+        type(marked).marks = {"etag": "two"}
+        check_reads(npz)
+
+
+# -- the comparison ---------------------------------------------------------
+
+
+def test_which_versions_are_the_same():
+    """A strong tag decides alone; a weak one together with the time; a size never proves anything."""
+    strong, weak = Version(9, '"a"', "then"), Version(9, 'W/"a"', "then")
+    assert not strong.differs(strong._replace(modified="now"))
+    assert strong.differs(weak)
+    assert not weak.differs(strong)
+    assert weak.differs(weak._replace(modified="now"))
+    assert not Version(9).differs(strong)
+    for version in (strong, weak, Version(9)):
+        assert version.differs(version._replace(size=8))
+    assert not Version(9).is_known
+
+
+def test_no_warning_for_what_is_versioned(server):
+    """A server that sends an ETag or a time is never warned of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for server.etag in ('"one"', 'W/"one"', ""):
+            with npzkit.open(server.url()) as npz:
+                check_reads(npz)

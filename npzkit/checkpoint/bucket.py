@@ -20,8 +20,14 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import write_members
 from npzkit.checkpoint.background import outlive_pools
-from npzkit.checkpoint.folder import Identity, Status
-from npzkit.checkpoint.step_names import is_step_name, name_of_step, steps_in
+from npzkit.checkpoint.folder import Identity, Look, Status
+from npzkit.checkpoint.step_names import (
+    is_step_name,
+    name_of_folder,
+    name_of_step,
+    steps_in,
+    steps_of_folders,
+)
 from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files.destinations import open_upload
 from npzkit.files.objects import Listed, Objects
@@ -38,7 +44,7 @@ _FRESH_SECONDS = 1.0
 
 
 class Bucket:
-    """Objects with one step each. A `npzkit.checkpoint.folder.Storage`.
+    """Objects with one step each; a `npzkit.checkpoint.folder.Files`.
 
     Parameters
     ----------
@@ -64,19 +70,19 @@ class Bucket:
 
     # -- what there is ------------------------------------------------------
 
-    def steps(self) -> tuple[int, ...]:
-        """Return the steps whose uploads are complete, ascending."""
-        return steps_in(self._list())
+    def look(self) -> Look:
+        """List the objects once."""
+        return Look(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
 
-    def folder_names(self) -> list[str]:
-        """Return the names of prefixes beside the objects, as of the last list of them."""
+    def has_folder(self, step: int) -> bool:
+        """Return whether there is a prefix for a step, as of the last list of objects."""
         if self._objects.folders is None:
             self._list()
-        return self._objects.folders or []
+        return name_of_folder(step) in (self._objects.folders or ())
 
-    def folder_of(self, name: str) -> Location:
+    def folder_of(self, step: int) -> Location:
         """Return where such a prefix is."""
-        return self._objects.location(name)
+        return self._objects.location(name_of_folder(step))
 
     def _list(self) -> dict[str, Listed]:
         now = time.monotonic()
@@ -113,7 +119,10 @@ class Bucket:
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
 
-    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
+        is_synced: bool = False,
+    ) -> None:  # fmt: skip
         """Upload a step, which replaces an older one when it is complete.
 
         Raises

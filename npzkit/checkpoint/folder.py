@@ -1,9 +1,10 @@
 """The files of a checkpoint store: one per step, in a folder.
 
 Owns the names of the files, the lock that keeps a second writer away, and leftovers
-of writers that were killed. `Storage` is what the store needs of a place; the rest of
-the room knows no files. A step is listed once its file is complete, because a writer
-renames it into place. No other file says which steps there are.
+of writers that were killed. `Storage` is what the store needs of a place, and `Files` what
+steps that are files need; the rest of the room knows no files. A step is listed once its
+file is complete, because a writer renames it into place. No other file says which steps
+there are.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ from typing import Any, NamedTuple, Protocol
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import write_members
-from npzkit.checkpoint.step_names import name_of_step, steps_in
+from npzkit.checkpoint.step_names import (
+    name_of_folder,
+    name_of_step,
+    steps_in,
+    steps_of_folders,
+)
 from npzkit.errors import ArchiveLockedError
 from npzkit.files import disk
 from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
+from npzkit.files.urls import Location
 from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
-__all__ = ["Folder", "Identity", "Status", "Storage"]
+__all__ = ["Files", "Folder", "Identity", "Look", "Status", "Storage"]
 
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
@@ -100,6 +107,56 @@ class Storage(Protocol):
         """Let other writers in."""
 
 
+class Look(NamedTuple):
+    """What one look at a place finds.
+
+    Attributes
+    ----------
+    files : tuple of int
+        The steps that have a file, ascending.
+    folders : tuple of int
+        The steps that have a folder, complete or not, ascending.
+    """
+
+    files: tuple[int, ...]
+    folders: tuple[int, ...]
+
+
+class Files(Protocol):
+    """Where the files of steps are: what `npzkit.checkpoint.sharded_steps` makes a `Storage` of.
+
+    Its methods are those of `Storage`, for the steps that are files.
+    """
+
+    path: str
+
+    def path_of(self, step: int) -> str: ...
+    def look(self) -> Look:
+        """List the place again."""
+
+    def has_folder(self, step: int) -> bool:
+        """Return whether a step has a folder; at a URL, as of the last look."""
+
+    def folder_of(self, step: int) -> str | Location:
+        """Return where the folder of a step is, whether it exists or not."""
+
+    def identity(self, step: int) -> Identity: ...
+    def status(self, step: int) -> Status: ...
+    def open(self, step: int, **options: Any) -> NpzFile: ...
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
+        is_synced: bool = False,
+    ) -> None:  # fmt: skip
+        """As that of `Storage`; with `is_synced`, wait for the disk in any case."""
+
+    def remove(self, step: int, identity: Identity | None = None) -> bool: ...
+    def settle(self, step: int) -> None: ...
+    def settle_names(self) -> None: ...
+    def drop_cache(self, step: int) -> None: ...
+    def begin_writing(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Folder:
     """A folder with one file per step, for one writer at a time and any readers.
 
@@ -120,24 +177,23 @@ class Folder:
         """Return the path of a step's file."""
         return os.path.join(self.path, name_of_step(step))
 
-    def steps(self) -> tuple[int, ...]:
-        """Return the steps whose files are complete, ascending."""
+    def look(self) -> Look:
+        """List the folder once: a step that changes its form between two lists would be missed."""
         try:
-            return steps_in(os.listdir(self.path))
+            with os.scandir(self.path) as found:
+                entries = list(found)
         except FileNotFoundError:
-            return ()
+            return Look((), ())
+        folders = steps_of_folders(entry.name for entry in entries if entry.is_dir())
+        return Look(steps_in(entry.name for entry in entries), folders)
 
-    def folder_names(self) -> list[str]:
-        """Return the names of folders beside the files."""
-        try:
-            with os.scandir(self.path) as entries:
-                return [entry.name for entry in entries if entry.is_dir()]
-        except FileNotFoundError:
-            return []
+    def has_folder(self, step: int) -> bool:
+        """Return whether a step has a folder."""
+        return os.path.isdir(self.folder_of(step))
 
-    def folder_of(self, name: str) -> str:
-        """Return the path of such a folder."""
-        return os.path.join(self.path, name)
+    def folder_of(self, step: int) -> str:
+        """Return the path of a step's folder."""
+        return os.path.join(self.path, name_of_folder(step))
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step's file does."""
@@ -154,10 +210,13 @@ class Folder:
 
     # -- changes ------------------------------------------------------------
 
-    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
+        is_synced: bool = False,
+    ) -> None:  # fmt: skip
         """Write a step's file, which replaces an older one when it is complete."""
-        path = self.path_of(step)
-        write_members(path, members, coding, formatted=metadata, durable=self._durable)
+        durable = self._durable or is_synced
+        write_members(self.path_of(step), members, coding, formatted=metadata, durable=durable)
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:
         """Remove a step's file if it exists and is the one with this identity."""

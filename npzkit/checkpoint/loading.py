@@ -15,6 +15,7 @@ from npzkit.archive.trees import read_tree
 from npzkit.checkpoint.catalog import Catalog, is_damage, is_gone, record_of
 from npzkit.checkpoint.folder import Storage
 from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.step_names import shown_steps
 from npzkit.errors import (
     ChecksumError,
     DamagedCheckpointError,
@@ -30,8 +31,6 @@ __all__ = ["Checkpoint", "Loader", "Request"]
 
 _ATTEMPTS = 5
 """How often a step is read that is saved again meanwhile."""
-_NAMED_COUNT = 5
-"""Steps that a message names."""
 
 
 class Checkpoint(NamedTuple):
@@ -107,9 +106,7 @@ class Loader:
         )  # fmt: skip
 
     def _none_sound(self, damaged: dict[int, NpzkitError]) -> DamagedCheckpointError:
-        named = ", ".join(map(str, sorted(damaged, reverse=True)[:_NAMED_COUNT]))
-        if len(damaged) > _NAMED_COUNT:
-            named += ", ..."
+        named = shown_steps(sorted(damaged, reverse=True))
         return DamagedCheckpointError(
             f"no checkpoint is sound: all {len(damaged)} are damaged", path=self._storage.path,
             found=f"the steps {named}", expected="one sound step",

@@ -33,6 +33,11 @@ class Policy(abc.ABC):
             Returns the metrics of a step. It opens the step's file.
         """
 
+    @property
+    def metric_names(self) -> frozenset[str]:
+        """The metrics by which steps are ranked; none by default."""
+        return frozenset()
+
     def __or__(self, other: Policy) -> Policy:
         if not isinstance(other, Policy):
             return NotImplemented
@@ -47,6 +52,10 @@ class _Joined(Policy):
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
         return self._one.kept(steps, metrics_of) | self._other.kept(steps, metrics_of)
+
+    @property
+    def metric_names(self) -> frozenset[str]:
+        return self._one.metric_names | self._other.metric_names
 
     def __repr__(self) -> str:
         return f"{self._one!r} | {self._other!r}"
@@ -96,7 +105,7 @@ class best(Policy):  # noqa: N801 - as `latest`
     """Keep the `n` steps with the best value of a metric.
 
     Steps without the metric, or with NaN, are not candidates. Of equal values the
-    newer step is better.
+    newer step is better. While no step has the metric, all steps are kept.
 
     Parameters
     ----------
@@ -118,8 +127,14 @@ class best(Policy):  # noqa: N801 - as `latest`
         self.metric, self.n, self.mode = metric, _check_count("n", n), _check_mode(mode)
 
     def kept(self, steps: Sequence[int], metrics_of: MetricsOf) -> set[int]:
-        """Return the best of `steps` by what `metrics_of` returns."""
+        """Return the best of `steps` by what `metrics_of` returns; all if none has the metric."""
+        if not any(self.metric in metrics_of(step) for step in steps):
+            return set(steps)
         return set(_ranked(self.metric, steps, metrics_of, self.mode)[: self.n])
+
+    @property
+    def metric_names(self) -> frozenset[str]:
+        return frozenset({self.metric})
 
     def __repr__(self) -> str:
         return f"best({self.metric!r}, {self.n}, mode={self.mode!r})"
@@ -136,7 +151,12 @@ def best_of(
 def _ranked(metric: str, steps: Iterable[int], metrics_of: MetricsOf, mode: Mode) -> list[int]:
     """Return the steps that have a metric, the best one first."""
     values = {step: metrics_of(step).get(metric) for step in steps}
-    known = {step: v for step, v in values.items() if v is not None and not math.isnan(v)}
+    # Python compares ints above the range of floats exactly; math.isnan does not take them.
+    known = {
+        step: value
+        for step, value in values.items()
+        if value is not None and not (isinstance(value, float) and math.isnan(value))
+    }
     sign = 1 if mode == "min" else -1
     return sorted(known, key=lambda step: (sign * known[step], -step))
 

@@ -1,24 +1,64 @@
 """Removing steps that a policy does not keep.
 
 Owns which steps are never removed, whatever the policy says: the newest sound step,
-steps that this process is reading, steps that another writer has saved again meanwhile,
-and damaged steps, from which a user may still want to rescue arrays. Damaged steps do
-not count for the policy.
+the step that was just saved, steps that this process is reading, steps that another writer
+has saved again meanwhile, and damaged steps, from which a user may still want to rescue
+arrays. Damaged steps do not count for the policy.
 """
 
 from __future__ import annotations
 
 import logging
-import warnings
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
 from npzkit.checkpoint.folder import Identity, Storage
 from npzkit.checkpoint.policies import Policy
 from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.step_names import shown_steps
+from npzkit.errors import warn
+from npzkit.members.keys import suggestion
 
 __all__ = ["Retention"]
 
 _logger = logging.getLogger("npzkit.checkpoint")
+
+
+class _Choice(NamedTuple):
+    """What a policy says now.
+
+    Attributes
+    ----------
+    removed : tuple of int
+        The steps to remove.
+    newest : int or None
+        The newest sound step, which must be on disk first.
+    spared : tuple of int
+        Newer steps, because of which the policy would not keep the step just saved.
+    """
+
+    removed: tuple[int, ...] = ()
+    newest: int | None = None
+    spared: tuple[int, ...] = ()
+
+
+class _Outcome(NamedTuple):
+    """What was done.
+
+    Attributes
+    ----------
+    removed : tuple of int
+    failed : dict of int to OSError
+        The steps that could not be removed, and why.
+    spared : tuple of int
+        As of `_Choice`.
+    """
+
+    removed: tuple[int, ...] = ()
+    failed: Mapping[int, OSError] = MappingProxyType({})
+    spared: tuple[int, ...] = ()
 
 
 class Retention:
@@ -38,18 +78,20 @@ class Retention:
     ) -> None:
         self._storage, self._catalog, self._readers = storage, catalog, readers
         self._policy = policy
+        self._unproven = frozenset() if policy is None else policy.metric_names
 
     def removable(self) -> tuple[int, ...]:
         """Return the steps that would be removed now."""
-        return () if self._policy is None else self._choose(self._policy)[0]
+        self._check_metrics()
+        return () if self._policy is None else self._choose(self._policy).removed
 
-    def _choose(self, policy: Policy) -> tuple[tuple[int, ...], int | None]:
-        """Return the steps to remove, and the newest sound step, which must be on disk first."""
+    def _choose(self, policy: Policy, saved: int | None = None) -> _Choice:
+        """Return what to remove, which the step that was just saved is not."""
         if len(self._storage.steps()) < 2:
-            return (), None
+            return _Choice()
         newest = self._catalog.newest_sound()
         if newest is None:
-            return (), None
+            return _Choice()
         kept: set[int] = set()
         candidates: list[int] = []
         before = None
@@ -59,10 +101,10 @@ class Retention:
             found = self._storage.steps()
             candidates = [step for step in found if not self._catalog.is_damaged(step)]
             kept = {newest, *policy.kept(candidates, self._catalog.metrics)}
-        return (
-            tuple(s for s in candidates if s not in kept and not self._readers.is_read(s)),
-            newest,
-        )
+        spared = () if saved is None or saved in kept else tuple(s for s in found if s > saved)
+        kept.add(newest if saved is None else saved)
+        removed = (s for s in candidates if s not in kept and not self._readers.is_read(s))
+        return _Choice(tuple(removed), newest, spared)
 
     def apply(self) -> tuple[int, ...]:
         """Remove steps, and return which.
@@ -70,19 +112,37 @@ class Retention:
         Raises
         ------
         OSError
-            A step cannot be removed. Those before it are.
+            A step cannot be removed. The others are.
         """
+        self._check_metrics()
+        outcome = self._apply()
+        if outcome.failed:
+            error = next(iter(outcome.failed.values()))
+            stay, removed = shown_steps(outcome.failed), shown_steps(outcome.removed)
+            error.add_note(f"Not removed: {stay}. Removed: {removed or 'none'}.")
+            raise error
+        return outcome.removed
+
+    def _apply(self, saved: int | None = None) -> _Outcome:
+        """Remove what can be removed."""
         if self._policy is None:
-            return ()
-        steps, newest = self._choose(self._policy)
-        if newest is not None and steps:
-            self._storage.settle(newest)
+            return _Outcome()
+        choice = self._choose(self._policy, saved)
+        if choice.newest is not None and choice.removed:
+            self._storage.settle(choice.newest)
         # What is known of a step, and is why it is not kept, is of the file that was seen.
-        seen = {step: self._catalog.seen(step) for step in steps}
-        removed = tuple(step for step in steps if self._remove(step, seen[step]))
+        seen = {step: self._catalog.seen(step) for step in choice.removed}
+        removed, failed = [], {}
+        for step in choice.removed:
+            try:
+                if self._remove(step, seen[step]):
+                    removed.append(step)
+            except OSError as error:
+                failed[step] = error
         if removed:
-            _logger.info("removed the steps %s of %s", list(removed), self._storage.path)
-        return removed
+            self._storage.settle_names()
+            _logger.info("removed the steps %s of %s", removed, self._storage.path)
+        return _Outcome(tuple(removed), failed, choice.spared)
 
     def _remove(self, step: int, seen: Identity | None) -> bool:
         """Remove a step unless a reader has begun or another writer has saved it again.
@@ -92,16 +152,43 @@ class Retention:
         with self._readers.lock:
             return not self._readers.is_read(step) and self._storage.remove(step, seen)
 
-    def apply_after_commit(self) -> tuple[int, ...]:
+    def apply_after_commit(self, saved: int) -> tuple[int, ...]:
         """Remove steps, and return which; warn if one cannot be removed.
 
         The step was saved: a program that trains has no reason to stop.
         """
+        outcome = _Outcome()
         try:
-            return self.apply()
+            self._check_metrics(saved)
+            outcome = self._apply(saved)
         except OSError as error:
-            warnings.warn(
-                f"old checkpoints could not be removed: {error}. The next save tries again.",
-                RuntimeWarning, stacklevel=2,
-            )  # fmt: skip
-            return ()
+            _warn_of("old checkpoints", error)
+        if outcome.failed:
+            failed = shown_steps(outcome.failed)
+            _warn_of(f"the checkpoints {failed}", next(iter(outcome.failed.values())))
+        if outcome.spared:
+            warn(
+                f"step {saved} was saved, but newer steps exist: {shown_steps(outcome.spared)}. "
+                f"load() takes the newest, and the policy will not keep step {saved}. If the run "
+                "goes on from here, remove the newer ones with store.delete(step).",
+                RuntimeWarning,
+            )
+        return outcome.removed
+
+    def _check_metrics(self, saved: int | None = None) -> None:
+        """Warn, the first time, if no step has a metric by which the policy ranks steps."""
+        unproven, self._unproven = self._unproven, frozenset()
+        names = {} if not unproven or saved is None else dict.fromkeys(self._catalog.metrics(saved))
+        if unproven - names.keys():
+            for step in self._storage.steps():
+                names.update(dict.fromkeys(self._catalog.metrics(step)))
+        for name in sorted(unproven - names.keys()):
+            warn(
+                f"no step has the metric {name!r}, by which the policy ranks steps: it keeps all "
+                f"of them until one has it. {suggestion(name, list(names), 'metrics')}",
+                RuntimeWarning,
+            )
+
+
+def _warn_of(steps: str, error: OSError) -> None:
+    warn(f"{steps} could not be removed: {error}. The next save tries again.", RuntimeWarning)

@@ -1,11 +1,14 @@
 """Steps that are folders of shards, beside steps that are files.
 
-Owns what a step's folder is called, when it counts, and its removal. `ShardedSteps` adds
-such steps to another `npzkit.checkpoint.folder.Storage`, which keeps the files and the lock.
+Owns when a step's folder counts, how a step changes its form, and the removal of both.
+`ShardedSteps` adds such steps to `npzkit.checkpoint.folder.Files`, which keep the lock.
 
-A step's folder is a sharded archive. It counts once it has its index, and no longer when
-the index is removed. If a step is both a file and a folder, because a writer was killed
-between the two, the file counts.
+A step's folder is a sharded archive. One rule says which form of a step counts: its file,
+if it has one, or else its folder, if that has an index. So a step changes its form at one
+call of the system: a file takes the place of a folder when the file is renamed into place,
+and a folder that of a file when the file is removed, as the last call of a commit. If a
+writer is killed, the other form is a leftover. What does not count is removed first, so
+that no removal makes an older version count again.
 """
 
 from __future__ import annotations
@@ -14,16 +17,14 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.checkpoint.folder import Folder, Identity, Status, Storage
-from npzkit.checkpoint.step_names import name_of_step, steps_in
+from npzkit.checkpoint.folder import Files, Folder, Identity, Status
 from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
 from npzkit.files import disk
-from npzkit.files.urls import Location
 from npzkit.sharding import places
 from npzkit.sharding.committing import commit_index, discard
 from npzkit.sharding.index_format import parse_index
@@ -43,21 +44,14 @@ from npzkit.zip.writer import Coding
 
 __all__ = ["ShardedSteps"]
 
-_SUFFIX = ".npz"
+_LOOKS = 20
+"""How often a place is listed at most, if what it has changes each time."""
 
-
-class Files(Storage, Protocol):
-    """The storage of steps that are files: what `ShardedSteps` asks of it besides."""
-
-    def folder_names(self) -> list[str]:
-        """Return the names of folders beside the files."""
-
-    def folder_of(self, name: str) -> str | Location:
-        """Return where such a folder is."""
+T = TypeVar("T")
 
 
 class ShardedSteps:
-    """A `npzkit.checkpoint.folder.Storage` whose steps may be files or folders.
+    """A `npzkit.checkpoint.folder.Storage`, whose steps may be files or folders.
 
     Parameters
     ----------
@@ -74,27 +68,47 @@ class ShardedSteps:
 
     def _place(self, step: int) -> places.Folder | places.Prefix:
         """Return the place of a step's folder, whether it exists or not."""
-        return places.place_of(self._files.folder_of(_folder_name(step)))
+        return places.place_of(self._files.folder_of(step))
 
     def _index_of(self, step: int) -> places.Found:
         """Return what is known of the index of a step's folder; FileNotFoundError if none."""
         found = self._place(step).find(INDEX_NAME)
         if found is None:
-            path = f"{self.path}/{_folder_name(step)}"
+            path = self.folder_path(step)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return found
 
-    def _is_folder(self, step: int) -> bool:
-        """Return whether a step is a folder, and not a file as well."""
-        try:
-            self._files.identity(step)
-        except FileNotFoundError:
-            return self._place(step).find(INDEX_NAME) is not None
-        return False
+    def _of_either(self, of_file: Callable[[], T], of_folder: Callable[[], T]) -> T:
+        """Return something of the form of a step that counts; FileNotFoundError if none does.
 
-    def _folders(self) -> list[int]:
-        """Return the steps that have a folder, complete or not."""
-        return list(steps_in(name + _SUFFIX for name in self._files.folder_names()))
+        Both are looked for twice: between two looks, one may have taken the place of the
+        other.
+        """
+        for of_form in (of_file, of_folder):
+            with contextlib.suppress(FileNotFoundError):
+                return of_form()
+        if not isinstance(self._files, Folder):
+            # A bucket remembers what it listed.
+            self._files.look()
+        with contextlib.suppress(FileNotFoundError):
+            return of_file()
+        return of_folder()
+
+    def _is_folder(self, step: int) -> bool:
+        """Return whether the folder of a step counts."""
+
+        def is_file() -> bool:
+            self._files.identity(step)
+            return True
+
+        def is_folder() -> bool:
+            self._index_of(step)
+            return False
+
+        try:
+            return not self._of_either(is_file, is_folder)
+        except FileNotFoundError:
+            return False
 
     # -- what there is ------------------------------------------------------
 
@@ -108,46 +122,64 @@ class ShardedSteps:
 
     def folder_path(self, step: int) -> str:
         """Return the path of a step's folder."""
-        return self._files.path_of(step).removesuffix(_SUFFIX)
+        return self._files.path_of(step).removesuffix(".npz")
 
     def steps(self) -> tuple[int, ...]:
-        """Return the steps that are complete, ascending."""
-        files = self._files.steps()
-        folders = [
-            step for step in self._folders()
-            if step not in files and self._place(step).find(INDEX_NAME) is not None
-        ]  # fmt: skip
-        return tuple(sorted([*files, *folders])) if folders else files
+        """Return the steps that are complete, ascending.
+
+        A folder that has no index is one that is not complete, or that was removed since
+        the look. In the latter case, other steps may have come: only if the next look
+        finds the same, nothing has changed.
+        """
+        look = self._files.look()
+        for _ in range(_LOOKS):
+            folders = [step for step in look.folders if step not in look.files]
+            complete = [step for step in folders if self._is_complete(step)]
+            if len(complete) == len(folders):
+                break
+            last, look = look, self._files.look()
+            if look == last:
+                break
+        return tuple(sorted([*look.files, *complete])) if folders else look.files
+
+    def _is_complete(self, step: int) -> bool:
+        """Return whether a step that has a folder counts, in either form."""
+        try:
+            return bool(self.identity(step))
+        except FileNotFoundError:
+            return False
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step is saved again."""
-        try:
-            return self._files.identity(step)
-        except FileNotFoundError:
-            return tuple(self._index_of(step))
+        return self._of_either(
+            lambda: self._files.identity(step), lambda: tuple(self._index_of(step))
+        )
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step."""
-        try:
-            return self._files.status(step)
-        except FileNotFoundError:
+
+        def of_folder() -> Status:
             modified = self._index_of(step).modified
             files = self._place(step).listed()
             return Status(sum(found.size for found in files.values()), modified)
 
+        return self._of_either(lambda: self._files.status(step), of_folder)
+
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step; FileNotFoundError if it does not exist."""
-        try:
-            return self._files.open(step, **options)
-        except FileNotFoundError:
-            return ShardedFile(self._files.folder_of(_folder_name(step)), **options)
+        return self._of_either(
+            lambda: self._files.open(step, **options),
+            lambda: ShardedFile(self._files.folder_of(step), **options),
+        )
 
     # -- changes ------------------------------------------------------------
 
     def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
         """Write a step as a file, which replaces an older one, or a folder, when complete."""
-        self._files.commit(step, members, coding, metadata)
-        self._remove_folder(step)
+        # The folder may have been committed with durable=True.
+        self._files.commit(step, members, coding, metadata, self._files.has_folder(step))
+        if self._files.has_folder(step):
+            self._remove_folder(step)
 
     def commit_shards(
         self,
@@ -159,54 +191,101 @@ class ShardedSteps:
     ) -> None:
         """Write a step as a folder, which replaces an older one, or a file, when complete."""
         place, attempt = self._place(step), new_attempt()
-        records: list[ShardRecord] = []
-        place.begin_writing()
+        older = self._file_now(step)
+        durable = self._durable or older is not None
         try:
-            left = iter(members)
-            for number, member in enumerate(left):
-                name = shard_name(attempt, new_writer(), number)
-                with NpzWriter(place.file(name), "x", durable=self._durable) as writer:
-                    group = _until_full(writer, member, left, shard_size)
-                    writer._archive.alone(writer._archive.write, group, coding, False)
-                records.append(record_file(place, name))
-            fields = json.loads(metadata)
-            commit_index(place, records, fields, attempt=attempt, durable=self._durable)
+            place.begin_writing()
+            records = list(
+                self._write_shards(place, attempt, members, coding, shard_size)
+            )  # fmt: skip
+            commit_index(place, records, json.loads(metadata), attempt=attempt, durable=durable)
+            if durable and place.is_local:
+                disk.sync_directory(self.path)
+            self._take_place_of_file(step, older)
         except (FileExistsError, StaleArchiveError) as error:
-            self._discard(place, attempt)
+            self._give_up(step, place, attempt)
             raise ArchiveLockedError(
                 f"another checkpoint store saved or removed step {step} at the same time",
                 path=self.path, remedy="Let one store write here at a time.",
             ) from error  # fmt: skip
         except BaseException:
-            self._discard(place, attempt)
+            self._give_up(step, place, attempt)
             raise
-        if self._durable and place.is_local:
-            disk.sync_directory(self.path)
-        with contextlib.suppress(FileNotFoundError):
-            self._files.identity(step)
-            self._files.remove(step)
 
-    def _discard(self, place: places.Folder | places.Prefix, attempt: str) -> None:
-        """Remove the shards of a save that failed, if the system still allows it."""
+    def _write_shards(
+        self,
+        place: places.Folder | places.Prefix,
+        attempt: str,
+        members: Iterable[Member],
+        coding: Coding,
+        size: int,
+    ) -> Iterator[ShardRecord]:
+        left = iter(members)
+        for number, member in enumerate(left):
+            name = shard_name(attempt, new_writer(), number)
+            with NpzWriter(place.file(name), "x", durable=self._durable) as writer:
+                group = _until_full(writer, member, left, size)
+                writer._archive.alone(writer._archive.write, group, coding, False)
+            yield record_file(place, name)
+
+    def _file_now(self, step: int) -> Identity | None:
+        """Return the identity of a step's file, by a new look; None if there is no file."""
+        with contextlib.suppress(FileNotFoundError):
+            if step in self._files.look().files:
+                return self._files.identity(step)
+        return None
+
+    def _take_place_of_file(self, step: int, older: Identity | None) -> None:
+        """Have a step's folder count, which is complete: remove the file that was there before.
+
+        Raises
+        ------
+        StaleArchiveError
+            Another store has saved the file since, which counts.
+        """
+        if self._file_now(step) != older or not (
+            older is None or self._files.remove(step, older)
+        ):  # fmt: skip
+            raise StaleArchiveError("the step was saved again since", path=self.path)
+        if older is not None:
+            self._files.settle_names()
+
+    def _give_up(self, step: int, place: places.Folder | places.Prefix, attempt: str) -> None:
+        """Remove what a save that failed has written, if the system still allows it."""
         with contextlib.suppress(OSError, NpzkitError):
+            if self._file_now(step) is not None:
+                # The folder does not count, even if its index is there.
+                self._remove_folder(step)
+                return
             discard(place, [name for name in place.listed() if attempt_of(name) == attempt])
             place.remove_folder()
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:
-        """Remove a step if it exists and is the one with this identity."""
-        if not self._is_folder(step):
-            return self._files.remove(step, identity)
-        if identity is not None and self.identity(step) != identity:
+        """Remove a step, in both forms, if it exists and is the one with this identity."""
+        try:
+            now = file = self._files.identity(step)
+        except FileNotFoundError:
+            file = None
+            now = self._place(step).find(INDEX_NAME) or ()
+        if identity and now and now != identity:
             return False
-        self._remove_folder(step)
-        return True
+        if self._files.has_folder(step):
+            self._remove_folder(step)
+        return file is None or self._files.remove(step, identity)
 
     def _remove_folder(self, step: int) -> None:
-        if _folder_name(step) not in self._files.folder_names():
-            return
+        """Remove the folder of a step. It counts no longer once its index is removed."""
         place = self._place(step)
-        # Without its index, the step does not count.
         place.remove(INDEX_NAME)
+        if place.is_local:
+            if place.find(INDEX_NAME) is not None:
+                raise ArchiveLockedError(
+                    "another program writes to this step", path=place.name,
+                    remedy="Wait until it has ended.",
+                )  # fmt: skip
+            if self._durable:
+                # Before its shards are removed, and before the file of this step is.
+                place.settle(())
         _remove_unnamed(place, set())
 
     def settle(self, step: int) -> None:
@@ -240,9 +319,13 @@ class ShardedSteps:
         self._files.begin_writing()
         if not self._is_clean and isinstance(self._files, Folder) and self._files._locks_work():
             # This store has the lock: nobody else writes.
-            for step in self._folders():
+            look = self._files.look()
+            for step in look.folders:
                 with contextlib.suppress(OSError, NpzkitError):
-                    self._remove_leftovers(step)
+                    if step in look.files:
+                        self._remove_folder(step)
+                    else:
+                        self._remove_leftovers(step)
             self._is_clean = True
 
     def _remove_leftovers(self, step: int) -> None:
@@ -256,10 +339,6 @@ class ShardedSteps:
         """Let other writers in."""
         self._is_clean = False
         self._files.close()
-
-
-def _folder_name(step: int) -> str:
-    return name_of_step(step).removesuffix(_SUFFIX)
 
 
 def _until_full(

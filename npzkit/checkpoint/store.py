@@ -329,7 +329,8 @@ class CheckpointStore:
         Warns
         -----
         RuntimeWarning
-            An old step cannot be removed.
+            An old step cannot be removed; the others are. Or newer steps exist, and the
+            policy will not keep this one. Or no step has a metric that the policy needs.
         """
         step = check_step(step)
         if verify not in (None, "after"):
@@ -398,7 +399,7 @@ class CheckpointStore:
                 if row.severity == "error":
                     error = NpzkitError(row.what, key=row.key, offset=row.where)
                     raise self._loader.damaged(step, error)
-        return self._retention.apply_after_commit()
+        return self._retention.apply_after_commit(step)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until the save under way has ended.
@@ -602,7 +603,12 @@ class CheckpointStore:
         ArchiveLockedError
             Another store writes to the folder.
         OSError
-            A file cannot be removed.
+            A file cannot be removed. The others are.
+
+        Warns
+        -----
+        RuntimeWarning
+            No step has a metric that the policy needs.
         """
         with self._background.turn:
             self._begin()

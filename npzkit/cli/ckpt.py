@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any
@@ -127,7 +129,24 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def _metrics_text(metrics: Mapping[str, Any]) -> str:
-    return ", ".join(f"{printable(name)} {value:.6g}" for name, value in metrics.items())
+    return ", ".join(f"{printable(name)} {_short(value)}" for name, value in metrics.items())
+
+
+def _short(value: float) -> str:
+    """Return a number with six digits."""
+    try:
+        return f"{value:.6g}"
+    except OverflowError:
+        # An int above the range of floats.
+        return f"{Decimal(value):.6g}"
+
+
+def _as_float(value: float) -> float:
+    """Return a number for a plot, in which what is above the range of floats is left out."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def _age(modified: float) -> str:
@@ -145,7 +164,9 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     figure, suffix = new_figure(path)
     axes: Any = figure.subplots()
     for name in dict.fromkeys(name for row in rows for name in row["metrics"]):
-        points = [(r["step"], r["metrics"][name]) for r in rows if name in r["metrics"]]
+        points = [
+            (row["step"], _as_float(row["metrics"][name])) for row in rows if name in row["metrics"]
+        ]
         # A label that begins with an underscore would be left out.
         label = printable(name)[:40].replace("$", r"\$")
         axes.plot(*zip(*points, strict=True), marker=".", label=f" {label}")

@@ -20,7 +20,8 @@ from typing import Any, NoReturn, Protocol
 from npzkit.errors import ClosedArchiveError
 
 __all__ = ["CLOSED", "OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "Descriptor", "File", "Place",
-           "check_binary", "duplicated", "link", "replace", "sync_directory", "unlink"]  # fmt: skip
+           "check_binary", "duplicated", "link", "make_directory", "remove_directory", "replace",
+           "sync_directory", "unlink"]  # fmt: skip
 
 _CALL_SIZE = 1 << 30
 """Most bytes per call. Linux writes at most 2 GiB per call, and macOS refuses more."""
@@ -366,6 +367,17 @@ def unlink(path: str) -> None:
     """Remove a file if it exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
+
+
+def make_directory(path: str) -> None:
+    """Make a directory, and those above it, unless it exists."""
+    os.makedirs(path, exist_ok=True)
+
+
+def remove_directory(path: str) -> None:
+    """Remove a directory if it exists and is empty."""
+    with contextlib.suppress(OSError):
+        os.rmdir(path)
 
 
 def sync_directory(directory: str) -> None:

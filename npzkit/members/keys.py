@@ -185,19 +185,20 @@ def missing(
         f"{shown} is not a file in the archive",
         path=path,
         key=key if isinstance(key, str) else None,
-        remedy=_suggestion(key, keys),
+        remedy=suggestion(key, keys),
     )
 
 
-def _suggestion(key: object, keys: Sequence[str]) -> str:
+def suggestion(key: object, keys: Sequence[str], noun: str = "keys") -> str:
+    """Return a sentence with the key that was probably meant, or with the existing ones."""
     if not isinstance(key, str):
-        return "Keys are strings."
+        return f"{noun.capitalize()} are strings."
     is_few = len(keys) <= _COMPARED_COUNT
     close = _closest(key, keys if is_few else _similar(key, keys))
     if close is not None:
         return f"Did you mean {NpzkitError.shown(close)}?"
     shown = ", ".join(map(NpzkitError.shown, keys[:10])) or "none"
-    return f"Existing keys: {shown}{f' and {len(keys) - 10:,} more' if len(keys) > 10 else ''}."
+    return f"Existing {noun}: {shown}{f' and {len(keys) - 10:,} more' if len(keys) > 10 else ''}."
 
 
 def _closest(key: str, candidates: Iterable[str]) -> str | None:

@@ -173,7 +173,7 @@ class Folder:
 
     def begin_writing(self) -> None:
         """Make the folder."""
-        os.makedirs(self._path, exist_ok=True)
+        disk.make_directory(self._path)
 
     def settle(self, names: Iterable[str]) -> None:
         """Wait until files are on disk."""
@@ -195,8 +195,7 @@ class Folder:
 
     def remove_folder(self) -> None:
         """Remove the folder if it is empty."""
-        with contextlib.suppress(OSError):
-            os.rmdir(self._path)
+        disk.remove_directory(self._path)
 
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
         """Do nothing: a killed writer leaves a temporary file, which is listed."""

@@ -13,11 +13,13 @@ import errno
 import itertools
 import os
 import random
+import shutil
 import signal
 import struct
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from crash_folders import Folder, Followed, killed_folders, power_loss_folders
 from deep import amount
 from faults import DeadlyOS, FaultyOS
 from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint import folder as files
 from npzkit.errors import ArchiveLockedError, NoCheckpointError
 from npzkit.files import disk
 
@@ -36,7 +39,11 @@ STATE_COUNT = amount(100, 2_000)
 KILL_COUNT = amount(9, 300)
 """Of each of two tests."""
 LOST = -1
-"""Stands for no step at all among what may be found."""
+"""Stands for no step at all among what may be found, and for no version of a step."""
+SHARD_SIZE = 1000
+"""Bytes of a file, in steps that are folders: each has two files, and an index."""
+FORMS = {"files": (None,), "folders": (SHARD_SIZE,), "both": (None, SHARD_SIZE)}
+"""The sizes of files with which steps are saved in turn."""
 
 
 def value_of(step: int, version: int = 0) -> np.ndarray:
@@ -44,107 +51,202 @@ def value_of(step: int, version: int = 0) -> np.ndarray:
 
 
 def tree_of(step: int, version: int = 0) -> dict:
-    return {"w": value_of(step, version), "note": {"version": version, "name": "x" * 50}}
+    value = value_of(step, version)
+    return {"w": value, "v": -value, "note": {"version": version, "name": "x" * 50}}
 
 
-def save(store, step, version=0):
-    return store.save(step, tree_of(step, version), metrics={"loss": float(step)})
+def save(store, step, version=0, size=None):
+    tree, metrics = tree_of(step, version), {"loss": float(step)}
+    return store.save(step, tree, metrics=metrics, shard_size=size)
+
+
+def checked(checkpoint) -> tuple[int, int]:
+    """Return the number and the version of a step that was loaded; both must fit its arrays."""
+    version = checkpoint.tree["note"]["version"]
+    value = value_of(checkpoint.step, version)
+    np.testing.assert_array_equal(checkpoint.tree["w"], value)
+    np.testing.assert_array_equal(checkpoint.tree["v"], -value)
+    return checkpoint.step, version
 
 
 def newest(folder) -> tuple[int, int]:
-    """Load the newest step, and return its number and version; both must fit its arrays."""
+    """Load the newest step, and return its number and version."""
     with CheckpointStore(folder) as store:
-        checkpoint = store.load()
-    version = checkpoint.tree["note"]["version"]
-    np.testing.assert_array_equal(checkpoint.tree["w"], value_of(checkpoint.step, version))
-    return checkpoint.step, version
+        return checked(store.load())
 
 
 # -- every folder that a crash may leave ------------------------------------------
 
 
-class Work(Followed):
-    """Calls of a store that are recorded, with which (step, version) may be the newest."""
+class Allowed(NamedTuple):
+    """What may be found.
 
-    def __init__(self, folder: Path, recorder: Recorder) -> None:
+    Attributes
+    ----------
+    newest : frozenset of (int, int)
+        The newest step, and its version.
+    each : frozenset of (int, int)
+        Steps with the versions that each may have.
+    """
+
+    newest: frozenset
+    each: frozenset
+
+
+class Work(Followed):
+    """Calls of a store that are recorded, with what may be found at each moment."""
+
+    def __init__(self, folder: Path, recorder: Recorder, steps: dict[int, int]) -> None:
         super().__init__(recorder)
-        self.folder = folder
-        self.now = (LOST, 0)
-        self.mark(self.now)
+        self.folder, self.steps = folder, steps
+        self.mark(self._allowed(steps))
+
+    @staticmethod
+    def _allowed(*states: dict[int, int]) -> Allowed:
+        steps = {step for state in states for step in state}
+        return Allowed(
+            frozenset(max(state.items(), default=(LOST, 0)) for state in states),
+            frozenset((step, state.get(step, LOST)) for state in states for step in steps),
+        )
 
     @contextlib.contextmanager
-    def becoming(self, *state: int) -> Iterator[None]:
-        """During the block the newest step may be the old or the new one, and is then the new."""
-        new = (state[0], state[1])
-        self.mark(self.now, new)
+    def becoming(self, *steps: tuple[int, int]) -> Iterator[None]:
+        """During the block the store changes to these (step, version), and then has them."""
+        before, after = self.steps, dict(steps)
+        self.mark(self._allowed(before, {**before, **after}, after))
         yield
-        self.now = new
-        self.mark(new)
+        self.steps = after
+        self.mark(self._allowed(after))
 
 
-def work_on(work: Work, *, durable: bool, background: bool) -> None:
+def work_on(work: Work, forms, *, durable: bool, background: bool) -> None:
     """Save, overwrite, remove and prune."""
+    size = itertools.cycle(forms)
     with CheckpointStore(
         work.folder, keep=latest(2), durable=durable, background=background
     ) as store:
-        for step, version in [(1, 0), (2, 0), (2, 1), (3, 0), (4, 0), (4, 1)]:
-            with work.becoming(step, version):
-                save(store, step, version).wait()
-        with work.becoming(3, 0):
+        for steps in [
+            [(1, 0)], [(1, 1)], [(1, 2)], [(1, 2), (2, 0)], [(1, 2), (2, 1)],
+            [(2, 1), (3, 0)], [(3, 0), (4, 0)], [(3, 0), (4, 1)],
+        ]:  # fmt: skip
+            with work.becoming(*steps):
+                save(store, *steps[-1], next(size)).wait()
+        with work.becoming((3, 0)):
             store.delete(4)
-        with work.becoming(5, 0):
-            save(store, 5)
+        with work.becoming((3, 0), (5, 0)):
+            save(store, 5, 0, next(size))
             store.wait()
     with CheckpointStore(work.folder, keep=latest(1), durable=durable) as store:
-        store.prune()
-        with work.becoming(6, 0):
-            save(store, 6)
+        with work.becoming((5, 0)):
+            store.prune()
+        with work.becoming((6, 0)):
+            save(store, 6, 0, next(size))
+        with work.becoming():
+            store.delete(6)
 
 
-def check(folders: Iterator[Folder], place: Path, count: int) -> int:
-    """Load the newest step of some folders; return how many."""
+def check(folders: Iterator[Folder], root: Path, place: Path, count: int) -> int:
+    """Load what some folders hold, and go on with them; return how many there were."""
     distinct = {(folder.allowed, tuple(sorted(folder.files.items()))): folder for folder in folders}
     stride = max(len(distinct) // count, 1)
-    place.mkdir()
     chosen = list(distinct.values())[::stride]
     for number, folder in enumerate(chosen):
+        place.mkdir()
         for path, content in folder.files.items():
-            (place / os.path.basename(path)).write_bytes(content)
-        found = (LOST, 0)
-        with contextlib.suppress(NoCheckpointError):
-            found = newest(place)
-        assert found in folder.allowed, f"state {number}: {found} where {folder.allowed} may be"
-        if number % 10 == 0:
-            # A new writer removes what is left, and goes on.
-            with CheckpointStore(place, keep=latest(1), durable=False) as store:
-                save(store, 9)
-            assert sorted(os.listdir(place)) == [".npzkit-checkpoints.lock", "step_00000009.npz"]
-        for path in place.iterdir():
-            path.unlink()
+            target = place / os.path.relpath(path, root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+        (allowed,) = folder.allowed
+        with CheckpointStore(place, durable=False) as store:
+            found = dict(checked(store.load(step)) for step in store.steps)
+            last = (LOST, 0)
+            with contextlib.suppress(NoCheckpointError):
+                last = checked(store.load())
+            assert last in allowed.newest, f"state {number}: {last} where {allowed} may be"
+            for step in {step for step, _ in allowed.each} | found.keys():
+                assert (step, found.get(step, LOST)) in allowed.each, f"state {number}: {found}"
+            go_on(store, place, found, number)
+        shutil.rmtree(place)
     return len(chosen)
 
 
-@pytest.fixture(params=[False, True], ids=["foreground", "background"])
+def go_on(store, place, found, number) -> None:
+    """Remove steps after a crash, or save another: nothing that was removed comes back."""
+    if number % 3 == 0 and found:
+        gone = max(found)
+        store.delete(gone)
+        del found[gone]
+        assert dict(checked(store.load(step)) for step in store.steps) == found
+    if number % 3 == 1:
+        with CheckpointStore(place, keep=latest(1), durable=False) as other:
+            other.prune()
+            assert store.steps == tuple(sorted(found)[-1:])
+    if number % 10 == 0:
+        store.close()
+        # A new writer removes what is left, and goes on.
+        with CheckpointStore(place, keep=latest(1), durable=False) as other:
+            save(other, 9)
+        assert sorted(os.listdir(place)) == [".npzkit-checkpoints.lock", "step_00000009.npz"]
+
+
+@pytest.fixture(
+    params=itertools.product(FORMS, (False, True)),
+    ids=lambda each: f"{each[0]}-{'background' if each[1] else 'foreground'}",
+)
 def work(request, tmp_path):
     """Work on a store that waits for the disk, recorded."""
     folder = tmp_path / "run"
     folder.mkdir()
+    forms, background = request.param
     with recorded(folder) as recorder:
-        work = Work(folder, recorder)
-        work_on(work, durable=True, background=request.param)
+        work = Work(folder, recorder, {})
+        work_on(work, FORMS[forms], durable=True, background=background)
     return work
 
 
 def test_killed_at_any_call(work, tmp_path):
-    """After a kill at any call or within any write, no step is damaged and the newest is loaded."""
-    assert check(killed_folders(work), tmp_path / "state", STATE_COUNT) >= STATE_COUNT / 2
+    """After a kill at any call, each step is what it was or what it became, and never older."""
+    count = check(killed_folders(work), work.folder, tmp_path / "state", STATE_COUNT)
+    assert count >= STATE_COUNT / 2
 
 
 def test_power_lost_at_any_call(work, tmp_path):
-    """A step that was saved with durable=True survives a loss of power, retention and all."""
-    rng = random.Random(1)
-    folders = power_loss_folders(work, rng, amount(2, 100))
-    assert check(folders, tmp_path / "state", STATE_COUNT) >= 50
+    """What was saved with durable=True survives a loss of power, and what was removed does not."""
+    folders = power_loss_folders(work, random.Random(1), amount(2, 100))
+    assert check(folders, work.folder, tmp_path / "state", STATE_COUNT) >= 50
+
+
+@pytest.mark.parametrize("locks_work", [True, False], ids=["locks", "no locks"])
+@pytest.mark.parametrize("removed_by", ["delete", "retention"])
+def test_a_step_in_both_forms_is_removed_in_both(removed_by, locks_work, tmp_path, monkeypatch):
+    """If a kill left an older folder beside a step's file, no crash of a removal shows it again."""
+    folder = tmp_path / "run"
+    with CheckpointStore(folder) as store:
+        save(store, 1, 0, SHARD_SIZE)
+        (folder / "step_00000001").rename(tmp_path / "older")
+        save(store, 1, 1)
+        (tmp_path / "older").rename(folder / "step_00000001")
+        assert (store.path(1), store.steps) == (str(folder / "step_00000001.npz"), (1,))
+        assert newest(folder) == (1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(files.Folder, "_locks_work", lambda self: locks_work)
+        work = removal(folder, removed_by)
+    assert not (folder / "step_00000001").exists()
+    for folders in (killed_folders(work), power_loss_folders(work, random.Random(3), 20)):
+        assert check(folders, folder, tmp_path / "state", STATE_COUNT) > 5
+
+
+def removal(folder, removed_by) -> Work:
+    """Remove step 1, recorded."""
+    with recorded(folder) as recorder, CheckpointStore(folder, keep=latest(1)) as store:
+        work = Work(folder, recorder, {1: 1})
+        if removed_by == "delete":
+            with work.becoming():
+                store.delete(1)
+        else:
+            with work.becoming((2, 0)):
+                save(store, 2)
+    return work
 
 
 def test_power_lost_without_durable(tmp_path):
@@ -152,7 +254,8 @@ def test_power_lost_without_durable(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     with recorded(folder) as recorder:
-        work = Work(folder, recorder)
+        work = Followed(recorder)
+        work.mark((LOST, 0))
         with CheckpointStore(folder, keep=latest(1), durable=False) as store:
             save(store, 1)
             save(store, 2)

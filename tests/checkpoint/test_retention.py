@@ -50,7 +50,7 @@ def metrics_of(step):
         (best("loss", 2), {60, 20}),
         (best("loss", 9), {10, 20, 30, 60}),
         (best("loss", 1, mode="max"), {10}),
-        (best("other", 3), set()),
+        (best("other", 3), set(LOSSES)),
         (latest(1) | every(30) | best("loss", 1, mode="max"), {10, 30, 60}),
     ],
 )
@@ -251,6 +251,77 @@ def test_a_step_that_cannot_be_removed(tmp_path, monkeypatch):
         assert store.steps == (1, 2)
         save(store, 3)
         assert store.steps == (3,)
+
+
+def test_a_step_that_cannot_be_removed_stops_no_other(tmp_path, monkeypatch):
+    """Retention goes on with the other steps, and says which one stays."""
+    from npzkit.files import disk
+
+    real = disk.unlink
+
+    def refuse(path):
+        if path.endswith("step_00000002.npz"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        real(path)
+
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    monkeypatch.setattr(disk, "unlink", refuse)
+    with open_store(tmp_path, latest(1)) as store:
+        with pytest.warns(RuntimeWarning, match="the checkpoints 2 could not be removed.*denied"):
+            assert store.save(4, {}).removed == (1, 3)
+        assert store.steps == (2, 4)
+        with pytest.warns(RuntimeWarning, match="could not be removed"):
+            store.save(5, {})
+        with pytest.raises(PermissionError) as caught:
+            store.prune()
+        assert caught.value.__notes__ == ["Not removed: 2. Removed: none."]
+        assert store.steps == (2, 5)
+
+
+@pytest.mark.parametrize("spelled", ["Loss", "accuracy"])
+def test_a_metric_that_no_step_has(tmp_path, spelled):
+    """The first save warns, with the metric that may be meant, and nothing is removed by it."""
+    with open_store(tmp_path, best("loss")) as store:
+        with pytest.warns(RuntimeWarning, match=f"no step has the metric 'loss'.*'{spelled}'"):
+            store.save(1, {}, metrics={spelled: 1.0})
+        # Once is enough.
+        for step in (2, 3):
+            assert store.save(step, {}, metrics={spelled: 1.0}).removed == ()
+        assert store.steps == (1, 2, 3)
+        assert store.save(4, {}, metrics={"loss": 1.0}).removed == (1, 2, 3)
+    with open_store(tmp_path, latest(1) | best("loss")) as store:
+        save(store, 5)
+    with (
+        open_store(tmp_path, best("accurcy", mode="max")) as store,
+        pytest.warns(RuntimeWarning, match="no step has the metric 'accurcy'"),
+    ):
+        assert store.prune(dry_run=True) == ()
+
+
+def test_the_step_just_saved_stays(tmp_path):
+    """A save below newer steps is not undone by the policy: it stays, and a warning says more."""
+    with open_store(tmp_path) as store:
+        save(store, 5, 6)
+    with open_store(tmp_path, latest(1)) as store:
+        for step, removed in [(3, (5,)), (4, (3,))]:
+            with pytest.warns(RuntimeWarning, match=f"step {step} was saved, but newer steps.*6"):
+                assert store.save(step, {"w": np.full(5, step)}).removed == removed
+            assert store.load(step).tree["w"][0] == step
+        assert store.steps == (4, 6)
+        assert store.save(7, {}).removed == (4, 6)
+
+
+@pytest.mark.parametrize("large", [10**400, -(10**400)], ids=["above", "below"])
+def test_an_int_metric_above_the_range_of_floats(tmp_path, large):
+    """Ints are compared exactly with floats, whatever their size, and NaN is no candidate."""
+    with open_store(tmp_path, best("loss", 2)) as store:
+        for step, loss in enumerate([large, 0.5, math.nan, large + 1, math.inf]):
+            save(store, step, loss=loss)
+        lowest, highest = (0, 4) if large < 0 else (1, 4)
+        assert store.steps == ((0, 3, 4) if large < 0 else (0, 1, 4))
+        assert (store.best("loss"), store.best("loss", "max")) == (lowest, highest)
+        assert store.metrics(0) == {"loss": large}
 
 
 def test_the_newest_step_is_on_disk_before_another_is_removed(tmp_path, monkeypatch):

@@ -15,7 +15,13 @@ from crash import recorded
 from crash_folders import Followed, killed_folders, power_loss_folders
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
-from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, NoCheckpointError
+from npzkit.checkpoint.sharded_steps import ShardedSteps
+from npzkit.errors import (
+    ArchiveLockedError,
+    DamagedCheckpointError,
+    DamagedCheckpointWarning,
+    NoCheckpointError,
+)
 
 STATE_COUNT = amount(20, 1_000)
 
@@ -88,6 +94,71 @@ def test_a_step_may_change_between_file_and_folder(place):
         assert store.steps == ()
         with pytest.raises(NoCheckpointError):
             store.load()
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing that handles an error runs."""
+
+
+@pytest.mark.parametrize("removed_by", ["delete", "retention"])
+@pytest.mark.parametrize("sizes", [(None, 1000), (1000, None)], ids=["to folder", "to file"])
+def test_a_killed_change_of_form(place, sizes, removed_by, monkeypatch):
+    """A kill between "new in place" and "old removed" leaves one step, and it is removed as one."""
+    with CheckpointStore(place) as store:
+        store.save(5, tree_of(0), shard_size=sizes[0])
+    with monkeypatch.context() as patched, CheckpointStore(place) as store:
+        patched.setattr(ShardedSteps, "_give_up", lambda *arguments: None)
+        patched.setattr(ShardedSteps, "_take_place_of_file", Mock(side_effect=Killed))
+        patched.setattr(ShardedSteps, "_remove_folder", Mock(side_effect=Killed))
+        with pytest.raises(Killed):
+            store.save(5, tree_of(1), shard_size=sizes[1])
+    # The file counts: the older one, or the one that is complete.
+    version = 0 if sizes[0] is None else 1
+    with CheckpointStore(place, keep=latest(1)) as store:
+        assert store.steps == (5,)
+        check_tree(store.load().tree, version)
+        check_tree(store.load(5).tree, version)
+        with store[5] as npz:
+            assert "model/w0" in npz
+        assert store.path(5) == f"{store.folder}/step_00000005.npz"
+        assert store.status(5).size > 0
+        assert list(store.verify().steps) == [5]
+        if removed_by == "delete":
+            store.delete(5)
+            assert store.steps == ()
+        else:
+            assert store.save(6, {"a": 1}).removed == (5,)
+            assert store.steps == (6,)
+        with pytest.raises(NoCheckpointError):
+            store.load(5)
+
+
+def test_a_save_in_another_form_that_fails(place, monkeypatch):
+    """If a folder cannot take the place of a file, the file stays, and nothing of the folder."""
+    with CheckpointStore(place) as store:
+        store.save(5, tree_of(0))
+        with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+            patched.setattr(ShardedSteps, "_take_place_of_file", _full)
+            store.save(5, tree_of(1), shard_size=1000)
+        check_tree(store.load().tree, 0)
+        assert not store._storage._place(5).listed()
+
+
+def test_two_stores_save_a_step_in_two_forms(tmp_path, monkeypatch):
+    """Where locks do not work, a folder does not replace a file that was saved meanwhile."""
+    monkeypatch.setattr(ShardedSteps, "begin_writing", lambda self: None)
+    real = ShardedSteps._take_place_of_file
+    with CheckpointStore(tmp_path) as store, CheckpointStore(tmp_path) as other:
+        store.save(5, tree_of(0))
+
+        def late(self, step, older):
+            other.save(5, tree_of(1))
+            real(self, step, older)
+
+        monkeypatch.setattr(ShardedSteps, "_take_place_of_file", late)
+        with pytest.raises(ArchiveLockedError, match="at the same time"):
+            store.save(5, tree_of(2), shard_size=1000)
+        check_tree(store.load().tree, 1)
 
 
 def test_retention_removes_folders(place):

@@ -78,6 +78,25 @@ def test_ls_draws_metrics(run, cli):
     assert "not a picture format" in found.err
 
 
+def test_an_int_metric_above_the_range_of_floats(run, cli):
+    """A metric of any size is listed with six digits, and left out of a plot."""
+    with CheckpointStore(run) as store:
+        store.save(400, {}, metrics={"loss": -(10**400)})
+    found = cli("ckpt", "ls", "run", "--plot", "loss.png")
+    assert (found.code, found.err) == (0, "")
+    assert "loss -1.00000e+400" in found.out
+    assert cli("ckpt", "ls", "run", "--json").json()["steps"][3]["metrics"] == {"loss": -(10**400)}
+
+
+@pytest.mark.filterwarnings("always:no step has the metric:RuntimeWarning")
+def test_prune_by_a_metric_that_no_step_has(run, cli):
+    """Nothing is removed, and the metric that may be meant is shown."""
+    found = cli("ckpt", "prune", "run", "--lowest", "Loss", "1")
+    assert (found.code, found.out) == (0, "0 steps removed, 3 kept\n")
+    assert "no step has the metric 'Loss'" in found.err
+    assert "Did you mean 'loss'?" in found.err
+
+
 def test_an_empty_folder(tmp_path, cli):
     """A folder without steps is listed as such; what needs a step exits with 2."""
     found = cli("ckpt", "ls", tmp_path)

@@ -47,7 +47,9 @@ EVERY_SUBSET = 8
 """Calls up to which every subset of them is tried; of more, those that are likely to matter."""
 
 CONTENT = {"write", "truncate", "grow"}
-NAMES = {"create", "link", "rename", "unlink"}
+NAMES = {"create", "link", "rename", "unlink", "make folder", "remove folder"}
+FOLDER = -2
+"""Stands for the number of a folder among names."""
 
 
 class Call(NamedTuple):
@@ -57,7 +59,8 @@ class Call(NamedTuple):
     ----------
     kind : str
         "write", "truncate", "grow" (room that was reserved), "sync", "close";
-        "create", "link", "rename", "unlink", "sync folder"; "mark".
+        "create", "link", "rename", "unlink", "make folder", "remove folder"; "sync folder",
+        which is at `path`; "mark".
     inode : int
         The file's number in the recording.
     offset : int
@@ -111,11 +114,16 @@ class Recorder(Recording):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
+        self.folder = folder
         # Held while a call is made, so that calls stand in the order they took effect.
         self._lock = threading.RLock()
         self._numbers: dict[tuple[int, int], int] = {}
         self._next = itertools.count()
-        for path in sorted(folder.iterdir()):
+        self._folders: dict[int, str] = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_dir():
+                self.names[str(path)] = FOLDER
+                continue
             number = self._number(os.stat(path))
             self.names[str(path)] = number
             self.contents[number] = path.read_bytes()
@@ -149,6 +157,7 @@ class Recorder(Recording):
         if is_new:
             number = self._number(os.fstat(descriptor), is_new=True)
             self._add("create", number, path=os.path.abspath(path))
+        self._folders[descriptor] = os.path.abspath(path)
         return descriptor
 
     def _pwrite(self, real: Any, descriptor: int, data: Any, offset: int) -> int:
@@ -173,7 +182,7 @@ class Recorder(Recording):
     def _sync(self, real: Any, descriptor: int) -> None:
         real(descriptor)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            self._add("sync folder")
+            self._add("sync folder", path=self._folders[descriptor])
         else:
             self._add("sync", self._of(descriptor))
 
@@ -198,6 +207,16 @@ class Recorder(Recording):
         real(path)
         self._add("unlink", path=os.path.abspath(path))
 
+    def _makedirs(self, real: Any, path: str) -> None:
+        is_new = not os.path.exists(path)
+        real(path)
+        if is_new:
+            self._add("make folder", FOLDER, path=os.path.abspath(path))
+
+    def _rmdir(self, real: Any, path: str) -> None:
+        real(path)
+        self._add("remove folder", path=os.path.abspath(path))
+
 
 RECORDED: dict[str, Any] = {
     "open": Recorder._open,
@@ -211,6 +230,8 @@ RECORDED: dict[str, Any] = {
     "replace": Recorder._replace,
     "link": Recorder._link,
     "unlink": Recorder._unlink,
+    "makedirs": Recorder._makedirs,
+    "rmdir": Recorder._rmdir,
 }
 """Calls of `os` that change a file, or say when it is safe, and who records them."""
 
@@ -264,7 +285,7 @@ def renamed(names: dict[str, int], calls: Sequence[Call]) -> dict[str, int]:
     """Return a folder's names after these calls."""
     now = dict(names)
     for call in calls:
-        if call.kind == "unlink":
+        if call.kind in ("unlink", "remove folder"):
             now.pop(call.path, None)
         elif call.kind == "rename":
             now.pop(call.path, None)
@@ -320,7 +341,7 @@ class Unsynced:
     Attributes
     ----------
     names : dict of str to int
-        The files by their paths, as far as their folders were synced.
+        The files and folders by their paths, as far as the folders above them were synced.
     contents : dict of int to bytes
         What was synced of each file.
     named : list of Call
@@ -341,7 +362,9 @@ class Unsynced:
             self.contents[inode] = replay(self.contents[inode], self.pending[inode])
             self.pending[inode] = []
         elif call.kind == "sync folder":
-            self.names, self.named = renamed(self.names, self.named), []
+            synced = [each for each in self.named if os.path.dirname(each.path) == call.path]
+            self.named = [each for each in self.named if each not in synced]
+            self.names = renamed(self.names, synced)
         elif call.kind in NAMES:
             self.named.append(call)
             if call.kind == "create":

@@ -6,13 +6,18 @@ folder are followed together.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Hashable, Iterator
 from typing import NamedTuple
 
-from crash import CONTENT, NAMES, Recorder, Unsynced, cuts, front, renamed, replay
+from crash import CONTENT, FOLDER, NAMES, Recorder, Unsynced, cuts, front, renamed, replay
 
 __all__ = ["Folder", "Followed", "killed_folders", "power_loss_folders"]
+
+
+MOST_NAMED = 10
+"""Changes of names up to which every subset of them may be chosen."""
 
 
 class Folder(NamedTuple):
@@ -42,7 +47,8 @@ def killed_folders(work: Followed) -> Iterator[Folder]:
 
     def folder(changed: int = -1, content: bytes = b"") -> Folder:
         held = {**contents, changed: content}
-        return Folder(allowed, {path: held[inode] for path, inode in names.items()})
+        files = {path: held[inode] for path, inode in names.items() if inode != FOLDER}
+        return Folder(allowed, files)
 
     for call in work.recorder.calls:
         if call.kind == "mark":
@@ -66,19 +72,33 @@ def power_loss_folders(work: Followed, rng: random.Random, count: int) -> Iterat
     """Yield folders after a loss of power: of what was not synced, any part may be there."""
     unsynced = Unsynced(work.recorder)
     allowed = work.states[0]
+
+    def is_there(folder: str, names: dict[str, int]) -> bool:
+        """Whether a folder was not lost, and with it all that is in it."""
+        return folder in names or not folder.startswith(f"{work.recorder.folder}{os.sep}")
+
     for call in work.recorder.calls:
         if call.kind == "mark":
             allowed = work.states[call.allowed[0]]
         unsynced.follow(call)
-        possible = unsynced.possible_names()
-        for names in rng.sample(possible, min(len(possible), count)):
+        for names in possible_names(unsynced, rng, count):
             files = {
                 path: replay(
                     unsynced.contents[inode], rng.choice([[], some(unsynced.pending[inode], rng)])
                 )
                 for path, inode in names.items()
+                if inode != FOLDER and is_there(os.path.dirname(path), names)
             }
             yield Folder(allowed, files)
+
+
+def possible_names(unsynced: Unsynced, rng: random.Random, count: int) -> list[dict[str, int]]:
+    """Return some of the sets of names that may be left."""
+    if len(unsynced.named) <= MOST_NAMED:
+        possible = unsynced.possible_names()
+        return rng.sample(possible, min(len(possible), count))
+    parts = [[call for call in unsynced.named if rng.random() < 0.7] for _ in range(count)]
+    return [renamed(unsynced.names, part) for part in parts]
 
 
 def some(calls: list, rng: random.Random) -> list:

@@ -10,10 +10,22 @@ import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple, SupportsIndex
 
-__all__ = ["DEFAULT_HEADER_SIZE", "Limits", "check_limits", "is_backed"]
+__all__ = [
+    "DEFAULT_HEADER_SIZE",
+    "DEFAULT_METADATA_SIZE",
+    "Limits",
+    "check_limits",
+    "is_backed",
+    "parsed_size",
+]
 
 DEFAULT_HEADER_SIZE = 10_000
 """NumPy's default for ``max_header_size``, in bytes."""
+DEFAULT_METADATA_SIZE = 1 << 29
+"""Bytes of memory for the metadata of an archive: those of an index of a million parts."""
+_JSON_COSTS = {b",": 50, b"[": 100, b"{": 200, b'"': 20, b":": 70}
+"""Most bytes of memory that each of these characters stands for, as measured with CPython."""
+_LARGEST_COST = 208
 _CLAIMED_COUNT = 2**20
 """List items that a shape may claim without a byte for each, as empty lists do."""
 
@@ -23,6 +35,7 @@ class _Fields(NamedTuple):
     member_count: int | None
     member_size: int | None
     total_size: int | None
+    metadata_size: int | None
 
 
 class Limits(_Fields):
@@ -43,6 +56,10 @@ class Limits(_Fields):
     total_size : int or None, default None
         Uncompressed bytes of all members together, checked when the archive is
         opened.
+    metadata_size : int or None, default 2**29
+        Bytes of memory for the metadata of the archive, or for the index of a
+        sharded one. They are estimated from the text before it is parsed,
+        because a byte of JSON can take 40 bytes of memory.
 
     Raises
     ------
@@ -69,8 +86,9 @@ class Limits(_Fields):
         member_count: SupportsIndex | None = None,
         member_size: SupportsIndex | None = None,
         total_size: SupportsIndex | None = None,
+        metadata_size: SupportsIndex | None = DEFAULT_METADATA_SIZE,
     ) -> Limits:
-        values = (header_size, member_count, member_size, total_size)
+        values = (header_size, member_count, member_size, total_size, metadata_size)
         return super().__new__(cls, *map(_bound, cls._fields, values))
 
     @classmethod
@@ -106,3 +124,21 @@ def is_backed(shape: tuple[int, ...], nbytes: int) -> bool:
     """Return whether an array has enough bytes for the list items that its shape claims."""
     count: int = sum(itertools.accumulate(shape, operator.mul))
     return count <= _CLAIMED_COUNT + len(shape) * nbytes
+
+
+def parsed_size(data: bytes, bound: int) -> int:
+    """Return about how much memory JSON takes when it is parsed.
+
+    If even JSON of nothing but the most expensive characters would stay within `bound`,
+    nothing is counted.
+
+    Examples
+    --------
+    >>> parsed_size(b"[[],[],[]]", 0)
+    520
+    """
+    if len(data) * _LARGEST_COST <= bound:
+        return 0
+    # Once in the decoded text and once in a string; four bytes a character beyond ASCII.
+    text_size = len(data) * (2 if data.isascii() else 8)
+    return text_size + sum(data.count(mark) * cost for mark, cost in _JSON_COSTS.items())

@@ -234,7 +234,9 @@ class NpzFile(Mapping[str, Any]):
     @property
     def metadata(self) -> Mapping[str, Any]:
         if self._metadata is None:
-            self._metadata = parse_metadata(self._comment)
+            comment = self._comment
+            with Explained(self._archive, None):
+                self._metadata = parse_metadata(comment, self._archive.limits.metadata_size)
         return self._metadata
 
     @property
@@ -242,7 +244,10 @@ class NpzFile(Mapping[str, Any]):
         """The text of the metadata."""
         if self._read_comment is None:
             with Explained(self._archive, None):
-                self._read_comment = self._archive.directory.read_comment(self._archive.source)
+                archive = self._archive
+                self._read_comment = archive.directory.read_comment(
+                    archive.source, archive.limits.metadata_size
+                )
         return self._read_comment
 
     # -- arrays -------------------------------------------------------------

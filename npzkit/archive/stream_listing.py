@@ -73,7 +73,8 @@ class StreamListing:
     @functools.cached_property
     def metadata(self) -> Mapping[str, Any]:
         """The archive's metadata."""
-        return parse_metadata(self._directory.read_comment(self._archive.source))
+        limit = self._archive.limits.metadata_size
+        return parse_metadata(self._directory.read_comment(self._archive.source, limit), limit)
 
     def info(self, key: str) -> ArrayInfo:
         """Return details of an array; see `npzkit.NpzFile.info`."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType, NoneType
 from typing import Any
 
+from npzkit.errors import LimitExceededError
+from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 from npzkit.zip.long_comment import find_long_comment
@@ -19,6 +21,7 @@ __all__ = [
     "MAX_DEPTH",
     "TREE_KEY",
     "check_attrs",
+    "check_json_size",
     "format_attrs",
     "format_metadata",
     "is_deeper",
@@ -56,6 +59,8 @@ def format_metadata(metadata: Any) -> bytes:
     ValueError
         A value contains itself, or is nested too deeply; or the metadata look
         like the comment that leads to long metadata.
+    LimitExceededError
+        Reading them would exceed the default of ``Limits.metadata_size``.
     """
     if not metadata:
         return b""
@@ -67,6 +72,13 @@ def format_metadata(metadata: Any) -> bytes:
         text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
     except RecursionError:
         raise _too_deep("metadata") from None
+    if parsed_size(text, DEFAULT_METADATA_SIZE) > DEFAULT_METADATA_SIZE:
+        raise LimitExceededError(
+            "the metadata has too many values",
+            found=f"{len(text)} bytes",
+            expected=f"at most {DEFAULT_METADATA_SIZE} bytes of memory when they are read",
+            remedy="Save what is large as an array.",
+        )
     if find_long_comment(text) is not None:
         raise ValueError("the metadata 'npzkit.metadata' is reserved for npzkit itself")
     return text
@@ -142,13 +154,37 @@ def _plain(value: object) -> Any:
     )
 
 
-def parse_metadata(comment: bytes) -> Mapping[str, Any]:
-    """Return the metadata in an archive's comment; empty if that is not a JSON object."""
+def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) -> Mapping[str, Any]:
+    """Return the metadata in an archive's comment; empty if that is not a JSON object.
+
+    Raises
+    ------
+    LimitExceededError
+        As `check_json_size`.
+    """
+    check_json_size(comment, limit, "the metadata")
     try:
         metadata = _parse_json(comment) if comment.startswith(b"{") else {}
     except (ValueError, RecursionError):
         metadata = {}
     return MappingProxyType(metadata)
+
+
+def check_json_size(data: bytes, limit: int | None, what: str) -> None:
+    """Check, before JSON is parsed, that the result fits in `limit` bytes of memory.
+
+    Raises
+    ------
+    LimitExceededError
+        It would exceed ``Limits.metadata_size``.
+    """
+    if limit is not None and (size := parsed_size(data, limit)) > limit:
+        raise LimitExceededError(
+            f"{what} would take too much memory",
+            found=f"about {size} bytes, from {len(data)} bytes of JSON",
+            expected=f"at most {limit}",
+            remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
+        )
 
 
 def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:

@@ -64,6 +64,7 @@ class StreamedArchive:
     Attributes
     ----------
     source : ForwardSource
+    limits : Limits
     path : str or None
         The stream's name, for messages.
     """
@@ -77,6 +78,7 @@ class StreamedArchive:
         pickle_kwargs: Mapping[str, Any] | None = None,
         keeps_hidden: bool = False,
     ) -> None:
+        self.limits = limits
         self._archive: ForwardArchive = open_forward(stream, limits, keeps_hidden=keeps_hidden)
         self.source = self._archive.source
         self.path = None if self.source.name == UNNAMED else self.source.name

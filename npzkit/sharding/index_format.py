@@ -39,6 +39,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.limits import Limits
+from npzkit.members.metadata import check_json_size
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
@@ -69,8 +70,10 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
     LimitExceededError
         The index is longer than `MAX_SIZE`, or exceeds `limits`.
     """
+    limits = limits or Limits()
     if len(data) > MAX_SIZE:
         raise LimitExceededError("the index is too long", found=len(data), expected=MAX_SIZE)
+    check_json_size(data, limits.metadata_size, "the index")
     fields = _parse_json(data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise IndexFormatError(
@@ -86,7 +89,7 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
         check_names(fields, _FIELDS, "index")
         for name, names in (("shards", _SHARDS), ("arrays", _ARRAYS), ("parts", _PARTS)):
             check_names(fields[name], names, name)
-        return Index(fields, limits or Limits())
+        return Index(fields, limits)
     except FormatError as error:
         if isinstance(error, IndexFormatError):
             raise

@@ -105,15 +105,16 @@ class Directory(NamedTuple):
         data = source.read_at(self.directory_offset, self.size)
         return self._replace(entries=entries, data=data)
 
-    def read_comment(self, source: Source) -> bytes:
+    def read_comment(self, source: Source, size_limit: int | None = None) -> bytes:
         """Return the archive's comment, also one that its end record cannot hold.
 
         Raises
         ------
-        ZipFormatError
+        ZipFormatError, LimitExceededError
             As `npzkit.zip.long_comment.read_comment`.
         """
-        return read_comment(source, self.comment, self.start_offset, self.directory_offset)
+        bounds = self.start_offset, self.directory_offset
+        return read_comment(source, self.comment, *bounds, size_limit)
 
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.

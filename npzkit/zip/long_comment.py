@@ -79,7 +79,13 @@ def find_long_comment(comment: bytes) -> LongComment | None:
     return None if found is None else LongComment(int(found[1]), int(found[2]))
 
 
-def read_comment(source: Source, comment: bytes, start_offset: int, end_offset: int) -> bytes:
+def read_comment(
+    source: Source,
+    comment: bytes,
+    start_offset: int,
+    end_offset: int,
+    size_limit: int | None = None,
+) -> bytes:
     """Return an archive's comment: its end record's, or the long one to which that leads.
 
     Parameters
@@ -89,15 +95,26 @@ def read_comment(source: Source, comment: bytes, start_offset: int, end_offset: 
         Of the end record.
     start_offset, end_offset : int
         Where the archive begins, and where its directory does.
+    size_limit : int, optional
+        Most bytes of the long one.
 
     Raises
     ------
+    LimitExceededError
+        The long comment has more than `size_limit` bytes. It is not read.
     ZipFormatError
         The long comment is not where it should be, or damaged.
     """
     long = find_long_comment(comment)
     if long is None:
         return comment
+    if size_limit is not None and long.size > size_limit:
+        raise LimitExceededError(
+            "the metadata is too long",
+            found=f"{long.size} bytes",
+            expected=f"at most {size_limit}",
+            remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
+        )
     lead = LOCAL_HEADER_SIZE + len(COMMENT_NAME)
     offset = start_offset + long.offset
     if lead <= long.size <= end_offset - offset:

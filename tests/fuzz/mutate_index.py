@@ -33,7 +33,9 @@ def mutate_index(data: bytes, rng: random.Random, others: tuple[bytes, ...] = ()
         if not places:
             break
         if rng.random() < 0.4:
-            with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+            with contextlib.suppress(
+                LookupError, TypeError, ValueError, AttributeError, OverflowError
+            ):
                 _exchange(value, rng)
         else:
             _change(*rng.choice(places), rng)

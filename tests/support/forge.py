@@ -7,6 +7,7 @@ test can hide in what it is tested with.
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zlib
 
@@ -238,3 +239,12 @@ def archive(
         values.get("comment_size", len(comment)),
     )
     return bytes(out + comment)
+
+
+def with_metadata(text: bytes) -> bytes:
+    """Return an archive of an array ``x`` with metadata that the zip comment cannot hold."""
+    first = Member("x.npy", npy(np.arange(3)))
+    hidden = Member(".npzkit.metadata", text).local_bytes()
+    pointer = {"offset": len(first.local_bytes()), "size": len(hidden)}
+    comment = json.dumps({"npzkit.metadata": pointer}, separators=(",", ":")).encode()
+    return archive(first, gap=hidden, comment=comment)

@@ -1,0 +1,136 @@
+"""What JSON of metadata and of indexes may cost, before it is parsed."""
+
+from __future__ import annotations
+
+import io
+import json
+import tracemalloc
+
+import npzkit
+import numpy as np
+import pytest
+from forge import with_metadata
+from npzkit.errors import IndexFormatError, LimitExceededError
+from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
+from npzkit.members.metadata import is_deeper
+from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
+from npzkit.sharding.index_format import format_index, parse_index
+
+COUNT = 20_000
+TEXTS = {
+    "empty lists": "[" + "[]," * COUNT + "0]",
+    "lists of one": "[" + "[0]," * COUNT + "0]",
+    "nested lists": "[" + "[[]]," * COUNT + "0]",
+    "empty objects": "[" + "{}," * COUNT + "0]",
+    "objects of one": "[" + '{"":0},' * COUNT + "0]",
+    "objects with names": "[" + ",".join(f'{{"{number:x}":0}}' for number in range(COUNT)) + "]",
+    "short strings": "[" + ",".join(f'"{number:x}"' for number in range(COUNT)) + "]",
+    "long strings": "[" + ('"' + "x" * 100 + '",') * COUNT + "0]",
+    "numbers": "[" + ",".join(map(str, range(COUNT))) + "]",
+    "floats": "[" + "0.5," * COUNT + "0]",
+    "long numbers": "[" + ("1" * 40 + ",") * COUNT + "0]",
+    "names": json.dumps({f"{number:x}": 0 for number in range(COUNT)}),
+    "names of lists": json.dumps({f"{number:x}": [] for number in range(COUNT)}),
+    "wide characters": "[" + '"\U0001f600b",' * COUNT + "0]",
+}
+
+
+HOSTILE = b'{"a":[' + b"[]," * (11 << 20) + b"0]}"
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_the_estimate_covers_what_parsing_takes(kind):
+    """JSON of any kind takes no more memory than was estimated from its text."""
+    data = TEXTS[kind].encode()
+    tracemalloc.start()
+    is_deeper(json.loads(data), 10)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < parsed_size(data, 0) < 5 * peak
+
+
+@pytest.mark.parametrize("kind", ["file", "stream", "append"])
+def test_hostile_metadata_is_refused_before_it_is_parsed(kind, tmp_path):
+    """33 MiB of empty lists, which take 1 GiB, are an error; the arrays can be read."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(with_metadata(HOSTILE))
+    tracemalloc.start()
+    with pytest.raises(LimitExceededError, match="take too much memory") as caught:
+        if kind == "append":
+            npzkit.NpzWriter(path, "a")
+        elif kind == "stream":
+            from npzkit.archive.stream_listing import StreamListing
+
+            with open(path, "rb") as stream:
+                _ = StreamListing(stream).metadata
+        else:
+            with npzkit.open(path) as npz:
+                np.testing.assert_array_equal(npz["x"], [0, 1, 2])
+                _ = npz.metadata
+    assert tracemalloc.get_traced_memory()[1] < 6 * len(HOSTILE)
+    tracemalloc.stop()
+    assert "Limits(metadata_size=...)" in caught.value.remedy
+
+
+def test_the_limit_of_metadata_can_be_changed(tmp_path):
+    """A lower limit refuses what the default accepts, by the length before it is read; None all."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)}, metadata={"a": list(range(30_000))})
+
+    def metadata(**limits):
+        with npzkit.open(tmp_path / "a.npz", limits=npzkit.Limits(**limits)) as npz:
+            return npz.metadata["a"]
+
+    assert metadata() == metadata(metadata_size=None) == list(range(30_000))
+    with pytest.raises(LimitExceededError, match=r"the metadata is too long.*a\.npz"):
+        metadata(metadata_size=100_000)
+    with pytest.raises(LimitExceededError, match=r"the metadata would take too much.*a\.npz"):
+        metadata(metadata_size=1_000_000)
+    assert metadata(metadata_size=2_000_000)[-1] == 29_999
+
+
+def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
+    """Metadata above the default limit are refused before a byte is written."""
+    monkeypatch.setattr("npzkit.members.metadata.DEFAULT_METADATA_SIZE", 1 << 20)
+    with pytest.raises(LimitExceededError, match="too many values") as caught:
+        npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)}, metadata={"a": [[]] * 20_000})
+    assert caught.value.remedy == "Save what is large as an array."
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_hostile_index_is_refused_before_it_is_parsed(tmp_path):
+    """The index of a sharded archive has the same limit, and can be given another one."""
+    (tmp_path / "index.json").write_bytes(HOSTILE)
+    tracemalloc.start()
+    with pytest.raises(LimitExceededError, match="the index would take too much memory"):
+        npzkit.open(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 6 * len(HOSTILE)
+    tracemalloc.stop()
+    (tmp_path / "index.json").write_bytes(b"[" + b"[]," * 1000 + b"0]")
+    with pytest.raises(LimitExceededError, match="the index would"):
+        npzkit.open(tmp_path, limits=npzkit.Limits(metadata_size=10_000))
+    with pytest.raises(IndexFormatError, match="not the index of a sharded archive"):
+        npzkit.open(tmp_path, limits=npzkit.Limits(metadata_size=None))
+
+
+def test_large_archives_are_far_below_the_limit():
+    """An index of 100,000 arrays, and a tree of 100,000 leaves, take a quarter of the limit."""
+    shards = [ShardRow(f"shard-a.{at:08x}-00000.npz", 1 << 40, at) for at in range(10)]
+    keys = [f"model.layers.{at}.self_attn.q_proj.weight" for at in range(100_000)]
+    rows = [
+        ArrayRow(
+            key, (4096, 4096), "<f4", None, False, {"unit": "m"},
+            (PartRow(at % 10, key, (0, 0), (4096, 4096), 1 << 26, at, 0),),
+        )
+        for at, key in enumerate(keys)
+    ]  # fmt: skip
+    data = format_index("a", {}, shards, rows)
+    assert parsed_size(data, 0) < DEFAULT_METADATA_SIZE / 4
+    assert len(parse_index(data).keys) == 100_000
+    stream = io.BytesIO()
+    tree = {
+        "layers": [{"w": np.ones(1), "step": at, "name": f"layer {at}"} for at in range(33_334)]
+    }
+    npzkit.save(stream, tree)
+    text = npzkit.open(stream)._comment
+    assert parsed_size(text, 0) < DEFAULT_METADATA_SIZE / 4
+    assert len(npzkit.load_tree(stream)["layers"]) == 33_334

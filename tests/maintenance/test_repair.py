@@ -848,6 +848,21 @@ def test_hostile_files_take_linear_work(paths, case):
     assert counts[1] < 5 * counts[0]
 
 
+def test_a_scan_that_gives_up_says_so(paths, monkeypatch):
+    """What was found before is kept, and what was not read is in the report."""
+    path, output = paths
+    monkeypatch.setattr("npzkit.zip.local_header_scan._ALLOWED_LEAST", 0)
+    monkeypatch.setattr("npzkit.zip.local_header_scan._ALLOWED_RATIO", 1)
+    sound = archive(Member("sound.npy", npy(np.arange(3))))
+    first = sound[: sound.index(b"PK\1\2")]
+    path.write_bytes(first + HOSTILE["streams within streams"](20_000))
+    report = npzkit.repair(path, output)
+    assert "sound" in report.kept
+    lost = [row for row in report.lost if row.key == "?"]
+    assert len(lost) == 1
+    assert "too many headers claim the same bytes" in lost[0].what
+
+
 def calls_of(work):
     """Return the number of function calls in `work` on all threads, the same on any machine."""
     count = 0
@@ -1082,6 +1097,24 @@ def test_a_full_disk_leaves_everything_as_it_was(paths, monkeypatch, call, count
     with pytest.raises(OSError, match="No space left"):
         npzkit.repair(path, path if target == "same" else output)
     assert {name: (path.parent / name).read_bytes() for name in os.listdir(path.parent)} == before
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_full_disk_while_an_end_is_repaired(paths, monkeypatch, count):
+    """A new directory that cannot be written in place leaves the file, and no lock."""
+    path, _ = paths
+    damaged = GOOD[:-22] + b"PK\5\6" + b"\xff" * 18
+    path.write_bytes(damaged)
+    with monkeypatch.context() as patched:
+        patched.setattr("npzkit.files.disk.os", FullDisk("pwrite", 2 * count))
+        # Who keeps the error keeps what its frames hold.
+        with pytest.raises(OSError, match="No space left") as caught:
+            npzkit.repair(path)
+    assert path.read_bytes() == damaged
+    assert npzkit.repair(path).kept
+    del caught
+    with npzkit.open(path, strict=True) as npz:
+        assert npz.files
 
 
 @pytest.mark.parametrize("call", ["ftruncate", "open"])

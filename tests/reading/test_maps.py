@@ -130,6 +130,55 @@ def test_a_file_object_open_for_writing_is_mapped(path):
         npz.memmap("a1", "r+")
 
 
+def test_a_file_object_without_a_name_is_mapped(path):
+    """A file that was opened by its descriptor has no path, and is locked by the descriptor."""
+    with open(os.open(path, os.O_RDWR), "r+b") as file, npzkit.open(file) as npz:
+        mapped = npz.memmap("a1", "r+")
+        mapped[0] = 77
+        mapped.flush()
+        assert is_sound(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_child_and_its_parent_flush_by_turns(path, monkeypatch):
+    """A flush locks the file itself: the descriptor's lock is the same one in a forked child."""
+    monkeypatch.setattr("npzkit.reading.flush._TIMEOUT", 0.05)
+    begun, going_on = os.pipe(), os.pipe()
+    real = npzkit.reading.maps.crc32
+
+    def crc32(data):
+        os.write(begun[1], b"1")
+        os.read(going_on[0], 1)
+        return real(data)
+
+    with npzkit.open(path) as npz:
+        mapped = npz.memmap("a1", "r+")
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                npzkit.reading.maps.crc32 = crc32
+                mapped[0] = 5
+                mapped.flush()
+                status = 0
+            finally:
+                os._exit(status)
+        os.read(begun[0], 1)
+        mapped[1] = 6
+        try:
+            with pytest.raises(ArchiveLockedError):
+                mapped.flush()
+        finally:
+            os.write(going_on[1], b"1")
+            status = os.waitpid(child, 0)[1]
+        assert status == 0
+        mapped.flush()
+    for end in (*begun, *going_on):
+        os.close(end)
+    assert is_sound(path)
+    assert np.load(path)["a1"][:2].tolist() == [5, 6]
+
+
 def test_a_replaced_file_is_not_written(path):
     """Where the path leads elsewhere by now, neither file is touched."""
     with npzkit.open(path) as npz:
@@ -555,6 +604,22 @@ def test_what_has_no_right_crc_is_not_sealed(path):
     assert [lost.key for lost in report.lost] == ["a1"]
     assert "neither" in report.lost[0].what
     assert any("neither" in row.what for row in npzkit.verify(path).rows)
+
+
+@pytest.mark.parametrize("descriptor", [None, "signed"])
+@pytest.mark.parametrize("method", [0, 8])
+def test_only_what_a_flush_can_change_is_sealed(tmp_path, method, descriptor):
+    """The two CRCs of a compressed member, or of one with a descriptor, are no unfinished flush."""
+    data, path = forge.npy(np.arange(3.0)), tmp_path / "a.npz"
+    local = {} if descriptor else {"crc": 5}
+    member = forge.Member("x.npy", data, method=method, descriptor=descriptor, local=local)
+    path.write_bytes(forge.archive(member))
+    before = path.read_bytes()
+    is_flush = method == 0 and descriptor is None
+    report = npzkit.repair(path)
+    assert report.sealed == (("x",) if is_flush else ())
+    assert (path.read_bytes() == before) == (not is_flush)
+    assert report.lost == ()
 
 
 def test_an_order_that_the_disk_chose(path):

@@ -83,6 +83,12 @@ def unicode_path(raw, name):
     return struct.pack("<HH", 0x7075, len(payload)) + payload
 
 
+def longer(count):
+    """A member whose headers claim more bytes than it has."""
+    sizes = {"csize": len(DATA) + count, "usize": len(DATA) + count}
+    return plain(local=sizes, central=sizes)
+
+
 BAD_AT_OPEN = {
     "directory offset": archive(plain(), offset=7),
     "directory size": archive(plain(), size=7),
@@ -98,6 +104,17 @@ BAD_AT_OPEN = {
     "no local header at 0": b"XX" + archive(plain())[2:],
     "member beyond the directory": archive(plain(central={"csize": 10**6, "usize": 10**6})),
     "member inside another": archive(plain(), plain("y.npy", central={"offset": 10})),
+    **{
+        f"the first member has {count} bytes of {what}": archive(
+            longer(count), *members, order=order
+        )
+        for count in (1, 20, 30, 35, 30 + len("y.npy") + len(DATA) - 1)
+        for what, members, order in [
+            ("the next one", [plain("y.npy")], None),
+            ("the next one, listed first", [plain("y.npy")], [1, 0]),
+            ("the directory", [], None),
+        ]
+    },
     "two entries, one member": archive(plain(), plain("y.npy", central={"offset": 0})),
     "extra runs over behind zip64": archive(
         plain(extra=struct.pack("<HHQQ", 1, 16, len(DATA), len(DATA)) + b"UT\t\0")

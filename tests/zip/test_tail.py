@@ -197,6 +197,39 @@ def test_a_comment_that_goes_on(tmp_path):
             assert dict(npz.metadata) == META
 
 
+@pytest.mark.parametrize("is_too_long", [False, True])
+def test_what_completes_a_comment_fits_into_one(is_too_long):
+    """Only as many bytes as a comment can have are metadata that an end record cuts short."""
+    begun, end = b'{"a": "', b'"}'
+    rest = b"x" * (0xFFFF - len(begun) - len(end) + is_too_long) + end
+    data = archive(Member("a.npy", npy(np.arange(3))), comment=begun) + rest
+    if is_too_long:
+        with pytest.warns(TornArchiveWarning), npzkit.open(data) as npz:
+            assert npz["a"].tolist() == [0, 1, 2]
+    else:
+        with pytest.raises(ZipFormatError, match="repair"):
+            npzkit.open(data)
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_repair_makes_no_older_record_fit(tmp_path, missing):
+    """Of two end records in a repaired file, only the new one ends with the file."""
+    _, data = two_commits()
+    begin = data.rindex(b"PK\5\6")
+    path = tmp_path / "a.npz"
+
+    def repaired_size(comment_size):
+        damaged = data[: begin + 20] + struct.pack("<H", comment_size) + data[begin + 22 :]
+        path.write_bytes(damaged)
+        assert npzkit.repair(path).kept
+        return path.stat().st_size
+
+    size = repaired_size(30_000)
+    assert repaired_size(size - begin - 22 - missing) == size + (not missing)
+    with npzkit.open(path, strict=True) as npz, np.load(path) as theirs:
+        assert npz["b0"].tolist() == theirs["b0"].tolist() == [0, 1, 2, 3, 4]
+
+
 # -- an unfinished append ----------------------------------------------------------------
 
 

@@ -43,10 +43,14 @@ class                      raised when                     is also a
 ========================== =============================== =======================
 
 ``OSError`` is never wrapped: a missing file is ``FileNotFoundError``.
+
+Whether an error means damage is its property `NpzkitError.is_damage`, set by its class or
+by the place that raises it. `is_damage` also takes errors of the disk.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -89,6 +93,7 @@ __all__ = [
     "UnsupportedError",
     "UnversionedFileWarning",
     "ZipFormatError",
+    "is_damage",
     "printable",
     "shown_key",
     "shown_url",
@@ -202,6 +207,9 @@ class NpzkitError(Exception):
         The value that was found, and the value that was expected.
     remedy : str, optional
         What to do about it, as a full sentence. Some classes have a default.
+    is_damage : bool, optional
+        Whether what the bytes of the file say is the cause. Where npzkit alone wrote them,
+        as in a checkpoint, they are damaged. Each class has a default.
 
     Notes
     -----
@@ -217,6 +225,7 @@ class NpzkitError(Exception):
     """
 
     _usual_remedy: str | None = None
+    is_damage: bool = False
 
     def __init__(
         self,
@@ -228,6 +237,7 @@ class NpzkitError(Exception):
         found: Any = None,
         expected: Any = None,
         remedy: str | None = None,
+        is_damage: bool | None = None,
     ) -> None:
         super().__init__(what)
         self.what = what
@@ -237,6 +247,8 @@ class NpzkitError(Exception):
         self.found = found
         self.expected = expected
         self.remedy = self._usual_remedy if remedy is None else remedy
+        if is_damage is not None:
+            self.is_damage = is_damage
 
     def locate(
         self,
@@ -293,8 +305,20 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_LENGTH else text[:_SHOWN_LENGTH] + "..."
 
 
+def is_damage(error: BaseException) -> bool:
+    """Return whether an error means that the bytes of a file are not what was written.
+
+    Either the error says so, or the disk could not read them.
+    """
+    if isinstance(error, NpzkitError):
+        return error.is_damage
+    return isinstance(error, OSError) and error.errno == errno.EIO
+
+
 class FormatError(NpzkitError, ValueError):
     """The bytes do not follow the format."""
+
+    is_damage = True
 
 
 class NpyFormatError(FormatError):
@@ -308,6 +332,8 @@ class IndexFormatError(FormatError):
 class MissingShardError(NpzkitError, FileNotFoundError):
     """A shard that the index of a sharded archive names does not exist."""
 
+    is_damage = True
+
 
 class ZipFormatError(FormatError, zipfile.BadZipFile):
     """The file is not a valid zip archive."""
@@ -320,9 +346,13 @@ class ZipFormatError(FormatError, zipfile.BadZipFile):
 class ChecksumError(NpzkitError, ValueError, zipfile.BadZipFile):
     """The CRC-32 of the data differs from the recorded one."""
 
+    is_damage = True
+
 
 class AmbiguousArchiveError(NpzkitError, ValueError):
     """Different programs would read different contents from the archive."""
+
+    is_damage = True
 
 
 class UnsupportedError(NpzkitError, NotImplementedError):
@@ -355,6 +385,8 @@ class ConversionError(NpzkitError, ValueError):
 
 class NoDataError(NpzkitError, EOFError):
     """The file is empty, or the stream is at its end."""
+
+    is_damage = True
 
 
 class MemberNotFoundError(NpzkitError, KeyError):
@@ -484,6 +516,8 @@ class NoCheckpointError(NpzkitError, KeyError):
 
 class DamagedCheckpointError(NpzkitError, ValueError):
     """A step is damaged, or no step of the store is sound."""
+
+    is_damage = True
 
 
 class DifferentFilesError(NpzkitError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import os
 import pickle
@@ -510,3 +511,46 @@ def test_the_first_place_named_stays():
     error = errors.NpzkitError("bad", key="inner")
     assert error.locate(path="a.npz", key="outer") is error
     assert (error.path, error.key) == ("a.npz", "inner")
+
+
+DAMAGE = {
+    "FormatError", "NpyFormatError", "IndexFormatError", "ZipFormatError", "ChecksumError",
+    "AmbiguousArchiveError", "NoDataError", "MissingShardError", "DamagedCheckpointError",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", ERRORS)
+def test_an_error_says_whether_it_means_damage(cls):
+    """Each class has a default, and whoever raises an error can say otherwise."""
+    assert cls("bad").is_damage == errors.is_damage(cls("bad")) == (cls.__name__ in DAMAGE)
+    for said in (True, False):
+        error = cls("bad", is_damage=said)
+        assert error.is_damage == pickle.loads(pickle.dumps(error)).is_damage == said
+
+
+def test_an_input_or_output_error_means_damage():
+    """A disk that cannot read its bytes means damage; other errors of the system do not."""
+    assert errors.is_damage(OSError(errno.EIO, "Input/output error"))
+    for other in (FileNotFoundError(errno.ENOENT, "gone"), MemoryError(), ValueError("bad")):
+        assert not errors.is_damage(other)
+
+
+CLAIMS = {
+    "encrypted": (archive(Member("x.npy", npy(np.ones(2)), central={"flags": 1})), {}),
+    "method": (archive(Member("x.npy", npy(np.ones(2)), method=99)), {}),
+    "long header": (archive(Member("x.npy", header("x" * 20_000))), {}),
+    "large member": (archive(Member("x.npy", npy(np.ones(9)))), {"member_size": 100}),
+    "objects": (archive(Member("x.npy", OBJECTS.getvalue())), {}),
+}
+
+
+@pytest.mark.parametrize(("data", "limits"), CLAIMS.values(), ids=CLAIMS)
+def test_what_a_file_claims_can_be_damage(data, limits):
+    """An error of another class that the bytes of the file cause says so."""
+    with (
+        npzkit.open(io.BytesIO(data), limits=npzkit.Limits(**limits)) as npz,
+        pytest.raises(errors.NpzkitError) as caught,
+    ):
+        npz["x"]
+    assert not isinstance(caught.value, errors.FormatError)
+    assert caught.value.is_damage

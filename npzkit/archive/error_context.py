@@ -5,10 +5,8 @@ Owns what is added to errors of the layers below, which know neither keys nor pa
 
 from __future__ import annotations
 
-import zipfile
-
 from npzkit.archive.opened_archive import OpenedArchive
-from npzkit.errors import ChecksumError, FormatError, NpzkitError, StaleArchiveError
+from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError
 from npzkit.members.keys import key_of, member_of
 
 __all__ = ["Explained", "explain"]
@@ -64,7 +62,7 @@ def explain(archive: OpenedArchive, error: NpzkitError, key: str | None) -> Npzk
             'The archive has maps of mode "r+". If the array was changed through one, '
             "call npz.flush() first."
         )
-    if isinstance(error, (FormatError, zipfile.BadZipFile)) and archive.is_open:
+    if error.is_damage and archive.is_open:
         error = _stale(archive, error, key) or error
     error.locate(path=archive.path, key=key)
     name = member_of(error.key, archive.entries)

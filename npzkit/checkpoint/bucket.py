@@ -20,7 +20,7 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import write_members
 from npzkit.checkpoint.background import outlive_pools
-from npzkit.checkpoint.folder import Identity, Look, Status
+from npzkit.checkpoint.folder import AS_SAVED, Identity, Look, Status
 from npzkit.checkpoint.step_names import (
     is_step_name,
     name_of_folder,
@@ -112,7 +112,7 @@ class Bucket:
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step's object; FileNotFoundError if it does not exist."""
         url, storage_options = self._objects.location(name_of_step(step))
-        return NpzFile(url, storage_options=storage_options, **options)
+        return NpzFile(url, storage_options=storage_options, **AS_SAVED, **options)
 
     # -- changes ------------------------------------------------------------
 

@@ -13,47 +13,40 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.folder import Identity, Storage
-from npzkit.checkpoint.record import Record, parse_record
-from npzkit.errors import (
-    AmbiguousArchiveError,
-    ChecksumError,
-    FormatError,
-    MissingShardError,
-    NoCheckpointError,
-    NoDataError,
-    NpzkitError,
-    StaleArchiveError,
-)
+from npzkit.checkpoint.record import Record, names_crc32, parse_record
+from npzkit.errors import NoCheckpointError, NpzkitError, StaleArchiveError, is_damage
 from npzkit.maintenance.verify import Finding, VerifyReport
+from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.zip.extra_fields import foreign_extra
 
-__all__ = ["DAMAGE", "GONE", "Catalog", "StoreReport", "is_damage", "is_gone", "record_of"]
+__all__ = ["GONE", "Catalog", "StoreReport", "is_gone", "record_of"]
 
-DAMAGE = (FormatError, ChecksumError, AmbiguousArchiveError, NoDataError, MissingShardError)
-"""Errors that say that a file is damaged."""
 GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
 
 
-def is_damage(error: BaseException) -> bool:
-    """Return whether an error means that a step's bytes are not what was saved."""
-    if isinstance(error, StaleArchiveError):
-        return False
-    return isinstance(error, DAMAGE) or (isinstance(error, OSError) and error.errno == errno.EIO)
-
-
 def is_gone(error: BaseException) -> bool:
     """Return whether an error means that a step was removed or replaced meanwhile."""
-    return isinstance(error, StaleArchiveError) or (
-        isinstance(error, OSError) and error.errno in GONE
+    return not is_damage(error) and (
+        isinstance(error, StaleArchiveError) or (isinstance(error, OSError) and error.errno in GONE)
     )
 
 
 def record_of(npz: NpzFile, step: int) -> Record:
     """Return the checked record of an open step."""
     try:
-        return parse_record(npz.metadata, npz._comment, step)
+        return parse_record(npz.metadata, npz._comment, step, _names_crc32(npz))
     except NpzkitError as error:
         raise error.locate(path=npz._archive.path) from None
+
+
+def _names_crc32(npz: NpzFile) -> int | None:
+    """Return the checksum of names and attributes; None of a folder, whose index has its own."""
+    if isinstance(npz, ShardedFile):
+        return None
+    directory = npz._archive.directory
+    extras = [(entry.name, foreign_extra(entry.extra)) for entry in directory.with_extra()]
+    return names_crc32(directory.entries, extras)
 
 
 class StoreReport(NamedTuple):

@@ -28,14 +28,20 @@ from npzkit.files import disk
 from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.urls import Location
+from npzkit.limits import Limits
 from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
-__all__ = ["Files", "Folder", "Identity", "Look", "Status", "Storage"]
+__all__ = ["AS_SAVED", "Files", "Folder", "Identity", "Look", "Status", "Storage"]
 
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
+
+_NO_LIMITS = Limits(header_size=None, metadata_size=None)
+AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}
+"""How a step is opened: npzkit alone wrote it. So oddities are damage, and nothing is too large
+that could be saved."""
 
 _LOCK_NAME = ".npzkit-checkpoints.lock"
 _ABANDONED_SECONDS = 3600
@@ -206,7 +212,7 @@ class Folder:
 
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step's file; FileNotFoundError if it does not exist."""
-        return NpzFile(self.path_of(step), **options)
+        return NpzFile(self.path_of(step), **AS_SAVED, **options)
 
     # -- changes ------------------------------------------------------------
 

@@ -1,8 +1,7 @@
 """Reading a step back: the one asked for, or the newest that is sound.
 
-Owns `Checkpoint`, which errors count as damage while a step is read, and that a
-damaged step is never skipped silently. How a tree is made of arrays is
-`npzkit.archive.trees`'s.
+Owns `Checkpoint`, and that a damaged step is never skipped silently. How a tree is made of
+arrays is `npzkit.archive.trees`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.trees import read_tree
-from npzkit.checkpoint.catalog import Catalog, is_damage, is_gone, record_of
+from npzkit.checkpoint.catalog import Catalog, is_gone, record_of
 from npzkit.checkpoint.folder import Storage
 from npzkit.checkpoint.readers import Readers
 from npzkit.checkpoint.step_names import shown_steps
@@ -22,7 +21,7 @@ from npzkit.errors import (
     DamagedCheckpointWarning,
     NoCheckpointError,
     NpzkitError,
-    StaleArchiveError,
+    is_damage,
     warn,
 )
 from npzkit.members.selection import Selection
@@ -137,10 +136,6 @@ class Loader:
                 if step not in self._storage.steps():
                     raise self.missing(step) from error
                 if attempt + 1 == _ATTEMPTS:
-                    if isinstance(error, StaleArchiveError):
-                        # A shard is not the one that its index names, and does not become it.
-                        self._note_damage(step)
-                        raise self.damaged(step, error) from error
                     raise
         raise AssertionError
 

@@ -1,22 +1,25 @@
 """What a step's file holds beside its arrays: step, metrics, the user's metadata, structure.
 
-Owns the metadata of a checkpoint, their checksum, and the checks of what users pass.
-No CRC of the zip format covers metadata, so they contain a CRC-32 of their own: that
-of their JSON without it. Reads and writes no file.
+Owns the metadata of a checkpoint, their checksums, and the checks of what users pass.
+No CRC of the zip format covers metadata, nor the names and attributes of members. So the
+metadata contain two CRC-32s: that of their JSON without them, and that of names and
+attributes. Reads and writes no file.
 """
 
 from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import ZipFormatError
-from npzkit.members.metadata import format_metadata
+from npzkit.members.metadata import crc32_without, format_metadata, with_item
 from npzkit.members.nesting import TREE_KEY
+from npzkit.writing.array_members import Member
+from npzkit.writing.small_arrays import SmallArrays
 
 __all__ = [
     "Record",
@@ -24,11 +27,13 @@ __all__ = [
     "check_metrics",
     "check_step",
     "format_record",
+    "names_crc32",
     "parse_record",
+    "sealed",
 ]
 
 _OWN_KEY = "npzkit.checkpoint"
-"""The key of the format's version and of the checksum."""
+"""The key of the format's version and of the checksums."""
 _VERSION = 1
 _LARGEST_STEP = 10**18 - 1
 
@@ -117,7 +122,7 @@ def _number(name: str, value: Any) -> int | float | bool:
 
 
 def format_record(record: Record) -> bytes:
-    """Return the metadata that a step's archive is saved with, as JSON with their checksum.
+    """Return the metadata of a step's archive as JSON, without the checksums of `sealed`.
 
     Raises
     ------
@@ -131,16 +136,35 @@ def format_record(record: Record) -> bytes:
     }
     if record.structure is not None:
         metadata[TREE_KEY] = record.structure
-    text = format_metadata(metadata)
-    return text[:-1] + _end_of({"version": _VERSION, "crc32": crc32(text)})
+    return format_metadata(metadata)
 
 
-def _end_of(own: Mapping[str, Any]) -> bytes:
-    """Return npzkit's own item, with which the JSON ends."""
-    return b"," + format_metadata({_OWN_KEY: own})[1:]
+def sealed(text: bytes, members: Iterable[Member]) -> bytes:
+    """Return the JSON of a step's metadata with its checksums, for an archive of these members."""
+    names: list[str] = []
+    extras: list[tuple[str, bytes]] = []
+    for member in members:
+        if isinstance(member, SmallArrays):
+            names += member.names
+        else:
+            names.append(member.name)
+            extras.append((member.name, member.extra))
+    own = {"version": _VERSION, "names_crc32": names_crc32(names, extras), "crc32": crc32(text)}
+    return with_item(text, {_OWN_KEY: own})
 
 
-def parse_record(metadata: Mapping[str, Any], text: bytes, step: int) -> Record:
+def names_crc32(names: Iterable[str], extras: Iterable[tuple[str, bytes]]) -> int:
+    """Return the CRC-32 of the names of members, and of the extra fields of those that have one."""
+    crc = crc32("\0".join(names).encode("utf-8", "surrogatepass"))
+    for name, extra in extras:
+        if extra:
+            crc = crc32(extra, crc32(f"\0{name}\0".encode("utf-8", "surrogatepass"), crc))
+    return crc
+
+
+def parse_record(
+    metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int | None
+) -> Record:
     """Return what an archive's metadata say, and check them.
 
     Parameters
@@ -150,11 +174,14 @@ def parse_record(metadata: Mapping[str, Any], text: bytes, step: int) -> Record:
         Their JSON, as it is in the file.
     step : int
         The step that the file's name says.
+    names_crc : int or None
+        What `names_crc32` says of the file; None if another checksum covers its names.
 
     Raises
     ------
     ZipFormatError
-        They are damaged, those of another step, or not those of a checkpoint.
+        They are damaged, those of another step, or not those of a checkpoint. Or names or
+        attributes are damaged.
     """
     rest = dict(metadata)
     own = rest.pop(_OWN_KEY, None)
@@ -170,13 +197,18 @@ def parse_record(metadata: Mapping[str, Any], text: bytes, step: int) -> Record:
             expected=_VERSION,
             remedy="A newer npzkit may have written it: install that one.",
         )
-    end = _end_of(own)
-    crc = crc32(b"}", crc32(memoryview(text)[: -len(end)]))
-    if own.get("crc32") != crc or not text.endswith(end):
+    crc = crc32_without(text, {_OWN_KEY: own})
+    if crc is None or own.get("crc32") != crc:
         raise ZipFormatError(
             "the metadata of the checkpoint are damaged: their CRC-32 differs",
             found=crc,
             expected=own.get("crc32"),
+        )
+    if names_crc is not None and own.get("names_crc32") != names_crc:
+        raise ZipFormatError(
+            "the names or attributes of the arrays are damaged: their CRC-32 differs",
+            found=names_crc,
+            expected=own.get("names_crc32"),
         )
     if rest["step"] != step:
         raise ZipFormatError(

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.checkpoint.folder import Files, Folder, Identity, Status
+from npzkit.checkpoint.folder import AS_SAVED, Files, Folder, Identity, Status
 from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.sharding import places
@@ -169,7 +169,7 @@ class ShardedSteps:
         """Open a step; FileNotFoundError if it does not exist."""
         return self._of_either(
             lambda: self._files.open(step, **options),
-            lambda: ShardedFile(self._files.folder_of(step), **options),
+            lambda: ShardedFile(self._files.folder_of(step), **AS_SAVED, **options),
         )
 
     # -- changes ------------------------------------------------------------

@@ -17,7 +17,7 @@ from npzkit.analysis.diff import DiffReport
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays
 from npzkit.checkpoint.background import Background, Saving
-from npzkit.checkpoint.catalog import Catalog, StoreReport, is_damage, is_gone
+from npzkit.checkpoint.catalog import Catalog, StoreReport, is_gone, record_of
 from npzkit.checkpoint.comparison import compare_steps
 from npzkit.checkpoint.folder import Folder, Status
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request
@@ -29,6 +29,7 @@ from npzkit.checkpoint.record import (
     check_metrics,
     check_step,
     format_record,
+    sealed,
 )
 from npzkit.checkpoint.retention import Retention
 from npzkit.checkpoint.sharded_steps import ShardedSteps
@@ -38,6 +39,7 @@ from npzkit.errors import (
     ClosedArchiveError,
     NoCheckpointError,
     NpzkitError,
+    is_damage,
 )
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.maintenance.verify import VerifyReport
@@ -251,8 +253,18 @@ class CheckpointStore:
         """Open a step as a lazy archive, to be closed. It is not removed while it is open."""
         step = check_step(step)
         with self._readers.reading(step):
-            npz: NpzFile = self._checked(step, lambda: self._storage.open(step))
+            npz: NpzFile = self._checked(step, lambda: self._opened(step))
             self._readers.hold(step, npz, _is_open)
+        return npz
+
+    def _opened(self, step: int) -> NpzFile:
+        """Open a step whose names, attributes and metadata match their checksums."""
+        npz = self._storage.open(step)
+        try:
+            record_of(npz, step)
+        except BaseException:
+            npz.close()
+            raise
         return npz
 
     def _checked(self, step: int, read: Callable[[], Any]) -> Any:
@@ -353,7 +365,9 @@ class CheckpointStore:
             self._storage.begin_writing()
             if snapshot is not None:
                 arrays = snapshot.take()
-            members, coding = prepare_arrays(arrays, self._compression)
+            prepared, coding = prepare_arrays(arrays, self._compression)
+            members = list(prepared)
+            fields = sealed(fields, members)
             write = (
                 partial(storage.commit, step, members, coding, fields) if size is None
                 else partial(storage.commit_shards, step, members, coding, fields, size)

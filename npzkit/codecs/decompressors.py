@@ -340,6 +340,7 @@ def decompressor(method: int, compressed_size: int, uncompressed_size: int) -> D
             found=method,
             expected=", ".join(f"{number} ({name})" for number, name in METHOD_NAMES.items()),
             remedy="Extract the member with another program and save it again.",
+            is_damage=True,
         )
     return factory(compressed_size, uncompressed_size)
 

@@ -362,6 +362,7 @@ def read_pickle(fp: Any, *, allow_pickle: bool, pickle_kwargs: dict[str, Any] | 
             "Object arrays cannot be loaded when allow_pickle=False",
             remedy="Pass allow_pickle=True only if you trust the file: "
             "unpickling can run code from it.",
+            is_damage=True,
         )
     try:
         return pickle.load(fp, **(pickle_kwargs or {}))

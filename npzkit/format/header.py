@@ -174,6 +174,7 @@ def check_header_length(length: int, limit: int | None) -> None:
             expected=f"at most {limit}",
             remedy="If you trust the file, increase max_header_size (Limits.header_size), or "
             "pass allow_pickle=True.",
+            is_damage=True,
         )
 
 
@@ -279,7 +280,7 @@ def check_size(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     if dtype.itemsize == 0 and count > MAX_EMPTY_ITEMS:
         raise LimitExceededError(
             f"the array claims {count} items without bytes", found=shape,
-            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY,
+            expected=f"at most {MAX_EMPTY_ITEMS} items", remedy=DAMAGED_REMEDY, is_damage=True,
         )  # fmt: skip
     # NumPy counts empty dimensions as one for this limit.
     if math.prod(n or 1 for n in shape) * max(dtype.itemsize, 1) >= 2**63:

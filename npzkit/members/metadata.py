@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType, NoneType
 from typing import Any
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
@@ -22,6 +23,7 @@ __all__ = [
     "TREE_KEY",
     "check_attrs",
     "check_json_size",
+    "crc32_without",
     "format_attrs",
     "format_metadata",
     "is_deeper",
@@ -29,6 +31,7 @@ __all__ = [
     "parse_attrs",
     "parse_metadata",
     "user_attrs",
+    "with_item",
     "without_note",
 ]
 
@@ -184,7 +187,21 @@ def check_json_size(data: bytes, limit: int | None, what: str) -> None:
             found=f"about {size} bytes, from {len(data)} bytes of JSON",
             expected=f"at most {limit}",
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
+            is_damage=True,
         )
+
+
+def with_item(text: bytes, item: Mapping[str, Any]) -> bytes:
+    """Return a JSON object that is not empty, with one more item at its end."""
+    return text[:-1] + b"," + format_metadata(item)[1:]
+
+
+def crc32_without(text: bytes, item: Mapping[str, Any]) -> int | None:
+    """Return the CRC-32 of a JSON object before `with_item`; None if it ends otherwise."""
+    end = with_item(b"}", item)
+    if not text.endswith(end):
+        return None
+    return crc32(b"}", crc32(memoryview(text)[: -len(end)]))
 
 
 def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:

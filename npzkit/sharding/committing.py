@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError, UnsafeNameError
+from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run, thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
@@ -188,7 +188,7 @@ def _names_in(older: bytes | None) -> set[str]:
         return set()
     try:
         return {shard.name for shard in parse_index(older).shards}
-    except (NpzkitError, UnsafeNameError):
+    except NpzkitError:
         return set()
 
 

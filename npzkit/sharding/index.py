@@ -455,4 +455,5 @@ def _check_limit(found: int, bound: int | None, what: str, name: str) -> None:
         raise LimitExceededError(
             f"the archive has too many {what}", found=found, expected=f"at most {bound}",
             remedy=f"Pass limits=npzkit.Limits({name}=...) if the file is trusted.",
+            is_damage=True,
         )  # fmt: skip

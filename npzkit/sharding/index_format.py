@@ -8,7 +8,8 @@ Owns the format. What it means is `npzkit.sharding.index`'s. The file is JSON in
      "arrays": {"key": [...], "dtype": [...], "ndim": [...], "shape": [...], "parts": [...],
                 "fortran": [...], "attrs": {"3": {...}}, "empty": {"5": [0, "b"]}},
      "parts": {"shard": [...], "key": {"17": "w@4"}, "size": [...], "crc32": [...],
-               "method": [...], "offset": [...], "shape": [...]}}
+               "method": [...], "offset": [...], "shape": [...]},
+     "crc32": ...}
 
 Lists are columns: one value per shard, array or part, counted from 0. The parts of an
 array follow each other, in the order of the arrays.
@@ -24,6 +25,8 @@ array follow each other, in the order of the arrays.
   several parts. A single part is its array.
 - An array without items has no parts. ``empty`` has the number of a shard with it, and its
   key there.
+- ``crc32``: of the text without this item, which is the last. Whoever edits an index by hand
+  removes it.
 """
 
 from __future__ import annotations
@@ -31,15 +34,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     FormatError,
     IndexFormatError,
     LimitExceededError,
     NpzkitError,
+    UnsafeNameError,
     UnsupportedError,
 )
 from npzkit.limits import Limits
-from npzkit.members.metadata import check_json_size
+from npzkit.members.metadata import check_json_size, crc32_without, with_item
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
@@ -50,6 +55,7 @@ VERSION = 1
 MAX_SIZE = 1 << 26
 """Bytes of the largest index. It names more than a million parts."""
 
+_CRC_KEY = "crc32"
 _FIELDS = {"format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"}
 _SHARDS = {"name", "size", "crc32"}
 _ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs", "empty"}
@@ -74,7 +80,7 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
     if len(data) > MAX_SIZE:
         raise LimitExceededError("the index is too long", found=len(data), expected=MAX_SIZE)
     check_json_size(data, limits.metadata_size, "the index")
-    fields = _parse_json(data)
+    fields = _unsealed(_parse_json(data), data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise IndexFormatError(
             "this is not the index of a sharded archive",
@@ -90,6 +96,9 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
         for name, names in (("shards", _SHARDS), ("arrays", _ARRAYS), ("parts", _PARTS)):
             check_names(fields[name], names, name)
         return Index(fields, limits)
+    except UnsafeNameError as error:
+        error.is_damage = True
+        raise
     except FormatError as error:
         if isinstance(error, IndexFormatError):
             raise
@@ -109,7 +118,7 @@ def format_index(
     shards: list[ShardRow],
     arrays: list[ArrayRow],
 ) -> bytes:
-    """Return the bytes of ``index.json``."""
+    """Return the bytes of ``index.json``, which end with their checksum."""
     import json
 
     dtypes: dict[str, int] = {}
@@ -151,7 +160,22 @@ def format_index(
             "shape": [length for part in boxes for length in part.shape],
         },
     }
-    return json.dumps(fields, separators=(",", ":")).encode("ascii")
+    text = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    return with_item(text, {_CRC_KEY: crc32(text)})
+
+
+def _unsealed(fields: Any, data: bytes) -> Any:
+    """Return the fields of an index without its checksum, which is compared if it is there."""
+    if not isinstance(fields, dict) or _CRC_KEY not in fields:
+        return fields
+    expected = fields.pop(_CRC_KEY)
+    found = crc32_without(data, {_CRC_KEY: expected}) if type(expected) is int else None
+    if found is None or found != expected:
+        raise IndexFormatError(
+            "the index is damaged: its CRC-32 differs", found=found, expected=expected,
+            remedy='Write the archive again. If you edited the index, remove its item "crc32".',
+        )  # fmt: skip
+    return fields
 
 
 def _parse_json(data: bytes) -> Any:

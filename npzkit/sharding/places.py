@@ -133,7 +133,7 @@ class Folder:
 
                 raise UnsafeNameError(
                     "a shard is a link that leads out of the folder", path=self.name, found=name,
-                    remedy="Put the file itself into the folder.",
+                    remedy="Put the file itself into the folder.", is_damage=True,
                 )  # fmt: skip
 
     def listed(self) -> dict[str, Found]:

@@ -119,8 +119,9 @@ def part_of(npz: NpzFile, stored_key: str) -> StoredPart:
     header = archive.read_index().find(entry) or archive.reader.header(entry)[0]
     if header is None or header.dtype.hasobject:
         raise NotAnArrayError(
-            "only arrays of plain values can be sharded", path=archive.path, key=stored_key
-        )
+            "only arrays of plain values can be sharded", path=archive.path, key=stored_key,
+            is_damage=True,
+        )  # fmt: skip
     attrs = parse_attrs(entry.extra)
     shape = header.shape
     place, extension = attrs.pop(PART_ATTRIBUTE, None), attrs.pop(DTYPE_ATTRIBUTE, None)

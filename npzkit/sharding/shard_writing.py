@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.limits import Limits
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs
 from npzkit.sharding.places import Place
@@ -174,6 +175,6 @@ def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) 
 
 
 def record_file(place: Place, name: str) -> ShardRecord:
-    """Return the record of a complete shard."""
-    with NpzFile(place.file(name)) as npz:
+    """Return the record of a complete shard, which npzkit has just written."""
+    with NpzFile(place.file(name), limits=Limits(header_size=None)) as npz:
         return record_of(npz, name)

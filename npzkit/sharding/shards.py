@@ -103,7 +103,7 @@ class OpenShards:
                     f"the shard {row.name!r} was replaced since the index was written",
                     path=self._place.name, found="size {}, CRC-32 {:08x}".format(*found),
                     expected=f"size {row.size}, CRC-32 {row.crc32:08x}",
-                    remedy="Write the archive again, or restore the file.",
+                    remedy="Write the archive again, or restore the file.", is_damage=True,
                 )
             )  # fmt: skip
         self._proven.add(number)

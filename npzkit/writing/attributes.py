@@ -10,7 +10,7 @@ from typing import Any
 
 from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
 from npzkit.zip.entry_records import with_block
-from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID
+from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
 from npzkit.zip.records import parse_central_entry
 
 __all__ = ["EditedAttributes"]
@@ -47,6 +47,6 @@ class EditedAttributes:
             before = parse_attrs(parse_central_entry(record).extra)
             if attrs != user_attrs(before):
                 check_attrs(attrs)
-                block = format_attrs({**attrs, **own_attrs(before)})
+                block = format_attrs({**attrs, **own_attrs(before), CHANGED_NAME: ""})
                 changed[name] = with_block(record, KEY_VALUE_PAIRS_ID, block)
         return changed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from npzkit.errors import FormatError, LimitExceededError, NpzkitError, UnsupportedError
+from npzkit.errors import FormatError, NpzkitError
 from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_commit
@@ -103,8 +103,9 @@ def _find_last(source: Source) -> Directory | None:
             break
         try:
             return read_commit(source, end, limits=Limits())
-        except (FormatError, UnsupportedError, LimitExceededError):
-            continue
+        except NpzkitError as error:
+            if not error.is_damage:
+                raise
     return None
 
 

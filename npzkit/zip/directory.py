@@ -15,7 +15,6 @@ from typing import NamedTuple
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
-    FormatError,
     LimitExceededError,
     NpzkitError,
     StaleArchiveError,
@@ -25,7 +24,7 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.directory_columns import Ints, parse_columns
+from npzkit.zip.directory_columns import Columns, Ints, parse_columns
 from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
@@ -100,6 +99,12 @@ class Directory(NamedTuple):
         """Bytes of its entries."""
         return len(self.data)
 
+    def with_extra(self) -> list[Entry]:
+        """Return the entries that have an extra field, in the directory's order."""
+        if isinstance(self.entries, Columns):
+            return self.entries.with_extra()
+        return [entry for entry in self.entries.values() if entry.extra]
+
     def resealed(self, entries: Mapping[str, Entry], source: Source) -> Directory:
         """Return the directory with entries whose CRCs were changed, here and in the file."""
         data = source.read_at(self.directory_offset, self.size)
@@ -165,10 +170,11 @@ def read_directory(
     for _ in range(_ATTEMPT_COUNT):
         try:
             return _find_and_read(source, starts, strict, limits, silent=silent)
-        except (StaleArchiveError, FormatError, AmbiguousArchiveError) as error:
+        except NpzkitError as error:
             # Bytes that were read before a writer's change do not fit those read after it: an
             # append that failed is cut off, and the next one is written in its place.
-            if not isinstance(error, StaleArchiveError) and not source.is_being_written():
+            is_overtaken = error.is_damage and source.is_being_written()
+            if not (isinstance(error, StaleArchiveError) or is_overtaken):
                 raise
             source.refresh()
     return _find_and_read(source, starts, strict, limits, silent=silent)
@@ -239,7 +245,7 @@ def _read(
     ):
         find_base(source, end, starts, certain=True)
     if strict:
-        check_names(named.values())
+        check_names(named.marked() if isinstance(named, Columns) else named.values())
     if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
     if limits.total_size is not None:
@@ -275,8 +281,9 @@ def _check_limit(what: str, found: int, name: str, limits: Limits) -> None:
     limit = getattr(limits, name)
     if limit is not None and found > limit:
         raise LimitExceededError(
-            what, found=found, expected=f"at most {limit}", remedy=f"Raise Limits.{name}."
-        )
+            what, found=found, expected=f"at most {limit}", remedy=f"Raise Limits.{name}.",
+            is_damage=True,
+        )  # fmt: skip
 
 
 def _report_repeated(names: Sequence[str], strict: bool) -> None:

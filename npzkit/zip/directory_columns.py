@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import ZipFormatError
-from npzkit.zip.entries import UNICODE_PATH, Entry, is_usual, read_name, resolve_zip64
-from npzkit.zip.extra_fields import UNICODE_PATH_ID, ZIP64_ID
+from npzkit.zip.entries import BAD_NAME, UNICODE_PATH, Entry, is_usual, read_name, resolve_zip64
+from npzkit.zip.extra_fields import KEY_VALUE_SIGNATURE, UNICODE_PATH_ID, ZIP64_ID
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     CENTRAL_ENTRY_SIZE,
@@ -37,7 +37,7 @@ _BLOCK = np.dtype("<u2,<u2")
 _LARGEST = 1 << 62
 """Larger sizes and offsets need Python's integers: the sum of two must fit."""
 _WORD_SIZE = 8
-_LONG_NAME_SIZE = 256
+_LONG_SIZE = 256
 """Names of this size and more are compared one by one: together, the others would take
 as many steps."""
 _PRINTABLE_COUNT = 95
@@ -79,6 +79,9 @@ class Columns(Mapping[str, Entry]):
     flags, method, crc32, compressed_size, uncompressed_size, disk_start, \
     header_offset, end_offset, name_size, extra_size : numpy.ndarray of int64
         As in `Entry`, one row an entry.
+    repeated_size : numpy.ndarray of int64
+        Bytes of the name, with those of the extra field if members have attributes: what
+        local headers mostly repeat.
     is_usual : numpy.ndarray of bool
         What `npzkit.zip.entries.is_usual` says about each row.
 
@@ -98,6 +101,9 @@ class Columns(Mapping[str, Entry]):
         self.flags, self.method, self.crc32 = fields["flags"], fields["method"], fields["crc32"]
         self.name_size, self.extra_size = fields["name_size"], fields["extra_size"]
         self.disk_start = fields["disk_start"]
+        self.repeated_size = self.name_size
+        if KEY_VALUE_SIGNATURE in data:
+            self.repeated_size = self.name_size + self.extra_size
         self.names = self._decode_names()
         self._rows = dict(zip(self.names, itertools.count()))
         large = [fields[n] for n in ("uncompressed_size", "compressed_size", "header_offset")]
@@ -226,6 +232,14 @@ class Columns(Mapping[str, Entry]):
 
     # -- many at once -------------------------------------------------------
 
+    def marked(self) -> list[Entry]:
+        """Return the entries whose names cannot be used."""
+        return self.entries(np.flatnonzero(self.flags & BAD_NAME))
+
+    def with_extra(self) -> list[Entry]:
+        """Return the entries that have an extra field."""
+        return self.entries(np.flatnonzero(self.extra_size))
+
     def has_text(self, text: bytes) -> bool:
         """Whether some bytes are anywhere in the directory."""
         return text in self._data
@@ -236,26 +250,26 @@ class Columns(Mapping[str, Entry]):
             return np.fromiter(self._rows.values(), np.int64, len(self._rows))
         return np.fromiter(map(self._rows.__getitem__, names), np.int64, len(names))
 
-    def repeats_name(self, rows: Ints, window: np.ndarray[Any, Any], places: Ints) -> Bools:
-        """Whether each row's name is in `window` at its place.
+    def repeats_text(self, rows: Ints, window: np.ndarray[Any, Any], places: Ints) -> Bools:
+        """Whether each row's first `repeated_size` bytes are in `window` at its place.
 
-        Eight bytes are compared at a time, except of long names. `window` has at least
-        eight bytes after every name.
+        Eight bytes are compared at a time, except of long texts. `window` has at least
+        eight bytes after every text.
         """
         if self._words is None:
             self._words = windows_of(self._data + bytes(_WORD_SIZE), "<u8")
         local_words = windows_of(window, "<u8")
-        starts, left = self._name_starts[rows], self.name_size[rows]
+        starts, left = self._name_starts[rows], self.repeated_size[rows]
         same = np.ones(len(rows), np.bool_)
-        for index in np.flatnonzero(left > _LONG_NAME_SIZE).tolist():
-            name = self._data[starts[index] : starts[index] + left[index]]
-            same[index] = window[places[index] : places[index] + left[index]].tobytes() == name
+        for index in np.flatnonzero(left > _LONG_SIZE).tolist():
+            text = self._data[starts[index] : starts[index] + left[index]]
+            same[index] = window[places[index] : places[index] + left[index]].tobytes() == text
             left[index] = 0
         longest = int(left.max(initial=0))
         for done in range(0, longest, _WORD_SIZE):
             some = np.flatnonzero(left > done)
             differing = self._words[starts[some] + done] ^ local_words[places[some] + done]
-            # Of a name's last word, the bytes after its end do not count.
+            # Of a text's last word, the bytes after its end do not count.
             unused = 8 * np.maximum(_WORD_SIZE - (left[some] - done), 0)
             same[some] &= (differing << unused.astype(np.uint64)) == 0
         return same

@@ -143,6 +143,7 @@ def resolve_end(source: Source, offset: int) -> End:
             offset=offset,
             found=f"disk {record.disk}",
             remedy="Join the parts first: zip -s 0 split.zip --out whole.npz.",
+            is_damage=True,
         )
     return End(record, records_offset, offset, end_offset)
 

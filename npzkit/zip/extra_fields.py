@@ -15,7 +15,10 @@ from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.zip.records import SENTINEL_32
 
 __all__ = [
+    "CHANGED_NAME",
+    "CHANGED_PAIR",
     "KEY_VALUE_PAIRS_ID",
+    "KEY_VALUE_SIGNATURE",
     "UNICODE_PATH_ID",
     "ZIP64_ID",
     "find_extra",
@@ -37,7 +40,11 @@ UNICODE_PATH_ID = 0x7075
 KEY_VALUE_PAIRS_ID = 0x564B
 ALIGNMENT_ID = 0xD935
 
-_KEY_VALUE_SIGNATURE = b"KeyValuePairs"
+KEY_VALUE_SIGNATURE = b"KeyValuePairs"
+CHANGED_NAME = "npzkit.changed"
+"""The name of the pair, with an empty value, that says that an entry's pairs were changed after
+its member was written. The local header has those of before."""
+CHANGED_PAIR = struct.pack("<H", len(CHANGED_NAME)) + CHANGED_NAME.encode() + bytes(2)
 _TOO_LONG = "Save what is large as an array of its own."
 _ALIGNMENT_MIN_SIZE = 6
 """Identifier, length, and the alignment itself: less cannot be padded."""
@@ -145,8 +152,8 @@ def parse_key_value_pairs(payload: bytes) -> dict[str, str]:
     ZipFormatError
         The block is truncated, or not UTF-8.
     """
-    signature_size = len(_KEY_VALUE_SIGNATURE)
-    if payload[:signature_size] != _KEY_VALUE_SIGNATURE or len(payload) == signature_size:
+    signature_size = len(KEY_VALUE_SIGNATURE)
+    if payload[:signature_size] != KEY_VALUE_SIGNATURE or len(payload) == signature_size:
         raise ZipFormatError("a key-value extra field has a wrong signature", found=payload[:16])
     texts = []
     position = signature_size + 1
@@ -174,7 +181,7 @@ def format_key_value_pairs(pairs: Mapping[str, str]) -> bytes:
     """
     if len(pairs) > 255:
         raise LimitExceededError("too many attributes", found=len(pairs), expected="at most 255")
-    parts = [_KEY_VALUE_SIGNATURE, bytes([len(pairs)])]
+    parts = [KEY_VALUE_SIGNATURE, bytes([len(pairs)])]
     for text in (text for pair in pairs.items() for text in pair):
         data = text.encode("utf-8")
         if len(data) > 0xFFFF:

@@ -1,6 +1,6 @@
 """A local header, checked against the entry of its member: one, or thousands by columns.
 
-Owns the rule, `REPEATED` and the name: which fields a local header must repeat
+Owns the rule, `REPEATED`, the name and attributes: what a local header must repeat
 from its entry. `find_data` applies it to one member and says what is wrong.
 `find_many` applies it to columns of members and leaves out those that it does
 not accept. A field that is added to `REPEATED` is compared by both.
@@ -17,7 +17,14 @@ from npzkit.codecs.methods import STORED
 from npzkit.errors import ChecksumError, ZipFormatError
 from npzkit.zip.directory_columns import Columns, Ints, take_zip64, windows_of
 from npzkit.zip.entries import Entry
-from npzkit.zip.extra_fields import ZIP64_ID, find_extra, merge_zip64
+from npzkit.zip.extra_fields import (
+    CHANGED_PAIR,
+    KEY_VALUE_PAIRS_ID,
+    ZIP64_ID,
+    find_extra,
+    merge_zip64,
+    parse_key_value_pairs,
+)
 from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
     FLAG_ENCRYPTED,
@@ -77,8 +84,8 @@ def find_data(head: bytes | memoryview, entry: Entry, verify: bool = True) -> in
     Raises
     ------
     ZipFormatError
-        The name or a field differs, so programs would not agree on what the
-        archive holds. Or the data extends past the member's end.
+        The name, a field or the attributes differ, so programs would not agree on what
+        the archive holds. Or the data extends past the member's end.
     ChecksumError
         Only the CRC differs.
     """
@@ -102,6 +109,8 @@ def find_data(head: bytes | memoryview, entry: Entry, verify: bool = True) -> in
         found = found[:-2] + sizes[::-1]
         if found != expected:
             _check_fields(entry, dict(zip(REPEATED, found, strict=True)), verify)
+    if entry.extra and head[name_end : name_end + len(entry.extra)] != entry.extra:
+        _check_attributes(entry, bytes(head[name_end:start]))
     if entry.header_offset + start + entry.compressed_size > entry.end_offset:
         room = entry.end_offset - entry.header_offset - start
         raise ZipFormatError(
@@ -111,6 +120,29 @@ def find_data(head: bytes | memoryview, entry: Entry, verify: bool = True) -> in
             expected=f"at most {max(room, 0)}",
         )
     return start
+
+
+def _check_attributes(entry: Entry, local_extra: bytes) -> None:
+    """Raise unless both headers have the same attributes, or only one of them has any.
+
+    A later change of attributes is only in the entry, which says so.
+    """
+    expected = find_extra(entry.extra, KEY_VALUE_PAIRS_ID)
+    if expected is None or CHANGED_PAIR in expected:
+        return
+    found = find_extra(local_extra, KEY_VALUE_PAIRS_ID)
+    if found is not None and found != expected:
+        error = _differs(entry, "attributes", _pairs(found), _pairs(expected))
+        error.remedy = "One of them is damaged: npzkit.repair(path, output=...) saves the array."
+        raise error
+
+
+def _pairs(payload: bytes) -> object:
+    """Return key-value pairs as messages show them."""
+    try:
+        return parse_key_value_pairs(payload)
+    except ZipFormatError:
+        return payload
 
 
 def _check_fields(entry: Entry, found: dict[str, int], verify: bool) -> None:
@@ -223,16 +255,18 @@ def find_many(
     local = headers[positions].view(_COLUMNS)
     size, name_size = columns.compressed_size[rows], columns.name_size[rows]
     starts = positions + LOCAL_HEADER_SIZE + name_size + local["extra_size"]
+    repeated_size = columns.repeated_size[rows]
     chosen = np.flatnonzero(
         is_in
         & columns.is_usual[rows]
         & (size >= least)
         & (local["signature"] == LOCAL_HEADER_SIGNATURE)
         & (local["name_size"] == name_size)
+        & (name_size + local["extra_size"] >= repeated_size)
         & (starts + size <= np.minimum(columns.end_offset[rows] - offset, len(window)))
     )
     rows, starts, local = rows[chosen], starts[chosen], local[chosen]
-    same = columns.repeats_name(rows, window, positions[chosen] + LOCAL_HEADER_SIZE)
+    same = columns.repeats_text(rows, window, positions[chosen] + LOCAL_HEADER_SIZE)
     for field, found in _resolved(local, window, starts).items():
         same &= found == getattr(columns, field)[rows]
     return chosen[same], starts[same]

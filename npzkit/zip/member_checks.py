@@ -51,6 +51,7 @@ def check_entry(entry: Entry, size_limit: int | None = None) -> None:
             found=entry.uncompressed_size,
             expected=f"at most {size_limit}",
             remedy="Raise Limits.member_size.",
+            is_damage=True,
         )
     if is_special:
         _check_sizes(entry)
@@ -65,6 +66,7 @@ def _check_support(entry: Entry) -> None:
             offset=entry.header_offset,
             found=f"flags {entry.flags:#06x}, disk {entry.disk_start}",
             remedy="Extract it with the program that made it, and save it again.",
+            is_damage=True,
         )
 
 

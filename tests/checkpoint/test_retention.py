@@ -6,6 +6,7 @@ import errno
 import logging
 import math
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,6 +157,67 @@ def test_the_newest_sound_step_stays(tmp_path):
         assert store.steps == (2, 3, 4)
         with pytest.warns(match="step [34] is damaged"):
             assert store.load().step == 2
+
+
+def test_a_step_that_load_skipped_is_not_sound(tmp_path):
+    """Retention knows of a damaged step that `load` skipped: it takes no older step's place."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    damage(tmp_path / "step_00000003.npz")
+    with open_store(tmp_path, latest(1)) as store:
+        with pytest.warns(match="step 3 is damaged"):
+            assert store.load().step == 2
+        assert store.prune() == (1,)
+        assert store.steps == (2, 3)
+
+
+@pytest.mark.parametrize("shard_size", [None, 100])
+def test_a_step_with_a_damaged_attribute_takes_no_place(tmp_path, shard_size):
+    """A bfloat16 array that came back as bytes was a sound step, and the good one was removed."""
+    half = np.ones(3, pytest.importorskip("ml_dtypes").bfloat16)
+    with open_store(tmp_path) as store:
+        store.save(1, {"w": half})
+        store.save(2, {"w": half}, shard_size=shard_size)
+        path = Path(store.path(2))
+    path = path / "index.json" if path.is_dir() else path
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"bfloat16")] ^= 1
+    path.write_bytes(data)
+    with open_store(tmp_path, latest(1)) as store:
+        assert store.prune() == ()
+        assert store.verify().damaged == (2,)
+        with pytest.warns(match="step 2 is damaged"):
+            assert store.load().tree["w"].dtype == half.dtype
+
+
+def test_a_step_that_went_away_does_not_stop_retention(tmp_path, monkeypatch):
+    """A step that another process removes while policies look is passed over."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    with open_store(tmp_path, latest(1)) as store:
+        monkeypatch.setattr(type(store._storage), "steps", lambda self: (1, 2, 3))
+        os.unlink(tmp_path / "step_00000003.npz")
+        assert store.prune() == (1,)
+    assert os.listdir(tmp_path).count("step_00000002.npz") == 1
+
+
+@pytest.mark.parametrize("unreadable", [1, 3])
+def test_a_step_that_cannot_be_looked_at_stops_retention(tmp_path, monkeypatch, unreadable):
+    """Nothing is removed while the system does not say what a step is."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    with open_store(tmp_path, latest(1)) as store:
+        identity = type(store._storage).identity
+
+        def refused(self, step):
+            if step == unreadable:
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return identity(self, step)
+
+        monkeypatch.setattr(type(store._storage), "identity", refused)
+        with pytest.raises(PermissionError):
+            store.prune()
+        assert store.steps == (1, 2, 3)
 
 
 def test_nothing_is_removed_if_no_step_is_sound(tmp_path):

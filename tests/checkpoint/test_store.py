@@ -750,6 +750,16 @@ def test_a_disk_that_cannot_be_read_is_damage(store, monkeypatch):
     assert store.verify().damaged == (20,)
 
 
+def test_an_array_with_many_fields_comes_back(store):
+    """A header above NumPy's limit is no damage: what was saved is loaded, from both forms."""
+    array = np.ones(2, [(f"field_number_{n}", "<f8") for n in range(500)])
+    store.save(1, {"x": array})
+    store.save(2, {"x": array}, shard_size=1)
+    assert store.verify().ok
+    for step in store.steps:
+        assert_same(store.load(step).tree, {"x": array})
+
+
 def test_the_package_is_imported_on_first_use():
     """npzkit.checkpoint needs no import of its own, and `import npzkit` does not pay for it."""
     import subprocess

@@ -26,6 +26,7 @@ from npzkit.errors import (
 from range_server import RangeServer, packed
 from replacing import WAYS, replace_quietly
 from sameness import check_same
+from sharded import index_of
 from strategies import any_arrays
 
 dask = pytest.importorskip("dask", reason="dask is not installed")
@@ -413,7 +414,7 @@ def test_strings_of_several_archives_get_the_widest(tmp_path):
 def test_blocks_are_compared_with_what_their_shards_say(tmp_path):
     """An index in which the offsets of two parts were exchanged is an error, also by blocks."""
     folder = sharded(tmp_path / "folder", np.arange(12).reshape(6, 2), 2)
-    index = json.loads((folder / "index.json").read_bytes())
+    index = index_of(folder)
     offsets = index["parts"]["offset"]
     offsets[:2], offsets[2:4] = offsets[2:4], offsets[:2]
     (folder / "index.json").write_text(json.dumps(index))

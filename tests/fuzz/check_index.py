@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from npzkit.errors import IndexFormatError, StaleArchiveError
 from npzkit.sharding.committing import commit_index
 from npzkit.sharding.places import place_of
 from npzkit.sharding.shard_writing import Part, write_shard
+from sharded import index_of
 
 __all__ = ["check_index", "index_seeds"]
 
@@ -41,7 +43,7 @@ _ARRAYS = {
 
 @functools.cache
 def _folder() -> tuple[Path, bytes]:
-    """Make an archive of three shards; return its folder and its index."""
+    """Make an archive of three shards; return its folder, and its index without checksum."""
     folder = Path(tempfile.mkdtemp(prefix="npzkit-fuzz-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     place = place_of(folder)
@@ -61,7 +63,8 @@ def _folder() -> tuple[Path, bytes]:
         write_shard(place, "shard-3.npz", [tiles[3], rows[2]], compression="deflated"),
     ]
     commit_index(place, shards, {"step": 1}, attempt="fuzz")
-    return folder, (folder / "index.json").read_bytes()
+    # With its checksum, every change would be the same error.
+    return folder, json.dumps(index_of(folder)).encode()
 
 
 def index_seeds() -> list[bytes]:

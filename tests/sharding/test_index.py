@@ -12,6 +12,7 @@ from npzkit.errors import IndexFormatError, LimitExceededError, NpzkitError, Uns
 from npzkit.sharding import index_format
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
 from npzkit.sharding.index_format import format_index, parse_index
+from sharded import index_of
 
 
 def set_in(index, path, value):
@@ -23,7 +24,7 @@ def set_in(index, path, value):
 
 @pytest.fixture
 def index(folder):
-    return json.loads((folder / "index.json").read_bytes())
+    return index_of(folder)
 
 
 BAD = [

@@ -8,6 +8,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import IndexFormatError
+from sharded import index_of
 
 WHOLE = np.arange(24, dtype="f4").reshape(4, 6)
 ARRAYS = {
@@ -130,7 +131,7 @@ READS = {
 )
 def test_an_index_whose_values_were_exchanged_is_refused(folder, key, change, read):
     """Each way to read compares a part with what its shard says of it."""
-    index = json.loads((folder / "index.json").read_bytes())
+    index = index_of(folder)
     change(index)
     (folder / "index.json").write_text(json.dumps(index))
     with npzkit.open(folder) as npz:
@@ -156,7 +157,7 @@ def test_what_the_index_says_is_right(folder):
 
 def test_maps_compare_their_part(folder):
     """A map of an array is of the array that its key names."""
-    index = json.loads((folder / "index.json").read_bytes())
+    index = index_of(folder)
     exchange_parts_of_arrays(index)
     (folder / "index.json").write_text(json.dumps(index))
     with npzkit.open(folder) as npz, pytest.raises(IndexFormatError, match="not what the index"):
@@ -166,7 +167,7 @@ def test_maps_compare_their_part(folder):
 @pytest.mark.parametrize("values", [None, {}, {"9": [0, "empty"]}, {"4": [9, "empty"]}, {"4": 0}])
 def test_arrays_without_items_are_in_a_shard(folder, values):
     """The index says for each array without items, and for no other, which shard has it."""
-    index = json.loads((folder / "index.json").read_bytes())
+    index = index_of(folder)
     if values is None:
         index["arrays"]["empty"]["0"] = [0, "w"]
     else:

@@ -23,7 +23,7 @@ from npzkit.errors import (
 )
 from npzkit.reading import blocks
 from npzkit.sharding import parts_stream, shards
-from sharded import write_run
+from sharded import index_of, write_run
 
 
 def loaded(file):
@@ -356,10 +356,9 @@ def test_a_sound_archive_is_found_sound(folder):
 
 def test_verify_compares_the_index_with_the_shards(folder):
     """A CRC-32 in the index that is not that of the part is reported."""
-    path = folder / "index.json"
-    index = json.loads(path.read_bytes())
+    index = index_of(folder)
     index["parts"]["crc32"][0] ^= 1
-    path.write_text(json.dumps(index))
+    (folder / "index.json").write_text(json.dumps(index))
     report = npzkit.verify(folder)
     assert "CRC-32 is not that of the index" in report.rows[0].what
 

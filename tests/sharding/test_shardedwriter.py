@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from unittest.mock import Mock
@@ -21,7 +22,7 @@ from npzkit.errors import (
 from npzkit.sharding.places import Folder, place_of
 from npzkit.sharding.shard_names import new_writer, shard_name
 from npzkit.sharding.shard_writing import Part, write_shard
-from sharded import WHOLE, write_run
+from sharded import WHOLE, index_of, write_run
 
 
 def names(folder):
@@ -288,7 +289,7 @@ def test_an_index_cannot_have_other_files_removed(tmp_path):
     shard = min(tmp_path.glob("shard-*.npz"))
     shard.rename(tmp_path / "mine.npz")
     path = tmp_path / "index.json"
-    path.write_text(path.read_text().replace(shard.name, "mine.npz"))
+    path.write_text(json.dumps(index_of(tmp_path)).replace(shard.name, "mine.npz"))
     with npzkit.open(tmp_path) as npz:
         np.testing.assert_array_equal(npz["w"], WHOLE)
     write_run(tmp_path, attempt="a2")

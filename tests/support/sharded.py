@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import npzkit
 import numpy as np
 
-__all__ = ["WHOLE", "write_run"]
+__all__ = ["WHOLE", "index_of", "write_run"]
 
 WHOLE = np.arange(7 * 6, dtype="f4").reshape(7, 6)
 """The array ``w``, which is in four parts."""
@@ -23,3 +25,10 @@ def write_run(folder: Any, whole: Any = WHOLE, attempt: str = "a1", **options: A
             w.add(f"layer/{number}", np.full(number + 2, number))
     npzkit.ShardedWriter(folder, attempt=attempt, metadata={"step": 7}, **options).commit()
     return folder
+
+
+def index_of(folder: Any) -> Any:
+    """Return the index of a folder, to be edited: without its checksum."""
+    fields = json.loads((Path(folder) / "index.json").read_bytes())
+    del fields["crc32"]
+    return fields

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from npzkit.errors import ChecksumError, IndexFormatError, NpzkitError
 from s3 import needs_s3, s3_server
+from sharded import index_of
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
@@ -374,14 +375,13 @@ def test_a_missing_checkpoint(tmp_path):
 
 
 def change(folder, path, value):
-    index = folder / "index.json"
-    fields = json.loads(index.read_text())
+    fields = index_of(folder)
     entry = fields["metadata"]
     *outer, last = path
     for step in outer:
         entry = entry[step]
     entry[last] = value
-    index.write_text(json.dumps(fields))
+    (folder / "index.json").write_text(json.dumps(fields))
 
 
 @pytest.mark.parametrize(
@@ -517,7 +517,7 @@ def test_parts_are_compared_with_what_their_shards_say(tmp_path, rows):
         for start in (0, 2):
             w.add("w", whole[start : start + 2], (start, 0), (4, 2))
         w.commit()
-    index = json.loads((tmp_path / "index.json").read_bytes())
+    index = index_of(tmp_path)
     index["parts"]["offset"] = [2, 0, 0, 0]
     (tmp_path / "index.json").write_text(json.dumps(index))
     out = np.empty((rows.stop - rows.start, 2))

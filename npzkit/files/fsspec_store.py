@@ -183,9 +183,10 @@ class FsspecStore(Store):
             if status_of(error) not in (412, 416):
                 raise
             raise changed(version) from None
+        # Some servers do not know the condition, and without a strong tag there was none.
+        if version.differs(found.version):
+            raise changed(version, found.version)
         if found.data is None:
-            if version.differs(found.version):
-                raise changed(version, found.version)
             if found.is_whole:
                 raise no_ranges(self.name)
             raise OSError(f"{self.name}: the store sent another range than was asked for")
@@ -339,7 +340,7 @@ def version_in(info: Mapping[str, Any]) -> Version:
     """Return the version in what a file system knows of an object, whose size is known."""
     if all(name in info for name in _LOCAL_MARKS):
         return Version(int(info["size"]), " ".join(str(info[name]) for name in _LOCAL_MARKS))
-    mark = next((info[name] for name in _MARKS if info.get(name)), "")
+    mark = next((info[name] for name in _MARKS if info.get(name) not in (None, "")), "")
     if isinstance(mark, datetime.datetime):
         # What one call returns as a time, another one may return as a number.
         mark = mark.timestamp()

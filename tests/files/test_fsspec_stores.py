@@ -222,22 +222,24 @@ class LyingS3:
 
     def __init__(self, lie):
         self.lie, self.count, self.received = lie, 0, 0
+        self.tag, self.version_id, self.options = '"one"', None, {}
         self.loop = get_loop()
 
     def call_s3(self, *args, **options):
         raise NotImplementedError
 
     def split_path(self, path):
-        return "bucket", "a.npz", None
+        return "bucket", "a.npz", self.version_id
 
     async def _call_s3(self, method, Range, **options):
         self.count += 1
+        self.options = options
         first, last = Range.removeprefix("bytes=").split("-")
         begin = int(first) if first else max(len(DATA) - int(last), 0)
         end = int(last) + 1 if first else len(DATA)
         begin, end, said = self.lie(self.count, begin, end)
         return {
-            "ETag": '"one"', "ContentLength": end - begin, "Body": Body(self, DATA[begin:end]),
+            "ETag": self.tag, "ContentLength": end - begin, "Body": Body(self, DATA[begin:end]),
             **({} if said is None else {"ContentRange": said}),
         }  # fmt: skip
 
@@ -254,18 +256,21 @@ class Body:
         pass
 
 
-def span(begin, end, more=0):
+def span(count, begin, end, more=0):
+    """A store that tells the truth."""
     return begin, end, f"bytes {begin}-{end - 1}/{len(DATA) + more}"
 
 
 def later(lie):
     """A store whose first answer is right."""
-    return lambda count, begin, end: span(begin, end) if count == 1 else lie(count, begin, end)
+    return lambda count, begin, end: (
+        span(count, begin, end) if count == 1 else lie(count, begin, end)
+    )
 
 
 def from_the_front(count, begin, end):
     """A store that takes the last N bytes for the first N."""
-    return span(0, end - begin) if count == 1 else span(begin, end)
+    return span(count, 0, end - begin) if count == 1 else span(count, begin, end)
 
 
 def whole(count, begin, end):
@@ -273,9 +278,12 @@ def whole(count, begin, end):
 
 
 WRONG = {
-    "another range": (lambda count, begin, end: span(begin - 64, end - 64), "another range"),
-    "fewer bytes than said": (lambda c, begin, end: (begin, end - 9, span(begin, end)[2]), "bytes"),
-    "another size": (lambda count, begin, end: span(begin, end, 1), "replaced|bytes"),
+    "another range": (lambda count, begin, end: span(count, begin - 64, end - 64), "another range"),
+    "fewer bytes than said": (
+        lambda c, begin, end: (begin, end - 9, span(c, begin, end)[2]),
+        "bytes",
+    ),
+    "another size": (lambda count, begin, end: span(count, begin, end, 1), "replaced|bytes"),
     "no range": (whole, "ranges of bytes"),
     "nonsense": (lambda count, begin, end: (begin, end, "bytes */*"), "without saying which"),
 }
@@ -293,6 +301,58 @@ def test_a_store_that_lies(monkeypatch, name, is_later):
         npzkit.open("s3://bucket/a.npz")["w3"]
     if name in ("another range", "no range"):
         assert store.received <= TAIL_SIZE
+
+
+def test_an_object_of_s3_whose_tag_is_missing_later(monkeypatch):
+    """An answer that does not say its version may be of another object."""
+    store = LyingS3(span)
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
+    with npzkit.open("s3://bucket/a.npz") as npz:
+        lazy = npz.lazy("w1")
+        np.testing.assert_array_equal(lazy[:3], ARRAYS["w1"][:3])
+        store.tag = ""
+        with pytest.raises(StaleArchiveError, match="does not say"):
+            lazy[5_000:5_003]
+        store.tag = '"two"'
+        with pytest.raises(StaleArchiveError, match="replaced"):
+            lazy[5_000:5_003]
+
+
+@pytest.mark.parametrize("tag", ['"one"', 'W/"one"', ""])
+def test_which_condition_s3_is_asked_for(monkeypatch, tag):
+    """A strong ETag is one. A weak one, and none, cannot be."""
+    store = LyingS3(span)
+    store.tag = tag
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
+    with npzkit.open("s3://bucket/a.npz") as npz:
+        np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
+    assert store.options.get("IfMatch", "") == (tag if tag.startswith('"') else "")
+    assert ("IfMatch" in store.options) is tag.startswith('"')
+
+
+def test_a_version_in_the_url_of_s3(monkeypatch):
+    """Each request is for it."""
+    store = LyingS3(span)
+    store.version_id = "three"
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
+    with npzkit.open("s3://bucket/a.npz") as npz:
+        assert store.options["VersionId"] == "three"
+        npz["w3"]
+        assert store.options["VersionId"] == "three"
+
+
+def test_an_empty_object_of_s3(monkeypatch):
+    """It has no last bytes: the refusal of that range means that it is empty."""
+
+    class ClientError(Exception):
+        response = {"ResponseMetadata": {"HTTPStatusCode": 416}}  # noqa: RUF012 - as botocore's
+
+    def refuse(*args):
+        raise OSError("InvalidRange") from ClientError()
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (LyingS3(refuse), "bucket/a.npz"))
+    with pytest.raises(ZipFormatError, match="empty"):
+        npzkit.open("s3://bucket/a.npz")
 
 
 def test_a_store_that_counts_only_from_the_front(monkeypatch):

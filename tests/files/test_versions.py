@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import tarfile
 import warnings
 import zipfile
@@ -12,8 +13,13 @@ import npzkit
 import numpy as np
 import pytest
 from ftp_server import FtpServer
-from npzkit.errors import ChecksumError, StaleArchiveError, UnversionedFileWarning
-from npzkit.files import http_store
+from npzkit.errors import (
+    ChecksumError,
+    StaleArchiveError,
+    UnsupportedError,
+    UnversionedFileWarning,
+)
+from npzkit.files import http_store, stores
 from npzkit.files.fsspec_store import version_in
 from npzkit.files.stores import Version
 from range_server import RangeServer, good, packed
@@ -269,6 +275,32 @@ def test_a_store_without_versions(marked):
         np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"])
         with pytest.warns(UnversionedFileWarning, match="marked://bucket/a.npz"):
             npz.lazy("w1")[:3]
+
+
+def test_a_store_that_does_not_say_how_large_a_file_is(marked):
+    """It is refused, because an archive is read from its end."""
+    type(marked).marks = {"size": None}
+    with pytest.raises(UnsupportedError, match="how large the object is"):
+        npzkit.open("marked://bucket/a.npz")
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
+    """The end of the file and its version are of one file: the open is tried again."""
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    marks = [{"etag": "one"}, {"etag": "two"}]
+
+    class Changing(type(marked)):
+        @property
+        def marks(self):
+            return marks.pop(0) if len(marks) > 1 else marks[0]
+
+    fsspec.register_implementation("marked", Changing, clobber=True)
+    with npzkit.open("marked://bucket/a.npz") as npz:
+        check_reads(npz)
+    count = itertools.count()
+    monkeypatch.setattr(Changing, "marks", property(lambda self: {"etag": next(count)}))
+    with pytest.raises(OSError, match="4 attempts: the object is being replaced"):
+        npzkit.open("marked://bucket/a.npz")
 
 
 def test_a_local_file_is_its_inode_and_both_of_its_times():

@@ -45,6 +45,7 @@ _MARKS = (
     "modificationTime", "modified", "modifiedTime", "created",
 )  # fmt: skip
 """What stores call a value that changes with the object, the best ones first."""
+_BLOCK_CACHES = ("blockcache", "cached")
 _LOCAL_MARKS = ("ino", "mtime", "created")
 """What tells a local file from another: its inode, and the times of its data and of its inode."""
 
@@ -90,7 +91,8 @@ class FsspecStore(Store):
         try:
             from fsspec.core import url_to_fs
 
-            self._fs, self.path = url_to_fs(self._url, **self._options)
+            url, options = _with_safe_caches(self._url, self._options)
+            self._fs, self.path = url_to_fs(url, **options)
         except ImportError as error:
             raise UnsupportedError(
                 f"{scheme}:// needs a package that is not installed ({error.name or error})",
@@ -313,6 +315,24 @@ class FsspecStore(Store):
         # azure-core adds the answer's XML.
         text = " ".join(str(error).partition("\nContent: ")[0].split())
         return printable(hide_secrets(text or type(error).__name__, self._location)[:300])
+
+
+def _with_safe_caches(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a URL and its options so that no cache of fsspec gives bytes of an older version.
+
+    A cache of blocks puts those of two versions together, so it is left out of the chain. One
+    of files would use an older file for a week, unless it is told to compare the versions.
+    """
+    links = url.split("::")
+    kept = [link for link in links if link not in _BLOCK_CACHES]
+    found = dict(options)
+    if kept[0] != links[0]:
+        # The others are those of the cache.
+        schemes = {link.partition("://")[0] for link in kept}
+        found = {name: value for name, value in options.items() if name in schemes}
+    if "filecache" in kept:
+        found["filecache"] = {"check_files": True, **found.get("filecache", {})}
+    return "::".join(kept), found
 
 
 def _archives_in(fs: Any) -> Iterator[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import pickle
 import tarfile
 import warnings
 import zipfile
@@ -61,6 +62,14 @@ def server():
         yield server
 
 
+@pytest.fixture
+def waits(monkeypatch):
+    """How long the store waited. Its seconds pass at once."""
+    waits = []
+    monkeypatch.setattr(http_store, "time", SimpleNamespace(sleep=waits.append))
+    return waits
+
+
 def ignoring_conditions(handler, server):
     """Answer as a server that does not know If-Match."""
     del handler.headers["If-Match"]
@@ -110,7 +119,7 @@ def test_a_weak_tag_that_becomes_strong(server):
         check_reads(npz)
 
 
-def test_a_server_without_tag_and_time(server):
+def test_a_server_without_tag_and_time(server, waits):
     """Parts that nothing can check are read with one warning; complete arrays have a CRC-32."""
     server.etag = server.modified = ""
     with npzkit.open(server.url()) as npz:
@@ -124,6 +133,7 @@ def test_a_server_without_tag_and_time(server):
         server.put(OTHER)
         with pytest.raises(ChecksumError):
             npz["w3"]
+    assert not waits
 
 
 def test_a_small_archive_needs_no_version(server):
@@ -133,14 +143,6 @@ def test_a_small_archive_needs_no_version(server):
     with npzkit.open(url) as npz:
         assert npz.lazy("a")[3] == 3
         assert server.count == 1
-
-
-@pytest.fixture
-def waits(monkeypatch):
-    """How long the store waited. Its seconds pass at once."""
-    waits = []
-    monkeypatch.setattr(http_store, "time", SimpleNamespace(sleep=waits.append))
-    return waits
 
 
 def dated(date):
@@ -180,6 +182,16 @@ def test_a_tag_is_enough_for_a_file_of_this_second(server, waits):
         with npzkit.open(server.url()) as npz:
             check_reads(npz)
     assert not waits
+
+
+def test_a_tagged_file_of_this_second_can_be_pickled(server):
+    """Its time is kept, because the tag tells its versions apart."""
+    server.answer = dated([server.modified])
+    with npzkit.open(server.url()) as npz:
+        data = pickle.dumps(npz)
+    server.answer = good
+    with pickle.loads(data) as npz:
+        check_reads(npz)
 
 
 def test_a_time_that_is_always_now(server, waits):
@@ -396,6 +408,36 @@ def test_a_copy_in_a_chain(marked, tmp_path):
         marked.pipe("/bucket/outer", zipped("a.npz", OTHER))
         type(marked).marks = {"etag": "two"}
         check_reads(npz)
+
+
+@pytest.mark.parametrize(
+    ("cache", "is_nested"),
+    [("filecache", False), ("blockcache", False), ("cached", True), ("filecache", True)],
+)
+def test_a_cache_in_a_chain(cache, is_nested, tmp_path):
+    """What a cache has of an older version is not used for the new one, neither parts nor all."""
+    large = {key: np.tile(array, 16) for key, array in ARRAYS.items()}
+    options = {"cache_storage": str(tmp_path)}
+    prefix, wrap = "", bytes
+    if is_nested:
+        options, prefix = {cache: options}, "zip://b.npz::"
+
+        def wrap(data):
+            return zipped("b.npz", data)
+
+    with FtpServer().running() as server:
+        server.files["/a.npz"] = wrap(packed(large)), "20261122100000"
+        url = f"{prefix}{cache}::{server.url('/a.npz')}"
+        with npzkit.open(url, storage_options=options) as npz:
+            lazy = npz.lazy("w1")
+            np.testing.assert_array_equal(lazy[:3], large["w1"][:3])
+            new = {key: array + 1 for key, array in large.items()}
+            server.files["/a.npz"] = wrap(packed(new)), "20261122100001"
+            with pytest.raises(StaleArchiveError):
+                lazy[200_000:200_003]
+        with npzkit.open(url, storage_options=options) as npz:
+            for key, array in new.items():
+                np.testing.assert_array_equal(npz.lazy(key)[:], array)
 
 
 # -- the comparison ---------------------------------------------------------

@@ -19,6 +19,7 @@ __all__ = ["FtpServer"]
 class _Handler(socketserver.StreamRequestHandler):
     """One connection of a client: commands, each of which has an answer."""
 
+    disable_nagle_algorithm = True
     server: Any
 
     def handle(self) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "Limits",
     "check_limits",
     "is_backed",
+    "limits_of",
     "parsed_size",
 ]
 
@@ -109,8 +110,20 @@ def _bound(name: str, value: Any) -> int | None:
     return bound
 
 
-def check_limits(limits: Limits | None, max_header_size: int) -> Limits:
-    """Return the limits of an archive, which NumPy's `max_header_size` may stand for."""
+def limits_of(file: object, limits: Limits | None = None) -> Limits:
+    """Return the limits for reading `file`: by default those of an archive that is open."""
+    if limits is None:
+        limits = getattr(file, "_limits", None)
+    return limits if isinstance(limits, Limits) else Limits()
+
+
+def check_limits(limits: Limits | None, max_header_size: int, file: object = None) -> Limits:
+    """Return the limits of an archive, which NumPy's `max_header_size` may stand for.
+
+    `file` is as in `limits_of`.
+    """
+    if limits is None and max_header_size == DEFAULT_HEADER_SIZE:
+        return limits_of(file)
     if limits is None:
         return Limits(header_size=max_header_size)
     if max_header_size != DEFAULT_HEADER_SIZE:

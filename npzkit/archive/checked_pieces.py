@@ -16,7 +16,6 @@ from npzkit.errors import StaleArchiveError
 from npzkit.files.progress import Advance
 from npzkit.files.threads import Pipeline, thread_count
 from npzkit.format.array import array_bytes, read_header
-from npzkit.limits import DEFAULT_HEADER_SIZE
 from npzkit.reading import blocks
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def for_each_piece(
 def _header_bytes(npz: NpzFile, key: str) -> bytes:
     """Return the bytes before an array's data in its member."""
     with npz.stream(key) as stream:
-        size = read_header(stream, DEFAULT_HEADER_SIZE).data_offset
+        size = read_header(stream, npz._limits.header_size).data_offset
     with npz.stream(key) as stream:
         return stream.read(size)
 
@@ -156,7 +155,7 @@ def _stream_pieces(npz: NpzFile, key: str) -> Iterator[np.ndarray[Any, Any]]:
     count = info.nbytes // dtype.itemsize
     with npz.stream(key) as opened:
         stream: Any = opened
-        read_header(stream, DEFAULT_HEADER_SIZE)
+        read_header(stream, npz._limits.header_size)
         for start in range(0, count, step):
             piece = np.empty(min(step, count - start), dtype)
             # The stream raises if it ends early.

@@ -83,7 +83,8 @@ class NpzFile(Mapping[str, Any]):
         interrupted append or a repeated name. Also raise an error for a name
         that cannot be used; otherwise only that member is refused.
     limits : Limits, optional
-        Upper bounds on sizes and counts.
+        Upper bounds on sizes and counts. The default is those of an archive
+        that is given, or ``Limits()``.
     storage_options : dict, optional
         For the store of a URL; see `npzkit.open`.
 
@@ -165,7 +166,7 @@ class NpzFile(Mapping[str, Any]):
         given_zip = None
         if isinstance(file, zipfile.ZipFile):
             given_zip, file, own_fid = file, file_of(file), False
-        limits = check_limits(limits, max_header_size)
+        limits = check_limits(limits, max_header_size, file)
         self.allow_pickle = allow_pickle
         self.pickle_kwargs = pickle_kwargs
         self.max_header_size = limits.header_size
@@ -665,7 +666,7 @@ class NpzFile(Mapping[str, Any]):
 
         directory = archive.directory._replace(entries=archive.entries)
         wanted = None if keys is None else list(keys)
-        limits, count = archive.limits, thread_count(threads)
+        limits, count = self._limits, thread_count(threads)
         with Explained(archive, None):
             return verify_source(archive.source, directory, limits, wanted, progress, count)
 
@@ -718,6 +719,12 @@ class NpzFile(Mapping[str, Any]):
         from npzkit.archive.pickling import reduced
 
         return reduced(self._archive, NpzFile, self._options)
+
+    @property
+    def _limits(self) -> Limits:
+        """The limits that all readers of the archive use: pickles are for trusted files only."""
+        archive = self._archive
+        return archive.limits._replace(header_size=archive.reader.header_limit)
 
     def _lend_source(self) -> Source:
         """Return the archive's bytes for `npzkit.files.source.open_source`; both go on reading."""

@@ -28,7 +28,7 @@ from npzkit.files import disk
 from npzkit.sharding import places
 from npzkit.sharding.committing import commit_index, discard
 from npzkit.sharding.index_format import parse_index
-from npzkit.sharding.records import ShardRecord
+from npzkit.sharding.records import ShardRecord, record_file
 from npzkit.sharding.shard_names import (
     INDEX_NAME,
     attempt_of,
@@ -37,7 +37,6 @@ from npzkit.sharding.shard_names import (
     new_writer,
     shard_name,
 )
-from npzkit.sharding.shard_writing import record_file
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding

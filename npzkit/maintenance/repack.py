@@ -28,7 +28,7 @@ from npzkit.files.threads import Pipeline, thread_count
 from npzkit.files.uploads import ANY, Condition
 from npzkit.files.urls import Location, find_locations
 from npzkit.format.header import PREFIX_SIZE
-from npzkit.limits import Limits
+from npzkit.limits import Limits, limits_of
 from npzkit.members.keys import SUFFIX
 from npzkit.writing.copy import PIECE_SIZE, copy_member, npy_header_size
 from npzkit.zip.dead_bytes import dead_size, has_first_member
@@ -156,9 +156,10 @@ def repack(
                     "src and dst are the same file, which would be overwritten while it is read"
                 )
             with Pipeline(thread_count(threads)) as pipeline:
-                rewriting = _Rewriting(pipeline, wanted, coding, align)
+                limits = limits_of(src)
+                rewriting = _Rewriting(pipeline, wanted, coding, align, limits.member_size)
                 open_dst = partial(_open_sink, dst, source, lock, durable, timeout)
-                _write(source, open_dst, rewriting.write, progress)
+                _write(source, open_dst, rewriting.write, progress, limits)
         except NpzkitError as error:
             raise error.locate(
                 path=source.name if source.is_distant else source.path
@@ -250,11 +251,12 @@ def _write(
     open_dst: Callable[[], Sink],
     write_member: Callable[[Source, Entry, ZipWriter, Meter], None],
     progress: Report | None = None,
+    limits: Limits | None = None,
 ) -> None:
     """Write all members in order, and commit the new archive."""
     sink = open_dst()
     try:
-        directory = read_directory(source, starts=(0, source.position), limits=Limits())
+        directory = read_directory(source, starts=(0, source.position), limits=limits or Limits())
         entries = list(directory.entries.values())
         near = source.ahead([(0, directory.directory_offset)])
         total, done = sum(entry.uncompressed_size for entry in entries), 0
@@ -289,12 +291,15 @@ class _Rewriting(NamedTuple):
     coding : Coding
         Settings for members that are written again, except the method.
     alignment : int
+    size_limit : int or None
+        Most bytes of a member.
     """
 
     pipeline: Pipeline
     method: int | None
     coding: Coding
     alignment: int
+    size_limit: int | None
 
     def write(self, source: Source, entry: Entry, writer: ZipWriter, meter: Meter) -> None:
         """Write one member, unchanged if possible."""
@@ -304,7 +309,7 @@ class _Rewriting(NamedTuple):
             warn(f"{error.what}: {shown} is copied unchanged. {error.remedy}", UserWarning)
             copy_member(source, entry, writer, alignment=self.alignment)
             return
-        check_entry(entry)
+        check_entry(entry, self.size_limit)
         start = data_offset(source, entry)
         method = entry.method if self.method is None else self.method
         if method == entry.method and not self._lacks_index(source, entry, start):

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run, thread_count
 from npzkit.members.metadata import format_metadata
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
 from npzkit.sharding.index_format import FORMAT, format_index, parse_index
 from npzkit.sharding.places import Found, Place
-from npzkit.sharding.records import ShardRecord, StoredPart, record_of
+from npzkit.sharding.records import ShardRecord, StoredPart, record_file
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of, is_temporary
 from npzkit.sharding.tiling import fault_of
 
@@ -37,8 +36,7 @@ def read_records(place: Place, names: Iterable[str]) -> list[ShardRecord]:
 
     def read(name: str) -> ShardRecord:
         place.check_inside(name)
-        with NpzFile(place.file(name)) as npz:
-            return record_of(npz, name)
+        return record_file(place, name)
 
     tasks = [lambda name=name: read(name) for name in names]
     return run(tasks, max(_READ_COUNT, thread_count(None)))

@@ -11,17 +11,15 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import groupby, tee
 from typing import Any, NamedTuple
 
-from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.limits import Limits
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs
 from npzkit.sharding.places import Place
-from npzkit.sharding.records import ShardRecord, part_attribute, record_of
+from npzkit.sharding.records import ShardRecord, part_attribute, record_file
 from npzkit.writing.array_members import Member
 from npzkit.writing.coding import Compression, coding_for
 
-__all__ = ["Part", "add_part", "add_parts", "check_part", "record_file", "write_shard"]
+__all__ = ["Part", "add_part", "add_parts", "check_part", "write_shard"]
 
 
 _MAX_LENGTH = 2**63 - 1
@@ -172,9 +170,3 @@ def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) 
     with NpzWriter(place.file(name), "x", **options) as writer:
         add_parts(writer, map(check_part, parts))
     return record_file(place, name)
-
-
-def record_file(place: Place, name: str) -> ShardRecord:
-    """Return the record of a complete shard, which npzkit has just written."""
-    with NpzFile(place.file(name), limits=Limits(header_size=None)) as npz:
-        return record_of(npz, name)

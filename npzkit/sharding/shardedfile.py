@@ -154,7 +154,8 @@ class ShardedFile(NpzFile):
             check_mmap_mode(mmap_mode)
         self.mmap_mode = mmap_mode
         self.allow_pickle, self.pickle_kwargs = False, None
-        self.max_header_size = (limits or Limits()).header_size
+        self._bounds = limits or Limits()
+        self.max_header_size = self._bounds.header_size
         self._place = place_of(folder, storage_options)
         self._options = {"mmap_mode": mmap_mode, "strict": strict, "limits": limits}
         data = self._place.read_index()
@@ -702,6 +703,10 @@ class ShardedFile(NpzFile):
     @property
     def zip(self) -> zipfile.ZipFile:
         raise _not_one_file(self.path)
+
+    @property
+    def _limits(self) -> Limits:
+        return self._bounds
 
     def _lend_source(self) -> Source:
         raise _not_one_file(self.path)

@@ -16,7 +16,7 @@ from npzkit.members.metadata import format_metadata
 from npzkit.sharding.amounts import parse_size
 from npzkit.sharding.committing import commit_index, discard, read_records
 from npzkit.sharding.places import place_of
-from npzkit.sharding.records import ShardRecord
+from npzkit.sharding.records import ShardRecord, record_file
 from npzkit.sharding.shard_names import (
     attempt_of,
     check_attempt,
@@ -25,7 +25,7 @@ from npzkit.sharding.shard_names import (
     new_writer,
     shard_name,
 )
-from npzkit.sharding.shard_writing import Part, add_part, check_part, record_file
+from npzkit.sharding.shard_writing import Part, add_part, check_part
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 

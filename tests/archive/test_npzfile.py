@@ -417,7 +417,7 @@ def test_limits_are_whole_numbers(path):
             npz["weights"]
     assert repr(npzkit.Limits(np.uint8(5))) == repr(npzkit.Limits(header_size=5))
     limits = npzkit.Limits(member_size=3)
-    assert limits._replace(total_size=np.int32(9)) == (10_000, None, 3, 9)
+    assert limits._replace(total_size=np.int32(9))[:4] == (10_000, None, 3, 9)
     assert type(limits._replace(total_size=9)) is npzkit.Limits
     assert pickle.loads(pickle.dumps(limits)) == limits
     for wrong in (True, np.True_, -1, np.int8(-1), 1.0, np.float64(5), "5", [5]):

@@ -1,0 +1,116 @@
+"""Limits of an archive that is given open, in all that reads its arrays."""
+
+from __future__ import annotations
+
+import pickle
+
+import npzkit
+import numpy as np
+import pytest
+from npzkit.errors import LimitExceededError
+from npzkit.reading import blocks
+
+FIELDS = [(f"field{number:04}", "u1") for number in range(1000)]
+"""Of a header of 24,000 bytes."""
+LARGE = np.zeros(200, FIELDS)
+LARGE["field0003"] = np.arange(200)
+RAISED = npzkit.Limits(header_size=100_000)
+
+USES = {
+    "statistics": lambda npz, out: npzkit.statistics(npz, "x", field="field0003"),
+    "statistics of a part": lambda npz, out: npzkit.statistics(
+        npz, "x", np.s_[:9], field="field0003"
+    ),
+    "diff": lambda npz, out: npzkit.diff(npz, npz),
+    "report": lambda npz, out: npzkit.report(npz, out / "a.html"),
+    "notebook": lambda npz, out: npz._repr_html_(),
+    "extract": lambda npz, out: npzkit.extract(npz, out / "folder"),
+    "tables": lambda npz, out: npzkit.extract(npz, out / "folder", format="csv"),
+    "pack": lambda npz, out: npzkit.pack(out / "b.npz", npz),
+    "repack": lambda npz, out: npzkit.repack(npz, out / "b.npz", "deflated"),
+    "tree": lambda npz, out: npzkit.load_tree(npz),
+    "pickle": lambda npz, out: pickle.loads(pickle.dumps(npz.lazy("x"))).read(),
+    "stream": lambda npz, out: npz.stream("x").read(),
+    "lazy": lambda npz, out: npz.lazy("x")[0],
+}
+
+
+KINDS = ["stored", "deflated", "sharded"]
+RAISED_CASES = [
+    (kind, use) for kind in KINDS for use in USES if (kind, use) != ("sharded", "repack")
+]
+SHOWN = "report", "notebook", "diff"
+"""What shows arrays that cannot be read as such."""
+LOWER_CASES = [(kind, use) for kind, use in RAISED_CASES if use not in SHOWN]
+HEADER_CASES = [(kind, use) for kind, use in LOWER_CASES if use not in ("stream", "repack")]
+"""Of what parses a header."""
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Return what makes an archive of a large array, as far as its readers know."""
+    monkeypatch.setattr(blocks, "BLOCK_SIZE", 1 << 16)
+
+    def made(kind):
+        path = tmp_path / "a.npz"
+        if kind != "sharded":
+            npzkit.save(path, {"x": LARGE}, compression=kind)
+            return path
+        with npzkit.ShardedWriter(tmp_path / "folder") as w:
+            w.add("x", LARGE)
+            w.commit()
+        return tmp_path / "folder"
+
+    return made
+
+
+@pytest.mark.parametrize(("kind", "use"), RAISED_CASES)
+def test_a_raised_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
+    """A header that the given archive's limit allows is read by every function."""
+    with npzkit.open(make(kind), limits=RAISED) as npz:
+        USES[use](npz, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "use"), HEADER_CASES)
+def test_the_limit_of_headers_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
+    """A header above the given archive's limit is refused by every function."""
+    with npzkit.open(make(kind)) as npz, pytest.raises(LimitExceededError):
+        USES[use](npz, tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "use"), LOWER_CASES)
+def test_a_lower_limit_holds_for_all_that_reads_the_archive(make, kind, use, tmp_path):
+    """A member above the given archive's limit is refused by every function."""
+    limits = npzkit.Limits(header_size=None, member_size=10_000)
+    with pytest.raises(LimitExceededError), npzkit.open(make(kind), limits=limits) as npz:
+        USES[use](npz, tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_verify_uses_the_limits_of_the_archive(make, kind):
+    """An array above a limit is a row of the report, unless the given archive's limit allows it."""
+    path = make(kind)
+    for limits, is_ok in ((RAISED, True), (None, False)):
+        with npzkit.open(path, limits=limits) as npz:
+            assert npz.verify().ok is is_ok
+            assert npzkit.verify(npz).ok is is_ok
+
+
+@pytest.mark.parametrize("kind", ["stored", "deflated"])
+def test_trusted_archives_have_no_limit_of_headers(make, kind):
+    """With allow_pickle=True, verify and statistics have no limit of headers either."""
+    with npzkit.open(make(kind), allow_pickle=True) as npz:
+        assert npz.verify().ok
+        assert npzkit.statistics(npz, "x", field="field0003").count == len(LARGE)
+
+
+def test_an_archive_that_is_opened_again_keeps_its_limits(make):
+    """`open` of an open archive takes its limits, unless others are given."""
+    with npzkit.open(make("stored"), limits=RAISED) as npz:
+        with npzkit.open(npz) as again:
+            assert len(again["x"]) == len(LARGE)
+        with (
+            npzkit.open(npz, limits=npzkit.Limits()) as again,
+            pytest.raises(LimitExceededError),
+        ):
+            again["x"]

@@ -394,3 +394,37 @@ def test_where_no_thread_can_be_started(tmp_path, monkeypatch):
             found = npz.load_all(threads=2)
             assert npz.verify(threads=2).ok
         assert all(np.array_equal(found[key], array) for key, array in arrays.items())
+
+
+def test_after_a_failure_no_task_begins():
+    """If the caller's own part fails, tasks that were not begun are left out."""
+    begun = []
+
+    def fail():
+        raise KeyboardInterrupt
+
+    def task():
+        begun.append(1)
+        time.sleep(0.001)
+
+    with pytest.raises(KeyboardInterrupt):
+        run([task] * 2000, 2, first=fail)
+    assert len(begun) < 1000
+
+
+def test_rows_of_another_layout_are_copied_in_blocks(monkeypatch):
+    """What is appended is converted a block at a time, not all at once."""
+    monkeypatch.setattr("npzkit.writing.created_array.BLOCK_SIZE", 1 << 16)
+    rows = np.asfortranarray(np.arange(400_000, dtype="f4").reshape(4000, 100))
+    sizes = []
+    real = np.ascontiguousarray
+
+    def copied(part, dtype):
+        sizes.append(part.nbytes)
+        return real(part, dtype)
+
+    with npzkit.NpzWriter(io.BytesIO()) as w, w.create("x", (4000, 100), "f4") as dst:
+        monkeypatch.setattr(np, "ascontiguousarray", copied)
+        dst.append(rows)
+    assert max(sizes) <= 1 << 16
+    assert sum(sizes) == rows.nbytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -75,6 +77,20 @@ def test_the_fault_is_named(parts, message):
     boxes = np.array(parts, np.int64)
     assert untiled((4, 4), parts)
     assert message in str(fault_of((4, 4), boxes[:, 0], boxes[:, 1]))
+
+
+def test_a_fault_among_many_cuts_takes_no_memory():
+    """If the grid of all cuts has too many cells, the place is not looked for."""
+    cuts, ndim = 300, 3
+    shape = (2 * cuts,) * ndim
+    offsets = np.repeat(np.arange(cuts)[:, None] * 2, ndim, axis=1)
+    tracemalloc.start()
+    try:
+        message = str(fault_of(shape, offsets, np.full((cuts, ndim), 1)))
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
+    assert "overlap or leave gaps" in message
 
 
 def test_many_parts_are_checked_in_time_that_grows_with_their_number():

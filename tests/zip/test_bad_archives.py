@@ -100,6 +100,7 @@ BAD_AT_OPEN = {
     "comment shorter than it is": archive(plain(comment=b"note", central={"clen": 3})),
     "extra runs over": archive(plain(central={"xlen": 500})),
     "prefix": archive(plain(), prefix=b"#!/bin/sh\n"),
+    "prefix of an archive without members": archive(prefix=b"#!/bin/sh\n"),
     "prefix, relative offsets": archive(plain(), prefix=b"#!/bin/sh\n", base=10),
     "no local header at 0": b"XX" + archive(plain())[2:],
     "member beyond the directory": archive(plain(central={"csize": 10**6, "usize": 10**6})),

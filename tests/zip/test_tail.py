@@ -274,6 +274,23 @@ def test_an_append_of_many_whole_archives(tmp_path):
     assert path.read_bytes() == first
 
 
+def test_a_lost_sector_within_a_name():
+    """An append of which the disk lost a sector in a name, and more, leaves the last commit."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.arange(3.0)})
+    first = stream.getvalue()
+    inner = archive(Member("x.npy", npy(np.arange(3))))
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.add("b" * 900, np.frombuffer(inner, "u1"))
+    data = stream.getvalue()
+    end = data.index(b"PK\5\6", len(first))
+    for lost in range(-(-(len(first) + 31) // 512) * 512, len(first) + 900, 512):
+        with pytest.warns(TornArchiveWarning):
+            npz = npzkit.open(data[:lost] + bytes(end - lost) + data[end : end + 22])
+        with npz:
+            assert list(npz) == ["a"]
+
+
 # -- another archive, or another end record ---------------------------------------------------
 
 
@@ -386,6 +403,9 @@ def test_repair_in_place_lists_the_newest_of_two(tmp_path):
             with npzkit.open(output or path) as npz:
                 assert npz["a"].tolist() == [0, 1, 2]
                 assert npz["b"].tolist() == [9, 10, 11]
+            with zipfile.ZipFile(output or path) as theirs:
+                found = {(info.flag_bits, info.extract_version) for info in theirs.infolist()}
+            assert found == {(0, 20)}
             assert "b" in report.uncertain
             assert not report.lost
 

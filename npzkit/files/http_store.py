@@ -48,7 +48,7 @@ _TIME_STEP = 1.0
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
 _UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
 """What OpenSSL calls a certificate, or a chain of them, that nobody known has signed."""
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_NAME = re.compile(r"[!#$%&'+*.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,7 @@ def completed(cli, *words):
     """Return what bash is offered for the last of the words."""
     env = {
         "_NPZKIT_COMPLETE": "bash_complete",
-        "COMP_WORDS": " ".join(["npzkit", *words]),
+        "COMP_WORDS": shlex.join(["npzkit", *words]),
         "COMP_CWORD": str(len(words)),
     }
     result = cli(env=env)
@@ -40,7 +41,7 @@ def completed(cli, *words):
 
 def test_commands_options_and_keys_are_completed(cli, tmp_path):
     """Keys are those of the file that stands before them; what is no archive has none."""
-    path = tmp_path / "a.npz"
+    path = tmp_path / "my arrays.npz"
     npzkit.save(path, {"layer/w": np.zeros(3), "layer/b": np.zeros(3), "top": np.zeros(3)})
     assert completed(cli, "sh") == ["show"]
     assert "--sort" in completed(cli, "ls", "--")
@@ -97,7 +98,7 @@ def test_every_key_is_completed_where_the_shell_quotes(cli, tmp_path):
     for shell in ("zsh", "fish"):
         env = {
             "_NPZKIT_COMPLETE": f"{shell}_complete",
-            "COMP_WORDS": f"npzkit show {tmp_path / 'a.npz'} x",
+            "COMP_WORDS": shlex.join(["npzkit", "show", str(tmp_path / "a.npz"), "x"]),
             "COMP_CWORD": "3" if shell == "zsh" else "x",
         }
         result = cli(env=env)

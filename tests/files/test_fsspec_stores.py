@@ -174,7 +174,7 @@ def test_universal_paths(memory, tmp_path):
     np.testing.assert_array_equal(npzkit.load_tree(upath.UPath(memory))["w1"], ARRAYS["w1"])
     path = tmp_path / "a.npz"
     path.write_bytes(DATA)
-    for local in (upath.UPath(path), upath.UPath(path.as_uri())):
+    for local in (upath.UPath(path), upath.UPath(f"file://{path.as_posix()}")):
         with npzkit.open(local, mmap_mode="r") as npz:
             assert isinstance(npz["w1"], np.memmap)
 

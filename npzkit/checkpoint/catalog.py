@@ -1,15 +1,15 @@
 """What is known of the steps of a store: their metrics, and which are sound.
 
-Owns what was found out of each step, until its file changes, and the report of
-`verify`. A step is sound if its metadata match their checksum, and no other check of
-the archive finds an error.
+Owns what was found out of each step, until its file changes, how a step is read that
+another process replaces or removes meanwhile, and the report of `verify`. A step is sound if
+its metadata match their checksum, and no other check of the archive finds an error.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.folder import Identity, Storage
@@ -23,6 +23,10 @@ __all__ = ["GONE", "Catalog", "StoreReport", "is_gone", "record_of"]
 
 GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
+_ATTEMPTS = 20
+"""How often a step is read at most, if it is replaced each time."""
+
+T = TypeVar("T")
 
 
 def is_gone(error: BaseException) -> bool:
@@ -119,9 +123,83 @@ class Catalog:
         known = self._known.get(step)
         return None if known is None else known.identity
 
-    def note(self, step: int, *, is_sound: bool) -> None:
-        """Remember whether a step is sound, for as long as its file is the same."""
-        self._known[step] = self._of(step)._replace(is_sound=is_sound)
+    def note(self, step: int, identity: Identity, *, is_sound: bool) -> None:
+        """Remember whether the file of a step with this identity is sound."""
+        known = self._known.get(step)
+        if known is None or known.identity != identity:
+            known = _Known(identity)
+        self._known[step] = known._replace(is_sound=is_sound)
+
+    def note_saved(self, step: int) -> None:
+        """Remember that a step is sound, because it was just saved."""
+        try:
+            self.note(step, self._storage.identity(step), is_sound=True)
+        except OSError as error:
+            # Where locks do not work, another process may have removed it.
+            if not is_gone(error):
+                raise
+
+    def read(
+        self,
+        step: int,
+        read: Callable[[NpzFile], T],
+        is_final: Callable[[T], bool] = lambda result: True,
+    ) -> tuple[Identity, T]:
+        """Open a step and read it; again if it was replaced meanwhile.
+
+        Another process may replace or remove a step at any moment. So an error, or a result
+        that is not final, counts only if the step is the same afterwards.
+
+        Parameters
+        ----------
+        step : int
+        read : callable
+            Is passed the open step.
+        is_final : callable, optional
+            Whether a result counts in any case.
+
+        Returns
+        -------
+        identity : Identity
+            Of the step that was read.
+        result : object
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such step.
+        StaleArchiveError
+            The step was replaced each time.
+        NpzkitError, OSError
+            As `read`. If the step is damaged, that is remembered.
+        """
+        last: BaseException | None = None
+        for _ in range(_ATTEMPTS):
+            identity = self._storage.identity(step)
+            try:
+                with self._storage.open(step) as npz:
+                    result = read(npz)
+            except (NpzkitError, OSError) as error:
+                if is_damage(error) and self._is_now(step, identity):
+                    self.note(step, identity, is_sound=False)
+                    raise
+                if not (is_damage(error) or is_gone(error)):
+                    raise
+                last = error
+            else:
+                if is_final(result) or self._is_now(step, identity):
+                    return identity, result
+        raise StaleArchiveError(
+            f"step {step} was replaced each time that it was read", path=self._storage.path,
+            remedy="Try again when the other program saves less often.",
+        ) from last  # fmt: skip
+
+    def _is_now(self, step: int, identity: Identity) -> bool:
+        """Return whether a step has this identity now, by a new look."""
+        try:
+            return step in self._storage.steps() and self._storage.identity(step) == identity
+        except FileNotFoundError:
+            return False
 
     def record(self, step: int) -> Record:
         """Return the checked record of a step; no array is read.
@@ -133,13 +211,9 @@ class Catalog:
         """
         known = self._of(step)
         if known.record is None:
-            try:
-                with self._storage.open(step) as npz:
-                    record = record_of(npz, step)
-            except NpzkitError as error:
-                if is_damage(error):
-                    self.note(step, is_sound=False)
-                raise
+            identity, record = self.read(step, lambda npz: record_of(npz, step))
+            if identity != known.identity:
+                known = _Known(identity)
             known = self._known[step] = known._replace(record=record._replace(structure=None))
         assert known.record is not None  # noqa: S101 - read above
         return known.record
@@ -165,23 +239,16 @@ class Catalog:
         """
         path = self._storage.path_of(step)
         try:
-            with self._storage.open(step) as npz:
-                report = npz.verify()
-                try:
-                    record_of(npz, step)
-                except NpzkitError as error:
-                    report = report._replace(rows=(_finding(error), *report.rows))
-        except NpzkitError as error:
-            if not is_damage(error):
-                raise
-            report = VerifyReport(path, (_finding(error),), 0, 0)
-        except OSError as error:
-            if is_gone(error):
+            identity, report = self.read(
+                step, lambda npz: _report_of(npz, step), lambda report: report.ok
+            )
+        except (NpzkitError, OSError) as error:
+            if is_damage(error):
+                return VerifyReport(path, (_finding(error),), 0, 0)
+            if isinstance(error, OSError) and is_gone(error):
                 raise NoCheckpointError(f"there is no step {step}", path=path) from error
-            if not is_damage(error):
-                raise
-            report = VerifyReport(path, (Finding(None, "error", str(error)),), 0, 0)
-        self.note(step, is_sound=report.ok)
+            raise
+        self.note(step, identity, is_sound=report.ok)
         return report
 
     def is_damaged(self, step: int) -> bool:
@@ -210,7 +277,21 @@ class Catalog:
         return None
 
 
-def _finding(error: NpzkitError) -> Finding:
+def _report_of(npz: NpzFile, step: int) -> VerifyReport:
+    """Return what is wrong with an open step."""
+    report = npz.verify()
+    try:
+        record_of(npz, step)
+    except NpzkitError as error:
+        report = report._replace(rows=(_finding(error), *report.rows))
+    if not report.ok:
+        npz._archive.check_unchanged()
+    return report
+
+
+def _finding(error: NpzkitError | OSError) -> Finding:
+    if not isinstance(error, NpzkitError):
+        return Finding(None, "error", str(error))
     what = error.what
     if error.found is not None:
         what += f": found {error.shown(error.found)}"

@@ -6,7 +6,7 @@ arrays is `npzkit.archive.trees`'s.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
@@ -21,15 +21,16 @@ from npzkit.errors import (
     DamagedCheckpointWarning,
     NoCheckpointError,
     NpzkitError,
+    StaleArchiveError,
     is_damage,
     warn,
 )
 from npzkit.members.selection import Selection
 
-__all__ = ["Checkpoint", "Loader", "Request"]
+__all__ = ["Checkpoint", "Loader", "Request", "looks_at"]
 
-_ATTEMPTS = 5
-"""How often a step is read that is saved again meanwhile."""
+_LOOKS = 200
+"""How often steps are listed at most, if what was listed is removed each time."""
 
 
 class Checkpoint(NamedTuple):
@@ -65,6 +66,21 @@ class Request(NamedTuple):
     mmap_mode: Any = None
 
 
+def looks_at(list_steps: Callable[[], tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Yield the steps that exist, until two looks find the same.
+
+    Another process may remove steps while newer ones come. So if none of the steps that one
+    look found exists any more, look again.
+    """
+    last = None
+    for _ in range(_LOOKS):
+        steps = list_steps()
+        if steps == last:
+            return
+        last = steps
+        yield steps
+
+
 class Loader:
     """Reads the steps of one place."""
 
@@ -88,15 +104,32 @@ class Loader:
         """
         damaged: dict[int, NpzkitError] = {}
         gone: set[int] = set()
-        while steps := [s for s in self._storage.steps() if s not in damaged and s not in gone]:
-            step = steps[-1]
+        last: tuple[int, ...] | None = None
+        looks = 0
+        while looks < _LOOKS:
+            steps = self._storage.steps()
+            # A step that was removed since is no proof that there is none: newer ones may
+            # have come. Only what two looks find in the same way counts.
+            is_settled, last = steps == last, steps
+            left = [step for step in steps if step not in damaged and step not in gone]
+            if not left and is_settled:
+                break
             try:
-                return self.step(step, request)
+                if left:
+                    return self.step(left[-1], request)
+                looks += 1
             except NoCheckpointError:
-                gone.add(step)
+                looks += 1
+                if is_settled:
+                    gone.add(left[-1])
             except DamagedCheckpointError as error:
-                damaged[step] = error
+                damaged[left[-1]] = error
                 warn(f"{error.what}; this step was skipped", DamagedCheckpointWarning)
+        else:
+            raise StaleArchiveError(
+                "steps are removed faster than they can be read", path=self._storage.path,
+                remedy="Load again, or have the writer keep more steps, as latest(3) does.",
+            )  # fmt: skip
         if damaged:
             raise self._none_sound(damaged) from damaged[max(damaged)]
         raise NoCheckpointError(
@@ -122,38 +155,33 @@ class Loader:
         DamagedCheckpointError
             It is damaged.
         """
-        for attempt in range(_ATTEMPTS):
-            try:
-                with self._readers.reading(step):
-                    return self._read(step, request)
-            except (NpzkitError, OSError) as error:
-                if is_damage(error):
-                    self._note_damage(step)
-                    raise self.damaged(step, error) from error
-                if not is_gone(error):
-                    raise
-                # It may have been saved again, and then is in another file now.
-                if step not in self._storage.steps():
-                    raise self.missing(step) from error
-                if attempt + 1 == _ATTEMPTS:
-                    raise
-        raise AssertionError
-
-    def _read(self, step: int, request: Request) -> Checkpoint:
-        with self._storage.open(step) as npz:
-            record = record_of(npz, step)
-
-            def read(keys: Collection[str]) -> dict[str, Any]:
-                if request.mmap_mode is None:
-                    return npz.load_all(keys, verify=request.verify)
-                return self._map(npz, step, list(keys), request)
-
-            tree = read_tree(
-                npz, read, selection=request.only,
-                like=request.like, into=request.into, strict=request.strict,
-            )  # fmt: skip
+        try:
+            with self._readers.reading(step):
+                identity, checkpoint = self._catalog.read(
+                    step, lambda npz: self._read(npz, step, request)
+                )
+        except (NpzkitError, OSError) as error:
+            if is_damage(error):
+                raise self.damaged(step, error) from error
+            if isinstance(error, OSError) and is_gone(error):
+                raise self.missing(step) from error
+            raise
         if request.verify and request.only is None:
-            self._catalog.note(step, is_sound=True)
+            self._catalog.note(step, identity, is_sound=True)
+        return checkpoint
+
+    def _read(self, npz: NpzFile, step: int, request: Request) -> Checkpoint:
+        record = record_of(npz, step)
+
+        def read(keys: Collection[str]) -> dict[str, Any]:
+            if request.mmap_mode is None:
+                return npz.load_all(keys, verify=request.verify)
+            return self._map(npz, step, list(keys), request)
+
+        tree = read_tree(
+            npz, read, selection=request.only,
+            like=request.like, into=request.into, strict=request.strict,
+        )  # fmt: skip
         return Checkpoint(step, tree, record.metrics, record.metadata)
 
     def _map(
@@ -169,13 +197,6 @@ class Loader:
             arrays[key] = array = npz.memmap(key, request.mmap_mode)
             self._readers.hold(step, array._mmap, _is_open)  # type: ignore[attr-defined]
         return arrays
-
-    def _note_damage(self, step: int) -> None:
-        try:
-            self._catalog.note(step, is_sound=False)
-        except OSError as error:
-            if not is_gone(error):
-                raise
 
     def missing(self, step: int) -> NoCheckpointError:
         """Return the error for a step that does not exist."""

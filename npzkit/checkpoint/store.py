@@ -7,6 +7,7 @@ work is done by other modules: `folder` for files, `bucket` for objects at URLs,
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -20,7 +21,7 @@ from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport, is_gone, record_of
 from npzkit.checkpoint.comparison import compare_steps
 from npzkit.checkpoint.folder import Folder, Status
-from npzkit.checkpoint.loading import Checkpoint, Loader, Request
+from npzkit.checkpoint.loading import Checkpoint, Loader, Request, looks_at
 from npzkit.checkpoint.policies import Mode, Policy, best_of
 from npzkit.checkpoint.readers import readers_of
 from npzkit.checkpoint.record import (
@@ -39,6 +40,7 @@ from npzkit.errors import (
     ClosedArchiveError,
     NoCheckpointError,
     NpzkitError,
+    StaleArchiveError,
     is_damage,
 )
 from npzkit.files.urls import Location, check_local, find_location
@@ -52,6 +54,9 @@ from npzkit.writing.coding import Compression
 __all__ = ["CheckpointStore", "WhenBusy"]
 
 WhenBusy = Literal["wait", "skip", "raise"]
+
+_ATTEMPTS = 20
+"""How often two steps are compared at most, if another process replaces one each time."""
 
 
 class CheckpointStore:
@@ -198,7 +203,11 @@ class CheckpointStore:
             Of equal values, the newer step. None if no step has the metric.
             Damaged steps and NaN are not candidates.
         """
-        return best_of(metric, self.steps, self._catalog.metrics, mode)
+        for steps in looks_at(self._storage.steps):
+            found = best_of(metric, steps, self._catalog.metrics, mode)
+            if found is not None:
+                return found
+        return None
 
     def metrics(self, step: int) -> dict[str, Any]:
         """Return the metrics of a step. No array is read.
@@ -406,7 +415,7 @@ class CheckpointStore:
         """Write a step, and return the steps that the policy removed then."""
         write()
         # Its checksums have just been computed: retention reads it for nothing.
-        self._catalog.note(step, is_sound=True)
+        self._catalog.note_saved(step)
         if is_read_back:
             self._storage.drop_cache(step)
             for row in self._catalog.verify(step).rows:
@@ -538,13 +547,14 @@ class CheckpointStore:
         if step is not None:
             step = check_step(step)
             return StoreReport(self.folder, {step: self._verified(step)})
-        reports = {}
-        for number in self.steps:
-            try:
-                reports[number] = self._verified(number)
-            except NoCheckpointError:
-                # Another process removed it.
-                continue
+        reports: dict[int, VerifyReport] = {}
+        for steps in looks_at(self._storage.steps):
+            for number in steps:
+                # Another process may have removed it.
+                with contextlib.suppress(NoCheckpointError):
+                    reports[number] = self._verified(number)
+            if reports:
+                break
         return StoreReport(self.folder, reports)
 
     def _verified(self, step: int) -> VerifyReport:
@@ -570,8 +580,15 @@ class CheckpointStore:
         self._begin()
         self._background.wait()
         a, b = check_step(a), check_step(b)
-        with self[a] as first, self[b] as second:
-            return compare_steps((a, first), (b, second))
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self[a] as first, self[b] as second:
+                    return compare_steps((a, first), (b, second))
+            except StaleArchiveError as error:
+                # A step was saved again.
+                if is_damage(error) or attempt + 1 == _ATTEMPTS:
+                    raise
+        raise AssertionError
 
     def delete(self, step: int) -> None:
         """Remove a step, even if the policy keeps it or it is the only sound one.

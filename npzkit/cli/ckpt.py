@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import reduce
 from operator import or_
@@ -65,6 +66,13 @@ def ckpt() -> None:
     """
 
 
+def _looks(store: CheckpointStore) -> Iterator[tuple[int, ...]]:
+    """Yield the steps, again if none of them exists any more."""
+    from npzkit.checkpoint.loading import looks_at
+
+    return looks_at(lambda: store.steps)
+
+
 # -- ls -------------------------------------------------------------------------
 
 
@@ -85,7 +93,7 @@ def ls(folder: str, picture: str | None, as_json: bool) -> None:
     Example: npzkit ckpt ls run
     """
     with npzkit.checkpoint.CheckpointStore(folder) as store:
-        rows = [row for step in store.steps if (row := _row(store, step)) is not None]
+        rows = _rows(store)
     if picture is not None:
         _draw(rows, picture)
     if as_json:
@@ -100,6 +108,15 @@ def ls(folder: str, picture: str | None, as_json: bool) -> None:
     else:
         click.echo(f"{printable(shown_url(folder))} has no checkpoints")
     click.get_current_context().exit(int(any(row["error"] for row in rows)))
+
+
+def _rows(store: CheckpointStore) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for steps in _looks(store):
+        rows = [row for step in steps if (row := _row(store, step)) is not None]
+        if rows:
+            break
+    return rows
 
 
 def _row(store: CheckpointStore, step: int) -> dict[str, Any] | None:
@@ -192,38 +209,44 @@ def show(folder: str, step: int | None, as_json: bool) -> None:
     Example: npzkit ckpt show run
     """
     with npzkit.checkpoint.CheckpointStore(folder) as store:
-        step = _newest(store) if step is None else step
-        with store[step] as npz:
-            metrics, metadata = store.metrics(step), store.metadata(step)
-            path, members = store.path(step), members_of(npz, list(npz))
-            size = store.status(step).size
-            if as_json:
-                print_json({
-                    "step": step, "path": path, "size": size, "metrics": metrics,
-                    "metadata": metadata,
-                    "arrays": [
-                        info_dict(member.info) if member.info
-                        else {"key": member.key, "error": member.error}
-                        for member in members
-                    ],
-                })  # fmt: skip
-            else:
-                fields = [("step", str(step)), ("file", printable(path))]
-                fields += [("metrics", _metrics_text(metrics))] if metrics else []
-                fields += [("metadata", as_text(metadata))] if metadata else []
-                print_fields(fields)
-                print_members(members, len(npz), size, is_long=False)
+        found, members = _found(store, step)
+    if as_json:
+        arrays = [
+            info_dict(member.info) if member.info else {"key": member.key, "error": member.error}
+            for member in members
+        ]
+        print_json({**found, "arrays": arrays})
+    else:
+        fields = [("step", str(found["step"])), ("file", printable(found["path"]))]
+        for name, shown in (("metrics", _metrics_text), ("metadata", as_text)):
+            fields += [(name, shown(found[name]))] if found[name] else []
+        print_fields(fields)
+        print_members(members, len(members), found["size"], is_long=False)
     bad_count = sum(member.info is None for member in members)
     if bad_count:
         tell_unreadable(bad_count, members)
     click.get_current_context().exit(int(bad_count > 0))
 
 
-def _newest(store: CheckpointStore) -> int:
-    newest = store.latest
-    if newest is None:
-        raise NoCheckpointError("there is no checkpoint", path=store.folder)
-    return newest
+def _found(store: CheckpointStore, step: int | None) -> tuple[dict[str, Any], list[Any]]:
+    """Return what is known of a step, and its members; again if it was replaced meanwhile."""
+    for steps in _looks(store):
+        number = max(steps, default=None) if step is None else step
+        if number is None:
+            continue
+        with contextlib.suppress(NoCheckpointError), store[number] as npz:
+            found = {
+                "step": number, "path": store.path(number), "size": store.status(number).size,
+                "metrics": store.metrics(number), "metadata": store.metadata(number),
+            }  # fmt: skip
+            modified = store.status(number).modified
+            members = members_of(npz, list(npz))
+            is_readable = all(member.info is not None for member in members)
+            if is_readable or store.status(number).modified == modified:
+                return found, members
+    if step is not None:
+        store.status(step)
+    raise NoCheckpointError("there is no checkpoint", path=store.folder)
 
 
 # -- verify ---------------------------------------------------------------------
@@ -244,19 +267,34 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> None:
     """
     found: dict[int, Any] = {}
     with npzkit.checkpoint.CheckpointStore(folder) as store:
-        for step in steps or store.steps or [_newest(store)]:
-            found[step] = store.verify(step).steps[step]
-            if not as_json:
-                click.echo(f"step {step}: {found[step].verdict}")
-                for row in found[step].rows:
-                    if row.severity == "error":
-                        key = "" if row.key is None else f"{printable(row.key)}: "
-                        click.echo(f"  {key}{in_a_line(at_prompt(row.what))}")
+        for listed in [steps] if steps else _looks(store):
+            for step in listed:
+                try:
+                    found[step] = store.verify(step).steps[step]
+                except NoCheckpointError:
+                    if steps:
+                        raise
+                    # The run has removed it.
+                    continue
+                if not as_json:
+                    _print_report(step, found[step])
+            if found:
+                break
+        else:
+            raise NoCheckpointError("there is no checkpoint", path=store.folder)
     is_ok = all(report.ok for report in found.values())
     if as_json:
         reports = {str(step): report.as_dict() for step, report in found.items()}
         print_json({"folder": shown_url(folder), "ok": is_ok, "steps": reports})
     click.get_current_context().exit(int(not is_ok))
+
+
+def _print_report(step: int, report: Any) -> None:
+    click.echo(f"step {step}: {report.verdict}")
+    for row in report.rows:
+        if row.severity == "error":
+            key = "" if row.key is None else f"{printable(row.key)}: "
+            click.echo(f"  {key}{in_a_line(at_prompt(row.what))}")
 
 
 # -- diff -----------------------------------------------------------------------

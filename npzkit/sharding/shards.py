@@ -117,13 +117,19 @@ class OpenShards:
     def _explained(self, error: NpzkitError) -> NpzkitError:
         """Return the error of an archive that was replaced, if that is the cause."""
         try:
-            if self._place.read_index() == self._data:
-                return error
-        except FileNotFoundError:
-            pass
+            self.check_unchanged()
+        except StaleArchiveError as stale:
+            return stale
         except (OSError, NpzkitError):
-            return error
-        return StaleArchiveError(
+            pass
+        return error
+
+    def check_unchanged(self) -> None:
+        """Raise StaleArchiveError if the folder has another index now, or none."""
+        with contextlib.suppress(FileNotFoundError):
+            if self._place.read_index() == self._data:
+                return
+        raise StaleArchiveError(
             "the archive was replaced or removed since it was opened", path=self._place.name,
             remedy="Open it again.",
         )  # fmt: skip

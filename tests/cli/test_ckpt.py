@@ -9,8 +9,9 @@ import shlex
 import npzkit
 import numpy as np
 import pytest
-from npzkit.checkpoint import CheckpointStore
+from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.cli.ckpt import ckpt
+from slow_folders import change_after_first_list
 
 
 @pytest.fixture
@@ -151,6 +152,16 @@ def test_diff(run, cli):
     found = cli("ckpt", "diff", "run", "100", "7")
     assert found.code == 2
     assert "there is no step 7" in found.err
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "verify"])
+def test_steps_that_a_run_removes_meanwhile(command, run, cli, monkeypatch):
+    """If a run has removed all steps that were listed, the commands list again."""
+    with CheckpointStore(run, keep=latest(1)) as store:
+        change_after_first_list(monkeypatch, lambda: store.save(400, {"w": np.ones(3)}))
+        found = cli("ckpt", command, "run", "--json")
+    assert (found.code, found.err) == (0, "")
+    assert '"step": 400' in found.out or '"400": {' in found.out
 
 
 def test_prune(run, cli):

@@ -45,6 +45,8 @@ _MARKS = (
     "modificationTime", "modified", "modifiedTime", "created",
 )  # fmt: skip
 """What stores call a value that changes with the object, the best ones first."""
+_NO_SUFFIX = (416, 501)
+"""What servers of S3 answer that cannot count from the end, or that have an empty object."""
 _BLOCK_CACHES = ("blockcache", "cached")
 _LOCAL_MARKS = ("ino", "mtime", "created")
 """What tells a local file from another: its inode, and the times of its data and of its inode."""
@@ -160,15 +162,14 @@ class FsspecStore(Store):
                 Range=f"bytes=-{tail_size}",
             )
         except OSError as error:
-            if status_of(error) != 416:
+            if status_of(error) not in _NO_SUFFIX:
                 raise
-            # An empty object has no last bytes.
-            return Opened(b"", Version(0))
+            found = _Answer(None, self.find_version(), False)
         size, data = found.version.size, found.data
         start = max(size - tail_size, 0)
         if data is None:
-            # A server that counts only from the front.
-            data = self._read_s3(start, size - start, found.version)
+            # A server that counts only from the front. An empty object has no bytes to ask for.
+            data = self._read_s3(start, size - start, found.version) if size else b""
         if len(data) != size - start:
             raise TransientError(f"the answer has {len(data)} of {size - start} bytes")
         return Opened(data, found.version)

@@ -222,7 +222,7 @@ class LyingS3:
 
     def __init__(self, lie):
         self.lie, self.count, self.received = lie, 0, 0
-        self.tag, self.version_id, self.options = '"one"', None, {}
+        self.tag, self.version_id, self.options, self.size = '"one"', None, {}, len(DATA)
         self.loop = get_loop()
 
     def call_s3(self, *args, **options):
@@ -230,6 +230,15 @@ class LyingS3:
 
     def split_path(self, path):
         return "bucket", "a.npz", self.version_id
+
+    def _parent(self, path):
+        return "bucket"
+
+    def invalidate_cache(self, path):
+        pass
+
+    def info(self, path):
+        return {"size": self.size, "ETag": self.tag}
 
     async def _call_s3(self, method, Range, **options):
         self.count += 1
@@ -341,16 +350,26 @@ def test_a_version_in_the_url_of_s3(monkeypatch):
         assert store.options["VersionId"] == "three"
 
 
-def test_an_empty_object_of_s3(monkeypatch):
-    """It has no last bytes: the refusal of that range means that it is empty."""
+@pytest.mark.parametrize("status", [416, 501])
+def test_a_store_that_refuses_to_count_from_the_end(monkeypatch, status):
+    """The size is asked for. If there are no bytes, the refusal meant that."""
 
     class ClientError(Exception):
-        response = {"ResponseMetadata": {"HTTPStatusCode": 416}}  # noqa: RUF012 - as botocore's
+        response = {"ResponseMetadata": {"HTTPStatusCode": status}}  # noqa: RUF012 - as botocore's
 
-    def refuse(*args):
-        raise OSError("InvalidRange") from ClientError()
+    def refuse(count, begin, end):
+        if count == 1:
+            raise OSError("refused") from ClientError()
+        return span(count, begin, end)
 
-    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (LyingS3(refuse), "bucket/a.npz"))
+    store = LyingS3(refuse)
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (store, "bucket/a.npz"))
+    with npzkit.open("s3://bucket/a.npz") as npz:
+        check_reads(npz)
+        store.tag = '"two"'
+        with pytest.raises(StaleArchiveError):
+            npz["w3"]
+    store.count, store.size = 0, 0
     with pytest.raises(ZipFormatError, match="empty"):
         npzkit.open("s3://bucket/a.npz")
 

@@ -6,7 +6,8 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.files import http_connection, http_store, stores
+from npzkit.files import http_connection, http_store, remote, stores
+from npzkit.files.stores import TransientError
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(16_384) for i in range(4)}
@@ -125,6 +126,23 @@ def test_another_range_of_the_same_size(server, shift):
             lazy[5:9]
 
 
+@pytest.mark.parametrize("shift", [-64, -len(DATA)])
+def test_other_bytes_than_the_last_ones(server, shift):
+    """An open does not take bytes before the end, or those at the beginning, for the last ones."""
+
+    def answer(handler, server):
+        if handler.headers["Range"].startswith("bytes=-"):
+            begin = max(span_of(handler)[0] + shift, 0)
+            del handler.headers["Range"]
+            handler.headers["Range"] = f"bytes={begin}-{begin + 65_599}"
+        good(handler, server)
+
+    server.answer = answer
+    with npzkit.open(server.url()) as npz:
+        assert server.count == 2
+        check_reads(npz)
+
+
 # -- ranges from the end ----------------------------------------------------
 
 
@@ -233,6 +251,28 @@ def test_another_protocol_is_an_error(server):
     server.answer = after(b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
     with pytest.raises(OSError, match="101 Switching"):
         npzkit.open(server.url())
+
+
+@pytest.mark.parametrize(
+    ("text", "pause"),
+    [("3", 3.0), ("12345", 12345.0), ("123456", 0.0), ("-3", 0.0), ("soon", 0.0), ("\xb2", 0.0)],
+)
+def test_how_long_a_server_asks_to_wait(server, monkeypatch, text, pause):
+    """Seconds count, and anything else does not."""
+    errors = []
+
+    def tried_once(request, what, is_wanted=None):
+        try:
+            return request()
+        except TransientError as error:
+            errors.append(error)
+            raise OSError(what) from None
+
+    monkeypatch.setattr(remote, "tried", tried_once)
+    server.answer = lambda handler, server: handler.reply(503, Retry_After=text)
+    with pytest.raises(OSError, match="bytes"):
+        npzkit.open(server.url())
+    assert [error.delay for error in errors] == [pause]
 
 
 # -- what a server writes ---------------------------------------------------

@@ -194,6 +194,14 @@ def test_a_tagged_file_of_this_second_can_be_pickled(server):
         check_reads(npz)
 
 
+def test_a_small_file_of_this_second(server, waits):
+    """What came with the first answer is complete: there is nothing to wait for."""
+    server.etag, server.answer = "", dated([server.modified])
+    with npzkit.open(server.put(packed({"a": np.arange(9)}))) as npz:
+        np.testing.assert_array_equal(npz["a"], np.arange(9))
+    assert not waits
+
+
 def test_a_time_that_is_always_now(server, waits):
     """A time that is made for each answer is none."""
     server.etag, server.answer = "", dated([server.modified])

@@ -7,6 +7,7 @@ file type, and pickle allowed by default in writing. Other modules do the work.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import pickle
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays, write_members
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
-from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of
+from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of, open_regular
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.format.array import read_array
@@ -107,8 +108,7 @@ def load(
                 return NpzFile(file.url, storage_options=file.options, **archive_options)
             stream: Any = stack.enter_context(open_stream(file))
         else:
-            is_path = not can_read(file)
-            stream = stack.enter_context(open(os.fspath(file), "rb")) if is_path else file
+            stream = file if can_read(file) else stack.enter_context(_opened(file))
         beginning = stream.read(len(MAGIC_PREFIX))
         if not beginning:
             raise NoDataError(
@@ -147,6 +147,10 @@ def _path_of(file: Any) -> str | os.PathLike[str] | None:
         return file
     name = name_of(file)
     return None if name == UNNAMED else name
+
+
+def _opened(path: Any) -> io.BufferedReader:
+    return io.BufferedReader(open_regular(os.fsdecode(path)))
 
 
 def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict[str, Any]) -> Any:

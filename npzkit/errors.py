@@ -308,11 +308,12 @@ def _shown(value: object) -> str:
 def is_damage(error: BaseException) -> bool:
     """Return whether an error means that the bytes of a file are not what was written.
 
-    Either the error says so, or the disk could not read them.
+    Either the error says so, or the disk could not read them, or there is a folder in the
+    place of the file.
     """
     if isinstance(error, NpzkitError):
         return error.is_damage
-    return isinstance(error, OSError) and error.errno == errno.EIO
+    return isinstance(error, OSError) and error.errno in (errno.EIO, errno.EISDIR)
 
 
 class FormatError(NpzkitError, ValueError):

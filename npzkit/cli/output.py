@@ -338,7 +338,7 @@ _OS_REMEDIES = {
 
 def _os_text(error: OSError) -> str:
     name: Any = error.filename
-    text = error.strerror or str(error)
+    text = at_prompt(error.strerror or str(error))
     if isinstance(name, (str, bytes)):
         text = f"{os.fsdecode(name) or repr('')}: {text}"
     remedy = _OS_REMEDIES.get(error.errno or 0)

@@ -45,6 +45,7 @@ _WORDS = (
     (r"skip=True", "--skip"),
     (r"header=False", "--no-header"),
     (r" To begin a new run, catch NoCheckpointError\.", ""),
+    (r"npzkit\.checkpoint\.CheckpointStore\(path\)", "npzkit ckpt ls FOLDER"),
     (r"store\.steps lists them", "npzkit ckpt ls FOLDER lists them"),
     (r"format=\"npy\"", "--format npy"),
     (r"zarr_format=(\d)", r"--zarr-format \1"),

@@ -20,6 +20,7 @@ from npzkit.conversion.output_paths import check_absent, check_file_path, replac
 from npzkit.conversion.stores import why_nested
 from npzkit.errors import ConversionError, FormatError, NpzkitError, UnsupportedError, printable
 from npzkit.files.destinations import open_destination
+from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink
 from npzkit.files.urls import (
@@ -228,6 +229,7 @@ def _source_format(path: str) -> _Format:
         return _NPZ
     if os.path.isdir(path):
         return _ZARR if _is_store(path) else _FOLDER
+    check_regular(path)
     found = _SUFFIXES.get(os.path.splitext(path)[1].lower())
     if found is None or found is _ZARR:
         raise ConversionError(

@@ -1,32 +1,41 @@
 """What callers pass as a file: its name and position, and how its bytes can be reached.
 
-Owns the questions that are asked of a file object before it is read or written.
-Reads nothing.
+Owns the questions that are asked of a file object before it is read or written, and that
+only a regular file is opened by its path. Reads nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
 from typing import Any, cast
 
-from npzkit.files.disk import Descriptor
+from npzkit.errors import FormatError
+from npzkit.files.disk import OPEN_FLAGS, Descriptor
 
 __all__ = [
     "UNNAMED",
     "can_read",
     "can_write",
     "cannot_seek",
+    "check_regular",
     "is_archive",
     "is_plain_file",
     "name_of",
+    "open_regular",
     "position_of",
     "unwrapped",
 ]
 
 UNNAMED = "object"
 """The name that NumPy shows for a file object without a name."""
+_FLAGS = os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0)
+_KINDS = (
+    (stat.S_ISFIFO, "a named pipe (FIFO)"), (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"),
+)  # fmt: skip
 
 
 def can_read(file: Any) -> bool:
@@ -87,3 +96,52 @@ def is_plain_file(file: Any) -> bool:
     if type(raw) not in (io.FileIO, Descriptor) or raw.closed or not raw.readable():
         return False
     return stat.S_ISREG(os.fstat(raw.fileno()).st_mode)
+
+
+def check_regular(path: str, found: os.stat_result | None = None) -> None:
+    """Raise unless a path leads to a regular file. The file is not opened.
+
+    Parameters
+    ----------
+    path : str
+    found : os.stat_result, optional
+        What the system says of it, if it was asked already.
+
+    Raises
+    ------
+    FormatError
+        It is a FIFO, a socket or a device.
+    IsADirectoryError, FileNotFoundError, OSError
+        It is a folder, or the system cannot say what it is.
+    """
+    mode = (os.stat(path) if found is None else found).st_mode
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "something else")
+    raise FormatError(
+        f"not a file, but {kind}", path=path, remedy="Copy its contents to a file, or read an "
+        'archive from front to back: npzkit.iter_arrays(open(path, "rb")).',
+    )  # fmt: skip
+
+
+def open_regular(path: str) -> Descriptor:
+    """Open a regular file for reading; see `check_regular` for anything else.
+
+    It never waits, as the opening of a FIFO would.
+    """
+    check_regular(path)
+    try:
+        # One call in C, as in `npzkit.files.disk.duplicated`.
+        file = next(map(Descriptor, map(os.open, (path,), (_FLAGS,)), ("rb",)))
+    except BlockingIOError:
+        # Another program holds a lease on the file, which it gives back if it is waited for.
+        file = Descriptor(path, "rb")
+    try:
+        # Another one may have taken its place.
+        check_regular(path, os.fstat(file.fileno()))
+    except BaseException:
+        file.close()
+        raise
+    return file

@@ -28,6 +28,7 @@ from npzkit.files.file_objects import (
     is_archive,
     is_plain_file,
     name_of,
+    open_regular,
     position_of,
     unwrapped,
 )
@@ -572,6 +573,8 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
     ------
     OSError
         The path cannot be opened.
+    FormatError
+        The path is that of a FIFO, a socket or a device.
     UnsupportedError
         The stream cannot seek.
     """
@@ -583,9 +586,9 @@ def open_source(file: Any, *, owned: bool = False) -> Source:
         return _wrap_file(file, owned=owned)
     name = os.fsdecode(file)
     path, is_pathlike = os.path.abspath(name), isinstance(file, os.PathLike)
-    opened = Descriptor(name, "rb")
+    opened = open_regular(name)
     try:
-        source = _wrap_file(opened, owned=True)
+        source = FileSource(opened, handle=opened, owned=True)
     except BaseException:
         opened.close()
         raise

@@ -14,6 +14,7 @@ import numpy as np
 
 from npzkit.errors import PickleRefusedError
 from npzkit.files.disk import File
+from npzkit.files.file_objects import open_regular
 from npzkit.format.array import needs_pickle, read_header
 from npzkit.format.descr import dtype_to_descr
 from npzkit.format.header import (
@@ -111,7 +112,7 @@ def open_memmap(
             File(None, fp.fileno()).reserve(len(header_bytes), size, mapped=True)
         offset, mode = len(header_bytes), "r+" if mode == "w+" else mode
     else:
-        with open(path, "rb") as fp:
+        with io.BufferedReader(open_regular(os.fsdecode(path))) as fp:
             header = read_header(fp, max_header_size).fresh()
         warn_python2(header)
         dtype, shape, fortran_order = header.dtype, header.shape, header.fortran_order

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key, warn
 from npzkit.files.destinations import check_writable, open_destination, open_upload
-from npzkit.files.file_objects import can_write
+from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
@@ -146,7 +146,10 @@ def repack(
     elif not can_write(dst):
         dst = os.fsdecode(dst)
     # Nobody may write to the replaced file while it is read.
-    lock = lock_path(dst, timeout) if _is_replaced(src, dst) else None
+    lock = None
+    if _is_replaced(src, dst):
+        check_regular(dst)
+        lock = lock_path(dst, timeout)
     with lock or contextlib.nullcontext():
         source = open_anywhere(src)
         try:

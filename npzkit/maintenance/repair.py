@@ -16,6 +16,7 @@ from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, ZipFormatError, shown_key
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
+from npzkit.files.file_objects import check_regular
 from npzkit.files.locations import open_anywhere
 from npzkit.files.locking import FileLock, check_timeout, lock_path
 from npzkit.files.path_sink import PathSink
@@ -162,6 +163,8 @@ def repair(
     if "\0" in path:
         # A path has no NUL, but the contents of an archive do.
         raise TypeError("npzkit.repair takes a path: write the bytes to a file first")
+    if not is_distant:
+        check_regular(path)
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     with (

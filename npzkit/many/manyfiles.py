@@ -15,6 +15,7 @@ import numpy as np
 from npzkit.archive.reopening import OPEN_COUNT
 from npzkit.conversion.output_paths import replacing
 from npzkit.errors import DifferentFilesError, FormatError, UnsupportedError
+from npzkit.files.file_objects import open_regular
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
@@ -123,7 +124,7 @@ def _read_cache(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[Any, ...]
     """Return what a cache says of files, by their names; nothing if it is damaged."""
     if not os.path.exists(path):
         return {}
-    with open(path, "rb") as file:
+    with open_regular(os.fsdecode(path)) as file:
         begin = file.read(len(CACHE_MARK))
         if begin and begin != CACHE_MARK:
             raise FormatError(
@@ -147,7 +148,7 @@ def _write_cache(path: str | os.PathLike[str], known: Known) -> None:
     data = format_known(known)
     path = os.fsdecode(path)
     if os.path.exists(path):
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             if file.read() == data:
                 return
     with replacing(path) as temporary, open(temporary, "wb") as file:

@@ -19,7 +19,7 @@ from npzkit.archive.pickling import shown_state, state_of
 from npzkit.archive.reopening import Recent
 from npzkit.codecs.methods import STORED
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
-from npzkit.files.disk import Descriptor
+from npzkit.files.file_objects import open_regular
 from npzkit.files.identity import Identity, identity_of
 from npzkit.files.stores import Version
 from npzkit.files.threads import run
@@ -91,7 +91,7 @@ class Files:
 
     def _descriptor(self, number: int) -> Any:
         """Open a local file without looking at it."""
-        return Descriptor(cast(str, self.place(number)), "rb")
+        return open_regular(cast(str, self.place(number)))
 
     def _open(self, number: int) -> NpzFile:
         place = self.place(number)

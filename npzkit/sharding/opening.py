@@ -6,6 +6,7 @@ Owns `open`, which tells the two apart, and that an archive which is given open 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -103,9 +104,12 @@ def open(
             file, mmap_mode=mmap_mode, strict=strict, limits=limits,
             storage_options=storage_options,
         )  # fmt: skip
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError) as error:
         if missing is None:
             raise
+        if error.filename == missing.filename:
+            # It is a folder: what it lacks says more.
+            raise IsADirectoryError(errno.EISDIR, error.strerror, error.filename) from None
     raise missing
 
 

@@ -7,6 +7,7 @@ write and remove shards. Knows nothing about the contents of an index.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -26,6 +27,11 @@ from npzkit.sharding.index_format import MAX_SIZE
 from npzkit.sharding.shard_names import INDEX_NAME
 
 __all__ = ["Folder", "Found", "Place", "Prefix", "place_of"]
+
+_NO_INDEX = (
+    f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "
+    "it is a folder of checkpoints, use npzkit.checkpoint.CheckpointStore(path)"
+)
 
 
 class Found(NamedTuple):
@@ -156,7 +162,12 @@ class Folder:
 
     def read_index(self) -> bytes:
         """Return the bytes of the index; FileNotFoundError if there is none."""
-        return _read_all(self.file(INDEX_NAME))
+        try:
+            return _read_all(self.file(INDEX_NAME))
+        except FileNotFoundError:
+            if not os.path.isdir(self._path):
+                raise
+            raise FileNotFoundError(errno.ENOENT, _NO_INDEX, self.name) from None
 
     def replace_index(self, data: bytes, older: bytes | None, *, durable: bool) -> None:
         """Write the index in one step, if it is the one that was read before."""

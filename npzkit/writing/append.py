@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.destinations import open_destination
-from npzkit.files.file_objects import can_write
+from npzkit.files.file_objects import can_write, check_regular
 from npzkit.files.path_sink import PathSink
 from npzkit.files.sink import FileSink, Sink, WrittenSource
 from npzkit.files.source import Source, TailSource, open_source
@@ -112,6 +112,7 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         # For a link that leads nowhere, the file it names.
         new = os.path.realpath(file) if os.path.islink(file) else file
         return _begin(new, exclusive=True, durable=durable, lock_timeout=lock_timeout)
+    check_regular(file)
     sink = PathSink(file, resume=True, durable=durable, lock_timeout=lock_timeout)
     try:
         written = WrittenSource(sink, os.fstat(sink.descriptor).st_size)

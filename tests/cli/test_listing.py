@@ -368,3 +368,12 @@ def test_the_note_of_nested_data_is_a_sentence(cli, tmp_path, command):
     assert "npzkit.tree" in cli(command, tmp_path / "a.npz", "--json").out
     npzkit.save(tmp_path / "b.npz", {"x": np.eye(2)})
     assert "nested:" not in cli(command, tmp_path / "b.npz").out
+
+
+def test_a_folder_without_an_index(cli, tmp_path):
+    """At a prompt, the error names the command that lists checkpoints."""
+    found = cli("ls", tmp_path)
+    assert found.code == 2
+    assert "no index.json" in found.err
+    assert "npzkit ckpt ls FOLDER" in found.err
+    assert "CheckpointStore" not in found.err

@@ -365,7 +365,7 @@ def test_verify_compares_the_index_with_the_shards(folder):
 
 def test_folders_without_an_index_are_not_archives(tmp_path):
     """A folder and a missing path raise what opening a file would."""
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(OSError, match=r"no index\.json in the folder"):
         npzkit.open(tmp_path)
     with pytest.raises(FileNotFoundError):
         npzkit.open(tmp_path / "index.json")

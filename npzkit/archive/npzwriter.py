@@ -387,8 +387,12 @@ class NpzWriter:
         A stored array of known shape is filled in any order:
         ``dst[0:1000] = part``. Other processes that are forked, or receive
         `dst` by pickle, can fill it too. Parts that are never written are
-        zeros. Use ``dst.append(rows)`` for deflated arrays and for arrays whose
-        length is not known.
+        zeros. Rows of deflated arrays, and of arrays whose length is not known,
+        are written in order: by ``dst.append(rows)``, or by ``dst[i:j] = rows``
+        if `i` rows were written before. So are those of all arrays in an archive
+        that is written to a URL, or to a file object that cannot be read and
+        written at offsets. If the file object cannot seek, an array is kept in
+        memory until its last row is written.
 
         Parameters
         ----------
@@ -419,7 +423,9 @@ class NpzWriter:
             of unknown length exceeds 65,535 bytes.
         UnsupportedError
             The archive is written to a URL, or to a file object that cannot be
-            read and written at offsets, and the array can be filled in any order.
+            read and written at offsets, and the array is in Fortran order, or has
+            no dimensions, or its length is not known and the file object cannot
+            seek. Later, parts are written in another order.
         ValueError
             The shape is bad, or an array that grows is not sealed yet: nothing
             can be written after it.
@@ -452,8 +458,7 @@ class NpzWriter:
         from npzkit.writing.array_plan import plan_array
 
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
-        plan.check_sink(archive.sink, archive.path)
-        return archive.alone(create, archive, plan)
+        return archive.alone(create, archive, plan.for_sink(archive.sink, archive.path))
 
     # -- edits --------------------------------------------------------------
 

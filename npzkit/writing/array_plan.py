@@ -41,7 +41,7 @@ class Plan(NamedTuple):
     fortran_order : bool
     grows : bool
         Whether its bytes come one after the other, as in an `AppendedArray`;
-        if not, it is a `FilledArray`.
+        if not, it is a `FilledArray`. See `for_sink`.
     head, extra : bytes
         The NPY header, with no rows if their number is not known, and the
         member's extra field.
@@ -72,16 +72,23 @@ class Plan(NamedTuple):
         assert self.size is not None  # noqa: S101 - the caller asked
         return self.size + len(self.name.encode()) + len(self.extra) + _HEADER_ROOM
 
-    def check_sink(self, sink: Sink, path: str) -> None:
-        """Raise UnsupportedError unless the array can be written to `sink`."""
-        if not (sink.can_patch if self.size is None else self.grows or sink.can_read):
-            remedy = "Write the archive to a path."
-            if sink.can_patch:
-                remedy += " Or pass None as the first dimension, and use dst.append(rows)."
-            raise UnsupportedError(
-                "this array needs a file whose written bytes can be read and changed",
-                path=path, key=self.key, remedy=remedy,
-            )  # fmt: skip
+    def for_sink(self, sink: Sink, path: str) -> Plan:
+        """Return the plan for a sink: where nothing can be read back, rows come in order.
+
+        Raises
+        ------
+        UnsupportedError
+            The array cannot be written to this sink.
+        """
+        if self.size is not None and (self.grows or sink.can_read):
+            return self
+        has_rows = bool(self.shape) and not (self.fortran_order and len(self.shape) > 1)
+        if sink.can_patch if self.size is None else has_rows:
+            return self._replace(grows=True)
+        raise UnsupportedError(
+            "this array needs a file whose written bytes can be read and changed",
+            path=path, key=self.key, remedy="Write the archive to a path.",
+        )  # fmt: skip
 
 
 def plan_array(

@@ -1,6 +1,7 @@
 """An array that is filled piece by piece while its archive is written.
 
-Owns what both kinds share: casting, appending rows, sealing and giving up. The
+Owns what both kinds share: casting, which rows an index means, appending rows, sealing and
+giving up. The
 kinds are `npzkit.writing.filled_array` and `npzkit.writing.growing_array`.
 Knows no zip and no file.
 """
@@ -21,7 +22,7 @@ from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
 from npzkit.writing.prepared_array import as_array
 
-__all__ = ["BLOCK_SIZE", "CreatedArray", "Hooks"]
+__all__ = ["BLOCK_SIZE", "CreatedArray", "Hooks", "row_range", "without_lead"]
 
 BLOCK_SIZE = 1 << 24
 """Bytes that are copied, or held by a map, at a time."""
@@ -184,6 +185,31 @@ class CreatedArray(abc.ABC):
         for start in range(0, len(rows), step):
             part = np.ascontiguousarray(rows[start : start + step], self.dtype)
             yield from data_pieces(part)
+
+
+def row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
+    """Return the first row and the end if `index` means whole consecutive rows, else None."""
+    first, *rest = index if isinstance(index, tuple) and index else (index,)
+    if not shape or len(rest) >= len(shape) or not all(map(_is_everything, rest)):
+        return None
+    if isinstance(first, (int, np.integer)) and not isinstance(first, bool):
+        row = int(first) + (shape[0] if first < 0 else 0)
+        return (row, row + 1) if 0 <= row < shape[0] else None
+    if isinstance(first, slice):
+        start, stop, step = first.indices(shape[0])
+        return (start, max(start, stop)) if step == 1 else None
+    return (0, shape[0]) if not rest and _is_everything(first) else None
+
+
+def without_lead(array: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
+    """Drop surplus leading dimensions of 1, as NumPy's assignment does."""
+    while array.ndim > ndim and len(array) == 1:
+        array = array[0]
+    return array
+
+
+def _is_everything(part: Any) -> bool:
+    return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
 
 
 class Hooks(NamedTuple):

@@ -19,7 +19,7 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, Place
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Hooks
+from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["FilledArray", "begin_filled"]
@@ -82,13 +82,13 @@ class FilledArray(CreatedArray):
         """
         self._check_open()
         value = self._apart(value)
-        rows = None if self._fortran_order else _row_range(index, self.shape)
+        rows = None if self._fortran_order else row_range(index, self.shape)
         if rows is None:
             self._assign(index, value)
             return
         start, stop = rows
         target = (stop - start, *self.shape[1:])
-        array = np.broadcast_to(_without_lead(value, len(target)), target)
+        array = np.broadcast_to(without_lead(value, len(target)), target)
         row_size = math.prod(self.shape[1:]) * self.dtype.itemsize
         offset = self._offset + start * row_size
         for block in self._blocks(array):
@@ -187,28 +187,6 @@ def _attach(
     return FilledArray(*fields, File(path), offset, nothing, nothing)
 
 
-def _row_range(index: Any, shape: tuple[int, ...]) -> tuple[int, int] | None:
-    """Return the first row and the end if `index` means whole consecutive rows, else None."""
-    first, *rest = index if isinstance(index, tuple) and index else (index,)
-    if not shape or len(rest) >= len(shape) or not all(map(_is_everything, rest)):
-        return None
-    if isinstance(first, slice):
-        start, stop, step = first.indices(shape[0])
-        return (start, max(start, stop)) if step == 1 else None
-    return (0, shape[0]) if not rest and _is_everything(first) else None
-
-
-def _without_lead(array: np.ndarray[Any, Any], ndim: int) -> np.ndarray[Any, Any]:
-    """Drop surplus leading dimensions of 1, as NumPy's assignment does."""
-    while array.ndim > ndim and len(array) == 1:
-        array = array[0]
-    return array
-
-
-def _is_everything(part: Any) -> bool:
-    return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
-
-
 def _split(
     index: Any, value: Any, array: np.ndarray[Any, Any]
 ) -> Iterator[tuple[Any, np.ndarray[Any, Any]]]:
@@ -226,7 +204,7 @@ def _split(
         yield index, values
         return
     target = array[index].shape
-    values = np.broadcast_to(_without_lead(values, len(target)), target)
+    values = np.broadcast_to(without_lead(values, len(target)), target)
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         stop: int | None = some.stop

@@ -1,20 +1,22 @@
 """An array that grows by rows, written front to back.
 
-Owns arrays that are deflated or whose number of rows is not known: how rows are
-appended, how the member begins, and how its header is completed. Knows nothing
-of the other members, nor of who may write at a time.
+Owns arrays that are deflated, whose number of rows is not known, or that go where
+nothing can be read back: how rows are appended, how the member begins, and how its
+header is completed. Knows nothing of the other members, nor of who may write at a time.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
+from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Hooks
+from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
@@ -22,7 +24,7 @@ __all__ = ["AppendedArray", "begin_growing"]
 
 
 class AppendedArray(CreatedArray):
-    """An array that is written by appending rows.
+    """An array that is written by appending rows, or by assigning them in order.
 
     Parameters
     ----------
@@ -51,10 +53,47 @@ class AppendedArray(CreatedArray):
         self._write, self._on_seal, self._on_discard = write, seal, discard
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        raise TypeError(
-            f"the array {self.key!r} is written by dst.append(rows): it is deflated, or its "
-            "number of rows is not known. A stored array of known shape can be written in any order"
-        )
+        """Write the next rows: ``dst[i:j] = rows``, where `i` rows were written before.
+
+        Raises
+        ------
+        UnsupportedError
+            The index means anything else. Nothing is written.
+        NpzkitError, ValueError
+            As `append`.
+        """
+        array = self._as_array(value)
+        with self._alone():
+            self._check_open()
+            start, stop = self._next_rows(index, array)
+            target = (stop - start, *self.shape[1:])
+            self._append_rows(np.broadcast_to(without_lead(array, len(target)), target))
+
+    def _next_rows(self, index: Any, array: np.ndarray[Any, Any]) -> tuple[int, int]:
+        """Return the first row and the end of an index that means the next rows."""
+        count = sys.maxsize if self._row_count is None else self._row_count
+        rows = row_range(index, (count, *self.shape[1:]))
+        if rows is None or (rows[0] != self._appended and rows[0] < rows[1]):
+            self._refuse("the parts of this array are written in order", found=f"{index!r:.80}")
+        start, stop = rows
+        if stop == sys.maxsize:
+            stop = start + (len(array) if array.ndim == self.ndim else 1)
+        return start, stop
+
+    def __getitem__(self, index: Any) -> NoReturn:
+        self._refuse("the parts of this array cannot be read back")
+
+    def memmap(self) -> NoReturn:
+        """Raise UnsupportedError: only an array that is filled in any order can be mapped."""
+        self._refuse("this array cannot be mapped into memory")
+
+    def _refuse(self, what: str, found: str | None = None) -> NoReturn:
+        raise UnsupportedError(
+            what, key=self.key, found=found,
+            expected=f"rows from {self._appended} on" if found else None,
+            remedy="Write the rows in order. A stored array of known shape can be filled in any "
+            "order if the archive is written to a path.",
+        )  # fmt: skip
 
     def _append(self, rows: np.ndarray[Any, Any]) -> None:
         count = self._appended + len(rows)

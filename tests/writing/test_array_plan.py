@@ -55,7 +55,7 @@ def test_a_stream_that_cannot_seek_takes_arrays_of_known_size():
             return len(data)
 
     with npzkit.NpzWriter(Stream()) as w:
-        for shape in (5, None):
+        for shape in ((), None):
             with pytest.raises(UnsupportedError, match="can be read and changed") as caught:
                 w.create("x", shape, "f8")
             assert caught.value.remedy

@@ -123,7 +123,7 @@ class HttpStore(Store):
             size = self._range_of(exchange)[2].size
         elif response.status == 416:
             # An empty object has no first byte.
-            size = _size_beside(response) or 0
+            size = 0
         elif response.status == 200:
             self._connections.drop(exchange)
             raise no_ranges(self.name)

@@ -84,11 +84,10 @@ def _item(item: Any) -> Any:
         return item
     if isinstance(item, (bool, np.bool_)):
         return np.asarray(item)
-    if not isinstance(item, (np.ndarray, list, tuple)):
-        try:
-            return operator.index(item)
-        except TypeError:
-            pass
+    try:
+        return operator.index(item)
+    except TypeError:
+        pass
     try:
         array = np.asarray(item)
     except ValueError:

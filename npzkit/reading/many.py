@@ -48,7 +48,7 @@ def read_many(
     names: Collection[str],
     threads: int,
     *,
-    verify: bool = True,
+    verify: bool,
 ) -> dict[str, Result]:
     """Read members together.
 
@@ -62,7 +62,7 @@ def read_many(
     names : collection of str
         The members, a name for each key.
     threads : int
-    verify : bool, default True
+    verify : bool
 
     Returns
     -------

@@ -80,7 +80,7 @@ _BEGINNING_SIZE = 512
 """Bytes that say what a stream seems to be which is no archive."""
 
 
-def open_forward(stream: object, limits: Limits, *, keeps_hidden: bool = False) -> ForwardArchive:
+def open_forward(stream: object, limits: Limits, *, keeps_hidden: bool) -> ForwardArchive:
     """Return the archive that begins where a stream is; see `ForwardArchive`."""
     return ForwardArchive(ForwardSource(stream, _TAIL_SIZE), limits, keeps_hidden=keeps_hidden)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import itertools
 import os
@@ -381,3 +382,15 @@ def test_arrays_that_are_added_while_a_writer_is_closed(tmp_path):
     with npzkit.open(path, strict=True) as npz:
         assert npz.files == [str(number) for number in added]
         assert all((npz[str(number)] == number).all() for number in added)
+
+
+def test_an_owned_file_object_of_any_kind_is_closed(tmp_path):
+    """With own_fid=True, a file that is read by seeking is closed with the archive."""
+    path = tmp_path / "a.npz.gz"
+    with gzip.open(path, "wb") as file:
+        npzkit.save(file, {"x": np.arange(3)})
+    for own in (True, False):
+        with gzip.open(path) as file:
+            with npzkit.NpzFile(file, own_fid=own) as npz:
+                assert npz["x"].tolist() == [0, 1, 2]
+            assert file.closed == own

@@ -760,3 +760,17 @@ def test_an_npy_header_that_does_not_fit():
         _, error, _ = streamed(io.BytesIO(archive(Member("x.npy", data, **options))))
         assert isinstance(error, NpyFormatError | ZipFormatError)
         assert error.key == "x"
+
+
+def test_a_long_gap_takes_no_memory():
+    """Of bytes between members, only the first are kept."""
+    members = [Member(f"{key}.npy", npy(np.arange(3))) for key in "ab"]
+    data = archive(*members, gap=bytes(30_000_000))
+    stream = io.BytesIO(data)
+    tracemalloc.start()
+    try:
+        keys = [key for key, _ in npzkit.iter_arrays(stream)]
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert keys == ["a", "b"]

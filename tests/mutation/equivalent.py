@@ -4,5 +4,81 @@ from __future__ import annotations
 
 __all__ = ["EQUIVALENT"]
 
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
-"""Reasons, by module, line before and line after."""
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "reading/streaming.py",
+        "if not entry.extra:",
+        "if (False):",
+    ): "An empty extra field has no attributes either way.",
+    (
+        "zip/directory.py",
+        "and source.at_hand(start, 4) is None",
+        "and source.at_hand(start, 5) is None",
+    ): "Asks for one byte more of what is in memory.",
+    (
+        "zip/entry_records.py",
+        "if not isinstance(begins, list):",
+        "if (False):",
+    ): "NumPy's integers slice the same bytes, more slowly.",
+    (
+        "members/nesting.py",
+        "names = found if notes.keys() <= found.keys() else _in_order(found, notes)",
+        "names = found if (notes.keys() < found.keys()) else _in_order(found, notes)",
+    ): "The same names give the same order, more slowly.",
+    (
+        "format/literal.py",
+        'self.kind = match.lastgroup or ""',
+        "self.kind = (match.lastgroup)",
+    ): "For the type checker: each match has a last group.",
+    (
+        "zip/local_header_scan.py",
+        'self._start, self._data = 0, b""',
+        'self._start, self._data = 1, b""',
+    ): "No bytes are held yet.",
+    (
+        "zip/damaged_directory.py",
+        "if last is not None and tail.offset < start:",
+        "if (tail.offset < start):",
+    ): "For the type checker: no tail begins before 0.",
+    (
+        "reading/many.py",
+        "if len(span_rows) < _SWEEP_COUNT:",
+        "if (False):",
+    ): "A shortcut for few members.",
+    (
+        "zip/chunks.py",
+        "while len(self._cache) > max(_CACHE_SIZE // self.chunk_size, 1):",
+        "while (len(self._cache) >= max(_CACHE_SIZE // self.chunk_size, 1)):",
+    ): "One chunk less is kept.",
+    (
+        "reading/member.py",
+        "is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR",
+        "is_usual = (entry.method == DEFLATED)",
+    ): "A stream compares the descriptor too, more slowly.",
+    (
+        "zip/end_record.py",
+        "if place > 0:",
+        "if place > 1:",
+    ): "The signature cannot begin at its own second byte.",
+    (
+        "zip/random_access.py",
+        "self._source = source.ahead([(data_start, data_start + entry.compressed_size)])",
+        "self._source = source.ahead([(data_start, (data_start - entry.compressed_size))])",
+    ): "Nothing is fetched ahead.",
+    (
+        "reading/shared_read.py",
+        "if header is None or data[start : start + len(raw)] != raw:",
+        "if (True):",
+    ): "The header is parsed again.",
+    (
+        "zip/entries.py",
+        "if UNICODE_PATH in extra:",
+        "if (True):",
+    ): "A field without such a block has no path.",
+    (
+        "zip/local_header.py",
+        "if any((fields[size] == SENTINEL_32).any() for size in sizes):",
+        "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
+    ): "No size has its place in a zip64 block.",
+}
+"""Reasons, by module, line before and line after: `Mutant.name`. Most are about speed."""

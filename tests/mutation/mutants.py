@@ -118,7 +118,7 @@ def _of_statement(node: ast.stmt) -> Iterator[tuple[ast.AST, str]]:
             yield node, "pass"
         case ast.Assign([ast.Attribute() | ast.Subscript()]):
             yield node, "pass"
-        case ast.Return(ast.expr() as value) if not _is_none(value):
+        case ast.Return(ast.expr() as value) if not isinstance(value, ast.Constant):
             yield node, "return None"
         case ast.If():
             yield node.test, "(False)"
@@ -156,14 +156,16 @@ def _of_node(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
             yield node, _text(value)
         case ast.BinOp(left, operator, right) if type(operator) in _SWAPPED:
             yield node, _text(ast.BinOp(left, _SWAPPED[type(operator)](), right))
-        case ast.Call(function, [first, second, *others], keywords) if not _is_any_order(function):
+        case ast.Call(function, [first, second, *others], keywords) if _has_order(node):
             yield node, _text(ast.Call(function, [second, first, *others], keywords))
         case ast.Slice(upper=ast.expr() as upper):
             yield upper, _text(ast.BinOp(upper, ast.Sub(), ast.Constant(1)))
 
 
-def _is_any_order(function: ast.expr) -> bool:
-    return isinstance(function, ast.Name) and function.id in ("max", "min")
+def _has_order(call: ast.Call) -> bool:
+    """Whether the first two arguments of a call may not be exchanged."""
+    is_any = isinstance(call.func, ast.Name) and call.func.id in ("max", "min")
+    return not is_any and ast.dump(call.args[0]) != ast.dump(call.args[1])
 
 
 def _makes_error(node: ast.AST) -> bool:
@@ -172,10 +174,6 @@ def _makes_error(node: ast.AST) -> bool:
         and isinstance(node.func, ast.Name)
         and node.func.id.endswith(("Error", "Warning", "warn"))
     )
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _text(node: ast.expr) -> str:

@@ -29,6 +29,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
 )
+from npzkit.files.locking import lock_path
 
 ROUNDS = min(amount(1, 50), 500)
 """Times that threads and processes flush one array together."""
@@ -137,6 +138,17 @@ def test_a_file_object_without_a_name_is_mapped(path):
         mapped[0] = 77
         mapped.flush()
         assert is_sound(path)
+
+
+def test_a_file_object_without_a_name_waits_for_a_writer(path):
+    """A flush by the descriptor waits for the lock of another as long as one by the path."""
+    with open(os.open(path, os.O_RDWR), "r+b") as file, npzkit.open(file) as npz:
+        mapped = npz.memmap("a1", "r+")
+        mapped[0] = 77
+        lock = lock_path(str(path), 0)
+        threading.Timer(0.2, lock.close).start()
+        mapped.flush()
+    assert is_sound(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

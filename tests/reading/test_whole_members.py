@@ -166,3 +166,31 @@ def test_a_member_is_held_once():
         finally:
             tracemalloc.stop()
     assert peak < 1.05 * (ARRAY.nbytes + len(data))
+
+
+def test_an_array_with_chunks_is_read_by_them(monkeypatch):
+    """A compressed array that has a seek index is never read as one stream."""
+    stream = io.BytesIO()
+    array = np.random.default_rng(0).integers(0, 9, 3_000_000, "u1")
+    npzkit.save(stream, {"x": array}, compression="deflated")
+
+    def fail(*_):
+        raise AssertionError("read as a stream")
+
+    monkeypatch.setattr("npzkit.reading.member.MemberReader._read_stream", fail)
+    for threads in (1, 2):
+        with npzkit.open(stream) as npz:
+            assert np.array_equal(npz.read("x", threads=threads), array)
+
+
+def test_members_read_before_leave_the_memory_to_the_next(monkeypatch):
+    """Compressed bytes count only while they are held: any number of members is inflated whole."""
+    monkeypatch.setattr("npzkit.reading.member.WHOLE_SIZE", 3 << 20)
+    stream = io.BytesIO()
+    array = np.random.default_rng(0).integers(0, 9, 2 << 20, "u1")
+    np.savez_compressed(stream, x=array)
+    with npzkit.open(stream) as npz:
+        assert np.array_equal(npz["x"], array)
+        monkeypatch.setattr("npzkit.reading.member.MemberReader._read_stream", None)
+        for _ in range(5):
+            assert np.array_equal(npz["x"], array)

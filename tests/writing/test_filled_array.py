@@ -354,3 +354,16 @@ def test_a_disk_that_is_really_full(full_disk, mode, kind):
         assert read_rest(pipe).decode() == f"errno {errno.ENOSPC}"
     assert files(path) == ["before"]
     assert sorted(os.listdir(full_disk)) == ["a.npz", "fill"]
+
+
+def test_an_empty_tuple_is_all(tmp_path):
+    """dst[()] is the complete array, as in NumPy, also of one without dimensions."""
+    path = tmp_path / "a.npz"
+    with npzkit.NpzWriter(path) as w:
+        with w.create("x", (3,), "i8") as dst:
+            dst[()] = [1, 2, 3]
+        with w.create("scalar", (), "i8") as dst:
+            dst[()] = 5
+    with npzkit.open(path) as npz:
+        assert npz["x"].tolist() == [1, 2, 3]
+        assert npz["scalar"] == 5

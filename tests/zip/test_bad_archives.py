@@ -33,6 +33,7 @@ pytestmark = pytest.mark.usefixtures("either_walk")
 X = np.arange(6.0).reshape(2, 3)
 DATA = npy(X)
 LARGE = npy(np.arange(20_000.0))
+RANDOM = np.random.default_rng(0).integers(0, 9, 2 << 20, "u1")
 
 
 def plain(name="x.npy", data=DATA, **forged):
@@ -130,6 +131,14 @@ BAD_AT_OPEN = {
     "zip64: extra too short": archive(
         plain(central={"usize": 0xFFFFFFFF, "csize": 0xFFFFFFFF}, extra=struct.pack("<HHQ", 1, 8, 224))
     ),
+    **{
+        f"zip64: extra of {size} bytes for {count} values": archive(
+            plain(central=dict.fromkeys(fields, 0xFFFFFFFF), extra=struct.pack("<HH", 1, size) + bytes(size))
+        )
+        for fields in (["usize"], ["usize", "csize"], ["usize", "csize", "offset"])
+        for count in [len(fields)]
+        for size in (8 * count - 8, 8 * count - 1)
+    },
     "zip64: extra denies its entry": archive(plain(extra=struct.pack("<HHQQ", 1, 16, 1, 2))),
     "zip64: several disks": archive(plain(), zip64={"disks": 2}),
     "zip64: sentinels without locator": archive(plain(), zip64={"locator": False}),
@@ -359,6 +368,17 @@ def test_data_descriptors(shape, method):
     wrong = data[:position] + b"\xee" + data[position + 1 :]
     with pytest.raises(ZipFormatError, match="descriptor"):
         read(wrong)
+
+
+def test_the_descriptor_of_a_large_member_is_compared():
+    """A member that is inflated in one call has its descriptor compared as well."""
+    member = plain(data=npy(RANDOM), method=8, descriptor="signed")
+    data = archive(member)
+    assert np.array_equal(read(data), RANDOM)
+    damaged = bytearray(data)
+    damaged[data.index(member.descriptor_bytes()) + 5] ^= 1
+    with pytest.raises(ZipFormatError, match="descriptor"):
+        read(bytes(damaged))
 
 
 def test_forced_zip64_is_accepted():

@@ -352,6 +352,7 @@ class NpzWriter:
         if overwrite:
             self._hand_over(key)
         self._archive.put(members, coding, overwrite)
+        self._archive.note_added(key)
 
     def _hand_over(self, key: str) -> None:
         """Keep an array that goes, if the metadata says that it has other keys too."""
@@ -364,7 +365,7 @@ class NpzWriter:
         from npzkit.archive.tree_writing import write_tree
         from npzkit.members.nesting import flatten
 
-        arrays, note = flatten({key: tree})
+        arrays, note = flatten(tree, key)
         members = list(self._preparation.many(arrays, coding))
         archive = self._archive
         archive.alone(write_tree, archive, key, members, note, coding, overwrite)
@@ -484,6 +485,7 @@ class NpzWriter:
         name = contents.find(key)
         self._hand_over(name.removesuffix(SUFFIX))
         if name in contents.listed:
+            self._archive.note_removed(name.removesuffix(SUFFIX))
             contents.remove(name)
 
     def rename(self, old: str, new: str) -> None:

@@ -13,7 +13,6 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.nesting import TREE_KEY, links, relinked
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
 from npzkit.zip.entry_records import entry_of
 
@@ -45,15 +44,23 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
             remedy="Write the archive to a path.",
         )  # fmt: skip
     contents.apply_attrs()
+    old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
+    tree, entry = archive.tree, None
+    source = WrittenSource(archive.sink, archive.sink.position)
     try:
-        _copy(archive, old_name, name)
+        member = entry_of(contents.listed[old_name], source.size)
+        check_copyable(source, member)
+        if tree is not None:
+            entry = tree.take(old)
+        # After all others: it takes its place in the order below.
+        with archive.state.giving_up():
+            copy_member(source, member, archive.zip, renamed=rename_entry(member, name))
     except NpzkitError as error:
         raise error.locate(path=archive.path, key=old) from error.__cause__
     contents.move(old_name, name)
-    old, new = old_name.removesuffix(SUFFIX), name.removesuffix(SUFFIX)
-    if old in _tied(archive):
-        values = archive.metadata.values
-        values[TREE_KEY] = relinked(values[TREE_KEY], old, new)
+    if tree is not None:
+        tree.move(old, new, entry)
+        archive.drop_empty_note()
 
 
 def hand_over(archive: WrittenArchive, is_going: Callable[[str], bool]) -> None:
@@ -66,27 +73,8 @@ def hand_over(archive: WrittenArchive, is_going: Callable[[str], bool]) -> None:
         Returns whether what is under a key is about to be removed or replaced.
     """
     contents = archive.contents
-    for key, others in list(_tied(archive).items()):
+    tree = archive.tree
+    for key, others in {} if tree is None else tree.tied().items():
         heirs = [other for other in others if not is_going(other) and other not in contents]
         if heirs and is_going(key) and key in contents:
             rename(archive, key, heirs[0], check_key(heirs[0]))
-
-
-def _tied(archive: WrittenArchive) -> dict[str, list[str]]:
-    """Return the keys of the other tied tensors, by the key that has the array."""
-    note = archive.metadata.values.get(TREE_KEY)
-    if archive.ties is None or archive.ties[0] is not note:
-        tied: dict[str, list[str]] = {}
-        for key, target in links(note).items():
-            tied.setdefault(target, []).append(key)
-        archive.ties = note, tied
-    return archive.ties[1]
-
-
-def _copy(archive: WrittenArchive, old_name: str, name: str) -> None:
-    """Write a copy of a member under another name, after all others."""
-    source = WrittenSource(archive.sink, archive.sink.position)
-    entry = entry_of(archive.contents.listed[old_name], source.size)
-    check_copyable(source, entry)
-    with archive.state.giving_up():
-        copy_member(source, entry, archive.zip, renamed=rename_entry(entry, name))

@@ -26,7 +26,7 @@ __all__ = ["prepare_arrays", "save", "write_members"]
 
 def save(
     file: Any,
-    arrays: Mapping[str, Any],
+    arrays: Any,
     *,
     compression: Compression = "stored",
     level: int | None = None,
@@ -51,13 +51,14 @@ def save(
     file : path, URL or file object
         A path is used as it is; ``.npz`` is not appended. URLs are as in
         `NpzWriter`.
-    arrays : mapping of str to array-like
+    arrays : mapping of str to array-like, or a tree
         Arrays by key, written in this order. Keys such as ``"file"`` and
         ``"arr_0"`` are allowed. The arrays of a dict are all checked, and
         pickled if they hold objects, before any file is touched. Those of
         another mapping, such as an `NpzFile`, are read and written one by one
-        to keep memory small. A dict may be nested; see the notes. Tables, and
-        arrays with units or coordinates, are refused: the error says what to save.
+        to keep memory small. A dict may be nested, and a list, a tuple or an array
+        is saved as well; see the notes. Tables, and arrays with units or
+        coordinates, are refused: the error says what to save.
     compression, level, metadata, allow_pickle, durable, chunk_size, seekable, threads, lock_timeout
         As in `NpzWriter`.
     masked, strings : {"refuse", "split"}, default "refuse"
@@ -75,16 +76,20 @@ def save(
     Mappings in a dict, and lists and tuples that hold arrays, become keys with
     ``/``: ``{"layer": {"w": w}}`` is saved as ``layer/w``, and
     ``{"steps": [a, b]}`` as ``steps/0`` and ``steps/1``. `npzkit.load_tree`
-    returns the dicts, lists and tuples in their order, with int keys, None,
-    numbers, strings, bytes and NumPy scalars.
+    returns the dicts, lists and tuples in their order, with int keys, keys that
+    contain slashes, None, numbers, strings, bytes and NumPy scalars. A list or
+    tuple may be given in place of `arrays`: its items get the keys ``0``, ``1``
+    and so on. An array alone gets the key ``arr_0``.
 
     The fields of a namedtuple or of a dataclass become keys too. A namedtuple
     comes back as an equal one of a new class with the same name and fields,
     because no class is imported for a file. A dataclass comes back as a dict.
     Of a class that is registered with JAX as a pytree, the children are saved,
     and its static fields are not. Each of these may be given in place of `arrays`
-    and then comes back as a dict too, or with ``load_tree(file, like=example)``
-    as what it was.
+    too. ``load_tree(file, like=example)`` returns the classes of the example.
+
+    A dict of arrays alone, as for `numpy.savez`, is saved without such a note.
+    `load_tree` splits its keys at the slashes, as it does for other programs'.
 
     What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
     saved as arrays of uint8. At the top level, numbers, strings and lists of
@@ -98,19 +103,17 @@ def save(
     >>> np.load(io.BytesIO(stream.getvalue())).files
     ['file', 'layer/w']
     """
-    given: Any = arrays
     if type(arrays) is not dict:
         check_unlabelled(arrays)
-    is_record = not isinstance(given, Mapping) and _is_record(given)
-    if not is_record and not isinstance(given, Mapping):
-        raise TypeError(
-            f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
-            "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
-        )
-    if is_record or (isinstance(arrays, dict) and not _is_flat(arrays)):
-        from npzkit.members.nesting import flatten, is_nested, with_note
+    if not isinstance(arrays, Mapping) or (isinstance(arrays, dict) and not _is_flat(arrays)):
+        from npzkit.members.nesting import flatten, is_nested, is_tree, with_note
 
-        if is_record or is_nested(arrays):
+        if not is_tree(arrays):
+            raise TypeError(
+                f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
+                "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
+            )
+        if not isinstance(arrays, Mapping) or is_nested(arrays):
             arrays, note = flatten(arrays)
             metadata = with_note(metadata, note)
     members, coding = prepare_arrays(
@@ -121,13 +124,6 @@ def save(
         file, members, coding, metadata=metadata, durable=durable, threads=threads,
         lock_timeout=lock_timeout, storage_options=storage_options,
     )  # fmt: skip
-
-
-def _is_record(arrays: Any) -> bool:
-    """Whether this is a namedtuple, a dataclass or a pytree of JAX."""
-    from npzkit.members.records import is_record
-
-    return is_record(arrays)
 
 
 def _is_flat(arrays: dict[Any, Any]) -> bool:

@@ -13,7 +13,7 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import KeyExistsError
 from npzkit.members.containers import is_within
 from npzkit.members.keys import SUFFIX
-from npzkit.members.nesting import TREE_KEY, has_note, replace_note, with_note
+from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
@@ -45,8 +45,7 @@ def write_tree(
     """
     contents, values = archive.contents, archive.metadata.values
     old = {name for name in contents.listed if is_within(name.removesuffix(SUFFIX), key)}
-    noted = values.get(TREE_KEY)
-    if not overwrite and (old or has_note(noted, key)):
+    if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
         raise KeyExistsError(
             "this key is already in the archive", path=archive.path, key=key,
             remedy="Pass overwrite=True to add(), which replaces everything under this key.",
@@ -55,13 +54,19 @@ def write_tree(
         archive.unsealed.check_sealed(name.removesuffix(SUFFIX), name)
     for member in members:
         contents.check_all_free(member, overwrite=True)
+    # Raised before anything is written.
+    format_metadata({TREE_KEY: note})
     hand_over(archive, lambda other: is_within(other, key))
-    noted, old = values.get(TREE_KEY), old & contents.listed.keys()
-    left = (name for name in reversed(contents.listed) if name not in old)
-    last = next(left, "").removesuffix(SUFFIX).partition("/")[0] or None
-    metadata = with_note(values, replace_note(noted, key, note, None if members else last))
-    for name in old:
+    tree = archive.tree
+    if tree is not None:
+        tree.clear(key)
+    for name in old & contents.listed.keys():
         contents.remove(name)
+    last = next(reversed(contents.listed), "").removesuffix(SUFFIX)
     archive.write(members, coding, overwrite)
-    values.pop(TREE_KEY, None)
-    values.update(metadata)
+    if tree is None and note is not None:
+        values[TREE_KEY] = {}
+        tree = archive.tree
+    if tree is not None:
+        tree.put_tree(key, note, None if members or not last else last)
+        archive.drop_empty_note()

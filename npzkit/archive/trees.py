@@ -15,8 +15,11 @@ from npzkit.errors import NpzkitError, TreeMismatchError, TreeMismatchWarning, w
 from npzkit.imported import imported
 from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
+from npzkit.members.leaves import MISSING
 from npzkit.members.likeness import Fitting, SavedTensor
-from npzkit.members.nesting import MISSING, TREE_KEY, links, unflatten
+from npzkit.members.metadata import TREE_KEY
+from npzkit.members.notes import links
+from npzkit.members.restoring import unflatten
 from npzkit.members.selection import UNREAD, Selection
 
 __all__ = ["TREE_KEY", "read_tree"]

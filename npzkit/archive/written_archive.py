@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from npzkit.archive.writer_state import WriterState
 from npzkit.codecs.methods import STORED
 from npzkit.files.threads import Pipeline
+from npzkit.members.metadata import TREE_KEY
 from npzkit.writing.append import Resumed
 from npzkit.writing.array_members import Member
 from npzkit.writing.contents import Contents
@@ -22,6 +23,9 @@ from npzkit.writing.small_arrays import SmallArrays
 from npzkit.writing.unsealed_arrays import Unsealed
 from npzkit.zip.deflate import deflate_small
 from npzkit.zip.writer import Coding
+
+if TYPE_CHECKING:
+    from npzkit.members.note_edits import EditedNote
 
 __all__ = ["WrittenArchive"]
 
@@ -62,8 +66,36 @@ class WrittenArchive:
         self.state = WriterState(resumed.sink, self.unsealed, path)
         self.contents = Contents(self.zip, self.unsealed, path)
         self.metadata = EditedMetadata(resumed.comment, metadata)
-        # The note of a tree, and what `npzkit.archive.renaming` knows of it.
-        self.ties: tuple[Any, dict[str, list[str]]] | None = None
+        self._tree: EditedNote | None = None
+
+    @property
+    def tree(self) -> EditedNote | None:
+        """The note in the metadata, to be changed, or None if there is none."""
+        note = self.metadata.values.get(TREE_KEY)
+        if note is None:
+            return None
+        if self._tree is None or self._tree.note is not note:
+            from npzkit.members.note_edits import EditedNote
+
+            self._tree = EditedNote(note, self.contents.__contains__)
+            self.metadata.values[TREE_KEY] = self._tree.note
+        return self._tree
+
+    def note_added(self, key: str) -> None:
+        """Note that an array was added or replaced."""
+        if self.tree is not None:
+            self.tree.put(key)
+
+    def note_removed(self, key: str) -> None:
+        """Note that an array is about to be removed."""
+        if self.tree is not None:
+            self.tree.take(key)
+            self.drop_empty_note()
+
+    def drop_empty_note(self) -> None:
+        """Remove a note that says nothing from the metadata."""
+        if self.metadata.values.get(TREE_KEY) == {}:
+            del self.metadata.values[TREE_KEY]
 
     def alone(self, work: Callable[..., T], *args: Any) -> T:
         """Call what changes the archive, while no other thread does.

@@ -13,7 +13,8 @@ from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.catalog import record_of
 from npzkit.members.containers import child_key, children_of
-from npzkit.members.nesting import MISSING, unflatten
+from npzkit.members.leaves import MISSING
+from npzkit.members.restoring import unflatten
 from npzkit.members.selection import UNREAD
 
 __all__ = ["compare_steps"]

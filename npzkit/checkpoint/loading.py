@@ -39,9 +39,9 @@ class Checkpoint(NamedTuple):
     Attributes
     ----------
     step : int
-    tree : dict
+    tree : object
         What was saved, with its dicts, lists and tuples; or the example that was
-        passed as `into`.
+        passed as `into`, filled.
     metrics : dict of str to number
     metadata : dict
     """

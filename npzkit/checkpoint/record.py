@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import ZipFormatError
-from npzkit.members.metadata import crc32_without, format_metadata, with_item
-from npzkit.members.nesting import TREE_KEY
+from npzkit.members.metadata import TREE_KEY, crc32_without, format_metadata, with_item
 from npzkit.writing.array_members import Member
 from npzkit.writing.small_arrays import SmallArrays
 

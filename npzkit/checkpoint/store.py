@@ -46,7 +46,6 @@ from npzkit.errors import (
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.maintenance.verify import VerifyReport
 from npzkit.members.nesting import flatten
-from npzkit.members.records import is_record
 from npzkit.members.selection import Selection
 from npzkit.sharding.amounts import parse_size
 from npzkit.writing.coding import Compression
@@ -312,8 +311,9 @@ class CheckpointStore:
         ----------
         step : int
             From 0 on. Steps are ordered by their number.
-        tree : mapping of str or int to object, namedtuple, dataclass or pytree of JAX
-            Nested dicts, lists and tuples of arrays, numbers, strings and None.
+        tree : mapping, list, tuple, namedtuple, dataclass, pytree of JAX, or array
+            Nested dicts, lists and tuples of arrays, numbers, strings and None, as for
+            `npzkit.save`.
         metrics : mapping of str to number, optional
             What `best` compares, such as a loss.
         metadata : mapping of str to object, optional
@@ -362,10 +362,6 @@ class CheckpointStore:
             self._begin()
             if self._is_refused(step):
                 return Saving(step, path, skipped=True)
-            if not (isinstance(tree, Mapping) or is_record(tree)):
-                raise TypeError(
-                    f"tree must be a mapping, such as {{'model': ...}}, not {type(tree).__name__}"
-                )
             arrays, structure = flatten(tree)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
             fields = format_record(Record(step, measured, noted, structure))

@@ -74,11 +74,11 @@ def load_tree(
 
     Returns
     -------
-    dict of str or int to object
-        Arrays are new and writable. Masked arrays and arrays of strings that
-        were split are joined. If one key is the beginning of another, both
-        stay at the same level: ``{"a": ..., "a/b": ...}``. With a `prefix`, the
-        value under it, which may also be a list, an array or a number.
+    object
+        What was saved; a dict if it was not saved as nested data. Arrays are new and
+        writable. Masked arrays and arrays of strings that were split are joined. If one
+        key is the beginning of another, both stay at the same level:
+        ``{"a": ..., "a/b": ...}``. With a `prefix`, the value under it.
 
     Raises
     ------
@@ -101,9 +101,11 @@ def load_tree(
     -----
     `npzkit.save` and `NpzWriter.add` keep a note in the archive's metadata that
     describes lists, tuples, namedtuples, int keys and values that are not
-    arrays. If arrays were added or removed since, the parts that no longer
-    match the note become dicts. With `only`, a list that is loaded in part
-    becomes a dict by index.
+    arrays. `NpzWriter` keeps the note up to date. An array that is added is placed
+    by its key. An array that is removed leaves its container, and a container in
+    which nothing is left goes too. A list, tuple or namedtuple that lacks an item,
+    or to which one was added, becomes a dict by index or name, and keeps the other
+    items. With `only`, it becomes such a dict if it is loaded in part.
 
     Tensors of PyTorch come back as arrays. With an example they come back as
     tensors, those that it does not describe on the CPU. Tensors that were tied

@@ -374,7 +374,7 @@ def test_a_writer_says_what_it_is(tmp_path):
 def test_wrong_arguments_are_explained(tmp_path):
     """What is passed by mistake is named, and what to pass instead."""
     path = tmp_path / "a.npz"
-    for wrong in (np.ones(2), [np.ones(2)], "x.npz"):
+    for wrong in (None, 5, {1, 2}, "x.npz"):
         with pytest.raises(TypeError, match="mapping"):
             npzkit.save(path, wrong)
     with pytest.raises(PickleRefusedError, match=r"found 'dict'.*npzkit\.save\("):

@@ -84,17 +84,27 @@ def test_an_example_gives_its_own_types():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda n: tree_of(n)["state"], lambda n: Moments(np.full(2, n), n)]
+    "make",
+    [
+        lambda n: tree_of(n)["state"],
+        lambda n: Moments(np.full(2, n), n),
+        lambda n: (tree_of(n), Moments(np.full(2, n), n)),
+        lambda n: [np.full(2, n), {"a/b": n, "c": {"d/e": np.full(3, n)}}],
+        lambda n: np.full(3, n),
+    ],
 )
-def test_a_dataclass_or_a_namedtuple_may_be_the_whole_tree(make):
-    """Its fields are the keys; an example gives it back."""
+def test_an_example_may_be_any_tree(make):
+    """A tuple, a list, an array, a namedtuple or a dataclass at the top is given back, or filled."""
     stream = saved(make(3))
     assert is_same(npzkit.load_tree(stream, like=make(0)), make(3))
-    plain = npzkit.load_tree(stream)
-    assert [type(plain), *plain] in (
-        [dict, "step", "params", "moments", "history"],
-        [dict, "mu", "nu"],
-    )
+    assert is_same(npzkit.load_tree(stream, into=make(0)), make(3))
+
+
+def test_a_tree_without_a_dict_around_it_comes_back():
+    """A dataclass is a dict of its fields, and a namedtuple a namedtuple."""
+    plain = npzkit.load_tree(saved(tree_of(3)["state"]))
+    assert [type(plain), *plain] == [dict, "step", "params", "moments", "history"]
+    assert npzkit.load_tree(saved(Moments(np.full(2, 3), 3))).nu == 3
 
 
 def test_an_example_is_filled_in_place():

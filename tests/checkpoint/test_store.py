@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import os
 import shutil
@@ -96,6 +97,31 @@ def test_a_tree_comes_back(store):
     assert store.metadata(7) == {"lr": [1, 2]}
 
 
+@pytest.mark.parametrize("options", [{}, {"shard_size": 1000}])
+@pytest.mark.parametrize(
+    "tree",
+    [
+        ({"w": np.ones(3)}, [np.zeros(200), None, (0.5, {})]),
+        [np.arange(3), {"dense/kernel": np.ones(200), "c": {"d": np.zeros(2)}}],
+        {"dense/kernel": np.ones(2), "dense/bias": np.zeros(2)},
+        (),
+        [],
+        {},
+        collections.namedtuple("EmptyState", "")(),
+        np.arange(5),
+    ],
+)
+def test_any_tree_is_a_step(store, tree, options):
+    """Tuples, lists, namedtuples and arrays come back without a dict around them."""
+    store.save(1, tree, **options)
+    assert repr(store.load().tree) == repr(tree)
+    assert repr(store.load(like=tree).tree) == repr(tree)
+    assert repr(store.load(into=copy.deepcopy(tree)).tree) == repr(tree)
+    store.save(2, tree, **options)
+    assert store.diff(1, 2).rows == ()
+    assert store.verify().ok
+
+
 def test_a_step_is_a_file_that_numpy_opens(store):
     """The file is named after its step, and np.load reads its arrays."""
     saving = store.save(123, TREE)
@@ -155,7 +181,8 @@ def test_a_save_that_fails_changes_nothing(store):
         ((1, {}, {"loss": np.ones(2)}), TypeError),
         ((1, {}, {1: 1.0}), TypeError),
         ((1, {}, 0.5), TypeError),
-        ((1, [1, 2]), TypeError),
+        ((1, None), TypeError),
+        ((1, "text"), TypeError),
         ((1, {}, None, [1]), TypeError),
         ((1, {}, None, {"x": {1: 2}}), TypeError),
     ],

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from deep import amount
 from npzkit.errors import MemberNotFoundError
-from npzkit.members import nesting
+from npzkit.members import restoring
 
 Pair = namedtuple("Pair", ["one", "two"])
 NAMES = ["a", "b", "ab", 1, 10, "b/c", "x*"]
@@ -126,7 +126,7 @@ def test_what_is_not_asked_for_is_not_rebuilt(monkeypatch):
     npzkit.save(stream, {"net": {f"l{i}": {"w": [i, None], "n": i} for i in range(2000)}})
     decoded = []
     monkeypatch.setattr(
-        nesting, "decode", lambda found, note, *rest: decoded.append(note) or note[1]
+        restoring, "decode", lambda found, note, *rest: decoded.append(note) or note[1]
     )
     assert npzkit.load_tree(stream, only="net/l77/*") == {
         "net": {"l77": {"w": [77, None], "n": 77}}
@@ -135,10 +135,10 @@ def test_what_is_not_asked_for_is_not_rebuilt(monkeypatch):
 
 
 def test_a_list_that_was_edited_is_a_dict_in_part_too():
-    """If an item of a list was removed since, its items are under their names."""
+    """If an item of a list was removed since, the others are under their indices."""
     stream = io.BytesIO()
     npzkit.save(stream, {"l": [np.ones(1), [np.ones(2), 5], 7]})
     with npzkit.NpzWriter(stream, "a") as writer:
         del writer["l/0"]
-    assert list(npzkit.load_tree(stream)["l"]) == ["1"]
-    assert list(npzkit.load_tree(stream, only="l/1")["l"]) == ["1"]
+    assert list(npzkit.load_tree(stream)["l"]) == [1, 2]
+    assert list(npzkit.load_tree(stream, only="l/1")["l"]) == [1]

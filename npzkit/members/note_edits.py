@@ -1,0 +1,250 @@
+"""The note of a tree whose arrays are added, renamed and removed one by one.
+
+Owns what each edit does to the note, so that the tree changes as its arrays do:
+
+- An array that is added is placed by its key: in the container whose key is the longest
+  beginning of it, and beside an array or a value whose key it begins with.
+- An array that is removed takes its entry along. A rename carries it to the new key.
+  A name with slashes stays known, so that an array may come back under it.
+- A list, tuple or namedtuple to which something is added is a mapping from then on. One
+  that lacks an item is read as a mapping, until the item is there again.
+- Nothing else changes. What is in a container stays when an array gets the container's
+  key: under its complete keys, beside the array.
+
+Reads no archive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from npzkit.members.containers import child_key, is_within
+from npzkit.members.metadata import TREE_KEY, format_metadata, parse_metadata
+from npzkit.members.notes import (
+    INT,
+    has_ints,
+    is_leaf,
+    is_link,
+    is_named,
+    is_sequence,
+    is_single,
+    is_value,
+    items_of,
+    links,
+    name_in,
+    nodes_of,
+)
+
+__all__ = ["EditedNote"]
+
+
+class EditedNote:
+    """The note of one archive's tree.
+
+    Parameters
+    ----------
+    note : object
+        It is copied.
+    is_array : callable
+        Returns whether the archive has an array with a key.
+
+    Attributes
+    ----------
+    note : object
+        Changed in place.
+    """
+
+    def __init__(self, note: Any, is_array: Callable[[str], bool]) -> None:
+        self.note = parse_metadata(format_metadata({TREE_KEY: note})).get(TREE_KEY, {})
+        self._is_array = is_array
+        self._tied: dict[str, list[str]] = {}
+        self._find_tied()
+
+    def tied(self) -> dict[str, list[str]]:
+        """Return the keys of the other tied tensors, by the key that has the array."""
+        return {target: list(keys) for target, keys in self._tied.items()}
+
+    def has(self, key: str) -> bool:
+        """Return whether the note has a value, or an empty container, at a key or below it."""
+        return any(is_within(at, key) and _is_item(note) for at, note in nodes_of(self.note))
+
+    # -- edits --------------------------------------------------------------
+
+    def put(self, key: str, new: Any = None) -> None:
+        """Place an array with its entry, if it has one, or a tree with its note."""
+        node, start = self.note, 0
+        while True:
+            name = self._name(node, key, start)
+            if _is_positional(node) and _index(node, name) is None:
+                _make_mapping(node)
+            start += len(name) + 1
+            if start > len(key):
+                break
+            child = _get(node, name)
+            if is_leaf(child) or child == {}:
+                if new is None:
+                    # The keys of its arrays say what this is from now on.
+                    _set(node, name, child or None)
+                    return
+                child = {}
+                _set(node, name, child)
+            node = child
+        self._replace(node, name, key, new)
+
+    def _replace(self, node: Any, name: str, key: str, new: Any) -> None:
+        """Put a note in the place of another one, whose items stay beside it."""
+        old = _get(node, name)
+        self._untie(key, old)
+        beside = [(below, note) for below, note in nodes_of(old) if _is_item(note)]
+        if beside and _is_positional(node):
+            _make_mapping(node)
+        for below, note in beside:
+            _set(node, f"{name}/{below}", note)
+        _set(node, name, new)
+
+    def take(self, key: str) -> Any:
+        """Remove the entry of an array, and return it, or None if it has none."""
+        path = self._path(key)
+        node, name = path[-1]
+        entry = _get(node, name)
+        if not is_leaf(entry) and not is_link(entry):
+            return None
+        self._untie(key, entry)
+        _vacate(node, name)
+        for (outer, name), (node, _) in zip(path[-2::-1], path[:0:-1], strict=True):
+            if node != {}:
+                break
+            _vacate(outer, name)
+        return entry if not is_link(entry) else None
+
+    def move(self, old: str, new: str, entry: Any) -> None:
+        """Place an array that was under another key, with the entry that it had there.
+
+        If the tensor `new` was tied to `old`, it has the array now.
+        """
+        tied = self._tied.pop(old, [])
+        node, name = self._path(new)[-1]
+        link = _get(node, name)
+        if is_link(link) and link[1] == old:
+            entry = ["as", "tensor", *link[2:]]
+        self.put(new, entry)
+        for key in tied:
+            node, name = self._path(key)[-1]
+            link = _get(node, name)
+            if is_link(link):
+                _set(node, name, ["same", new, *link[2:]])
+                self._tied.setdefault(new, []).append(key)
+
+    def clear(self, key: str) -> None:
+        """Remove everything at a key and below it."""
+        self._clear(self.note, "", key)
+        self._find_tied()
+
+    def _clear(self, node: Any, at: str, key: str) -> None:
+        for name, inner in items_of(node).items():
+            below = child_key(at, name)
+            if is_within(key, below) and key != below:
+                self._clear(inner, below, key)
+            if is_within(below, key) or (inner == {} and is_within(key, below)):
+                _remove(node, name)
+
+    def put_tree(self, key: str, note: Any, last: str | None) -> None:
+        """Place a tree; if `last` is the key of an array, its name is to follow that one's."""
+        items = _mapping_of(self.note)
+        if last is not None and items is not None:
+            items.setdefault(self._name(self.note, last, 0), None)
+        self.put(key, note)
+        self._find_tied()
+
+    # -- places -------------------------------------------------------------
+
+    def _find_tied(self) -> None:
+        self._tied = {}
+        for key, target in links(self.note).items():
+            self._tied.setdefault(target, []).append(key)
+
+    def _untie(self, key: str, note: Any) -> None:
+        if is_link(note) and key in self._tied.get(note[1], ()):
+            self._tied[note[1]].remove(key)
+
+    def _path(self, key: str) -> list[tuple[Any, str]]:
+        """Return the nodes that lead to a key, each with the name that is followed in it."""
+        path, node, start = [], self.note, 0
+        while start <= len(key):
+            name = self._name(node, key, start)
+            path.append((node, name))
+            node, start = _get(node, name), start + len(name) + 1
+        return path
+
+    def _name(self, node: Any, key: str, start: int) -> str:
+        """Return the name in a node to which a key leads, from a place in the key on."""
+
+        def is_end(name: str) -> bool:
+            return is_value(_get(node, name)) or self._is_array(key[: start + len(name)])
+
+        return name_in(key[start:], _mapping_of(node) or (), is_end)
+
+
+def _is_positional(node: Any) -> bool:
+    """Return whether the names of a container's items are fixed."""
+    return is_sequence(node) or is_named(node) or is_single(node)
+
+
+def _is_item(note: Any) -> bool:
+    """Return whether a note is that of a leaf, or of a container that was saved empty."""
+    return note is not None and not items_of(note) and not has_ints(note)
+
+
+def _mapping_of(node: Any) -> Any:
+    """Return the notes of a mapping's items, to be changed, or None."""
+    if isinstance(node, Mapping):
+        return node
+    return node[1] if has_ints(node) else None
+
+
+def _make_mapping(node: Any) -> None:
+    """Make the note of a list, tuple, namedtuple or single array that of a mapping."""
+    node[:] = ["ints", items_of(node)]
+
+
+def _index(node: Any, name: str) -> int | None:
+    """Return the place of an item's note in that of a container with fixed names, or None."""
+    if is_sequence(node):
+        index = int(name) if INT.fullmatch(name) else -1
+        return index + 1 if 0 <= index < len(node) - 1 else None
+    if is_named(node):
+        return 3 + node[2].index(name) if name in node[2] else None
+    return 2 if is_single(node) and name == node[1] else None
+
+
+def _get(node: Any, name: str) -> Any:
+    items, index = _mapping_of(node), _index(node, name)
+    if items is not None:
+        return items.get(name)
+    return None if index is None else node[index]
+
+
+def _set(node: Any, name: str, note: Any) -> None:
+    """Set the note of an item. A mapping lists an item without a note if it already did."""
+    items, index = _mapping_of(node), _index(node, name)
+    if index is not None:
+        node[index] = note
+    elif items is not None and (note is not None or name in items):
+        items[name] = note
+
+
+def _vacate(node: Any, name: str) -> None:
+    """Remove the note of an item. Its place stays, and so does a name with slashes."""
+    _set(node, name, None)
+    if "/" not in name:
+        _remove(node, name)
+
+
+def _remove(node: Any, name: str) -> None:
+    """Remove the note of an item, and its name if the container is a mapping."""
+    items = _mapping_of(node)
+    if items is None:
+        _set(node, name, None)
+    else:
+        items.pop(name, None)

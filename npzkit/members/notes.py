@@ -1,0 +1,200 @@
+"""The note of a tree: what the keys of its arrays do not say.
+
+Owns the kinds of notes, what is in one by name, and which name in a container a key
+leads to. It is stored as JSON. Knows nothing about archives.
+
+A note is one of these:
+
+- None: an array, or a mapping of arrays, as the keys describe it;
+- ``{name: note}``: a mapping, with the items that need notes, and all names that
+  contain slashes;
+- ``["ints", {name: note}]``: a mapping whose names are ints if they look like
+  ints, except for the names in an optional third item, ``[name, ...]``;
+- ``["list", note, ...]`` and ``["tuple", note, ...]``, with a note per item;
+- ``["named", type, [field, ...], note, ...]``: a namedtuple, with a note per field;
+- ``["same", key]``: a tensor with the memory of the one that was saved under
+  another key, with a third item as in the entry of a tensor;
+- ``["single", name, note]``: a tree that is one array, whose key is that name;
+- the entry of a leaf, see `npzkit.members.leaves`.
+
+In the note of a mapping, a name without arrays follows the name that came
+before it, if that one has arrays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
+
+from npzkit.members.containers import child_key
+from npzkit.members.leaves import KINDS
+from npzkit.members.selection import Selection
+
+__all__ = [
+    "INT",
+    "MAX_DEPTH",
+    "MAX_FIELDS",
+    "has_ints",
+    "is_leaf",
+    "is_link",
+    "is_named",
+    "is_sequence",
+    "is_single",
+    "is_value",
+    "items_of",
+    "links",
+    "name_in",
+    "nodes_of",
+]
+
+MAX_DEPTH = 200
+"""Largest depth of a tree."""
+MAX_FIELDS = 1000
+"""Most fields of a namedtuple, and most different namedtuples in a tree."""
+INT = re.compile(r"0|-?[1-9][0-9]{0,600}")
+"""The text of an int that Python can always parse."""
+
+
+def items_of(note: Any) -> dict[str, Any]:
+    """Return the notes of the items of a container by name.
+
+    Examples
+    --------
+    >>> items_of(["list", None, ["value", 1]])
+    {'0': None, '1': ['value', 1]}
+    """
+    if isinstance(note, Mapping):
+        return dict(note)
+    if is_sequence(note):
+        return {str(index): inner for index, inner in enumerate(note[1:])}
+    if is_named(note):
+        return dict(zip(note[2], note[3:], strict=True))
+    if is_single(note):
+        return {note[1]: note[2]}
+    return dict(note[1]) if has_ints(note) else {}
+
+
+def is_sequence(note: Any) -> bool:
+    """Return whether a note is that of a list or a tuple."""
+    return isinstance(note, list) and bool(note) and note[0] in ("list", "tuple")
+
+
+def has_ints(note: Any) -> bool:
+    """Return whether a note is that of a mapping with ints as names."""
+    return (
+        isinstance(note, list)
+        and 2 <= len(note) <= 3
+        and note[0] == "ints"
+        and isinstance(note[1], Mapping)
+    )
+
+
+def is_named(note: Any) -> bool:
+    """Return whether a note is that of a namedtuple."""
+    return (
+        isinstance(note, list)
+        and len(note) >= 3
+        and note[0] == "named"
+        and isinstance(note[1], str)
+        and isinstance(note[2], list)
+        and all(isinstance(field, str) for field in note[2])
+        and len(note) - 3 == len(note[2]) <= MAX_FIELDS
+    )
+
+
+def is_link(note: Any) -> bool:
+    """Return whether a note is that of a tensor that was saved under another key."""
+    return (
+        isinstance(note, list)
+        and 2 <= len(note) <= 3
+        and note[0] == "same"
+        and isinstance(note[1], str)
+    )
+
+
+def is_single(note: Any) -> bool:
+    """Return whether a note is that of a tree that is one array."""
+    return (
+        isinstance(note, list)
+        and len(note) == 3
+        and note[0] == "single"
+        and isinstance(note[1], str)
+    )
+
+
+def is_leaf(note: Any) -> bool:
+    """Return whether a note is the entry of a leaf, or None."""
+    return note is None or (type(note) is list and bool(note) and note[0] in KINDS)
+
+
+def is_value(note: Any) -> bool:
+    """Return whether a note is that of a leaf that needs no array."""
+    return isinstance(note, list) and bool(note) and note[0] in ("value", "complex", "same")
+
+
+def name_in(rest: str, own: Container[str], is_end: Callable[[str], bool]) -> str:
+    """Return the name in a container that a key leads to.
+
+    Parameters
+    ----------
+    rest : str
+        The key, without that of the container.
+    own : container of str
+        Names with slashes in the container. The longest that fits is taken, and the key's
+        first part if none does.
+    is_end : callable
+        Returns whether a name is that of an array or a value. What is below the key of
+        one is beside it, under its complete name.
+
+    Examples
+    --------
+    >>> name_in("a/b/c", [], "x".__eq__), name_in("a/b/c", ["a/b"], "x".__eq__)
+    ('a', 'a/b')
+    >>> name_in("a/b/c", [], "a".__eq__)
+    'a/b/c'
+    """
+    if not own:
+        name = rest.partition("/")[0]
+    else:
+        name = rest
+        while "/" in name and name not in own:
+            name = name.rpartition("/")[0]
+    return rest if is_end(name) else name
+
+
+def nodes_of(note: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the keys of all nodes below a node, and their notes, in their order."""
+    stack = [(key, note)]
+    while stack:
+        key, note = stack.pop()
+        if key:
+            yield key, note
+        inner = items_of(note)
+        stack += [(child_key(key, name), inner[name]) for name in reversed(inner)]
+
+
+def links(note: Any, selection: Selection | None = None) -> dict[str, str]:
+    """Return the keys of tensors that are the memory of another one, and that one's key.
+
+    With a selection, those of the nodes where something can be wanted.
+
+    Examples
+    --------
+    >>> links({"a": ["list", ["same", "w"], ["value", 1]]})
+    {'a/0': 'w'}
+    """
+    found: dict[str, str] = {}
+    stack = [("", note)]
+    while stack:
+        key, note = stack.pop()
+        if is_link(note):
+            found[key] = note[1]
+        inner = items_of(note)
+        wanted = None if selection is None else selection.names_in(key)
+        stack += [
+            (child_key(key, name), inner[name])
+            for name in reversed(inner)
+            if (wanted is None or name in wanted or "/" in name) and not is_leaf(inner[name])
+        ]
+    return found

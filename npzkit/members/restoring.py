@@ -1,0 +1,408 @@
+"""Nested data: the tree that keys with ``/`` and a note describe.
+
+Owns the conversion of a flat mapping of arrays to the tree that
+`npzkit.members.nesting` flattened. Where the arrays do not match the note, because
+the archive was edited, all arrays and values are kept. Knows nothing about archives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import chain
+from typing import Any
+
+from npzkit.errors import LimitExceededError, ZipFormatError
+from npzkit.members.containers import child_key, is_within
+from npzkit.members.leaves import MISSING, decode
+from npzkit.members.notes import (
+    INT,
+    MAX_DEPTH,
+    MAX_FIELDS,
+    has_ints,
+    is_leaf,
+    is_link,
+    is_named,
+    is_sequence,
+    is_single,
+    is_value,
+    items_of,
+    name_in,
+)
+from npzkit.members.records import named
+from npzkit.members.selection import UNREAD, Selection
+
+__all__ = ["unflatten"]
+
+
+def unflatten(
+    arrays: Mapping[str, Any],
+    note: Any,
+    prefix: str = "",
+    *,
+    keys: Iterable[str] | None = None,
+    linked: Mapping[str, Any] | None = None,
+    selection: Selection | None = None,
+    as_tensor: Callable[..., Any] | None = None,
+) -> Any:
+    """Return the tree of arrays by their keys, with a note from `flatten`.
+
+    An array that the note does not describe is placed by the parts of its key. A
+    list, tuple or namedtuple that lacks an item, or has one more, becomes a dict by
+    index or name.
+
+    Parameters
+    ----------
+    arrays : mapping of str to object
+    note : object
+    prefix : str, optional
+        The key of a subtree to return. By default the complete tree is returned.
+    keys : iterable of str, optional
+        Keys of all arrays, if `arrays` has only some of them; by default its own.
+    linked : mapping of str to object, optional
+        The arrays for tensors that were saved under another key; by default `arrays`.
+    selection : Selection, optional
+        What of the tree to return, for which `arrays` has the arrays. A list, tuple
+        or namedtuple that loses items becomes a dict by index or name.
+    as_tensor : callable, optional
+        As in `npzkit.members.leaves.decode`.
+
+    Returns
+    -------
+    object
+        `MISSING` if the tree has nothing at `prefix`, `UNREAD` if nothing there is wanted.
+
+    Raises
+    ------
+    ZipFormatError
+        The note is not valid.
+    LimitExceededError
+        A key has more than 200 parts.
+
+    Examples
+    --------
+    >>> unflatten({"a/b": 1, "a/c/0": 2}, {"a": {"c": ["tuple", None, ["value", "x"]]}})
+    {'a': {'b': 1, 'c': (2, 'x')}}
+    >>> unflatten({"a/c/0": 2}, {"a": {"c": ["tuple", None, ["value", "x"]]}}, "a/c")
+    (2, 'x')
+    """
+    keys = list(arrays if keys is None else keys)
+    _check_depth(keys)
+    found: Any = _Branch(keys, 0, arrays)
+    if prefix:
+        found, note = _descend(found, note, prefix)
+    elif note is not None and (is_leaf(note) or is_link(note)):
+        raise _damaged(note)
+    restoring = _Restoring(arrays if linked is None else linked, as_tensor, selection)
+    try:
+        restored = restoring.value(found, note, 0, None if selection is None else prefix)
+    except RecursionError:
+        # The note is too deep to be shown, or the caller's stack was nearly full.
+        raise _damaged("too deep") from None
+    # An archive without arrays is an empty tree.
+    return {} if restored is MISSING and not prefix else restored
+
+
+class _Branch:
+    """A mapping made from keys, as opposed to one that is a leaf.
+
+    Parameters
+    ----------
+    keys : list of str
+    start : int
+        Where the names in it begin in its keys.
+    arrays : mapping of str to object
+        The arrays that were read.
+    """
+
+    __slots__ = ("_arrays", "_keys", "_start")
+
+    def __init__(self, keys: list[str], start: int, arrays: Mapping[str, Any]) -> None:
+        self._keys, self._start, self._arrays = keys, start, arrays
+
+    def items(self, notes: Mapping[str, Any], wanted: Set[str] | None = None) -> dict[str, Any]:
+        """Return arrays and branches by name, in the order of the keys.
+
+        Parameters
+        ----------
+        notes : mapping of str to object
+            Those of the items by name.
+        wanted : set of str, optional
+            All other branches are only said to be there, unless their names have slashes.
+            If it is one name, they may be left out.
+        """
+        start, arrays, keys = self._start, self._arrays, self._keys
+        own = {name for name in notes if "/" in name}
+        values = {name for name, note in notes.items() if is_value(note)}
+        if wanted is not None and len(wanted) == 1 and keys:
+            (only,) = wanted
+            key = keys[0][:start] + only
+            inside = [other for other in keys if other.startswith(key + "/")]
+            if inside and key not in keys and not own and only not in values:
+                return {only: _Branch(inside, start + len(only) + 1, arrays)}
+            keys = [other for other in keys if is_within(other, key)]
+        names = [key[start:] for key in keys]
+        ends = {name for name in names if "/" not in name or name in own} | values
+        items: dict[str, Any] = {}
+        # Most keys follow others of the same branch.
+        last, branch = "", None
+        for key, name in zip(keys, names, strict=True):
+            if own or not (last and name.startswith(last)):
+                first = name_in(name, own, ends.__contains__)
+                if first == name:
+                    items[name], last = arrays.get(key, UNREAD), ""
+                    continue
+                last, branch = first + "/", items.get(first)
+                if branch is None and (wanted is None or first in wanted or first in own):
+                    branch = _Branch([], start + len(last), arrays)
+                items[first] = UNREAD if branch is None else branch
+            if isinstance(branch, _Branch):
+                branch._keys.append(key)
+        return items
+
+
+def _check_depth(keys: Sequence[str]) -> None:
+    if max(map(len, keys), default=0) <= MAX_DEPTH:
+        return
+    for key in keys:
+        if len(key) > MAX_DEPTH and key.count("/") >= MAX_DEPTH:
+            raise LimitExceededError(
+                "the key has too many parts for a tree",
+                key=key,
+                found=str(key.count("/") + 1),
+                expected=f"at most {MAX_DEPTH}",
+                remedy="Read the array with npzkit.open.",
+            )
+
+
+def _descend(found: Any, note: Any, left: str) -> tuple[Any, Any]:
+    """Return the subtree at a key, and its note."""
+    while left:
+        notes = items_of(note)
+        items: dict[str, Any] = {}
+        if isinstance(found, _Branch):
+            items = found.items(notes, {left.partition("/")[0]})
+        # It may be beside an array whose key is a prefix of its key.
+        name = left if left in items else name_in(left, notes, set[str]().__contains__)
+        found, note = items.get(name, MISSING), notes.get(name)
+        left = left[len(name) + 1 :]
+    return found, note
+
+
+class _Restoring:
+    """Make a tree of what keys and a note describe.
+
+    The key of a node is passed along as long as it matters: until all that is below it
+    is wanted. It is None from there on, and everywhere if no part is selected.
+    """
+
+    def __init__(
+        self,
+        linked: Mapping[str, Any],
+        as_tensor: Callable[..., Any] | None,
+        selection: Selection | None,
+    ) -> None:
+        self._linked = linked
+        self._as_tensor = as_tensor
+        self._selection: Any = selection
+        # By the identity of their arrays, which are kept alive.
+        self._tensors: dict[int, Any] = {}
+        self._types: set[Any] = set()
+
+    def value(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
+        """Return the original value of a node.
+
+        It is `MISSING` if the node was removed, and `UNREAD` if nothing of it is wanted.
+        """
+        if key is not None and self._selection.has_all_in(key):
+            value = self._value(found, note, depth, None)
+            return value if value is MISSING or self._is_wanted(key) else UNREAD
+        return self._value(found, note, depth, key)
+
+    def _value(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
+        if note is None:
+            return self._plain(found, key)
+        if depth > MAX_DEPTH + 1:
+            raise _damaged("too deep")
+        if is_leaf(note):
+            return self._leaf(found, note, key)
+        if isinstance(note, Mapping):
+            return self._mapping(found, note, depth, key)
+        if not (isinstance(note, list) and note):
+            raise _damaged(note)
+        if is_sequence(note):
+            items = self._items(found, note, depth, key)
+            return tuple(items) if note[0] == "tuple" and isinstance(items, list) else items
+        if is_single(note):
+            return self._single(found, note, depth, key)
+        if is_named(note):
+            items = self._items(found, note, depth, key)
+            return self._named(note)._make(items) if isinstance(items, list) else items
+        if has_ints(note):
+            items = self._mapping(found, note[1], depth, key, is_filled=True)
+            return _with_ints(items, note[2:], note) if isinstance(items, dict) else items
+        if is_link(note):
+            return self._leaf(found, ["as", "tensor", *note[2:]], key, note[1])
+        raise _damaged(note)
+
+    def _is_wanted(self, key: str | None) -> bool:
+        return key is None or key in self._selection
+
+    def _plain(self, found: Any, key: str | None) -> Any:
+        """Return what the keys alone say."""
+        return self._mapping(found, {}, 0, key) if isinstance(found, _Branch) else found
+
+    def _leaf(self, found: Any, note: Any, key: str | None, first_key: str | None = None) -> Any:
+        """Return a value, or the tensor that was saved under another key."""
+        is_array = found is not MISSING
+        if first_key is not None and not is_array:
+            found = self._linked.get(first_key, MISSING)
+        try:
+            value = decode(self._plain(found, key), note, self._as_tensor and self._tensor)
+        except ValueError:
+            raise _damaged(note) from None
+        return value if value is MISSING or is_array or self._is_wanted(key) else UNREAD
+
+    def _tensor(self, array: Any, *special: Any) -> Any:
+        """Return the tensor of an array, the same one each time."""
+        if id(array) not in self._tensors and self._as_tensor is not None:
+            self._tensors[id(array)] = array, self._as_tensor(array, *special)
+        return self._tensors[id(array)][1]
+
+    def _single(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
+        """Return the tree that is one array, or a dict if there are others."""
+        restored = self._mapping(found, items_of(note), depth, key, is_filled=True)
+        is_alone = isinstance(restored, dict) and restored.keys() == {note[1]}
+        return restored[note[1]] if is_alone else restored
+
+    def _mapping(
+        self,
+        found: Any,
+        notes: Mapping[str, Any],
+        depth: int,
+        key: str | None,
+        *,
+        is_filled: bool = False,
+    ) -> Any:
+        """Return a mapping, or `MISSING` if there was something in it and nothing is left."""
+        if found is not MISSING and not isinstance(found, _Branch):
+            return found
+        wanted = self._names_in(key)
+        items = {} if found is MISSING else found.items(notes, wanted)
+        restored = {
+            name: self.value(
+                items.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
+            )
+            for name in _names(items, notes, wanted)
+        }  # fmt: skip
+        kept = {name: value for name, value in restored.items() if value is not MISSING}
+        if not kept and wanted is None and (notes or is_filled):
+            return MISSING
+        return self._wanted(kept, key)
+
+    def _names_in(self, key: str | None) -> Set[str] | None:
+        """Return the names in a node that can lead to what is wanted; None for all."""
+        found: Set[str] | None = None if key is None else self._selection.names_in(key)
+        return found
+
+    def _wanted(self, items: dict[str, Any], key: str | None) -> dict[str, Any]:
+        """Return the items of a node that are wanted, or `UNREAD` if there are none."""
+        if key is None:
+            return items
+        kept = {name: value for name, value in items.items() if value is not UNREAD}
+        return kept if kept or (not items and self._is_wanted(key)) else UNREAD
+
+    def _items(self, found: Any, note: Any, depth: int, key: str | None) -> Any:
+        """Return the list of items, or a dict if it is not one any more, or loses some."""
+        if found is not MISSING and not isinstance(found, _Branch):
+            return found
+        wanted, notes = self._names_in(key), items_of(note)
+        children = {} if found is MISSING else found.items(notes, wanted)
+        items = {
+            name: self.value(
+                children.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
+            )
+            if wanted is None or name in wanted or "/" in name
+            else self._passed_over(children.get(name, MISSING), notes.get(name))
+            for name in chain(notes, (name for name in children if name not in notes))
+        }
+        there = {name: item for name, item in items.items() if item is not MISSING}
+        if notes and not there:
+            return MISSING
+        kept = self._wanted(there, key)
+        if kept is UNREAD or len(kept) == len(items) == len(notes):
+            return kept if kept is UNREAD else list(kept.values())
+        return kept if is_named(note) else _with_ints(kept, [], note)
+
+    def _passed_over(self, found: Any, note: Any) -> Any:
+        """Return `UNREAD` if a node is there, or `MISSING`."""
+        is_there = True
+        if found is not MISSING:
+            pass
+        elif note is None or is_leaf(note):
+            is_there = note is not None and note[0] != "as"
+        elif not (isinstance(note, Mapping) or has_ints(note) or is_link(note)):
+            items = note[3:] if is_named(note) else note[1:]
+            is_there = all(self._passed_over(MISSING, item) is UNREAD for item in items)
+        return UNREAD if is_there else MISSING
+
+    def _named(self, note: Any) -> Any:
+        """Return the class of a namedtuple."""
+        kind = note[1], tuple(note[2])
+        self._types.add(kind)
+        if len(self._types) > MAX_FIELDS:
+            raise _damaged(note)
+        try:
+            return named(*kind)
+        except ValueError:
+            raise _damaged(note) from None
+
+
+def _names(
+    found: Mapping[str, Any], notes: Mapping[str, Any], wanted: Set[str] | None
+) -> Iterable[str]:
+    """Return the names of items, or those that are wanted, in their order."""
+    if wanted is not None:
+        # A name with a slash is beside the array with the key that it begins with.
+        wanted = {name for name in chain(found, notes) if name in wanted or "/" in name}
+        if len(wanted) < 2:
+            return wanted
+    names = found if notes.keys() <= found.keys() else _in_order(found, notes)
+    return names if wanted is None else [name for name in names if name in wanted]
+
+
+def _in_order(found: Mapping[str, Any], notes: Mapping[str, Any]) -> list[str]:
+    """Return all names: one without arrays follows the name that is before it in the note."""
+    followers: dict[str | None, list[str]] = {None: []}
+    last = None
+    for name in notes:
+        if name in found:
+            last = name
+        followers.setdefault(last, []).append(name)
+    names = [name for name in followers[None] if name not in found]
+    for name in found:
+        names += [name, *(other for other in followers.get(name, ()) if other not in found)]
+    return names
+
+
+def _with_ints(items: dict[Any, Any], strings: list[Any], note: Any) -> dict[Any, Any]:
+    """Return a mapping with int keys for names that look like ints, except `strings`."""
+    if strings and not isinstance(strings[0], list):
+        raise _damaged(note)
+    kept = set(map(str, strings[0])) if strings else set()
+    return {
+        int(name) if name not in kept and INT.fullmatch(name) else name: value
+        for name, value in items.items()
+    }
+
+
+def _below(key: str | None, name: str) -> str | None:
+    return None if key is None else child_key(key, name)
+
+
+def _damaged(note: Any) -> ZipFormatError:
+    text = repr(note)
+    return ZipFormatError(
+        "the structure of the nested data is damaged",
+        found=text if len(text) <= 60 else text[:57] + "...",
+        remedy="Read the arrays with npzkit.open.",
+    )

@@ -6,6 +6,8 @@ Owns where these facts are found. Their records, and the table of them, are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from npzkit.archive.error_context import Explained
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
@@ -13,6 +15,8 @@ from npzkit.files.source import Source
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
 from npzkit.members.metadata import parse_attrs
 from npzkit.zip.directory import Directory
+from npzkit.zip.directory_columns import Columns
+from npzkit.zip.entries import Entry
 from npzkit.zip.sozip import find_index
 
 __all__ = [
@@ -65,6 +69,7 @@ def archive_facts(path: str | None, source: Source, directory: Directory) -> Arc
     """Return what a directory and its source say of an archive."""
     from npzkit.zip.dead_bytes import dead_size
 
+    compressed_size, uncompressed_size = _sizes(directory.entries)
     return ArchiveInfo(
         path=path,
         size=source.file_size,
@@ -76,9 +81,17 @@ def archive_facts(path: str | None, source: Source, directory: Directory) -> Arc
         dead_size=dead_size(source, directory),
         torn_size=max(source.file_size - directory.end_offset, 0),
         comment=directory.comment,
-        compressed_size=sum(entry.compressed_size for entry in directory.entries.values()),
-        uncompressed_size=sum(entry.uncompressed_size for entry in directory.entries.values()),
+        compressed_size=compressed_size,
+        uncompressed_size=uncompressed_size,
     )
+
+
+def _sizes(entries: Mapping[str, Entry]) -> tuple[int, int]:
+    """Return the sums of compressed and of uncompressed sizes."""
+    if isinstance(entries, Columns):
+        return entries.sizes()
+    found = list(entries.values())
+    return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
 
 
 def format_archive(archive: OpenedArchive) -> str:

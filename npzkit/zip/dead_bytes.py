@@ -6,12 +6,13 @@ Owns how they are counted. Deleted, replaced and unfinished members leave them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
 from npzkit.zip.array_index import find_array_index
 from npzkit.zip.directory import Directory
+from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
 from npzkit.zip.long_comment import find_long_comment
 from npzkit.zip.member_checks import data_offset
@@ -61,11 +62,15 @@ def dead_size(source: Source, directory: Directory) -> int:
     end = directory.directory_offset if index is None else index.offset
     long = find_long_comment(directory.comment)
     hidden_size = 0 if long is None else long.size
-    entries = directory.entries.values()
+    found = directory.entries
+    entries: Collection[Entry] = found.values()
+    full_size = 0
+    if isinstance(found, Columns):
+        full_size, entries = found.rooms(end, _SLACK_SIZE)
     if source.is_distant:
         source = source.ahead(_ends(entries, end), at_once=True)
     extents = (_extent(source, entry, end) for entry in entries)
-    return end - directory.start_offset - hidden_size - sum(extents)
+    return end - directory.start_offset - hidden_size - full_size - sum(extents)
 
 
 def _ends(entries: Iterable[Entry], end_offset: int) -> Iterator[tuple[int, int]]:

@@ -240,6 +240,21 @@ class Columns(Mapping[str, Entry]):
         """Return the entries that have an extra field."""
         return self.entries(np.flatnonzero(self.extra_size))
 
+    def sizes(self) -> tuple[int, int]:
+        """Return the sums of compressed and of uncompressed sizes."""
+        rows = self.rows(self)
+        found = self.compressed_size[rows], self.uncompressed_size[rows]
+        # Sums of impossible sizes may need Python's integers.
+        return sum(found[0].tolist()), sum(found[1].tolist())
+
+    def rooms(self, end_offset: int, slack: int) -> tuple[int, list[Entry]]:
+        """Return the room of members that leave at most `slack` of it, and the other entries."""
+        rows = self.rows(self)
+        room = np.minimum(self.end_offset[rows], end_offset) - self.header_offset[rows]
+        needed = LOCAL_HEADER_SIZE + self.name_size[rows] + self.compressed_size[rows]
+        is_full = room <= needed + slack
+        return int(room[is_full].sum()), self.entries(rows[~is_full])
+
     def has_text(self, text: bytes) -> bool:
         """Whether some bytes are anywhere in the directory."""
         return text in self._data

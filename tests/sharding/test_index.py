@@ -166,6 +166,50 @@ def test_a_long_index_is_refused_before_it_is_read(folder, monkeypatch):
         npzkit.open(folder)
 
 
+def test_an_index_that_would_be_too_long_is_not_committed(tmp_path, monkeypatch):
+    """The commit of an index above the limit is an error, because no reader would take it."""
+    monkeypatch.setattr(index_format, "MAX_SIZE", 100)
+    with npzkit.ShardedWriter(tmp_path) as w:
+        w.add("x", np.zeros(2))
+        with pytest.raises(LimitExceededError, match="the index is too long"):
+            w.commit()
+    assert not (tmp_path / "index.json").exists()
+
+
+def test_one_item_has_no_parts(folder, index):
+    """An array without dimensions that claims two parts is refused: nothing could tile it."""
+    arrays, parts = index["arrays"], index["parts"]
+    number = arrays["key"].index("layer/1")
+    start = sum(arrays["ndim"][:number])
+    del arrays["shape"][start]
+    arrays["ndim"][number], arrays["parts"][number] = 0, 2
+    for name in ("shard", "size", "crc32", "method"):
+        parts[name].append(parts[name][-1])
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(IndexFormatError, match="an array of one item has several parts"):
+        npzkit.open(folder)
+
+
+def test_fields_of_claimed_arrays_take_no_memory(tmp_path):
+    """A field of a terabyte of records that no shard has is refused without memory for it."""
+    with npzkit.ShardedWriter(tmp_path, shard_size=1) as w:
+        for start in range(2):
+            w.add("r", np.zeros(1, [("a", "i4"), ("b", "f8")]), (start,), (2,))
+        w.commit()
+    index = index_of(tmp_path)
+    rows = 2**36
+    index["arrays"]["shape"], index["parts"]["shape"] = [rows], [1, rows - 1]
+    index["shards"]["size"], index["parts"]["size"] = [2**50, 2**50], [2**40, 2**40]
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    tracemalloc.start()
+    with npzkit.open(tmp_path) as npz:
+        for read in (lambda: npz.lazy("r")["b"], lambda: npz.lazy("r")[["a"]]):
+            with pytest.raises(NpzkitError, match="was replaced since the index"):
+                read()
+    assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    tracemalloc.stop()
+
+
 def test_claims_take_no_memory(folder, index):
     """An array of a terabyte that no shard has is refused without memory for it."""
     rows = 2**30

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import npzkit
@@ -410,3 +411,17 @@ def test_large_arrays_are_converted_in_pieces(tmp_path, monkeypatch):
         for key in "cf":
             np.testing.assert_array_equal(found[key], array)
             np.testing.assert_array_equal(np.load(io.BytesIO(npz.stream(key).read())), array)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux lists the files that are open")
+def test_a_shard_that_was_replaced_is_closed(folder):
+    """The file of a shard that is not the index's is closed at once, also while the error lives."""
+    index = json.loads((folder / "index.json").read_bytes())
+    for name in index["shards"]["name"]:
+        npzkit.save(folder / name, {"w": np.zeros(3)})
+    count = len(os.listdir("/proc/self/fd"))
+    with npzkit.open(folder) as npz:
+        with pytest.raises(StaleArchiveError) as caught:
+            npz.load_all()
+        assert len(os.listdir("/proc/self/fd")) == count
+    assert caught.value.path

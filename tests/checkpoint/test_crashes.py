@@ -75,6 +75,12 @@ def newest(folder) -> tuple[int, int]:
         return checked(store.load())
 
 
+def steps_in(folder) -> dict[int, int]:
+    """Load all steps, and return the version of each."""
+    with CheckpointStore(folder, durable=False) as store:
+        return dict(checked(store.load(step)) for step in store.steps)
+
+
 # -- every folder that a crash may leave ------------------------------------------
 
 
@@ -99,10 +105,10 @@ class Work(Followed):
     def __init__(self, folder: Path, recorder: Recorder, steps: dict[int, int]) -> None:
         super().__init__(recorder)
         self.folder, self.steps = folder, steps
-        self.mark(self._allowed(steps))
+        self.mark(self.allowed(steps))
 
     @staticmethod
-    def _allowed(*states: dict[int, int]) -> Allowed:
+    def allowed(*states: dict[int, int]) -> Allowed:
         steps = {step for state in states for step in state}
         return Allowed(
             frozenset(max(state.items(), default=(LOST, 0)) for state in states),
@@ -113,10 +119,10 @@ class Work(Followed):
     def becoming(self, *steps: tuple[int, int]) -> Iterator[None]:
         """During the block the store changes to these (step, version), and then has them."""
         before, after = self.steps, dict(steps)
-        self.mark(self._allowed(before, {**before, **after}, after))
+        self.mark(self.allowed(before, {**before, **after}, after))
         yield
         self.steps = after
-        self.mark(self._allowed(after))
+        self.mark(self.allowed(after))
 
 
 def work_on(work: Work, forms, *, durable: bool, background: bool) -> None:
@@ -284,49 +290,85 @@ def test_power_lost_without_durable(tmp_path):
 MESSAGE = struct.Struct("<cI")
 
 
+class Action(NamedTuple):
+    """What a writer does, and which steps, with their versions, there are then."""
+
+    verb: str
+    step: int
+    version: int
+    size: int | None
+    after: dict[int, int]
+
+    def perform(self, folder: Path, *, background: bool) -> None:
+        count = 1 if self.verb == "prune" else 2
+        with CheckpointStore(
+            folder, keep=latest(count), durable=False, background=background
+        ) as store:
+            if self.verb == "save":
+                save(store, self.step, self.version, self.size)
+            elif self.verb == "delete":
+                store.delete(self.step)
+            else:
+                store.prune()
+
+
+def some_actions(rng: random.Random, steps: dict[int, int], version: int) -> list[Action]:
+    """Return what a writer does next: steps are saved in any form, some of them again."""
+    actions = []
+    for _ in range(4):
+        verb = rng.choice(["save", "save", "save", "delete", "prune"])
+        newest = max(steps, default=0)
+        step = newest if verb != "save" else newest + rng.choice((0, 0, 1))
+        if verb != "save" and len(steps) < 2:
+            continue
+        after = {**steps, step: version} if verb == "save" else dict(steps)
+        if verb == "delete":
+            del after[step]
+        steps = dict(sorted(after.items())[-1 if verb == "prune" else -2 :])
+        actions.append(Action(verb, step, version, rng.choice(FORMS["both"]), steps))
+        version += 1
+    return actions
+
+
 @needs_fork
 @pytest.mark.parametrize("background", [False, True], ids=["foreground", "background"])
 def test_a_killed_writer_loses_no_step(background, tmp_path):
-    """After SIGKILL at any call the newest committed step is loaded, and the next writer goes on."""
+    """After SIGKILL at any call each step is as before or after the call, and the next goes on."""
     rng = random.Random(background)
-    step, version = 0, 0
+    steps, version = {0: 0}, 1
     with CheckpointStore(tmp_path, durable=False) as store:
         save(store, 0)
     killed = 0
     for _ in range(KILL_COUNT):
-        number, keep = rng.randint(1, 25), rng.randint(1, 3)
-        first = step + rng.choice((0, 1))
-        # A version that differs from the one that may be replaced.
-        version += 1
+        number, actions = rng.randint(1, 40), some_actions(rng, steps, version)
 
-        def work(pipe, number=number, keep=keep, first=first, version=version):
+        def work(pipe, number=number, actions=actions):
             disk.os = DeadlyOS(number, 0)
-            with CheckpointStore(
-                tmp_path, keep=latest(keep), durable=False, background=background
-            ) as store:
-                for now in range(first, first + 3):
-                    os.write(pipe, MESSAGE.pack(b"b", now))
-                    save(store, now, version).wait()
-                    os.write(pipe, MESSAGE.pack(b"f", now))
+            for at, action in enumerate(actions):
+                os.write(pipe, MESSAGE.pack(b"b", at))
+                action.perform(tmp_path, background=background)
+                os.write(pipe, MESSAGE.pack(b"f", at))
 
         with forked(work) as (_, pipe):
             said = read_rest(pipe)
         assert b"Traceback" not in said, said.decode(errors="replace")
         messages = list(MESSAGE.iter_unpack(said))
-        killed += len(messages) < 6
-        finished = max([now for kind, now in messages if kind == b"f"], default=step)
-        begun = max([now for _, now in messages], default=step)
+        killed += len(messages) < 2 * len(actions)
+        finished = sum(kind == b"f" for kind, _ in messages)
+        states = [steps, *(action.after for action in actions)][finished : finished + 2]
+        allowed = Work.allowed(states[0], {**states[0], **states[-1]}, states[-1])
         # A killed store damages no step: a warning would be an error here.
-        step, found = newest(tmp_path)
-        assert finished <= step <= begun
-        if step > finished or begun > first:
-            assert step < first or found == version
-        version = max(version, found)
+        steps = steps_in(tmp_path)
+        assert newest(tmp_path) == max(steps.items())
+        assert max(steps.items()) in allowed.newest
+        for step in {step for step, _ in allowed.each} | steps.keys():
+            assert (step, steps.get(step, LOST)) in allowed.each
+        version += len(actions)
     assert killed > KILL_COUNT / 3
     with CheckpointStore(tmp_path, keep=latest(1)) as store:
-        save(store, step + 1)
+        save(store, max(steps) + 1)
     assert sorted(os.listdir(tmp_path)) == [
-        ".npzkit-checkpoints.lock", f"step_{step + 1:08d}.npz",
+        ".npzkit-checkpoints.lock", f"step_{max(steps) + 1:08d}.npz",
     ]  # fmt: skip
 
 

@@ -158,9 +158,12 @@ class ShardedSteps:
         """Return the size and the time of a step."""
 
         def of_folder() -> Status:
-            modified = self._index_of(step).modified
-            files = self._place(step).listed()
-            return Status(sum(found.size for found in files.values()), modified)
+            for _ in range(_LOOKS):
+                index, files = self._index_of(step), self._place(step).listed()
+                if self._index_of(step) == index:
+                    # No shard was removed meanwhile.
+                    break
+            return Status(sum(found.size for found in files.values()), index.modified)
 
         return self._of_either(lambda: self._files.status(step), of_folder)
 

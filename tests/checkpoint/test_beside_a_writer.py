@@ -21,6 +21,7 @@ from children import forked, read_rest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
+from npzkit.sharding import places
 from slow_folders import change_after_first_list, slow_folders
 
 pytestmark = [
@@ -171,6 +172,25 @@ def test_all_steps_go_after_they_were_listed(question, size, tmp_path, monkeypat
 
         change_after_first_list(monkeypatch, change)
         assert question(CheckpointStore(tmp_path)) == 3
+
+
+def test_the_size_of_a_step_that_is_replaced(tmp_path, monkeypatch):
+    """The size of a folder is that of all its files, also if it is replaced while they are listed."""
+    with CheckpointStore(tmp_path, durable=False) as writer:
+        writer.save(1, tree_of(1, 0), shard_size=1000)
+        real, sizes = places.Folder.listed, []
+
+        def listed(self):
+            found = real(self)
+            sizes.append(sum(file.size for file in found.values()))
+            if len(sizes) == 1:
+                monkeypatch.undo()
+                writer.save(1, {**tree_of(1, 0), "more": np.ones(5000)}, shard_size=1000)
+                monkeypatch.setattr(places.Folder, "listed", listed)
+            return found
+
+        monkeypatch.setattr(places.Folder, "listed", listed)
+        assert CheckpointStore(tmp_path).status(1).size == sizes[-1] > 40_000 > sizes[0]
 
 
 def test_a_step_that_cannot_be_opened_is_skipped(tmp_path):

@@ -222,6 +222,20 @@ def test_power_lost_at_any_call(work, tmp_path):
     assert check(folders, work.folder, tmp_path / "state", STATE_COUNT) >= 50
 
 
+@pytest.mark.parametrize("size", [None, SHARD_SIZE], ids=["to file", "to folder"])
+def test_power_lost_after_a_change_of_form_without_durable(size, tmp_path):
+    """With durable=False, too, a step that replaces one in another form is synced before that."""
+    folder = tmp_path / "run"
+    with CheckpointStore(folder) as store:
+        save(store, 1, 0, None if size else SHARD_SIZE)
+    with recorded(folder) as recorder, CheckpointStore(folder, durable=False) as store:
+        work = Work(folder, recorder, {1: 0})
+        work.mark(Work.allowed({1: 0}, {1: 1}))
+        save(store, 1, 1, size)
+    folders = power_loss_folders(work, random.Random(4), amount(20, 100))
+    assert check(folders, folder, tmp_path / "state", STATE_COUNT) >= 5
+
+
 @pytest.mark.parametrize("locks_work", [True, False], ids=["locks", "no locks"])
 @pytest.mark.parametrize("removed_by", ["delete", "retention"])
 def test_a_step_in_both_forms_is_removed_in_both(removed_by, locks_work, tmp_path, monkeypatch):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import itertools
 import pickle
 import tarfile
+import threading
 import warnings
 import zipfile
 from types import SimpleNamespace
@@ -21,7 +23,7 @@ from npzkit.errors import (
     UnversionedFileWarning,
 )
 from npzkit.files import http_store, stores
-from npzkit.files.fsspec_store import version_in
+from npzkit.files.fsspec_store import FsspecStore, version_in
 from npzkit.files.stores import Version
 from range_server import RangeServer, good, packed
 
@@ -288,6 +290,43 @@ def test_what_stores_call_a_version(marked, name, before, after):
     check_stale("marked://bucket/a.npz", lambda: replace({}), "does not say any more")
 
 
+class Counting:
+    """How many calls of a file system are under way at once: each waits for another one."""
+
+    def __init__(self, cat_file, seconds):
+        self.cat_file, self.seconds = cat_file, seconds
+        self.barrier = threading.Barrier(2)
+        self.met = 0
+
+    def __call__(self, *args, **options):
+        try:
+            self.barrier.wait(self.seconds)
+            self.met += 1
+        except threading.BrokenBarrierError:
+            self.barrier.reset()
+        return self.cat_file(*args, **options)
+
+
+@pytest.mark.parametrize("is_cachable", [True, False])
+@pytest.mark.parametrize("is_async", [True, False])
+def test_file_systems_that_take_one_call_at_a_time(marked, monkeypatch, is_cachable, is_async):
+    """Those that fsspec does not share do, unless they are asynchronous; others take several."""
+    kind = type(marked)
+    kind.marks = {"etag": "one"}
+    monkeypatch.setattr(kind, "cachable", is_cachable)
+    monkeypatch.setattr(kind, "async_impl", is_async)
+    is_alone = not (is_cachable or is_async)
+    with npzkit.open("marked://bucket/a.npz") as npz:
+        counting = Counting(marked.cat_file, 0.1 if is_alone else 60)
+        monkeypatch.setattr(kind, "cat_file", staticmethod(counting))
+        threads = [threading.Thread(target=npz.read, args=[key]) for key in ("w0", "w1")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert counting.met == (0 if is_alone else 2)
+
+
 def test_a_store_without_versions(marked):
     """Parts are read with a warning."""
     type(marked).marks = {}
@@ -326,8 +365,16 @@ def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
 def test_a_local_file_is_its_inode_and_both_of_its_times():
     """A file that keeps its size and modification time is another one all the same."""
     info = {"size": 9, "ino": 1, "mtime": 10.0, "created": 10.0}
+    assert version_in(info) == Version(9, "1 10.0 10.0")
     for name in ("ino", "mtime", "created"):
         assert version_in(info).differs(version_in({**info, name: 11}))
+
+
+def test_a_time_is_the_same_as_its_number():
+    """Some stores list a time as one, and tell it as the other."""
+    time = datetime.datetime(2026, 11, 22, 10, tzinfo=datetime.UTC)
+    for mark in (time, time.timestamp()):
+        assert version_in({"size": 9, "mtime": mark}) == Version(9, str(time.timestamp()))
 
 
 # -- chains -----------------------------------------------------------------
@@ -383,6 +430,13 @@ def test_a_local_file_in_a_chain(chain, tmp_path, is_renamed):
     check_stale(url, replace, "replaced")
     with npzkit.open(url) as npz:
         np.testing.assert_array_equal(npz["w3"], ARRAYS["w3"] + 1)
+
+
+def test_a_chain_whose_outer_file_does_not_exist(chain, marked):
+    """The error names the chain."""
+    url = f"{chain[0]}marked://bucket/nothing"
+    with pytest.raises(FileNotFoundError, match=url):
+        npzkit.open(url)
 
 
 def test_an_object_in_a_chain(chain, marked):
@@ -446,6 +500,18 @@ def test_a_cache_in_a_chain(cache, is_nested, tmp_path):
         with npzkit.open(url, storage_options=options) as npz:
             for key, array in new.items():
                 np.testing.assert_array_equal(npz.lazy(key)[:], array)
+
+
+def test_options_of_caches_in_a_chain(marked, tmp_path):
+    """Those of a cache that is left out go with it, and a cache of files may be told otherwise."""
+    options = {"cache_storage": str(tmp_path), "marked": {"token": 1}}
+    store = FsspecStore("blockcache::marked://bucket/a.npz", options)
+    assert store.file_system.storage_options == {"token": 1}
+    store = FsspecStore("filecache::marked://bucket/a.npz", options)
+    assert store.file_system.check_files
+    assert store.file_system.fs.storage_options == {"token": 1}
+    store = FsspecStore("filecache::marked://bucket/a.npz", {"filecache": {"check_files": False}})
+    assert not store.file_system.check_files
 
 
 # -- the comparison ---------------------------------------------------------

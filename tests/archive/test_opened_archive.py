@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import gzip
 import io
@@ -10,12 +11,14 @@ import os
 import tempfile
 import weakref
 import zipfile
+from functools import partial
 
 import npzkit
 import numpy as np
 import pytest
 from archives import same
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
+from npzkit.files import source
 
 
 @pytest.mark.parametrize("kind", ["str", "Path", "bytes", "bytearray", "memoryview", "mmap", "file",
@@ -112,6 +115,49 @@ def test_a_closed_file_object_is_noticed(path):
     stream.close()
     with pytest.raises(ClosedArchiveError):
         npz["weights"]
+
+
+class Disturbed:
+    """An `os` whose reads are counted; during one of them something happens, and it may fail."""
+
+    def __init__(self, number, happens, error=None):
+        self._number, self._happens, self._error = number, happens, error
+        self.count = 0
+
+    def __getattr__(self, name):
+        real = getattr(os, name)
+        return partial(self._read, real) if name in ("pread", "preadv") else real
+
+    def _read(self, real, *args):
+        found = real(*args)
+        self.count += 1
+        if self.count == self._number:
+            self._happens()
+            if self._error is not None:
+                raise self._error
+        return found
+
+
+@pytest.mark.skipif(not hasattr(os, "pread"), reason="this system reads at a file's position")
+def test_a_file_object_that_is_closed_while_it_is_read(path, monkeypatch):
+    """Closed by its owner, it gives no bytes; a disk that fails while it is open says so itself."""
+    failure = OSError(errno.EIO, "the disk failed")
+    counting = Disturbed(0, lambda: None)
+    with open(path, "rb") as file, npzkit.open(file) as npz:
+        monkeypatch.setattr(source, "os", counting)
+        npz["weights"]
+    for number in range(1, counting.count + 1):
+        monkeypatch.setattr(source, "os", os)
+        with open(path, "rb") as file, npzkit.open(file) as npz:
+            monkeypatch.setattr(source, "os", Disturbed(number, lambda: None, failure))
+            with pytest.raises(OSError, match="the disk failed"):
+                npz["weights"]
+        for error in (None, failure, ValueError("closed")):
+            monkeypatch.setattr(source, "os", os)
+            with open(path, "rb") as file, npzkit.open(file) as npz:
+                monkeypatch.setattr(source, "os", Disturbed(number, file.close, error))
+                with pytest.raises(ClosedArchiveError):
+                    npz["weights"]
 
 
 def test_a_forgotten_archive_warns_and_is_closed(path):

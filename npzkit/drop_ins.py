@@ -163,6 +163,8 @@ def _load_pickle(stream: Any, file: Any, allow_pickle: bool, pickle_kwargs: dict
         )
     try:
         return pickle.load(stream, **pickle_kwargs)
+    except (MemoryError, RecursionError):
+        raise
     except Exception as error:
         raise pickle.UnpicklingError(f"Failed to interpret file {file!r} as a pickle") from error
 

@@ -13,10 +13,12 @@ from typing import Any, NamedTuple, SupportsIndex
 __all__ = [
     "DEFAULT_HEADER_SIZE",
     "DEFAULT_METADATA_SIZE",
+    "MAX_DEPTH",
     "Limits",
     "check_limits",
     "is_backed",
     "limits_of",
+    "nests_deeper",
     "parsed_size",
 ]
 
@@ -27,6 +29,10 @@ DEFAULT_METADATA_SIZE = 1 << 29
 _JSON_COSTS = {b",": 50, b"[": 100, b"{": 200, b'"': 20, b":": 70}
 """Most bytes of memory that each of these characters stands for, as measured with CPython."""
 _LARGEST_COST = 208
+_JSON_MARK = r'(?s:"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{}])'
+"""A string, or a bracket outside strings."""
+MAX_DEPTH = 500
+"""Nested lists and mappings of metadata. JSON can read deeper values than it can write."""
 _CLAIMED_COUNT = 2**20
 """List items that a shape may claim without a byte for each, as empty lists do."""
 
@@ -155,3 +161,24 @@ def parsed_size(data: bytes, bound: int) -> int:
     # Once in the decoded text and once in a string; four bytes a character beyond ASCII.
     text_size = len(data) * (2 if data.isascii() else 8)
     return text_size + sum(data.count(mark) * cost for mark, cost in _JSON_COSTS.items())
+
+
+def nests_deeper(text: str | bytes, depth: int) -> bool:
+    """Return whether the brackets of JSON are nested more than `depth` deep.
+
+    For text that Python could not parse: if it is not nested deeply, the caller's stack was full.
+
+    Examples
+    --------
+    >>> nests_deeper('[["]["], {}]', 1), nests_deeper('[["]["], {}]', 2)
+    (True, False)
+    """
+    # Compiled on first use, so that importing npzkit is fast.
+    import re
+
+    found = 0
+    for mark in re.findall(_JSON_MARK, text if isinstance(text, str) else text.decode("latin-1")):
+        found += 1 if mark in "[{" else -1 if mark in "]}" else 0
+        if found > depth:
+            return True
+    return False

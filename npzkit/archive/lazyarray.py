@@ -312,7 +312,7 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]
     """Allocate an array; `np.ndarray` because ``np.empty`` turns ``S0`` into ``S1``."""
     try:
         return np.empty(shape, dtype) if dtype.itemsize else np.ndarray(shape, dtype)
-    except (ValueError, MemoryError) as error:
+    except ValueError as error:
         raise NpyFormatError(
             f"NumPy cannot create an array of this shape ({error})", found=shape
         ) from error

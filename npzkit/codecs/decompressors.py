@@ -186,6 +186,7 @@ class _LzmaAlone:
                 self._stream, data = self._start(lzma), self._head[9:]
             out: bytes = self._stream.decompress(data, max_length)
         except (lzma.LZMAError, EOFError, MemoryError) as error:
+            # The file claims the size of the dictionary, which is the memory that is needed.
             raise _damaged("lzma", error) from error
         if self._stream.eof:
             self.unused_size = len(self._stream.unused_data)
@@ -250,6 +251,8 @@ class _Deflate64:
             self._unfed_size -= len(piece)
             try:
                 self._output = memoryview(self._inflate(piece))
+            except MemoryError:
+                raise
             except Exception as error:
                 # The libraries document no error class. They raise ValueError and
                 # RuntimeError for damaged input.

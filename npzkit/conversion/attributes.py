@@ -14,6 +14,7 @@ import numpy as np
 from npzkit.conversion.arrays import Say
 from npzkit.errors import printable
 from npzkit.limits import is_backed
+from npzkit.members.metadata import parse_json
 
 __all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
 
@@ -83,8 +84,8 @@ def _is_simple(value: Any) -> bool:
 def join_json(text: Any) -> dict[str, Any]:
     """Return the attributes in a text by `split_json`; nothing for any other text."""
     try:
-        found = json.loads(text) if isinstance(text, (str, bytes)) else None
-    except (ValueError, RecursionError):
+        found = parse_json(text) if isinstance(text, (str, bytes)) else None
+    except ValueError:
         return {}
     if not isinstance(found, dict):
         return {}

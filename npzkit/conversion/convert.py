@@ -360,6 +360,8 @@ class _Conversion(NamedTuple):
             yield
         except NpzkitError as error:
             raise error.locate(path=shown_url(self.src)) from error.__cause__
+        except (MemoryError, RecursionError):
+            raise
         except Exception as error:
             if is_users(error) or (isinstance(error, OSError) and _is_of_system(error)):
                 raise

@@ -20,6 +20,7 @@ from safetensors import safe_open
 from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import Array, Contents, Options, Say, unreadable
 from npzkit.errors import printable
+from npzkit.members.metadata import parse_json
 
 __all__ = ["read", "why_unfit", "write"]
 
@@ -82,8 +83,8 @@ def _parse_metadata(
     """Return metadata and attributes; the inverse of `_format_metadata`."""
     metadata: dict[str, Any] = dict(found)
     try:
-        own = json.loads(metadata.get(_OWN, "null"))
-    except (ValueError, RecursionError):
+        own = parse_json(metadata.get(_OWN, "null"))
+    except ValueError:
         return metadata, {}
     if not (isinstance(own, dict) and own.keys() == {"metadata", "attrs"}):
         return metadata, {}

@@ -290,7 +290,7 @@ class FsspecStore(Store):
         """Call a request; its errors name the URL and no secret."""
         try:
             return request(*args)
-        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
+        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError, MemoryError):
             raise
         except CancelledError:
             raise TransientError("the request was given up") from None

@@ -215,7 +215,7 @@ def shaped(header: NpyHeader, buffer: Any, offset: int = 0) -> np.ndarray[Any, A
         if buffer is None and dtype.itemsize:
             return np.empty(header.shape, dtype, order)
         return np.ndarray(header.shape, dtype, buffer, offset, None, order)
-    except (ValueError, MemoryError, OverflowError) as error:
+    except (ValueError, OverflowError) as error:
         raise NpyFormatError(
             f"NumPy cannot create an array of this shape ({error})", found=header.shape
         ) from error

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.errors import NpyFormatError, warn
+from npzkit.format.literal import MAX_DEPTH
 
 __all__ = ["descr_to_dtype", "drop_metadata", "dtype_to_descr", "is_legacy"]
 
@@ -27,7 +28,7 @@ divided units (``<M8[s/2]``), which NumPy does not write and crashes on."""
 
 _DTYPE_ERRORS = (
     TypeError, ValueError, OverflowError, KeyError, IndexError, AttributeError,
-    SyntaxError, MemoryError, RecursionError, RuntimeError, SystemError,
+    SyntaxError, RuntimeError, SystemError,
 )  # fmt: skip
 """The exceptions that `numpy.dtype` raises for invalid descriptions."""
 
@@ -120,14 +121,16 @@ def descr_to_dtype(descr: Any) -> np.dtype[Any]:
     16
     """
     try:
-        return _dtype(descr)
-    except NpyFormatError:
+        return _dtype(descr, 0)
+    except (NpyFormatError, RecursionError):
         raise
     except _DTYPE_ERRORS as error:
         raise _invalid(descr, str(error)) from error
 
 
-def _dtype(descr: Any) -> np.dtype[Any]:
+def _dtype(descr: Any, depth: int) -> np.dtype[Any]:
+    if depth > MAX_DEPTH:
+        raise _invalid(descr, "it is nested too deeply")
     if isinstance(descr, str):
         match = _TYPE_STRING.fullmatch(descr)
         if match is None or (match[1] and not 1 <= int(match[1]) < 2**31):
@@ -144,19 +147,19 @@ def _dtype(descr: Any) -> np.dtype[Any]:
     if isinstance(descr, tuple):
         if len(descr) != 2:
             raise _invalid(descr, "a subarray is (descr, shape)")
-        return np.dtype((_dtype(descr[0]), _subarray_shape(descr[1])))
+        return np.dtype((_dtype(descr[0], depth + 1), _subarray_shape(descr[1])))
     if isinstance(descr, list):
-        return _structure(descr)
+        return _structure(descr, depth + 1)
     raise _invalid(descr, "it is neither a string, a tuple nor a list")
 
 
-def _structure(fields: list[Any]) -> np.dtype[Any]:
+def _structure(fields: list[Any], depth: int) -> np.dtype[Any]:
     names, titles, formats, offsets = [], [], [], []
     offset = 0
     for field in fields:
         if not isinstance(field, tuple) or len(field) not in (2, 3):
             raise _invalid(field, "a field is (name, descr[, shape])")
-        name, dtype = field[0], _dtype(field[1])
+        name, dtype = field[0], _dtype(field[1], depth)
         if len(field) == 3:
             dtype = np.dtype((dtype, _subarray_shape(field[2])))
         # dtype.descr writes padding as void fields without a name.

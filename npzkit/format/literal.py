@@ -78,11 +78,7 @@ def parse_literal(text: str, *, python2: bool = False) -> tuple[Any, bool]:
     """
     parser = _Parser(text, python2)
     parser.advance()
-    try:
-        value = parser.value(0)
-    except RecursionError:
-        # The caller's stack was nearly full.
-        raise parser.unexpected("less nesting") from None
+    value = parser.value(0)
     if parser.kind != "end":
         raise parser.unexpected("the end of the header")
     return value, parser.had_long

@@ -20,6 +20,7 @@ from npzkit.format.descr import descr_to_dtype
 from npzkit.format.header import parse_header
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, extension_name, restored_dtype
 from npzkit.members.info import ArrayInfo
+from npzkit.members.metadata import parse_json
 
 __all__ = [
     "CACHE_MARK",
@@ -91,7 +92,7 @@ def parse_known(data: bytes) -> Known:
         The bytes are anything else.
     """
     try:
-        values = json.loads(_decompressed(data))
+        values = parse_json(_decompressed(data))
         kinds = [_checked_kind(kind) for kind in _checked(values["kinds"], list)]
         known = Known(
             [_checked(name, str) for name in _checked(values["names"], list)],
@@ -100,9 +101,7 @@ def parse_known(data: bytes) -> Known:
             [_checked(number, int) for number in _checked(values["kind_of"], list)],
         )
         _check(known, values["npzkit.open_many"])
-    except (
-        ValueError, TypeError, KeyError, IndexError, RecursionError, zlib.error, NpzkitError
-    ) as error:  # fmt: skip
+    except (ValueError, TypeError, KeyError, IndexError, zlib.error, NpzkitError) as error:
         raise FormatError(f"not what npzkit.open_many keeps of files ({error})") from None
     return known
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError
-from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
+from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 from npzkit.zip.long_comment import find_long_comment
@@ -29,6 +29,7 @@ __all__ = [
     "is_deeper",
     "own_attrs",
     "parse_attrs",
+    "parse_json",
     "parse_metadata",
     "user_attrs",
     "with_item",
@@ -46,9 +47,6 @@ _LEAVES = {str, int, float, bool, NoneType}
 
 _CONTAINERS = {dict, list}
 """Types of what JSON is parsed to."""
-
-MAX_DEPTH = 500
-"""Nested lists and mappings. JSON can read deeper values than it can write."""
 
 
 def format_metadata(metadata: Any) -> bytes:
@@ -69,12 +67,9 @@ def format_metadata(metadata: Any) -> bytes:
         return b""
     if not isinstance(metadata, Mapping):
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    try:
-        _check_values(metadata, "metadata")
-        # ASCII only: no byte of an escaped comment can look like an end record.
-        text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
-    except RecursionError:
-        raise _too_deep("metadata") from None
+    _check_values(metadata, "metadata")
+    # ASCII only: no byte of an escaped comment can look like an end record.
+    text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
     if parsed_size(text, DEFAULT_METADATA_SIZE) > DEFAULT_METADATA_SIZE:
         raise LimitExceededError(
             "the metadata has too many values",
@@ -167,8 +162,8 @@ def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) ->
     """
     check_json_size(comment, limit, "the metadata")
     try:
-        metadata = _parse_json(comment) if comment.startswith(b"{") else {}
-    except (ValueError, RecursionError):
+        metadata = parse_json(comment) if comment.startswith(b"{") else {}
+    except ValueError:
         metadata = {}
     return MappingProxyType(metadata)
 
@@ -211,13 +206,26 @@ def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     return others, is_tree
 
 
-def _parse_json(text: str | bytes) -> Any:
-    """Parse JSON, and raise RecursionError for a value that is too deep to write or print."""
+def parse_json(text: str | bytes, depth: int = MAX_DEPTH, **options: Any) -> Any:
+    """Parse JSON; `options` are those of `json.loads`.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or is nested more than `depth` deep: too deep to write or print.
+    """
     import json
 
-    value = json.loads(text)
-    if len(text) > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
-        raise RecursionError
+    try:
+        value = json.loads(text, **options)
+    except RecursionError:
+        if not nests_deeper(text, depth):
+            raise
+        is_deep = True
+    else:
+        is_deep = len(text) > depth and is_deeper(value, depth)
+    if is_deep:
+        raise ValueError("it is nested too deeply")
     return value
 
 
@@ -264,12 +272,8 @@ def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:
         return b""
     if not isinstance(attrs, Mapping):
         raise TypeError(f"attrs must be a mapping, not {type(attrs).__name__}")
-    try:
-        _check_values(attrs, "attributes")
-        texts = {key: _format_value(value) for key, value in attrs.items()}
-    except RecursionError:
-        raise _too_deep("attributes") from None
-    return format_key_value_pairs(texts)
+    _check_values(attrs, "attributes")
+    return format_key_value_pairs({key: _format_value(value) for key, value in attrs.items()})
 
 
 def _format_value(value: object) -> str:
@@ -294,6 +298,6 @@ def parse_attrs(extra: bytes) -> dict[str, Any]:
 
 def _parse_value(text: str) -> Any:
     try:
-        return _parse_json(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return text

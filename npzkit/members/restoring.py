@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from itertools import chain
 from typing import Any
 
-from npzkit.errors import LimitExceededError, ZipFormatError
+from npzkit.errors import LimitExceededError, NpzkitError, ZipFormatError
 from npzkit.members.containers import child_key, is_within
 from npzkit.members.leaves import MISSING, decode
 from npzkit.members.notes import (
@@ -93,11 +93,7 @@ def unflatten(
     elif note is not None and (is_leaf(note) or is_link(note)):
         raise _damaged(note)
     restoring = _Restoring(arrays if linked is None else linked, as_tensor, selection)
-    try:
-        restored = restoring.value(found, note, 0, None if selection is None else prefix)
-    except RecursionError:
-        # The note is too deep to be shown, or the caller's stack was nearly full.
-        raise _damaged("too deep") from None
+    restored = restoring.value(found, note, 0, None if selection is None else prefix)
     # An archive without arrays is an empty tree.
     return {} if restored is MISSING and not prefix else restored
 
@@ -322,7 +318,7 @@ class _Restoring:
                 children.get(name, MISSING), notes.get(name), depth + 1, _below(key, name)
             )
             if wanted is None or name in wanted or "/" in name
-            else self._passed_over(children.get(name, MISSING), notes.get(name))
+            else self._passed_over(children.get(name, MISSING), notes.get(name), depth + 1)
             for name in chain(notes, (name for name in children if name not in notes))
         }
         there = {name: item for name, item in items.items() if item is not MISSING}
@@ -333,8 +329,10 @@ class _Restoring:
             return kept if kept is UNREAD else list(kept.values())
         return kept if is_named(note) else _with_ints(kept, [], note)
 
-    def _passed_over(self, found: Any, note: Any) -> Any:
+    def _passed_over(self, found: Any, note: Any, depth: int) -> Any:
         """Return `UNREAD` if a node is there, or `MISSING`."""
+        if depth > MAX_DEPTH + 1:
+            raise _damaged("too deep")
         is_there = True
         if found is not MISSING:
             pass
@@ -342,7 +340,7 @@ class _Restoring:
             is_there = note is not None and note[0] != "as"
         elif not (isinstance(note, Mapping) or has_ints(note) or is_link(note)):
             items = note[3:] if is_named(note) else note[1:]
-            is_there = all(self._passed_over(MISSING, item) is UNREAD for item in items)
+            is_there = all(self._passed_over(MISSING, item, depth + 1) is UNREAD for item in items)
         return UNREAD if is_there else MISSING
 
     def _named(self, note: Any) -> Any:
@@ -400,7 +398,7 @@ def _below(key: str | None, name: str) -> str | None:
 
 
 def _damaged(note: Any) -> ZipFormatError:
-    text = repr(note)
+    text = NpzkitError.shown(note)
     return ZipFormatError(
         "the structure of the nested data is damaged",
         found=text if len(text) <= 60 else text[:57] + "...",

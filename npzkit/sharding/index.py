@@ -20,6 +20,7 @@ from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.header import MAX_DIMENSIONS, check_size
+from npzkit.format.literal import MAX_DEPTH as MAX_DESCR_DEPTH
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.members.keys import check_keys
@@ -133,13 +134,15 @@ class Index:
             raise IndexFormatError("a key occurs twice")
         _check_limit(len(self.keys), limits.member_count, "arrays", "member_count")
         count = len(self.keys)
-        _check_depth(fields["dtypes"])
+        # As in a header, and in the list of pairs.
+        _check_depth(fields["dtypes"], MAX_DESCR_DEPTH + 2)
         self._dtypes = [_dtype(pair) for pair in listed(fields["dtypes"])]
         self._restored: dict[int, np.dtype[Any]] = {}
         self._dtype_of: list[int] = column(arrays["dtype"], count, len(self._dtypes) - 1).tolist()
         self._fortran = frozenset(column(arrays["fortran"], None, count - 1).tolist())
         self._attrs = by_number(arrays["attrs"], count)
-        _check_depth([dict(self.metadata), *map(mapping, self._attrs.values())])
+        values = [dict(self.metadata), *map(mapping, self._attrs.values())]
+        _check_depth(values, MAX_DEPTH + 1)
         ndims = column(arrays["ndim"], count, MAX_DIMENSIONS)
         self._ndims: list[int] = ndims.tolist()
         self._shape_starts = starts_of(ndims)
@@ -391,8 +394,8 @@ class Index:
             raise IndexFormatError("an array in a shard is taken for two parts")
 
 
-def _check_depth(values: Any) -> None:
-    if is_deeper(values, MAX_DEPTH):
+def _check_depth(values: Any, depth: int) -> None:
+    if is_deeper(values, depth):
         raise IndexFormatError("the index is nested too deeply")
 
 

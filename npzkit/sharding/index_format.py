@@ -44,7 +44,7 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.limits import Limits
-from npzkit.members.metadata import check_json_size, crc32_without, with_item
+from npzkit.members.metadata import MAX_DEPTH, check_json_size, crc32_without, parse_json, with_item
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
@@ -55,6 +55,8 @@ VERSION = 1
 MAX_SIZE = 1 << 26
 """Bytes of the largest index. It names more than a million parts."""
 
+_MAX_DEPTH = MAX_DEPTH + 4
+"""Nested brackets: those of attributes are inside of four."""
 _CRC_KEY = "crc32"
 _FIELDS = {"format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"}
 _SHARDS = {"name", "size", "crc32"}
@@ -179,16 +181,12 @@ def _unsealed(fields: Any, data: bytes) -> Any:
 
 
 def _parse_json(data: bytes) -> Any:
-    import json
-
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, IndexFormatError):
-            raise
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise IndexFormatError(f"the index is not JSON: {reason}") from error
-    return value
+        return parse_json(data.decode("utf-8"), _MAX_DEPTH, object_pairs_hook=_unique)
+    except IndexFormatError:
+        raise
+    except ValueError as error:
+        raise IndexFormatError(f"the index is not JSON: {error}") from error
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

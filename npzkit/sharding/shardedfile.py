@@ -285,7 +285,7 @@ class ShardedFile(NpzFile):
             self._check_backed(parts)
         try:
             return np.ndarray(shape, dtype, order=order)
-        except (ValueError, MemoryError) as error:
+        except ValueError as error:
             raise NpyFormatError(
                 f"NumPy cannot create an array of this shape ({error})", path=self.path,
                 key=self._index.keys[number], found=shape,

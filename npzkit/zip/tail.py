@@ -32,6 +32,7 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.files.source import Source
+from npzkit.limits import MAX_DEPTH, nests_deeper
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, place_end
 from npzkit.zip.extra_fields import iter_extra
 from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
@@ -461,9 +462,14 @@ def _completes_json(source: Source, comment: bytes, start: int) -> bool:
     # Importing it takes longer than opening an archive does.
     import json
 
+    text = comment + source.read_at(start, size)
     try:
-        return isinstance(json.loads(comment + source.read_at(start, size)), dict)
-    except (ValueError, RecursionError):
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+    except RecursionError:
+        if not nests_deeper(text, MAX_DEPTH):
+            raise
         return False
 
 

@@ -597,6 +597,21 @@ def test_attributes_that_only_a_text_of_json_holds(here):
         assert npz.join("x").tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+def test_too_little_memory_is_no_bad_file(here, monkeypatch, error):
+    """What the process lacks is raised as it is, and makes nothing."""
+    npzkit.save("a.npz", {"x": np.eye(2)})
+    npzkit.convert("a.npz", "a.safetensors")
+
+    def fails(found):
+        raise error
+
+    monkeypatch.setattr("npzkit.conversion.safetensors_file._parse_metadata", fails)
+    with pytest.raises(error):
+        npzkit.convert("a.safetensors", "b.npz")
+    assert sorted(os.listdir()) == ["a.npz", "a.safetensors"]
+
+
 def test_safetensors_that_lie(here):
     """Places beyond the file, and headers that claim gigabytes, are refused."""
     for header in (

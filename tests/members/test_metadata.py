@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import io
 import json
 import struct
+import sys
 
 import npzkit
 import numpy as np
@@ -13,7 +16,8 @@ from archives import files_in
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.members.metadata import MAX_DEPTH
+from npzkit.limits import nests_deeper
+from npzkit.members.metadata import MAX_DEPTH, parse_json
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 900])
@@ -184,3 +188,42 @@ def test_numbers_that_python_lacks(kind):
             pytest.raises(TypeError, match=kind.__name__),
         ):
             w.add("a", np.arange(3), attrs={"a": value})
+
+
+def test_a_nearly_full_stack_makes_no_metadata_absent():
+    """Metadata that are read deep in a recursion are right, or a RecursionError."""
+    metadata = {"a": json.loads("[" * 60 + "]" * 60)}
+    stream = io.BytesIO()
+    npzkit.save(stream, {}, metadata=metadata)
+    outcomes = []
+
+    def descend(depth):
+        if depth:
+            descend(depth - 1)
+            return
+        try:
+            outcomes.append(dict(npzkit.open(stream).metadata))
+        except RecursionError:
+            outcomes.append(None)
+
+    used = len(inspect.stack(0))
+    for left in range(5, 200, 3):
+        with contextlib.suppress(RecursionError):
+            descend(sys.getrecursionlimit() - used - left)
+    assert None in outcomes
+    assert metadata in outcomes
+    assert all(found in (None, metadata) for found in outcomes)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 600 + "]" * 600])
+def test_json_that_is_nested_too_deeply(text):
+    """JSON that is too deep for Python, or for npzkit, is a ValueError, whatever else it is."""
+    with pytest.raises(ValueError, match=r"nested too deeply|Expecting"):
+        parse_json(text)
+
+
+def test_brackets_in_strings_are_no_nesting():
+    """Only the brackets of lists and mappings count, as JSON's own strings end."""
+    text = json.dumps(["[" * 9, {'a\\"[[[': ["\\"]}, "]"])
+    assert nests_deeper(text, 2)
+    assert not nests_deeper(text.encode(), 3)

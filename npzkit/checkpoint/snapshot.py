@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.files.threads import run, thread_count
-from npzkit.writing.prepared_array import as_array
+from npzkit.writing.prepared_array import as_unlabelled
 
 __all__ = ["Snapshot", "is_changeable"]
 
@@ -50,7 +50,7 @@ class Snapshot:
     """
 
     def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._arrays = {key: as_array(value, key) for key, value in arrays.items()}
+        self._arrays = {key: as_unlabelled(value, key) for key, value in arrays.items()}
         self._changeable = [
             key for key, value in arrays.items()
             if _may_be_shared(value) and is_changeable(self._arrays[key])

@@ -28,7 +28,7 @@ from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import is_tensor, to_array
 
-__all__ = ["Prepared", "as_array", "prepare", "prepare_header"]
+__all__ = ["Prepared", "as_array", "as_unlabelled", "prepare", "prepare_header"]
 
 
 def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
@@ -61,6 +61,13 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
         ) from error
 
 
+def as_unlabelled(value: Any, key: str) -> np.ndarray[Any, Any]:
+    """Convert an object to an array of its own, and refuse what has more than an array keeps."""
+    if type(value) is not np.ndarray:
+        check_unlabelled(value, key)
+    return as_array(value, key)
+
+
 def _how_to_convert(value: Any) -> str:
     """Return what to do about an object that is not an array."""
     if isinstance(value, (list, tuple)):
@@ -81,9 +88,7 @@ def _how_to_convert(value: Any) -> str:
 
 def _as_savable(array: Any, key: str, *, allow_pickle: bool) -> np.ndarray[Any, Any]:
     """Convert to an array that can be saved completely, or raise the reason why not."""
-    if type(array) is not np.ndarray:
-        check_unlabelled(array, key)
-    converted = as_array(array, key)
+    converted = as_unlabelled(array, key)
     try:
         check_savable(converted, allow_pickle=allow_pickle)
         check_dtype(converted.dtype)

@@ -15,7 +15,7 @@ import pytest
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.snapshot import Snapshot, is_changeable
-from npzkit.errors import ArchiveLockedError, NpzkitError
+from npzkit.errors import ArchiveLockedError, NpzkitError, UnsupportedError
 
 
 class Gate:
@@ -254,6 +254,14 @@ def test_a_tree_that_cannot_be_saved_is_refused_at_once(make):
         store.save(1, {"a": np.zeros(1)}, metadata={"x": object()})
     store.wait()
     assert store.steps == ()
+
+
+def test_what_has_labels_is_refused_at_once(make):
+    """A table is refused as by npzkit.save, and not copied as an array without its columns."""
+    made = type("DataFrame", (), {"__array__": lambda self, dtype=None, copy=None: np.zeros(2)})
+    made.__module__ = "pandas.core.frame"
+    with pytest.raises(UnsupportedError, match="to_records"):
+        make().save(1, {"x": made()})
 
 
 @pytest.mark.parametrize(

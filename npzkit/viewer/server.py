@@ -38,7 +38,9 @@ _TOKEN_SECONDS = 86_400
 _WAIT_SECONDS = 30
 """How long a connection may take to send a request."""
 _CONNECTION_COUNT = 200
-"""Connections at once. Each takes a file descriptor of the process, whoever opened it."""
+"""Connections of pages at once. Each takes a file descriptor of the process."""
+_STRANGER_COUNT = 100
+"""Other connections at once. Any user of the machine can open them, and send no valid request."""
 _PAGE_COUNT = 50
 """Pages at once: those that are open, and those that were left a moment ago."""
 _HEADER_SIZE = 1 << 17
@@ -126,6 +128,7 @@ class _GuardedTornado(BokehTornado):
 
     def __init__(self, guard: Guard, unused: Callable[[], object], *args: Any, **options: Any):
         self._guard, self._unused = guard, unused
+        self.admit: Callable[[Any], object] = lambda stream: None
         self._connections: set[Any] = set()
         super().__init__(*args, **options)
 
@@ -133,11 +136,13 @@ class _GuardedTornado(BokehTornado):
         headers = request.headers
         peer = request.connection.context.address[:2]
         if self._guard.redeems(request.path, headers.get("Host"), peer):
+            self.admit(request.connection.stream)
             token = {"token": self._guard.token}
             return super().get_handler_delegate(request, _TicketHandler, token)
         why = self._guard.refusal(request.path, headers.get("Host"), headers.get("Origin"))
         if why is not None:
             return super().get_handler_delegate(request, _Refusal, {"why": why})
+        self.admit(request.connection.stream)
         return super().find_handler(request, **options)
 
     def get_handler_delegate(
@@ -167,19 +172,37 @@ class _GuardedTornado(BokehTornado):
 
 
 class _BoundedServer(HTTPServer):
-    """A server that closes the connections above a number, so that the process can open files."""
+    """A server that bounds its connections, so that the process can open files.
+
+    Those of strangers make room for newer ones: a page sends its request at once, so that
+    requests which are never finished cannot keep it waiting.
+    """
 
     def initialize(self, *args: Any, **options: Any) -> None:
-        self._streams: list[Any] = []
+        self._strangers: list[Any] = []
+        self._admitted: list[Any] = []
         super().initialize(*args, **options)
 
     def handle_stream(self, stream: Any, address: Any) -> None:
-        self._streams = [known for known in self._streams if not known.closed()]
-        if len(self._streams) >= _CONNECTION_COUNT:
+        self._strangers = _open_ones(self._strangers)
+        self._admitted = _open_ones(self._admitted)
+        if len(self._admitted) >= _CONNECTION_COUNT:
             stream.close()
             return
-        self._streams.append(stream)
+        if len(self._strangers) >= _STRANGER_COUNT:
+            self._strangers.pop(0).close()
+        self._strangers.append(stream)
         super().handle_stream(stream, address)
+
+    def admit(self, stream: Any) -> None:
+        """Keep a connection: its request passed the guard."""
+        if stream in self._strangers:
+            self._strangers.remove(stream)
+            self._admitted.append(stream)
+
+
+def _open_ones(streams: list[Any]) -> list[Any]:
+    return [stream for stream in streams if not stream.closed()]
 
 
 class PageServer:
@@ -264,6 +287,7 @@ class PageServer:
             tornado, max_body_size=1 << 20, max_header_size=_HEADER_SIZE,
             idle_connection_timeout=_WAIT_SECONDS, body_timeout=_WAIT_SECONDS,
         )  # fmt: skip
+        tornado.admit = self._http.admit
         self._http.add_sockets(self._sockets)
         return BaseServer(loop, tornado, self._http)
 

@@ -107,17 +107,45 @@ def test_errors_are_plain_text(viewer, asked, caplog):
     assert place.strip("/") not in caplog.text
 
 
+def open_strangers(stack, viewer, count):
+    """Open connections whose requests are never finished."""
+    name, port, place = parts_of(viewer)
+    for _ in range(count):
+        opened = stack.enter_context(socket.create_connection((name, port), timeout=20))
+        # It may be closed already.
+        with contextlib.suppress(ConnectionError):
+            opened.sendall(f"GET {place} HTTP/1.1\r\nHost: {name}:{port}\r\n".encode())
+
+
+def test_requests_that_are_never_finished_keep_nobody_waiting(path, monkeypatch):
+    """Strangers' connections make room for newer ones, and never those of a page."""
+    monkeypatch.setattr("npzkit.viewer.server._STRANGER_COUNT", 3)
+    monkeypatch.setattr("npzkit.viewer.server._WAIT_SECONDS", 3600)
+    with npzkit.view(path) as viewer, contextlib.ExitStack() as stack:
+        name, port, place = parts_of(viewer)
+        page = http.client.HTTPConnection(name, port, timeout=60)
+        stack.callback(page.close)
+        for _ in range(3):
+            open_strangers(stack, viewer, 9)
+            page.request("GET", place)
+            answer = page.getresponse()
+            assert (answer.status, bool(answer.read())) == (200, True)
+            assert get(viewer).status == 200
+
+
 def test_connections_are_bounded(viewer, monkeypatch):
-    """Strangers who connect and say nothing cannot take all file descriptors of the process."""
+    """Not even with the address can anybody take all file descriptors of the process."""
     monkeypatch.setattr("npzkit.viewer.server._CONNECTION_COUNT", 3)
-    name, port, _ = parts_of(viewer)
+    name, port, place = parts_of(viewer)
     with contextlib.ExitStack() as stack:
-        opened = [
-            stack.enter_context(socket.create_connection((name, port), timeout=20))
-            for _ in range(6)
-        ]
-        # Those above the bound are closed at once.
-        assert opened[-1].recv(1) == b""
+        for _ in range(3):
+            page = http.client.HTTPConnection(name, port, timeout=20)
+            stack.callback(page.close)
+            page.request("GET", f"{place}nothing")
+            page.getresponse().read()
+        assert (
+            stack.enter_context(socket.create_connection((name, port), timeout=20)).recv(1) == b""
+        )
     end = time.monotonic() + 20
     while True:
         # The server has to see first that the others were closed.

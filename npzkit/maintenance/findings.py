@@ -23,7 +23,7 @@ from npzkit.format.header import NpyHeader
 from npzkit.members.amounts import format_count
 from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions, member_of, missing
-from npzkit.members.metadata import parse_attrs
+from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
 from npzkit.zip.dead_bytes import dead_size
 from npzkit.zip.directory import Directory
@@ -212,8 +212,9 @@ def wanted_entries(
 
 
 def archive_findings(
-    source: Source, directory: Directory, listed: Mapping[str, Entry]
+    source: Source, directory: Directory, listed: Mapping[str, Entry], limit: int | None
 ) -> Iterator[Finding]:
+    """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``."""
     torn = source.file_size - directory.end_offset
     if torn > 0:
         yield Finding(
@@ -221,7 +222,7 @@ def archive_findings(
             "append, or other data", directory.end_offset,
         )  # fmt: skip
     try:
-        directory.read_comment(source)
+        check_metadata_size(directory.read_comment(source, limit), limit)
     except NpzkitError as error:
         yield finding(None, error)
     dead = dead_size(source, directory)

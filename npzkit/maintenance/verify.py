@@ -117,7 +117,11 @@ def verify_source(
     listed = entries_by_key(directory)
     wanted = wanted_entries(keys, listed, directory, path)
     reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
-    rows = list(archive_findings(source, directory, listed)) if keys is None else []
+    rows = (
+        list(archive_findings(source, directory, listed, limits.metadata_size))
+        if keys is None
+        else []
+    )
     indexed = read_indexed_headers(source, directory, limits.header_size, None)
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)

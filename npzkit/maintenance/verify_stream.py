@@ -61,7 +61,11 @@ def verify_stream(
     listed = entries_by_key(directory)
     wanted = wanted_entries(keys, listed, directory, archive.path)
     source = archive.source
-    rows = list(archive_findings(source, directory, listed)) if keys is None else []
+    rows = (
+        list(archive_findings(source, directory, listed, limits.metadata_size))
+        if keys is None
+        else []
+    )
     indexed = read_indexed_headers(source, directory, limits.header_size, None)
     for key, entry in wanted.items():
         rows += _member_findings(archive, key, entry, checked.get(entry.header_offset), indexed)

@@ -23,6 +23,7 @@ __all__ = [
     "TREE_KEY",
     "check_attrs",
     "check_json_size",
+    "check_metadata_size",
     "crc32_without",
     "format_attrs",
     "format_metadata",
@@ -160,12 +161,18 @@ def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) ->
     LimitExceededError
         As `check_json_size`.
     """
-    check_json_size(comment, limit, "the metadata")
+    check_metadata_size(comment, limit)
     try:
         metadata = parse_json(comment) if comment.startswith(b"{") else {}
     except ValueError:
         metadata = {}
     return MappingProxyType(metadata)
+
+
+def check_metadata_size(comment: bytes, limit: int | None) -> None:
+    """Check what the metadata in an archive's comment may cost; see `check_json_size`."""
+    if comment.startswith(b"{"):
+        check_json_size(comment, limit, "the metadata")
 
 
 def check_json_size(data: bytes, limit: int | None, what: str) -> None:

@@ -9,7 +9,7 @@ import tracemalloc
 import npzkit
 import numpy as np
 import pytest
-from forge import with_metadata
+from forge import Member, archive, npy, with_metadata
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
 from npzkit.members.metadata import is_deeper
@@ -66,6 +66,7 @@ def test_hostile_metadata_is_refused_before_it_is_parsed(kind, tmp_path):
         else:
             with npzkit.open(path) as npz:
                 np.testing.assert_array_equal(npz["x"], [0, 1, 2])
+                assert not npz.verify().ok
                 _ = npz.metadata
     assert tracemalloc.get_traced_memory()[1] < 6 * len(HOSTILE)
     tracemalloc.stop()
@@ -86,6 +87,19 @@ def test_the_limit_of_metadata_can_be_changed(tmp_path):
     with pytest.raises(LimitExceededError, match=r"the metadata would take too much.*a\.npz"):
         metadata(metadata_size=1_000_000)
     assert metadata(metadata_size=2_000_000)[-1] == 29_999
+    for size, is_ok in ((100_000, False), (1_000_000, False), (2_000_000, True)):
+        limits = npzkit.Limits(metadata_size=size)
+        assert npzkit.verify(tmp_path / "a.npz", limits=limits).ok is is_ok
+
+
+def test_comments_that_are_no_metadata_have_no_limit():
+    """The comment of another program is not JSON, so nothing is parsed and nothing refused."""
+    npz = npzkit.open(
+        archive(Member("x.npy", npy(np.zeros(3))), comment=b"," * 5_000),
+        limits=npzkit.Limits(metadata_size=1_000),
+    )
+    assert not npz.metadata
+    assert npz.verify().ok
 
 
 def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):

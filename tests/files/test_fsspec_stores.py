@@ -351,14 +351,14 @@ def test_a_version_in_the_url_of_s3(monkeypatch):
         assert store.options["VersionId"] == "three"
 
 
-def refusing(status):
-    """A store that answers the first request with an error of botocore."""
+def refusing(status, number=1):
+    """A store that answers one request with an error of botocore."""
 
     class ClientError(Exception):
         response = {"ResponseMetadata": {"HTTPStatusCode": status}}  # noqa: RUF012 - as botocore's
 
     def refuse(count, begin, end):
-        if count == 1:
+        if count == number:
             raise OSError("refused") from ClientError()
         return span(count, begin, end)
 
@@ -374,6 +374,17 @@ def test_a_store_that_refuses_everything(monkeypatch, status, kind):
     with pytest.raises(kind):
         npzkit.open("s3://bucket/a.npz")
     assert store.count == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(412, StaleArchiveError), (416, StaleArchiveError), (403, PermissionError)],
+)
+def test_a_store_that_refuses_a_later_request(monkeypatch, status, kind):
+    """Its condition, or its range, fits no other object; a refused access is no replacement."""
+    monkeypatch.setattr("fsspec.core.url_to_fs", lambda url: (refusing(status, 2), "bucket/a.npz"))
+    with npzkit.open("s3://bucket/a.npz") as npz, pytest.raises(kind):
+        npz["w3"]
 
 
 @pytest.mark.parametrize("status", [416, 501])

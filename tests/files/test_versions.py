@@ -21,6 +21,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsupportedError,
     UnversionedFileWarning,
+    ZipFormatError,
 )
 from npzkit.files import http_store, stores
 from npzkit.files.fsspec_store import FsspecStore, version_in
@@ -360,6 +361,30 @@ def test_a_file_that_is_replaced_while_it_is_opened(marked, monkeypatch):
     monkeypatch.setattr(Changing, "marks", property(lambda self: {"etag": next(count)}))
     with pytest.raises(OSError, match="4 attempts: the object is being replaced"):
         npzkit.open("marked://bucket/a.npz")
+
+
+def test_the_end_of_a_file_that_is_short(marked, monkeypatch):
+    """Fewer bytes than the file has from there on are not taken for its end."""
+    monkeypatch.setattr(stores, "FIRST_DELAY", 0.001)
+    type(marked).marks = {"etag": "one"}
+    cat_file = marked.cat_file
+    monkeypatch.setattr(
+        type(marked), "cat_file", lambda self, *args, **options: cat_file(*args, **options)[:-1]
+    )
+    with pytest.raises(OSError, match="4 attempts: the object is being replaced"):
+        npzkit.open("marked://bucket/a.npz")
+
+
+def test_small_and_empty_files_of_a_store(marked, monkeypatch):
+    """A small file is its end, and an empty one is not read."""
+    type(marked).marks = {"etag": "one"}
+    marked.pipe("/bucket/small.npz", packed({"a": np.arange(9)}))
+    with npzkit.open("marked://bucket/small.npz") as npz:
+        np.testing.assert_array_equal(npz["a"], np.arange(9))
+    marked.pipe("/bucket/empty.npz", b"")
+    monkeypatch.setattr(type(marked), "cat_file", None)
+    with pytest.raises(ZipFormatError, match="empty"):
+        npzkit.open("marked://bucket/empty.npz")
 
 
 def test_a_local_file_is_its_inode_and_both_of_its_times():

@@ -2,7 +2,7 @@
 
 Owns how one range of an object is asked for, so that it is of the version that
 was opened. S3 takes the version with each request. Of other stores, the mark
-of the object is compared after each request.
+of the object is compared after each request; in a chain, that of the outer files.
 
 fsspec keeps one thread of its own for all stores of a process, which outlives
 an archive. Its file objects are not used: they read ahead by megabytes. After an

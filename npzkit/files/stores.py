@@ -251,7 +251,7 @@ def changed(expected: Version, found: Version | None = None) -> StaleArchiveErro
     """Return the error for an object that was replaced, or that may have been."""
     what = "the object was replaced since it was opened"
     if found is not None and found.size == expected.size and not found.is_known:
-        what = "the store does not say any more whether the object is the one that was opened"
+        what = "the store no longer says whether the object is the one that was opened"
     return StaleArchiveError(
         what,
         found=None if found is None else _shown(found),

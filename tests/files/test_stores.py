@@ -96,4 +96,4 @@ def test_what_a_stale_error_says():
     assert "replaced" in str(changed(opened))
     assert "replaced" in str(changed(opened, Version(8)))
     assert "replaced" in str(changed(opened, Version(9, '"b"')))
-    assert "does not say" in str(changed(opened, Version(9)))
+    assert "no longer says" in str(changed(opened, Version(9)))

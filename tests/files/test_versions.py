@@ -288,7 +288,7 @@ def test_what_stores_call_a_version(marked, name, before, after):
     check_stale("marked://bucket/a.npz", lambda: replace({name: after}), "replaced")
     marked.pipe("/bucket/a.npz", DATA)
     type(marked).marks = {name: before}
-    check_stale("marked://bucket/a.npz", lambda: replace({}), "does not say any more")
+    check_stale("marked://bucket/a.npz", lambda: replace({}), "no longer says")
 
 
 class Counting:

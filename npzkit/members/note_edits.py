@@ -17,9 +17,12 @@ Reads no archive.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from npzkit.errors import UnsafeNameError
 from npzkit.members.containers import child_key, is_within
+from npzkit.members.keys import check_key
 from npzkit.members.metadata import TREE_KEY, format_metadata, parse_metadata
 from npzkit.members.notes import (
     INT,
@@ -59,7 +62,7 @@ class EditedNote:
         self.note = parse_metadata(format_metadata({TREE_KEY: note})).get(TREE_KEY, {})
         self._is_array = is_array
         self._tied: dict[str, list[str]] = {}
-        self._find_tied()
+        self._tie("", self.note)
 
     def tied(self) -> dict[str, list[str]]:
         """Return the keys of the other tied tensors, by the key that has the array."""
@@ -67,7 +70,16 @@ class EditedNote:
 
     def has(self, key: str) -> bool:
         """Return whether the note has a value, or an empty container, at a key or below it."""
-        return any(is_within(at, key) and _is_item(note) for at, note in nodes_of(self.note))
+        stack = [("", self.note)]
+        while stack:
+            at, node = stack.pop()
+            below = [(child_key(at, name), inner) for name, inner in items_of(node).items()]
+            if any(is_within(at, key) and _is_item(inner) for at, inner in below):
+                return True
+            stack += [
+                (at, inner) for at, inner in below if is_within(at, key) or is_within(key, at)
+            ]
+        return False
 
     # -- edits --------------------------------------------------------------
 
@@ -139,7 +151,10 @@ class EditedNote:
     def clear(self, key: str) -> None:
         """Remove everything at a key and below it."""
         self._clear(self.note, "", key)
-        self._find_tied()
+        self._tied = {
+            target: [other for other in others if not is_within(other, key)]
+            for target, others in self._tied.items()
+        }
 
     def _clear(self, node: Any, at: str, key: str) -> None:
         for name, inner in items_of(node).items():
@@ -155,14 +170,18 @@ class EditedNote:
         if last is not None and items is not None:
             items.setdefault(self._name(self.note, last, 0), None)
         self.put(key, note)
-        self._find_tied()
+        self._tie(key, note)
 
     # -- places -------------------------------------------------------------
 
-    def _find_tied(self) -> None:
-        self._tied = {}
-        for key, target in links(self.note).items():
-            self._tied.setdefault(target, []).append(key)
+    def _tie(self, key: str, note: Any) -> None:
+        """Note which tensors in the tree at a key are tied."""
+        for below, target in links(note).items():
+            other = child_key(key, below) if below else key
+            # Any text may be in a file's note.
+            with suppress(UnsafeNameError):
+                check_key(other)
+                self._tied.setdefault(target, []).append(other)
 
     def _untie(self, key: str, note: Any) -> None:
         if is_link(note) and key in self._tied.get(note[1], ()):

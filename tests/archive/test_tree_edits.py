@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from typing import NamedTuple
 
@@ -312,3 +313,45 @@ def test_an_edit_changes_the_containers_above_it_alone(tree, edits):
             model.put(key, leaf if kind == "rename" else modelled(
                 arguments[1] if kind == "add" else [arguments[1], None]))  # fmt: skip
     assert described(npzkit.load_tree(stream)) == described((model.plain() or ({},))[0])
+
+
+NOTES = st.recursive(
+    st.none() | st.sampled_from([1, "a", "named", ["value", 1], ["as", "scalar"], ["same", "a/b"]]),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(NAMES | st.just("a/b/c"), inner, max_size=3),
+        st.tuples(st.sampled_from(["list", "tuple", "ints", "single", "same"]), inner, inner),
+        st.tuples(st.just("named"), st.just("T"), st.just(["a", "b"]), inner, inner),
+        st.tuples(st.just("single"), NAMES, inner),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=amount(200, 20_000))
+@given(NOTES, EDITS)
+def test_no_note_keeps_arrays_from_being_edited(note, edits):
+    """Whatever the note of a file says, each edit changes the arrays that it names."""
+    stream = io.BytesIO()
+    arrays = {"a/b": np.array([1]), "0": np.array([2])}
+    npzkit.save(stream, arrays, metadata={"npzkit.tree": note})
+    for kind, *arguments in edits:
+        with npzkit.NpzWriter(stream, "a") as writer:
+            files = writer.files
+            if kind == "add":
+                writer.add(*arguments, overwrite=True)
+                assert arguments[0] in writer.files
+            elif kind == "tree":
+                writer.add(arguments[0], {"x": np.array([3]), "n": None}, overwrite=True)
+                assert arguments[0] + "/x" in writer.files
+            elif kind in ("rename", "delete") and files:
+                old = files[arguments[0] % len(files)]
+                if kind == "delete":
+                    del writer[old]
+                    assert old not in writer.files
+                elif arguments[1] not in files:
+                    writer.rename(old, arguments[1])
+                    assert arguments[1] in writer.files
+    assert npzkit.verify(stream).ok
+    with contextlib.suppress(npzkit.errors.ZipFormatError):
+        npzkit.load_tree(stream)

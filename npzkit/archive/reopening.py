@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from npzkit.errors import ClosedArchiveError
+from npzkit.files.disk import kept_open
 
 __all__ = ["OPEN_COUNT", "Recent", "Reopened"]
 
@@ -29,11 +30,11 @@ class Recent:
     Parameters
     ----------
     count : int
-        Most archives to keep.
+        Most archives to keep; fewer if the process may have few files open.
     """
 
     def __init__(self, count: int = OPEN_COUNT) -> None:
-        self._count = count
+        self._count = self._most = count
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, key: Hashable, open_it: Callable[[], Any]) -> Any:
@@ -42,8 +43,9 @@ class Recent:
         if npz is None:
             npz = open_it()
             npz._closes_silently = True
+            self._most = kept_open(self._count)
         self._kept[key] = npz
-        while len(self._kept) > self._count:
+        while len(self._kept) > self._most:
             try:
                 self._kept.popitem(last=False)
             except KeyError:  # another thread was faster

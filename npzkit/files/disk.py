@@ -20,8 +20,8 @@ from typing import Any, NoReturn, Protocol
 from npzkit.errors import ClosedArchiveError
 
 __all__ = ["CLOSED", "OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "Descriptor", "File", "Place",
-           "check_binary", "duplicated", "link", "make_directory", "remove_directory", "replace",
-           "sync_directory", "unlink"]  # fmt: skip
+           "check_binary", "duplicated", "kept_open", "link", "make_directory",
+           "remove_directory", "replace", "sync_directory", "unlink"]  # fmt: skip
 
 _CALL_SIZE = 1 << 30
 """Most bytes per call. Linux writes at most 2 GiB per call, and macOS refuses more."""
@@ -65,6 +65,16 @@ def duplicated(descriptor: Any) -> io.FileIO:
     """Return a file object for reading that owns a duplicate of a descriptor."""
     # One call in C, so that no interrupt leaves a duplicate without an owner.
     return next(map(io.FileIO, map(os.dup, (descriptor,)), ("rb",)))
+
+
+def kept_open(most: int) -> int:
+    """Return how many files to keep open: at most a quarter of what the process may have."""
+    try:
+        import resource
+    except ImportError:  # Windows, which has no such limit
+        return most
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if limit == resource.RLIM_INFINITY else max(min(most, limit // 4), 1)
 
 
 class _Closed:

@@ -67,7 +67,7 @@ def open_many(
     threads : int, optional
         Number of threads that read; by default one per processor, or 16 for URLs.
     open_count : int, default 128
-        Most files that are kept open.
+        Most files that are kept open. Fewer are if the process may have few.
     limits : Limits, optional
         Upper bounds on sizes and counts of each file.
     storage_options : dict, optional

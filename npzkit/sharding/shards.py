@@ -13,6 +13,7 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT
+from npzkit.files.disk import kept_open
 from npzkit.files.threads import run
 from npzkit.sharding.index import Index
 from npzkit.sharding.places import Place
@@ -21,7 +22,7 @@ from npzkit.sharding.records import version_of
 __all__ = ["OpenShards"]
 
 _OPEN_COUNT = 64
-"""Shards that are kept open."""
+"""Shards that are kept open at most."""
 _DISTANT_COUNT = 512
 """Distant shards that are kept open: each has up to 64 KiB in memory, and no file."""
 
@@ -49,6 +50,7 @@ class OpenShards:
         self._place, self._index, self._data, self._options = place, index, data, options
         self._open: dict[int, NpzFile] = {}
         self._proven: set[int] = set()
+        self._most = kept_open(_OPEN_COUNT) if place.is_local else _DISTANT_COUNT
         self.is_open = True
         self.path = place.name
 
@@ -70,8 +72,7 @@ class OpenShards:
         if npz is None:
             npz = self._open_shard(number)
         self._open[number] = npz
-        most = _OPEN_COUNT if self._place.is_local else _DISTANT_COUNT
-        while len(self._open) > most:
+        while len(self._open) > self._most:
             # Another thread may have changed it.
             with contextlib.suppress(RuntimeError, StopIteration):
                 self._open.pop(next(iter(self._open)), None)

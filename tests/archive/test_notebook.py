@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import io
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,9 +12,9 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
+from browsing import CHROMIUM, why_no_chromium
 from deep import needs_deep
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)  # fmt: skip
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 
 
@@ -165,7 +164,7 @@ document.getElementById("found").textContent = JSON.stringify([[...seen], cells,
 </script></body></html>"""
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.skipif(why_no_chromium() is not None, reason=str(why_no_chromium()))
 @pytest.mark.parametrize(
     ("scheme", "background", "color"),
     [("dark", "#111", "#eee"), pytest.param("light", "#fff", "#111", marks=needs_deep)],

@@ -242,7 +242,7 @@ def test_wrong_usage_of_extract(cli, here):
     (here / "file").write_bytes(b"")
     for arguments, code, what in (
         (["no.npz"], 2, "No such file"),
-        (["."], 2, "directory"),
+        (["."], 2, "no index.json"),
         (["empty.npz"], 1, "empty"),
         (["a.npz", "y"], 2, "y is not a file in the archive"),
         (["a.npz", "-d", "file"], 2, "is a file"),

@@ -1,9 +1,11 @@
-"""Files that other programs change while they are written."""
+"""Files that other programs change while they are written, and how many stay open."""
 
 from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 
 import npzkit
 import numpy as np
@@ -40,3 +42,37 @@ def test_a_file_that_is_truncated_while_it_is_written(tmp_path, monkeypatch, has
     assert list(tmp_path.iterdir()) == [path]
     with npzkit.open(path) as npz:
         assert npz["x"].tolist() == [0, 1, 2]
+
+
+FEW_FILES = """
+import os, resource, sys
+import npzkit
+from npzkit.archive.reopening import Reopened
+
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+count = int(sys.argv[1])
+paths = [f"s{number}.npz" for number in range(count)]
+with npzkit.open("run") as npz, npzkit.open_many(paths, axis=None) as many:
+    lazy, joined = npz.lazy("x"), many.lazy("x")
+    for number in range(count):
+        assert (lazy[number], joined[number]) == (number, number)
+    assert npz["x"].tolist() == many["x"].tolist() == list(range(count))
+    assert npz.verify().ok
+kept = [Reopened(npzkit.open(path)) for path in paths]
+assert [int(one.open()["x"]) for one in kept] == list(range(count))
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit of open files")
+def test_a_process_that_may_have_few_files_open(tmp_path):
+    """A data set or an archive of more files than a process may have open is read."""
+    count = 70
+    with npzkit.ShardedWriter(tmp_path / "run", shard_size=1) as writer:
+        for number in range(count):
+            npzkit.save(tmp_path / f"s{number}.npz", {"x": np.int64(number)})
+            writer.add("x", np.array([number]), offset=(number,), global_shape=(count,))
+        writer.commit()
+    command = [sys.executable, "-c", FEW_FILES, str(count)]
+    environment = {name: text for name, text in os.environ.items() if name[:6] != "PYTHON"}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, timeout=120)

@@ -11,9 +11,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Browser", "browser", "why_no_browser"]
+from npzkit.files.disk import kept_open
 
-_CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+__all__ = ["CHROMIUM", "Browser", "browser", "why_no_browser", "why_no_chromium"]
+
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+_FILES = 256
+"""Files that Chromium needs to have open: it ends with SIGTRAP under ``ulimit -n 64``."""
 _FIND = """
 const [selector, text] = arguments
 const found = []
@@ -28,10 +34,19 @@ return found
 """
 
 
+def why_no_chromium() -> str | None:
+    """Return what is missing for Chromium, or None."""
+    if CHROMIUM is None:
+        return "Chromium is not installed"
+    if kept_open(_FILES // 4) < _FILES // 4:
+        return "Chromium needs more open files than this process may have"
+    return None
+
+
 def why_no_browser() -> str | None:
     """Return what is missing for a browser, or None."""
-    if not any(map(shutil.which, _CHROMIUMS)):
-        return "there is no Chromium"
+    if missing := why_no_chromium():
+        return missing
     if shutil.which("chromedriver") is None:
         return "there is no chromedriver"
     try:
@@ -195,7 +210,7 @@ def browser(
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()
-    options.binary_location = next(filter(None, map(shutil.which, _CHROMIUMS)))
+    options.binary_location = CHROMIUM
     for flag in (
         "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
         "--force-device-scale-factor=1", "--hide-scrollbars", f"--window-size={width},{height}",

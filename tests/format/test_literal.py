@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import NpyFormatError
-from npzkit.format.literal import parse_literal
+from npzkit.format.literal import MAX_DEPTH, parse_literal
 
 NAMES = st.text(max_size=8)
 DESCR = st.recursive(
@@ -80,6 +80,15 @@ def test_nesting_is_bounded(opening):
     """A hundred thousand brackets are an error, and do not crash the interpreter."""
     with pytest.raises(NpyFormatError, match="nested brackets"):
         parse_literal(opening * 100_000)
+
+
+def test_the_deepest_nesting():
+    """As many brackets as are allowed are read, and one more is an error."""
+    text = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    value, _ = parse_literal(text)
+    assert str(value) == text
+    with pytest.raises(NpyFormatError, match="nested brackets"):
+        parse_literal(f"[{text}]")
 
 
 def test_time_is_linear_in_the_text():

@@ -6,6 +6,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import NotMappableError
+from npzkit.members.info import short_dtype
 
 
 @pytest.mark.usefixtures("either_walk")
@@ -78,3 +79,12 @@ def test_why_a_member_cannot_be_mapped(tmp_path, fixtures):
                 npz.memmap(key)
     with npzkit.open(fixtures / "numpy_savez.npz") as npz:
         assert npz.info("x").why_not_mappable is None
+
+
+def test_a_long_dtype_is_cut_to_forty_characters():
+    """A table shows 40 characters of a dtype at most, and all of one that has as many."""
+    for count in range(1, 60):
+        dtype = np.dtype([("x" * count, "u1")])
+        text = str(dtype)
+        shown = short_dtype(dtype)
+        assert shown == text or (len(shown) == 40 and len(text) > 40 and shown.endswith("..."))

@@ -16,6 +16,13 @@ LARGE = np.zeros(200, FIELDS)
 LARGE["field0003"] = np.arange(200)
 RAISED = npzkit.Limits(header_size=100_000)
 
+
+def shown(npz, out):
+    """Return the table of a notebook, with pictures."""
+    npz.thumbnails = True
+    return npz._repr_html_()
+
+
 USES = {
     "statistics": lambda npz, out: npzkit.statistics(npz, "x", field="field0003"),
     "statistics of a part": lambda npz, out: npzkit.statistics(
@@ -23,7 +30,7 @@ USES = {
     ),
     "diff": lambda npz, out: npzkit.diff(npz, npz),
     "report": lambda npz, out: npzkit.report(npz, out / "a.html"),
-    "notebook": lambda npz, out: npz._repr_html_(),
+    "notebook": shown,
     "extract": lambda npz, out: npzkit.extract(npz, out / "folder"),
     "tables": lambda npz, out: npzkit.extract(npz, out / "folder", format="csv"),
     "pack": lambda npz, out: npzkit.pack(out / "b.npz", npz),

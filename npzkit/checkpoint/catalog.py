@@ -8,6 +8,7 @@ its metadata match their checksum, and no other check of the archive finds an er
 from __future__ import annotations
 
 import errno
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -49,7 +50,9 @@ def _names_crc32(npz: NpzFile) -> int | None:
     if isinstance(npz, ShardedFile):
         return None
     directory = npz._archive.directory
-    extras = [(entry.name, foreign_extra(entry.extra)) for entry in directory.with_extra()]
+    # Most arrays of a step have the same attributes.
+    kept = functools.cache(foreign_extra)
+    extras = [(entry.name, kept(entry.extra)) for entry in directory.with_extra()]
     return names_crc32(directory.entries, extras)
 
 

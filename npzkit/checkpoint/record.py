@@ -155,10 +155,11 @@ def sealed(text: bytes, members: Iterable[Member]) -> bytes:
 def names_crc32(names: Iterable[str], extras: Iterable[tuple[str, bytes]]) -> int:
     """Return the CRC-32 of the names of members, and of the extra fields of those that have one."""
     crc = crc32("\0".join(names).encode("utf-8", "surrogatepass"))
+    parts: list[bytes] = []
     for name, extra in extras:
         if extra:
-            crc = crc32(extra, crc32(f"\0{name}\0".encode("utf-8", "surrogatepass"), crc))
-    return crc
+            parts += (name.encode("utf-8", "surrogatepass"), extra)
+    return crc32(b"\0".join(parts), crc)
 
 
 def parse_record(

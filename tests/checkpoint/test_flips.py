@@ -199,6 +199,22 @@ def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
     assert {what: outcome for what, outcome in found.items() if outcome not in right} == {}
 
 
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [(b"layers.0", 7), (b"KeyValuePairs", -4), (b"KeyValuePairs", 3), (b"bfloat16", 0)],
+    ids=["key", "attributes", "signature", "dtype"],
+)
+@pytest.mark.parametrize("form", ["file", "deflated"])
+def test_a_flipped_bit_of_the_directory_is_found(tmp_path, form, text, place):
+    """A key that becomes its sibling's, and an attribute that goes away, are damage."""
+    campaign = Campaign(tmp_path, form)
+    (path,) = campaign.files
+    sound = path.read_bytes()
+    damaged = bytearray(sound)
+    damaged[damaged.rindex(text) + place] ^= 1
+    assert campaign.outcome(path, sound, bytes(damaged)) == "older"
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_a_truncated_step_is_damaged(tmp_path, form):
     """A step of which bytes at the end are missing is damaged, however many are left."""

@@ -220,6 +220,24 @@ def test_a_step_that_cannot_be_looked_at_stops_retention(tmp_path, monkeypatch, 
         assert store.steps == (1, 2, 3)
 
 
+def test_a_step_that_cannot_be_read_stops_retention(tmp_path, monkeypatch):
+    """Nothing is removed while it is not known whether the newest step is sound."""
+    with open_store(tmp_path) as store:
+        save(store, 1, 2, 3)
+    with open_store(tmp_path, latest(1)) as store:
+        opened = type(store._storage).open
+
+        def refused(self, step, **options):
+            if step == 3:
+                raise PermissionError(errno.EACCES, "Permission denied")
+            return opened(self, step, **options)
+
+        monkeypatch.setattr(type(store._storage), "open", refused)
+        with pytest.raises(PermissionError):
+            store.prune()
+        assert store.steps == (1, 2, 3)
+
+
 def test_nothing_is_removed_if_no_step_is_sound(tmp_path):
     """Without a sound step there is nothing that could take the place of another."""
     with open_store(tmp_path) as store:

@@ -128,6 +128,7 @@ def test_a_server_without_tag_and_time(server, waits):
     with npzkit.open(server.url()) as npz:
         found = npz.load_all()
         np.testing.assert_array_equal(found["w1"], ARRAYS["w1"])
+        assert not {"if-match", "if-unmodified-since"} & server.requests[-1].headers.keys()
         with pytest.warns(UnversionedFileWarning, match=f"{server.url()}: .*download") as caught:
             np.testing.assert_array_equal(npz.lazy("w1")[:3], ARRAYS["w1"][:3])
             npz.lazy("w2")[:3]

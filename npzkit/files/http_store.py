@@ -13,6 +13,7 @@ import re
 import ssl
 import time
 from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
@@ -104,7 +105,9 @@ class HttpStore(Store):
         if response.status == 206:
             begin, end, version = self._range_of(exchange)
             if end == version.size and begin == max(end - tail_size, 0):
-                return Opened(self._read(exchange, end - begin), version, _is_new(response))
+                return Opened(
+                    self._read(exchange, end - begin), version, _is_new(response, version)
+                )
             self._connections.drop(exchange)
             return self._open_by_size(version.size, tail_size)
         if response.status == 200:
@@ -195,7 +198,7 @@ class HttpStore(Store):
         if begin != offset or found_end > end:
             self._refuse(exchange, "another range than was asked for")
         self._fill(exchange, view[: found_end - begin])
-        return _Part(found_end - begin, found, _is_new(response))
+        return _Part(found_end - begin, found, _is_new(response, found))
 
     def _get(self, headers: Mapping[str, str]) -> Exchange:
         """Send a request; follow redirects, and remember where they led."""
@@ -360,17 +363,29 @@ def _version(response: http.client.HTTPResponse, size: int) -> Version:
     """Return the version in an answer.
 
     A time is left out if the object may have been replaced since, in the same second
-    (RFC 9110, 8.8.2.2).
+    (RFC 9110, 8.8.2.2), and so is an ETag that nginx made of this time.
     """
     get = response.getheader
     version = Version(size, get("ETag", "").strip(), get("Last-Modified", "").strip())
-    is_late = not version.strong_tag and version.modified == get("Date", "").strip()
-    return version._replace(modified="") if is_late else version
+    if version.modified != get("Date", "").strip():
+        return version
+    if _is_made_of_time(version):
+        return Version(size)
+    return version if version.strong_tag else version._replace(modified="")
 
 
-def _is_new(response: http.client.HTTPResponse) -> bool:
-    """Return whether an object has a time, and no tag, but the time counts only after a second."""
-    return "Last-Modified" in response.headers and not _version(response, 0).is_known
+def _is_made_of_time(version: Version) -> bool:
+    """Return whether an ETag is the time in seconds and the size, as that of nginx is."""
+    try:
+        seconds = int(parsedate_to_datetime(version.modified).timestamp())
+    except (ValueError, OverflowError):
+        return False
+    return version.tag == f'"{seconds:x}-{version.size:x}"'
+
+
+def _is_new(response: http.client.HTTPResponse, version: Version) -> bool:
+    """Return whether an object has a time that counts only after a second, and no better tag."""
+    return "Last-Modified" in response.headers and not version.is_known
 
 
 def _size_beside(response: http.client.HTTPResponse) -> int | None:

@@ -109,13 +109,13 @@ def test_answers_that_end_early_for_ever(server, monkeypatch):
         assert server.count == 5
 
 
-@pytest.mark.parametrize("shift", [-64, 64])
-def test_another_range_of_the_same_size(server, shift):
+@pytest.mark.parametrize(("before", "behind"), [(-64, -64), (64, 64), (0, 64), (-64, 0)])
+def test_another_range(server, before, behind):
     """Bytes beside those that were asked for are refused, also where there is nothing to check."""
 
     def answer(handler, server):
         begin, end = span_of(handler)
-        begin, end = begin + shift, end + shift
+        begin, end = begin + before, end + behind
         named = f"bytes {begin}-{end - 1}/{len(DATA)}"
         handler.reply(206, DATA[begin:end], Content_Range=named, ETag=server.etag)
 
@@ -143,6 +143,19 @@ def test_other_bytes_than_the_last_ones(server, begin, size):
     with npzkit.open(server.url()) as npz:
         assert server.count == 2
         check_reads(npz)
+
+
+@pytest.mark.parametrize("is_larger", [False, True])
+def test_a_complete_answer_instead_of_a_range(server, is_larger):
+    """A file of another size was replaced; one of this size is on a server without ranges."""
+    server.etag = server.modified = ""
+    with npzkit.open(server.url()) as npz:
+        server.answer = lambda handler, server: handler.reply(200, DATA + b"?" * is_larger)
+        with pytest.raises(StaleArchiveError if is_larger else UnsupportedError):
+            npz["w3"]
+        server.answer = whole_in_chunks_always
+        with pytest.raises(UnsupportedError, match="ranges of bytes"):
+            npz["w3"]
 
 
 # -- ranges from the end ----------------------------------------------------
@@ -190,9 +203,13 @@ def test_a_refusal_that_says_the_size(server):
 
 def whole_in_chunks(handler, server):
     """Send the complete file, without saying how long it is."""
-    if not handler.headers["Range"].startswith("bytes=-"):
+    if handler.headers["Range"].startswith("bytes=-"):
+        whole_in_chunks_always(handler, server)
+    else:
         good(handler, server)
-        return
+
+
+def whole_in_chunks_always(handler, server):
     handler.record(len(DATA))
     handler.send_response(200)
     handler.send_header("Transfer-Encoding", "chunked")
@@ -206,13 +223,7 @@ def test_a_complete_answer_without_a_size(server):
     with npzkit.open(server.url()) as npz:
         assert server.count == 3
         check_reads(npz)
-
-    def always(handler, server):
-        del handler.headers["Range"]
-        handler.headers["Range"] = "bytes=-1"
-        whole_in_chunks(handler, server)
-
-    server.answer = always
+    server.answer = whole_in_chunks_always
     with pytest.raises(UnsupportedError, match="ranges of bytes"):
         npzkit.open(server.url())
 

@@ -198,12 +198,39 @@ def test_a_tagged_file_of_this_second_can_be_pickled(server):
         check_reads(npz)
 
 
+@pytest.mark.parametrize("time", ["", "now", "Sun, 22 Nov 99999 10:00:00 GMT", "0", "-1 -1"])
+def test_times_that_are_none(server, waits, time):
+    """What a server writes as a time is only compared, whatever it is."""
+    server.modified, server.answer = time, dated([time])
+    with npzkit.open(server.url()) as npz:
+        check_reads(npz)
+    assert not waits
+
+
 def test_a_small_file_of_this_second(server, waits):
     """What came with the first answer is complete: there is nothing to wait for."""
     server.etag, server.answer = "", dated([server.modified])
     with npzkit.open(server.put(packed({"a": np.arange(9)}))) as npz:
         np.testing.assert_array_equal(npz["a"], np.arange(9))
     assert not waits
+
+
+def test_a_tag_that_is_made_of_the_time(server, waits):
+    """nginx makes its ETag of the time in seconds and the size, so a file of this second waits."""
+    time = datetime.datetime(2026, 11, 22, 10, tzinfo=datetime.UTC).timestamp()
+    date = [server.modified]
+    server.etag, server.answer = f'"{int(time):x}-{len(DATA):x}"', dated(date)
+    with npzkit.open(server.url()) as npz:
+        assert waits == [1.0]
+    date[0] = LATER
+    with npzkit.open(server.url()) as npz:
+        assert npz._lend_source().version == (len(DATA), server.etag, server.modified)
+        check_reads(npz)
+        # Replaced at the second of the open, it would have the same tag.
+        date[0] = server.modified
+        with pytest.raises(StaleArchiveError):
+            npz["w2"]
+    assert waits == [1.0]
 
 
 def test_a_time_that_is_always_now(server, waits):

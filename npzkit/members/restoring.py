@@ -360,7 +360,7 @@ def _names(
 ) -> Iterable[str]:
     """Return the names of items, or those that are wanted, in their order."""
     if wanted is not None:
-        # A name with a slash is beside the array with the key that it begins with.
+        # Patterns do not say which slashes are in names.
         wanted = {name for name in chain(found, notes) if name in wanted or "/" in name}
         if len(wanted) < 2:
             return wanted

@@ -244,6 +244,23 @@ def test_a_tied_weight_outlives_the_key_that_has_its_array():
     assert changed(all_at_once)[1] == ["best/w", "new/x", "best/w2"]
 
 
+@pytest.mark.parametrize("remove", [True, False])
+def test_a_weight_that_was_untied_does_not_come_back_tied(remove):
+    """A tied key that got an array of its own has neither that one nor the tied one once it is gone."""
+    weight = torch.arange(3.0)
+    stream = saved({"encoder": {"w": weight}, "decoder": {"w": weight, "lr": 0.1}})
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.add("decoder/w", np.zeros(3), overwrite=True)
+    with npzkit.NpzWriter(stream, "a") as w:
+        if remove:
+            del w["decoder/w"]
+        else:
+            w.rename("decoder/w", "decoder/v")
+    found = npzkit.load_tree(stream)
+    assert found["encoder"]["w"].tolist() == [0, 1, 2]
+    assert found["decoder"].keys() == ({"lr"} if remove else {"v", "lr"})
+
+
 def test_equal_weights_of_another_program_are_tied_too():
     """What was saved twice is tied if the example ties it, unless the values differ."""
     w = torch.ones(2)

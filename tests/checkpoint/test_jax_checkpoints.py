@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -54,3 +55,25 @@ def test_an_array_that_uses_the_memory_of_another(store, make):
     store.save(1, {"x": make(array)})
     array[:] = 1
     assert not loaded(store)["x"].any()
+
+
+class Moments(NamedTuple):
+    count: object
+    mu: object
+
+
+class Empty(NamedTuple):
+    pass
+
+
+def test_parameters_and_an_optimizers_state_are_a_tree(store):
+    """A tuple of nested parameters, whose names contain slashes, and of namedtuples comes back."""
+    params = {"linear/~/l0": {"w": jnp.ones((2, 3))}, "linear": {"b": jnp.zeros(3)}}
+    state = (params, (Moments(jnp.array(3), params), Empty()))
+    store.save(1, state)
+    store.go.set()
+    for example in (state, jax.eval_shape(lambda: state)):
+        found = store.load(like=example).tree
+        assert jax.tree.structure(found) == jax.tree.structure(state)
+        assert jax.tree.all(jax.tree.map(jnp.array_equal, found, state))
+    assert list(store.load().tree[0]) == ["linear/~/l0", "linear"]

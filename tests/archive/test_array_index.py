@@ -278,14 +278,15 @@ def test_headers_that_no_array_has_any_more_are_dropped(written):
     check_same_infos(written)
 
 
-def test_an_append_to_an_index_with_a_wrong_number(written):
+@pytest.mark.parametrize("over", [0, 90])
+def test_an_append_to_an_index_with_a_wrong_number(written, over):
     """A number without a header switches the index off; an append leaves that member unknown."""
     data = bytearray(written.read_bytes())
     index, directory = index_of(data)
     start = index.offset + 30 + len(INDEX_NAME)
     body = data[start : directory.directory_offset]
     row = len(body) - 20 - 4 - 6 * len(ARRAYS)
-    body[row] = 99
+    body[row] = len(index.heads) + over
     data[index.offset : directory.directory_offset] = format_hidden(INDEX_NAME, bytes(body))
     assert index_of(data)[0] is None
     written.write_bytes(data)

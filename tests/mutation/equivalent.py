@@ -80,5 +80,20 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if any((fields[size] == SENTINEL_32).any() for size in sizes):",
         "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
     ): "No size has its place in a zip64 block.",
+    (
+        "maintenance/truncated.py",
+        "stream = MemberStream(source, entry, start, verify=False)",
+        "stream = MemberStream(source, entry, start, verify=True)",
+    ): "The entry was made of the only header.",
+    (
+        "zip/local_header_scan.py",
+        "if entry.method == STORED:",
+        "if (True):",
+    ): "The CRC-32 of compressed data is in no descriptor.",
+    (
+        "reading/npy_stream.py",
+        "found = max(entry.uncompressed_size - header.data_offset, 0)",
+        "found = max(entry.uncompressed_size - header.data_offset, 1)",
+    ): "Only the message of an error shows it.",
 }
 """Reasons, by module, line before and line after: `Mutant.name`. Most are about speed."""

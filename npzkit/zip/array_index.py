@@ -35,7 +35,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -179,7 +179,7 @@ class Notes:
         renumbered = {}
         for row in rows:
             number, extra_size = _ROW.unpack(row)
-            head = self._heads.of(number & ~_SEEKABLE)
+            head = self._heads.in_order[number & ~_SEEKABLE]
             renumbered[row] = _ROW.pack(number & _SEEKABLE | used[head], extra_size)
         return used.in_order[1:], renumbered
 
@@ -203,10 +203,6 @@ class _Heads(dict[bytes, int]):
         self.in_order.append(head)
         return number
 
-    def of(self, number: int) -> bytes:
-        """Return the head of a number; empty for one that only a damaged index has."""
-        return self.in_order[number] if number < len(self.in_order) else b""
-
 
 @lru_cache(256)
 def _format_row(number: int, extra_size: int, has_seek_index: bool) -> bytes:
@@ -214,11 +210,12 @@ def _format_row(number: int, extra_size: int, has_seek_index: bool) -> bytes:
 
 
 class _Body(NamedTuple):
-    """An index that fits its directory, as it lies in the file."""
+    """An index that fits its directory, and whose rows have heads."""
 
     offset: int
     heads: list[bytes]
-    table: memoryview
+    table: np.ndarray[Any, Any]
+    numbers: Ints
 
 
 def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
@@ -226,11 +223,7 @@ def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     found = _find(source, directory)
     if found is None:
         return None
-    offset, heads, data = found
-    table = np.frombuffer(data, _ROWS)
-    numbers = (table["head"] & (_SEEKABLE - 1)).astype(np.int64)
-    if len(table) and numbers.max() >= len(heads):
-        return None
+    offset, heads, table, numbers = found
     extra_sizes = table["extra_size"].astype(np.int64)
     return ArrayIndex(offset, heads, numbers, extra_sizes, table["head"] >= _SEEKABLE)
 
@@ -240,7 +233,7 @@ def read_notes(source: Source, directory: Directory) -> Notes:
     found = _find(source, directory)
     if found is None:
         return Notes()
-    table, step = bytes(found.table), _ROW.size
+    table, step = found.table.tobytes(), _ROW.size
     rows = [table[start : start + step] for start in range(0, len(table), step)]
     return Notes(found.heads, dict(zip(directory.entries, rows, strict=True)))
 
@@ -265,7 +258,10 @@ def _find(source: Source, directory: Directory) -> _Body | None:
     heads = _parse_heads(body[_BEGIN.size : table_offset], head_count)
     if heads is None or crc != _masked_crc32(directory.data, directory.positions):
         return None
-    return _Body(end - size, heads, body[table_offset : -_END.size])
+    table = np.frombuffer(body[table_offset : -_END.size], _ROWS)
+    numbers = (table["head"] & (_SEEKABLE - 1)).astype(np.int64)
+    # A number without a head would be that of the next head that an append adds.
+    return None if np.any(numbers >= len(heads)) else _Body(end - size, heads, table, numbers)
 
 
 def _masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:

@@ -280,7 +280,7 @@ def test_headers_that_no_array_has_any_more_are_dropped(written):
 
 @pytest.mark.parametrize("over", [0, 90])
 def test_an_append_to_an_index_with_a_wrong_number(written, over):
-    """A number without a header switches the index off; an append leaves that member unknown."""
+    """A number without a header switches the index off, and never becomes that of a new header."""
     data = bytearray(written.read_bytes())
     index, directory = index_of(data)
     start = index.offset + 30 + len(INDEX_NAME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import struct
 import zipfile
 
@@ -49,6 +50,15 @@ def test_its_member_is_a_plain_one(path):
     data = path.read_bytes()
     offset = data.index(b".npzkit.metadata") - 30
     assert struct.unpack_from("<4sHHH", data, offset) == (b"PK\3\4", 20, 0, 0)
+
+
+def test_the_array_index_says_where_it_is(path):
+    """Other readers find its member by the index too: the place is that of the comment."""
+    with zipfile.ZipFile(path) as archive:
+        place = json.loads(archive.comment)["npzkit.metadata"]
+        end = archive.start_dir
+    *found, _, magic = struct.unpack("<QQL4s", path.read_bytes()[end - 24 : end])
+    assert (found, magic) == ([place["offset"], place["size"]], b"NPZX")
 
 
 def test_a_commit_that_leaves_it_writes_it_once(path):

@@ -13,6 +13,8 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
 from npzkit.members.labels import check_unlabelled
+from npzkit.members.metadata import TREE_KEY
+from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
 from npzkit.zip.sozip import CHUNK_SIZE
@@ -88,8 +90,8 @@ def save(
     and its static fields are not. Each of these may be given in place of `arrays`
     too. ``load_tree(file, like=example)`` returns the classes of the example.
 
-    A dict of arrays alone, as for `numpy.savez`, is saved without such a note.
-    `load_tree` splits its keys at the slashes, as it does for other programs'.
+    `load_tree` splits keys at their slashes only if the archive does not say what was
+    saved: those of other programs, and of arrays that were added one by one.
 
     What is not an array is kept in the metadata under ``npzkit.tree``. Bytes are
     saved as arrays of uint8. At the top level, numbers, strings and lists of
@@ -105,17 +107,22 @@ def save(
     """
     if type(arrays) is not dict:
         check_unlabelled(arrays)
+    is_nested = False
     if not isinstance(arrays, Mapping) or (isinstance(arrays, dict) and not _is_flat(arrays)):
-        from npzkit.members.nesting import flatten, is_nested, is_tree, with_note
+        from npzkit.members import nesting
 
-        if not is_tree(arrays):
+        if not nesting.is_tree(arrays):
             raise TypeError(
                 f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
                 "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
             )
-        if not isinstance(arrays, Mapping) or is_nested(arrays):
-            arrays, note = flatten(arrays)
-            metadata = with_note(metadata, note)
+        is_nested = not isinstance(arrays, Mapping) or nesting.is_nested(arrays)
+        if is_nested:
+            arrays, note = nesting.flatten(arrays)
+            metadata = nesting.with_note(metadata, note)
+    if not is_nested and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
+        # A copy of an archive may come with the note of that one.
+        metadata = {TREE_KEY: FLAT, **(metadata or {})}
     members, coding = prepare_arrays(
         arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
         seekable=seekable, splitting=splitting_for(masked, strings),

@@ -13,6 +13,7 @@ from npzkit.archive.writer_state import WriterState
 from npzkit.codecs.methods import STORED
 from npzkit.files.threads import Pipeline
 from npzkit.members.metadata import TREE_KEY
+from npzkit.members.notes import FLAT
 from npzkit.writing.append import Resumed
 from npzkit.writing.array_members import Member
 from npzkit.writing.contents import Contents
@@ -70,9 +71,9 @@ class WrittenArchive:
 
     @property
     def tree(self) -> EditedNote | None:
-        """The note in the metadata, to be changed, or None if there is none."""
+        """The note in the metadata, to be changed, or None if no edit changes it."""
         note = self.metadata.values.get(TREE_KEY)
-        if note is None:
+        if note is None or note == FLAT:
             return None
         if self._tree is None or self._tree.note is not note:
             from npzkit.members.note_edits import EditedNote

@@ -15,6 +15,8 @@ A note is one of these:
 - ``["same", key]``: a tensor with the memory of the one that was saved under
   another key, with a third item as in the entry of a tensor;
 - ``["single", name, note]``: a tree that is one array, whose key is that name;
+- ``["flat"]``, for a tree alone: a mapping of arrays whose names are the keys, also those
+  that contain slashes;
 - the entry of a leaf, see `npzkit.members.leaves`.
 
 In the note of a mapping, a name without arrays follows the name that came
@@ -24,7 +26,7 @@ before it, if that one has arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from npzkit.members.containers import child_key
@@ -32,6 +34,7 @@ from npzkit.members.leaves import KINDS
 from npzkit.members.selection import Selection
 
 __all__ = [
+    "FLAT",
     "INT",
     "MAX_DEPTH",
     "MAX_FIELDS",
@@ -44,6 +47,7 @@ __all__ = [
     "is_value",
     "items_of",
     "links",
+    "listed",
     "name_in",
     "nodes_of",
 ]
@@ -52,6 +56,8 @@ MAX_DEPTH = 200
 """Largest depth of a tree."""
 MAX_FIELDS = 1000
 """Most fields of a namedtuple, and most different namedtuples in a tree."""
+FLAT = ["flat"]
+"""The note of a mapping of arrays whose names are the keys."""
 INT = re.compile(r"0|-?[1-9][0-9]{0,600}")
 """The text of an int that Python can always parse."""
 
@@ -73,6 +79,17 @@ def items_of(note: Any) -> dict[str, Any]:
     if is_single(note):
         return {note[1]: note[2]}
     return dict(note[1]) if has_ints(note) else {}
+
+
+def listed(note: Any, keys: Iterable[str]) -> Any:
+    """Return the note of a tree with the names that contain slashes, if `FLAT` stands for them.
+
+    Examples
+    --------
+    >>> listed(["flat"], ["a", "b/c"])
+    {'b/c': None}
+    """
+    return {key: None for key in keys if "/" in key} if note == FLAT else note
 
 
 def is_sequence(note: Any) -> bool:

@@ -26,6 +26,7 @@ from npzkit.members.notes import (
     is_single,
     is_value,
     items_of,
+    listed,
     name_in,
 )
 from npzkit.members.records import named
@@ -86,6 +87,7 @@ def unflatten(
     (2, 'x')
     """
     keys = list(arrays if keys is None else keys)
+    note = listed(note, keys)
     _check_depth(keys)
     found: Any = _Branch(keys, 0, arrays)
     if prefix:

@@ -50,7 +50,7 @@ def test_repr_and_summary(path, arrays):
 def test_metadata(path, tmp_path):
     """Metadata is a read-only mapping; another program's comment is none."""
     with npzkit.open(path) as npz:
-        assert dict(npz.metadata) == {"step": 7}
+        assert dict(npz.metadata) == {"npzkit.tree": ["flat"], "step": 7}
         with pytest.raises(TypeError):
             npz.metadata["step"] = 8
     for comment in (b"", b"hello", b"{broken", b"[1, 2]", b"{" * 60_000, b'{"a": ' + b"[" * 60_000):

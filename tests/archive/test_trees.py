@@ -296,10 +296,39 @@ def test_a_flat_mapping_is_saved_as_by_numpy():
         assert npz.files == ["x", "y", "z", "e"]
         assert npz.metadata == {}
         assert npz["y"].tolist() == [1.0, 2.5]
-    assert is_same(
-        npzkit.load_tree(saved({"a/b": np.arange(2), "c": np.arange(3)})),
-        {"a": {"b": np.arange(2)}, "c": np.arange(3)},
-    )
+
+
+def test_a_flat_mapping_with_slashes_comes_back_flat():
+    """What `save` was given comes back; only keys of others are split at their slashes."""
+    arrays = {"dense/kernel": np.arange(2), "dense/bias": np.ones(3), "c": [1, 2]}
+    stream = saved(arrays)
+    assert is_same(npzkit.load_tree(stream), arrays | {"c": np.array([1, 2])})
+    assert is_same(npzkit.load_tree(stream, only="dense/b*"), {"dense/bias": np.ones(3)})
+    nested = {"dense": {"kernel": np.arange(2)}}
+    assert is_same(npzkit.load_tree(saved(nested)), nested)
+    written = io.BytesIO()
+    with npzkit.NpzWriter(written) as w:
+        w["dense/kernel"] = np.arange(2)
+    assert is_same(npzkit.load_tree(written), nested)
+    copied = io.BytesIO()
+    npzkit.save(copied, {"dense/kernel": np.arange(2)}, metadata=npzkit.open(written).metadata)
+    assert is_same(npzkit.load_tree(copied), {"dense/kernel": np.arange(2)})
+
+
+def test_a_flat_mapping_stays_flat_when_it_is_edited(tmp_path):
+    """Arrays that are added to a flat mapping keep their names; a tree beside them is one."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.ones(1), "a/b": np.ones(2), "a/c": np.ones(3)})
+    with npzkit.NpzWriter(path, "a") as w:
+        w["d/e"] = np.ones(4)
+        del w["a/b"]
+        w.rename("x", "y/z")
+    flat = {"y/z": np.ones(1), "a/c": np.ones(3), "d/e": np.ones(4)}
+    assert is_same(npzkit.load_tree(path), flat)
+    with npzkit.NpzWriter(path, "a") as w:
+        w.add("run/1", {"m": np.ones(5), "n": None})
+    tree = flat | {"run": {"1": {"m": np.ones(5), "n": None}}}
+    assert is_same(npzkit.load_tree(path), tree)
 
 
 def test_none_alone_makes_a_tree():
@@ -387,7 +416,11 @@ def test_no_array_of_a_tree_hides_another(keys):
             else:
                 yield prefix + name, value
 
-    tree = npzkit.load_tree(saved(arrays))
+    stream = io.BytesIO()
+    with npzkit.NpzWriter(stream) as w:
+        for key, array in arrays.items():
+            w[key] = array
+    tree = npzkit.load_tree(stream)
     assert sorted(leaves(tree)) == sorted(arrays.items())
     for key in keys:
         above = [other for other in keys if key.startswith(f"{other}/")]

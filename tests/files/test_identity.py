@@ -201,3 +201,19 @@ def test_archives_that_dask_keeps_open(path, monkeypatch):
         replace_quietly(path, bytes_of(OLD), way)
         assert np.array_equal(reopening.Reopened(npzkit.open(path)).open()["x"], OLD)
     kept.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_data_set_of_xarray(path, way):
+    """A file that is opened again has its own data; one that was rewritten is not read further."""
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
+    npzkit.save(path, {"x": OLD})
+    older = xarray.open_dataset(path, engine="npzkit", dims={"x": ["t"]})
+    assert older.x[0] == OLD[0]
+    replace_quietly(path, bytes_of(NEW), way)
+    with xarray.open_dataset(path, engine="npzkit", dims={"x": ["t"]}) as newer:
+        assert np.array_equal(newer.x, NEW)
+    if way == "in place":
+        with pytest.raises(StaleArchiveError):
+            older.x[1].load()
+    older.close()

@@ -342,9 +342,10 @@ def test_a_flush_behind_a_replaced_file_is_no_silent_loss(path):
 
 
 def test_many_maps_cost_little_each(tmp_path, monkeypatch):
-    """Flushing hundreds of maps walks the directory once, not once for each."""
+    """Flushing many maps walks the directory once, not once for each."""
     path = tmp_path / "a.npz"
-    npzkit.save(path, {f"a{i}": np.zeros(3) for i in range(300)})
+    # Python keeps a file open for each map, and a system may allow 64.
+    npzkit.save(path, {f"a{i}": np.zeros(3) for i in range(40)})
     walks = []
     real = npzkit.zip.crc_update.read_directory
     monkeypatch.setattr(
@@ -356,7 +357,7 @@ def test_many_maps_cost_little_each(tmp_path, monkeypatch):
             mapped[:] = number
         npz.flush()
         assert len(walks) == 1
-        assert npz["a299"].tolist() == [299] * 3
+        assert npz["a39"].tolist() == [39] * 3
     assert is_sound(path)
 
 

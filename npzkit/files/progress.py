@@ -49,6 +49,11 @@ class Meter:
         self._lock = threading.Lock()
         self._owner = threading.get_ident()
 
+    def begin(self) -> None:
+        """Report that nothing is done yet, as often as the work may be stopped before it is."""
+        if self._report is not None:
+            self._report(0, self._total)
+
     def add(self, count: int) -> None:
         """Count bytes, from any thread."""
         with self._lock:

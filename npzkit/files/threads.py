@@ -168,7 +168,7 @@ class Pipeline:
     threads : int
         With one thread, each task runs when it is submitted.
     while_waiting : callable, optional
-        Called regularly while the pipeline waits for a task.
+        Called before each wait for a task, and regularly while the pipeline waits.
     """
 
     def __init__(self, threads: int, while_waiting: Callable[[], object] | None = None) -> None:
@@ -215,9 +215,10 @@ class Pipeline:
         if self._while_waiting is None:
             return outcome.get()
         while True:
+            # Also if the task is done: a million short ones need no waiting.
+            self._while_waiting()
             with contextlib.suppress(Empty):
                 return outcome.get(timeout=_WAITING_SECONDS)
-            self._while_waiting()
 
     def _hand_on(self) -> None:
         outcome, then = self._pending.popleft()

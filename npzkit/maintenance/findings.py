@@ -6,7 +6,7 @@ headers say.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import STORED
@@ -163,6 +163,8 @@ class VerifyReport(NamedTuple):
         return f"{state}, {', '.join(parts)}"
 
 
+_PROCEED_COUNT = 10_000
+"""Members whose names are checked between two chances to stop."""
 _SEVERITIES = ("error", "warning", "note")
 _HEADS = ("severity", "key", "at byte", "what")
 
@@ -212,9 +214,16 @@ def wanted_entries(
 
 
 def archive_findings(
-    source: Source, directory: Directory, listed: Mapping[str, Entry], limit: int | None
+    source: Source,
+    directory: Directory,
+    listed: Mapping[str, Entry],
+    limit: int | None,
+    proceed: Callable[[], object] = lambda: None,
 ) -> Iterator[Finding]:
-    """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``."""
+    """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``.
+
+    `proceed` is called often, and may stop it.
+    """
     torn = source.file_size - directory.end_offset
     if torn > 0:
         yield Finding(
@@ -230,8 +239,11 @@ def archive_findings(
         what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
         yield Finding(None, "note", what)
     repeated = repeated_names(directory)
+    proceed()
     collisions = dict(find_collisions(entry.name for entry in listed.values()))
-    for key, entry in listed.items():
+    for number, (key, entry) in enumerate(listed.items()):
+        if number % _PROCEED_COUNT == 0:
+            proceed()
         if entry.name in repeated:
             what = f"{repeated[entry.name]} entries have this name; the last one is used"
             yield Finding(key, "warning", what, entry.header_offset)

@@ -116,15 +116,16 @@ def verify_source(
     path = None if source.name == UNNAMED else source.name
     listed = entries_by_key(directory)
     wanted = wanted_entries(keys, listed, directory, path)
-    reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
-    rows = (
-        list(archive_findings(source, directory, listed, limits.metadata_size))
-        if keys is None
-        else []
-    )
-    indexed = read_indexed_headers(source, directory, limits.header_size, None)
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
+    # It may stop here: what follows takes seconds for a million members.
+    meter.begin()
+    reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+    rows = []
+    if keys is None:
+        bound = limits.metadata_size
+        rows = list(archive_findings(source, directory, listed, bound, meter.begin))
+    indexed = read_indexed_headers(source, directory, limits.header_size, None)
     with Pipeline(threads, None if progress is None else meter.report) as pipeline:
 
         def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:

@@ -308,9 +308,20 @@ def test_progress_is_told_in_the_callers_thread(tmp_path):
 
         report = npzkit.verify(path, progress=progress, threads=threads)
         assert callers == {threading.current_thread()}
-        assert [done for done, _ in steps] == sorted({done for done, _ in steps})
+        assert [done for done, _ in steps] == sorted(done for done, _ in steps)
         assert steps[-1] == (report.size, report.size)
         assert {total for _, total in steps} == {sum(a.nbytes + 128 for a in arrays.values())}
+
+
+def test_many_small_members_are_counted_as_they_are_checked(tmp_path):
+    """Progress is reported, and may stop the check, although no thread ever waits for another."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {str(number): np.zeros(2) for number in range(3000)})
+    for threads in (1, 2):
+        steps = []
+        npzkit.verify(path, progress=lambda done, total, s=steps: s.append(done), threads=threads)
+        assert len(set(steps)) > 10, threads
+        assert steps[0] == 0
 
 
 def test_progress_may_stop_it():

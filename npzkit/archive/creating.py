@@ -28,7 +28,7 @@ def create(archive: WrittenArchive, plan: Plan) -> CreatedArray:
     with archive.state.giving_up():
         created = begin(plan, archive.zip, archive.threads, _hooks(archive))
     archive.unsealed.add(created, grows=plan.grows)
-    archive.note_added(plan.key)
+    archive.note_added(plan.key, is_first=True)
     return created
 
 

@@ -351,8 +351,9 @@ class NpzWriter:
     def _put(self, key: str, members: list[Member], coding: Coding, overwrite: bool) -> None:
         if overwrite:
             self._hand_over(key)
+        is_first = key not in self._archive.contents
         self._archive.put(members, coding, overwrite)
-        self._archive.note_added(key)
+        self._archive.note_added(key, is_first=is_first)
 
     def _hand_over(self, key: str) -> None:
         """Keep an array that goes, if the metadata says that it has other keys too."""

@@ -82,10 +82,10 @@ class WrittenArchive:
             self.metadata.values[TREE_KEY] = self._tree.note
         return self._tree
 
-    def note_added(self, key: str) -> None:
-        """Note that an array was added or replaced."""
+    def note_added(self, key: str, *, is_first: bool) -> None:
+        """Note that an array was added, the first one under its key, or was replaced."""
         if self.tree is not None:
-            self.tree.put(key)
+            self.tree.put(key, is_first=is_first)
 
     def note_removed(self, key: str) -> None:
         """Note that an array is about to be removed."""

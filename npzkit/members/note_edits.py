@@ -83,8 +83,12 @@ class EditedNote:
 
     # -- edits --------------------------------------------------------------
 
-    def put(self, key: str, new: Any = None) -> None:
-        """Place an array with its entry, if it has one, or a tree with its note."""
+    def put(self, key: str, new: Any = None, *, is_first: bool = False) -> None:
+        """Place an array with its entry, if it has one, or a tree with its note.
+
+        If the array is the first under its key, the entry that is already there is its own:
+        the note was copied from another archive before the arrays.
+        """
         node, start = self.note, 0
         while True:
             name = self._name(node, key, start)
@@ -102,7 +106,9 @@ class EditedNote:
                 child = {}
                 _set(node, name, child)
             node = child
-        self._replace(node, name, key, new)
+        entry = _get(node, name)
+        if not (is_first and is_leaf(entry) and not is_value(entry)):
+            self._replace(node, name, key, new)
 
     def _replace(self, node: Any, name: str, key: str, new: Any) -> None:
         """Put a note in the place of another one, whose items stay beside it."""

@@ -196,6 +196,29 @@ def test_no_edit_loses_or_revives_a_leaf(tree, edits):
     }
 
 
+def test_an_archive_is_copied_array_by_array():
+    """A writer that has the metadata of another archive makes the same tree of its arrays."""
+    tree = {
+        "a": [np.float32(1), (np.arange(2), None)],
+        "b/c": {"d": b"bytes", "e": 5},
+        "l": [1, 2],
+        "n": {},
+    }
+    stream, copy = io.BytesIO(), io.BytesIO()
+    npzkit.save(stream, tree)
+    with npzkit.open(stream) as npz, npzkit.NpzWriter(copy, metadata=npz.metadata) as w:
+        for key, array in npz.items():
+            w[key] = array
+    assert repr(npzkit.load_tree(copy)) == repr(tree)
+    with npzkit.NpzWriter(copy, "a") as w:
+        w.add("a/0", np.zeros(()), overwrite=True)
+        with w.create("a/1/2", 3, "f8") as dst:
+            dst[:] = 1
+    zero, items = npzkit.load_tree(copy)["a"]
+    assert isinstance(zero, np.ndarray)
+    assert [items.keys(), items[2].tolist()] == [{0, 1, 2}, [1, 1, 1]]
+
+
 # -- containers ------------------------------------------------------------------
 
 

@@ -248,11 +248,16 @@ class ShardedFile(NpzFile):
             check_part(self._index, number, part, shard, self.path)
             self._proven[part] = 1
 
-    def _prove_empty(self, number: int) -> None:
-        """Check that an array without items is as its shard has it; others have parts."""
+    def _prove_empty(self, number: int, *, verify: bool = False) -> None:
+        """Check that an array without items is as its shard has it; others have parts.
+
+        `verify` compares its CRC-32 too, which is that of its header.
+        """
         if not self._index.part_numbers(number):
             shard = self._archive.get(self._index.home(number))
             check_part(self._index, number, None, shard, self.path)
+            if verify:
+                shard.read(self._index.stored_key(number, None))
 
     def _check_part(
         self, number: int, shape: tuple[int, ...], found: Any, dtype: np.dtype[Any]
@@ -376,7 +381,7 @@ class ShardedFile(NpzFile):
             lambda part=part, box=box: read(part, *box)
             for part, box in zip(parts, boxes, strict=True)
         ]
-        return array, tasks or [lambda: self._prove_empty(number)]
+        return array, tasks or [lambda: self._prove_empty(number, verify=verify)]
 
     def load_all(
         self,

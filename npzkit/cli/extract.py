@@ -66,7 +66,7 @@ def _text_stdout() -> Iterator[TextIO]:
     type=click.Choice(["npy", "csv"]),
     default="npy",
     show_default=True,
-    help="Write .npy files, or text tables.",
+    help="Write .npy files, or text tables, in which spreadsheets may find formulas (=, +, -, @).",
 )
 @click.option(
     "--delimiter",

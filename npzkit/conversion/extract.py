@@ -72,7 +72,9 @@ def extract(
     format : {"npy", "csv"}, default "npy"
         The kind of files. Tables hold arrays of plain values: two dimensions,
         or one of structures. Members that are not arrays are written as they
-        are.
+        are. Text is written as it is: a spreadsheet may take a cell that
+        begins with ``=``, ``+``, ``-`` or ``@`` for a formula. Import columns of
+        files from strangers as text.
     delimiter : str, default ","
         Of tables.
     skip : bool, default False

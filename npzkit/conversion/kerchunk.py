@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.errors import ConversionError, UnsupportedError
+from npzkit.errors import ConversionError, UnsafeNameError, UnsupportedError
 from npzkit.files.urls import Location, find_location
 from npzkit.format.descr import dtype_to_descr
 from npzkit.members.dimensions import DIMENSIONS, made_up_dimensions, named_dimensions
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.members.info import ArrayInfo
+from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import without_note
 from npzkit.sharding.opening import open as open_archive
 from npzkit.sharding.shardedfile import ShardedFile
@@ -69,6 +70,8 @@ def kerchunk(
         shapes. Or the archive is not at a path or a URL.
     ConversionError
         A key cannot be a path in Zarr, because it is also the group of another one.
+    UnsafeNameError
+        A key leads out of the folder, such as ``../x``, as for `npzkit.convert`.
     NpzkitError, OSError
         As `npzkit.open`.
 
@@ -180,6 +183,12 @@ def _groups(keys: Iterable[str], path: str | None) -> list[str]:
     """Return the groups that keys with slashes are in, and check that none of them is an array."""
     groups: dict[str, None] = {}
     for key in keys:
+        try:
+            check_key(key.removesuffix(SUFFIX))
+        except UnsafeNameError as error:
+            error.what = error.what.replace("saved", "a path in Zarr")
+            error.remedy = "Rename the array with NpzWriter.rename, or choose others: keys=[...]."
+            raise error.locate(path=path) from None
         parts = key.split("/")
         if not all(parts) or not _RESERVED.isdisjoint(parts):
             raise ConversionError(

@@ -5,6 +5,7 @@ Owns the choice between them, and which URLs cannot be written to.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from npzkit.errors import UnsupportedError
@@ -15,6 +16,9 @@ from npzkit.files.urls import Location
 
 if TYPE_CHECKING:
     from npzkit.files.upload_sink import UploadSink
+
+_VERSION = re.compile(r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$")
+"""How S3, Azure and Google's store name a version in a URL."""
 
 __all__ = ["check_writable", "open_destination", "open_upload"]
 
@@ -53,6 +57,13 @@ def check_writable(location: Location) -> None:
             "archives cannot be written through a chain of URLs", path=str(location),
             remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",
         )  # fmt: skip
+
+    if _VERSION.search(location.url):
+        raise UnsupportedError(
+            "the URL names one version of an object, and versions are never changed",
+            path=str(location),
+            remedy="Write to the URL without the version: that makes a new one.",
+        )
 
 
 def open_upload(location: Location, condition: Condition = ANY) -> UploadSink:

@@ -7,6 +7,7 @@ import json
 import npzkit
 import numpy as np
 import pytest
+from forge import Member, archive, npy
 from npzkit.conversion import kerchunk as module
 from npzkit.errors import ConversionError, UnsupportedError
 from range_server import RangeServer, packed
@@ -145,3 +146,13 @@ def test_records_without_fields_are_refused(tmp_path):
     npzkit.save(tmp_path / "a.npz", {"x": np.zeros(2, [])})
     with pytest.raises(UnsupportedError, match="Zarr has no dtype"):
         npzkit.kerchunk(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize("key", ["../x", "a/../../x", "/x", "a\\x", "C:x", "a//b"])
+def test_keys_that_lead_out_of_a_folder_are_refused(tmp_path, key):
+    """What convert refuses is in no reference: who follows one may write files by its name."""
+    path = tmp_path / "a.npz"
+    path.write_bytes(archive(Member(f"{key}.npy", npy(np.arange(3)))))
+    with pytest.raises(npzkit.NpzkitError, match="a path in Zarr") as caught:
+        npzkit.kerchunk(path)
+    assert caught.value.key == key

@@ -87,6 +87,9 @@ def test_a_condition_on_the_older_object(memory):
         ("https://me:secret@host/a.npz?token=secret", "web servers"),
         ("simplecache::s3://bucket/a.npz", "chain"),
         ("nosuchscheme://bucket/a.npz", "nosuchscheme"),
+        ("s3://bucket/a.npz?versionId=abc", "one version"),
+        ("gs://bucket/a.npz#1234567890", "one version"),
+        ("memory://bucket/a.npz?versionId=abc", "one version"),
     ],
 )
 def test_what_cannot_be_written_to(url, what):

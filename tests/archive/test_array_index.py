@@ -71,6 +71,18 @@ def test_it_says_what_the_headers_say(written):
     check_same_infos(written)
 
 
+def test_a_header_that_is_too_long_is_not_kept(tmp_path):
+    """An array with an NPY header above 64 KiB is described by its own header."""
+    path = tmp_path / "a.npz"
+    arrays = {f"k{number}": np.arange(number + 1) for number in range(8)}
+    arrays["long"] = np.zeros(2, [(f"field{number:05}", "<f8") for number in range(4000)])
+    with pytest.warns(UserWarning, match="format 2"):
+        npzkit.save(path, arrays)
+    assert index_of(path.read_bytes())[0].numbers.tolist() == [*range(1, 9), 0]
+    with npzkit.open(path, limits=npzkit.Limits(header_size=1 << 20)) as npz:
+        assert npz.info("long").dtype == arrays["long"].dtype
+
+
 def test_listing_reads_no_member(written):
     """info, summary and lazy answer though all that comes before the index is lost."""
     data = bytearray(written.read_bytes())

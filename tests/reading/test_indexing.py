@@ -104,3 +104,12 @@ def test_huge_axes_cost_nothing():
 def test_arrays_of_indices_cost_nothing(index):
     """What they choose is not made, however large it would be."""
     assert select(index, (1, 1 << 50)).shape[0] == 1
+
+
+@pytest.mark.parametrize("index", [True, False, np.True_, np.False_, (True, 1), (False, slice(1))])
+def test_a_truth_value_is_an_axis_of_its_own(index):
+    """True and False alone add an axis with all or with nothing, as in NumPy."""
+    array = np.arange(6).reshape(2, 3)
+    found, expected = taken(array, index), array[index]
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)

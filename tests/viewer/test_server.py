@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("bokeh", reason="the page needs Bokeh")
 
 from npzkit.viewer.guard import Guard
+from npzkit.viewer.keys import KeyTree
 from npzkit.viewer.peers import is_other_user, user_of
 
 NASTY = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>$$x$$"
@@ -415,6 +416,22 @@ def test_a_download_of_damaged_data_is_not_complete(tmp_path):
 
 
 # -- how it starts and ends -------------------------------------------------------------------
+
+
+def test_the_address_comes_before_the_tree(path, monkeypatch):
+    """The tree of a million keys takes seconds: it is made with the first page."""
+    made = []
+
+    class Tree(KeyTree):
+        def __init__(self, keys):
+            made.append(len(keys))
+            super().__init__(keys)
+
+    monkeypatch.setattr("npzkit.viewer.archives.KeyTree", Tree)
+    with npzkit.view(path) as viewer:
+        assert (viewer.url[:7], made) == ("http://", [])
+        assert get(viewer).status == 200
+        assert made == [3]
 
 
 def test_closing_ends_the_server(path):

@@ -370,6 +370,22 @@ def test_only_some_members():
         npzkit.verify(data, "a")
 
 
+def test_only_some_members_of_a_stream():
+    """keys= of a stream checks only those members, and without it the archive as well."""
+
+    class Pipe(io.BytesIO):
+        def seekable(self):
+            return False
+
+    data = archive(plain("a.npy", LARGE), plain("b.npy"), plain("b.npy"))
+    assert {row.key for row in npzkit.verify(Pipe(data)).rows} >= {None, "b"}
+    report = npzkit.verify(Pipe(data), keys=["a"])
+    assert (report.ok, report.member_count, report.size) == (True, 1, len(LARGE))
+    assert {row.key for row in report.rows} <= {"a"}
+    with pytest.raises(npzkit.errors.MemberNotFoundError, match="c is not"):
+        npzkit.verify(Pipe(data), keys=["c"])
+
+
 # -- what is sound ---------------------------------------------------------------
 
 

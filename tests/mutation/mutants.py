@@ -19,8 +19,8 @@ _SWAPPED = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
     ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
-_TOLD = {"found", "expected", "remedy", "stacklevel"}
-"""Arguments that only a message shows."""
+_TOLD = {"found", "expected", "remedy", "stacklevel", "strict"}
+"""Arguments that only a message shows, or that check what is known."""
 _SHOWING = {"__repr__", "__str__", "_repr_html_"}
 """Functions whose results only people read."""
 

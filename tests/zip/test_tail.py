@@ -183,6 +183,26 @@ def test_an_end_record_that_was_cut(tmp_path, size):
     assert npzkit.repair(path).kept == ("a", "b0")
 
 
+@pytest.mark.parametrize(
+    ("signature", "is_torn"),
+    [
+        (b"\0\0\0\0", True), (b"P\0\0\0", True), (b"PK\5\0", True), (b"\0\0\5\6", True),
+        (b"\0PK\0", False), (b"\0\0PK", False), (b"\0\0\0P", False), (b"P\0\0\6", False),
+    ],
+)  # fmt: skip
+def test_which_signatures_are_being_written(signature, is_torn):
+    """The bytes of a signature come in their own places: others are damage, and no unfinished append."""
+    _, data = two_commits()
+    begin = data.rindex(b"PK\5\6")
+    changed = data[:begin] + signature + data[begin + 4 :]
+    if is_torn:
+        with pytest.warns(TornArchiveWarning), npzkit.open(changed) as npz:
+            assert list(npz) == ["a"]
+    else:
+        with pytest.raises(ZipFormatError, match="repair"):
+            npzkit.open(changed)
+
+
 def test_a_comment_that_goes_on(tmp_path):
     """If an end record cuts its metadata short, that is damage, and repair has all of it."""
     _, data = two_commits(metadata=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from deep import amount
 from npzkit.errors import StaleArchiveError
+from npzkit.files.disk import kept_open
 from s3 import needs_s3, s3_server
 
 distributed = pytest.importorskip("dask.distributed", reason="dask.distributed is not installed")
@@ -19,9 +20,14 @@ distributed = pytest.importorskip("dask.distributed", reason="dask.distributed i
 import dask.array as da  # noqa: E402 - after the check that dask.distributed is installed
 from npzkit.dask import from_npz, to_npz  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "ignore::DeprecationWarning", "ignore::ResourceWarning", "ignore::UserWarning"
+    ),
+    pytest.mark.skipif(
+        kept_open(64) < 64, reason="a cluster needs more files open than the process may have"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

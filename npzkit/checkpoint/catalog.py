@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.checkpoint.folder import Identity, Storage
+from npzkit.checkpoint.folder import Identity
 from npzkit.checkpoint.record import Record, names_crc32, parse_record
+from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.errors import NoCheckpointError, NpzkitError, StaleArchiveError, is_damage
 from npzkit.maintenance.verify import Finding, VerifyReport
 from npzkit.sharding.shardedfile import ShardedFile
@@ -110,7 +111,7 @@ class _Known(NamedTuple):
 class Catalog:
     """What is known of the steps in one place."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: ShardedSteps) -> None:
         self._storage = storage
         self._known: dict[int, _Known] = {}
 

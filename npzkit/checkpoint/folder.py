@@ -1,10 +1,9 @@
 """The files of a checkpoint store: one per step, in a folder.
 
 Owns the names of the files, the lock that keeps a second writer away, and leftovers
-of writers that were killed. `Storage` is what the store needs of a place, and `Files` what
-steps that are files need; the rest of the room knows no files. A step is listed once its
-file is complete, because a writer renames it into place. No other file says which steps
-there are.
+of writers that were killed. `Files` is what steps that are files need of a place; the rest
+of the room knows no files. A step is listed once its file is complete, because a writer
+renames it into place. No other file says which steps there are.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
-__all__ = ["AS_SAVED", "Files", "Folder", "Identity", "Look", "Status", "Storage"]
+__all__ = ["AS_SAVED", "Files", "Folder", "Identity", "Look", "Status"]
 
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
@@ -64,35 +63,60 @@ class Status(NamedTuple):
     modified: float
 
 
-class Storage(Protocol):
-    """Where the files of a store are: what the store does with them, and no more."""
+class Look(NamedTuple):
+    """What one look at a place finds.
+
+    Attributes
+    ----------
+    files : tuple of int
+        The steps that have a file, ascending.
+    folders : tuple of int
+        The steps that have a folder, complete or not, ascending.
+    """
+
+    files: tuple[int, ...]
+    folders: tuple[int, ...]
+
+
+class Files(Protocol):
+    """Where the files of steps are; `npzkit.checkpoint.sharded_steps` adds those with folders."""
 
     path: str
     """The path or URL of the place."""
 
     def path_of(self, step: int) -> str:
-        """Return the path or URL of a step."""
+        """Return the path or URL of a step's file."""
 
-    def steps(self) -> tuple[int, ...]:
-        """Return the steps that are complete, ascending."""
+    def look(self) -> Look:
+        """List the place again."""
+
+    def has_folder(self, step: int) -> bool:
+        """Return whether a step has a folder; at a URL, as of the last look."""
+
+    def folder_of(self, step: int) -> str | Location:
+        """Return where the folder of a step is, whether it exists or not."""
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step is saved again; FileNotFoundError if it is gone."""
 
     def status(self, step: int) -> Status:
-        """Return the size and the time of a step; FileNotFoundError if it is gone."""
-
-    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
-        """Write a step with the text of its metadata.
-
-        It replaces an older one of this number when it is complete.
-        """
+        """Return the size and the time of a step's file; FileNotFoundError if it is gone."""
 
     def open(self, step: int, **options: Any) -> NpzFile:
-        """Open a step; FileNotFoundError if it does not exist."""
+        """Open a step's file; FileNotFoundError if it does not exist."""
+
+    def commit(
+        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
+        is_synced: bool = False,
+    ) -> None:  # fmt: skip
+        """Write a step with the text of its metadata.
+
+        It replaces an older one of this number when it is complete. With `is_synced`, wait
+        for the disk in any case.
+        """
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:
-        """Remove a step if it exists, and return whether it is gone.
+        """Remove a step's file if it exists, and return whether it is gone.
 
         With an identity, a step that was saved again since stays.
         """
@@ -111,56 +135,6 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Let other writers in."""
-
-
-class Look(NamedTuple):
-    """What one look at a place finds.
-
-    Attributes
-    ----------
-    files : tuple of int
-        The steps that have a file, ascending.
-    folders : tuple of int
-        The steps that have a folder, complete or not, ascending.
-    """
-
-    files: tuple[int, ...]
-    folders: tuple[int, ...]
-
-
-class Files(Protocol):
-    """Where the files of steps are: what `npzkit.checkpoint.sharded_steps` makes a `Storage` of.
-
-    Its methods are those of `Storage`, for the steps that are files.
-    """
-
-    path: str
-
-    def path_of(self, step: int) -> str: ...
-    def look(self) -> Look:
-        """List the place again."""
-
-    def has_folder(self, step: int) -> bool:
-        """Return whether a step has a folder; at a URL, as of the last look."""
-
-    def folder_of(self, step: int) -> str | Location:
-        """Return where the folder of a step is, whether it exists or not."""
-
-    def identity(self, step: int) -> Identity: ...
-    def status(self, step: int) -> Status: ...
-    def open(self, step: int, **options: Any) -> NpzFile: ...
-    def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
-        is_synced: bool = False,
-    ) -> None:  # fmt: skip
-        """As that of `Storage`; with `is_synced`, wait for the disk in any case."""
-
-    def remove(self, step: int, identity: Identity | None = None) -> bool: ...
-    def settle(self, step: int) -> None: ...
-    def settle_names(self) -> None: ...
-    def drop_cache(self, step: int) -> None: ...
-    def begin_writing(self) -> None: ...
-    def close(self) -> None: ...
 
 
 class Folder:

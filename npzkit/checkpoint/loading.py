@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.trees import read_tree
 from npzkit.checkpoint.catalog import Catalog, is_gone, record_of
-from npzkit.checkpoint.folder import Storage
 from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.checkpoint.step_names import shown_steps
 from npzkit.errors import (
     ChecksumError,
@@ -84,7 +84,7 @@ def looks_at(list_steps: Callable[[], tuple[int, ...]]) -> Iterator[tuple[int, .
 class Loader:
     """Reads the steps of one place."""
 
-    def __init__(self, storage: Storage, catalog: Catalog, readers: Readers) -> None:
+    def __init__(self, storage: ShardedSteps, catalog: Catalog, readers: Readers) -> None:
         self._storage, self._catalog, self._readers = storage, catalog, readers
 
     def newest(self, request: Request) -> Checkpoint:

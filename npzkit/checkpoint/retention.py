@@ -14,9 +14,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
-from npzkit.checkpoint.folder import Identity, Storage
+from npzkit.checkpoint.folder import Identity
 from npzkit.checkpoint.policies import Policy
 from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.checkpoint.step_names import shown_steps
 from npzkit.errors import warn
 from npzkit.members.keys import suggestion
@@ -66,7 +67,7 @@ class Retention:
 
     Parameters
     ----------
-    storage : Storage
+    storage : ShardedSteps
     catalog : Catalog
     readers : Readers
     policy : Policy or None
@@ -74,7 +75,7 @@ class Retention:
     """
 
     def __init__(
-        self, storage: Storage, catalog: Catalog, readers: Readers, policy: Policy | None
+        self, storage: ShardedSteps, catalog: Catalog, readers: Readers, policy: Policy | None
     ) -> None:
         self._storage, self._catalog, self._readers = storage, catalog, readers
         self._policy = policy

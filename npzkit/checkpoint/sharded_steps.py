@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class ShardedSteps:
-    """A `npzkit.checkpoint.folder.Storage`, whose steps may be files or folders.
+    """The steps of one place, which may be files or folders.
 
     Parameters
     ----------

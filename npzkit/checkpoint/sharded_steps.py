@@ -95,19 +95,9 @@ class ShardedSteps:
 
     def _is_folder(self, step: int) -> bool:
         """Return whether the folder of a step counts."""
-
-        def is_file() -> bool:
-            self._files.identity(step)
-            return True
-
-        def is_folder() -> bool:
-            self._index_of(step)
-            return False
-
-        try:
-            return not self._of_either(is_file, is_folder)
-        except FileNotFoundError:
-            return False
+        with contextlib.suppress(FileNotFoundError):
+            return isinstance(self.identity(step), places.Found)
+        return False
 
     # -- what there is ------------------------------------------------------
 
@@ -150,9 +140,7 @@ class ShardedSteps:
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step is saved again."""
-        return self._of_either(
-            lambda: self._files.identity(step), lambda: tuple(self._index_of(step))
-        )
+        return self._of_either(lambda: self._files.identity(step), lambda: self._index_of(step))
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step."""

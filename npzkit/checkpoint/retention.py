@@ -9,8 +9,6 @@ arrays. Damaged steps do not count for the policy.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
@@ -45,23 +43,6 @@ class _Choice(NamedTuple):
     spared: tuple[int, ...] = ()
 
 
-class _Outcome(NamedTuple):
-    """What was done.
-
-    Attributes
-    ----------
-    removed : tuple of int
-    failed : dict of int to OSError
-        The steps that could not be removed, and why.
-    spared : tuple of int
-        As of `_Choice`.
-    """
-
-    removed: tuple[int, ...] = ()
-    failed: Mapping[int, OSError] = MappingProxyType({})
-    spared: tuple[int, ...] = ()
-
-
 class Retention:
     """Removes steps of one place that its policy does not keep.
 
@@ -84,11 +65,12 @@ class Retention:
     def removable(self) -> tuple[int, ...]:
         """Return the steps that would be removed now."""
         self._check_metrics()
-        return () if self._policy is None else self._choose(self._policy).removed
+        return self._choose().removed
 
-    def _choose(self, policy: Policy, saved: int | None = None) -> _Choice:
+    def _choose(self, saved: int | None = None) -> _Choice:
         """Return what to remove, which the step that was just saved is not."""
-        if len(self._storage.steps()) < 2:
+        policy = self._policy
+        if policy is None or len(self._storage.steps()) < 2:
             return _Choice()
         newest = self._catalog.newest_sound()
         if newest is None:
@@ -103,8 +85,10 @@ class Retention:
             candidates = [step for step in found if not self._catalog.is_damaged(step)]
             kept = {newest, *policy.kept(candidates, self._catalog.metrics)}
         spared = () if saved is None or saved in kept else tuple(s for s in found if s > saved)
-        kept.add(newest if saved is None else saved)
-        removed = (s for s in candidates if s not in kept and not self._readers.is_read(s))
+        removed = (
+            s for s in candidates
+            if s not in kept and s != saved and not self._readers.is_read(s)
+        )  # fmt: skip
         return _Choice(tuple(removed), newest, spared)
 
     def apply(self) -> tuple[int, ...]:
@@ -116,19 +100,17 @@ class Retention:
             A step cannot be removed. The others are.
         """
         self._check_metrics()
-        outcome = self._apply()
-        if outcome.failed:
-            error = next(iter(outcome.failed.values()))
-            stay, removed = shown_steps(outcome.failed), shown_steps(outcome.removed)
-            error.add_note(f"Not removed: {stay}. Removed: {removed or 'none'}.")
+        removed, failed = self._remove_all(self._choose())
+        if failed:
+            error = next(iter(failed.values()))
+            error.add_note(
+                f"Not removed: {shown_steps(failed)}. Removed: {shown_steps(removed) or 'none'}."
+            )
             raise error
-        return outcome.removed
+        return removed
 
-    def _apply(self, saved: int | None = None) -> _Outcome:
-        """Remove what can be removed."""
-        if self._policy is None:
-            return _Outcome()
-        choice = self._choose(self._policy, saved)
+    def _remove_all(self, choice: _Choice) -> tuple[tuple[int, ...], dict[int, OSError]]:
+        """Return which steps were removed, and the errors of those that cannot be."""
         if choice.newest is not None and choice.removed:
             self._storage.settle(choice.newest)
         # What is known of a step, and is why it is not kept, is of the file that was seen.
@@ -143,7 +125,7 @@ class Retention:
         if removed:
             self._storage.settle_names()
             _logger.info("removed the steps %s of %s", removed, self._storage.path)
-        return _Outcome(tuple(removed), failed, choice.spared)
+        return tuple(removed), failed
 
     def _remove(self, step: int, seen: Identity | None) -> bool:
         """Remove a step unless a reader has begun or another writer has saved it again.
@@ -158,23 +140,23 @@ class Retention:
 
         The step was saved: a program that trains has no reason to stop.
         """
-        outcome = _Outcome()
         try:
             self._check_metrics(saved)
-            outcome = self._apply(saved)
+            choice = self._choose(saved)
+            removed, failed = self._remove_all(choice)
         except OSError as error:
             _warn_of("old checkpoints", error)
-        if outcome.failed:
-            failed = shown_steps(outcome.failed)
-            _warn_of(f"the checkpoints {failed}", next(iter(outcome.failed.values())))
-        if outcome.spared:
+            return ()
+        if failed:
+            _warn_of(f"the checkpoints {shown_steps(failed)}", next(iter(failed.values())))
+        if choice.spared:
             warn(
-                f"step {saved} was saved, but newer steps exist: {shown_steps(outcome.spared)}. "
+                f"step {saved} was saved, but newer steps exist: {shown_steps(choice.spared)}. "
                 f"load() takes the newest, and the policy will not keep step {saved}. If the run "
                 "goes on from here, remove the newer ones with store.delete(step).",
                 RuntimeWarning,
             )
-        return outcome.removed
+        return removed
 
     def _check_metrics(self, saved: int | None = None) -> None:
         """Warn, the first time, if no step has a metric by which the policy ranks steps."""

@@ -13,7 +13,7 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
 from npzkit.members.labels import check_unlabelled
-from npzkit.members.metadata import TREE_KEY
+from npzkit.members.metadata import TREE_KEY, without_note
 from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
@@ -119,7 +119,8 @@ def save(
         is_nested = not isinstance(arrays, Mapping) or nesting.is_nested(arrays)
         if is_nested:
             arrays, note = nesting.flatten(arrays)
-            metadata = nesting.with_note(metadata, note)
+            plain, _ = without_note(metadata or {})
+            metadata = plain if note is None else {**plain, TREE_KEY: note}
     if not is_nested and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}

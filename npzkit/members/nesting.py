@@ -20,12 +20,11 @@ from npzkit.members.containers import child_key, children_of, is_within
 from npzkit.members.jax_arrays import is_pytree
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.leaves import MISSING, encode, exact_array, holds_more
-from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.notes import INT, MAX_DEPTH, MAX_FIELDS
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
-__all__ = ["flatten", "is_nested", "is_tree", "with_note"]
+__all__ = ["flatten", "is_nested", "is_tree"]
 
 _SINGLE_KEY = "arr_0"
 """The key of an array that is a tree, which `numpy.savez` gives it too."""
@@ -274,20 +273,3 @@ def _within(node: object, around: tuple[int, ...], where: str) -> tuple[int, ...
     if len(around) > MAX_DEPTH:
         raise ValueError(f"the tree is nested more than {MAX_DEPTH} deep, at {where[:80]!r}")
     return (*around, id(node))
-
-
-# -- notes in the metadata -------------------------------------------------
-
-
-def with_note(metadata: Mapping[str, Any] | None, note: Any) -> dict[str, Any]:
-    """Return metadata with the note of a tree, which replaces an old one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As `npzkit.members.metadata.format_metadata`.
-    """
-    plain = {name: value for name, value in (metadata or {}).items() if name != TREE_KEY}
-    noted = plain if note is None else {**plain, TREE_KEY: note}
-    format_metadata(noted)
-    return noted

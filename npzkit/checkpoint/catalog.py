@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
@@ -21,9 +21,9 @@ from npzkit.maintenance.verify import Finding, VerifyReport
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.zip.extra_fields import foreign_extra
 
-__all__ = ["GONE", "Catalog", "StoreReport", "is_gone", "record_of"]
+__all__ = ["Catalog", "StoreReport", "is_gone", "record_of"]
 
-GONE = (errno.ENOENT, errno.ESTALE)
+_GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
 _ATTEMPTS = 20
 """How often a step is read at most, if it is replaced each time."""
@@ -34,7 +34,8 @@ T = TypeVar("T")
 def is_gone(error: BaseException) -> bool:
     """Return whether an error means that a step was removed or replaced meanwhile."""
     return not is_damage(error) and (
-        isinstance(error, StaleArchiveError) or (isinstance(error, OSError) and error.errno in GONE)
+        isinstance(error, StaleArchiveError)
+        or (isinstance(error, OSError) and error.errno in _GONE)
     )
 
 
@@ -116,11 +117,13 @@ class Catalog:
         self._known: dict[int, _Known] = {}
 
     def _of(self, step: int) -> _Known:
-        identity = self._storage.identity(step)
-        known = self._known.get(step)
-        if known is None or known.identity != identity:
-            known = self._known[step] = _Known(identity)
+        known = self._known[step] = self._known_of(step, self._storage.identity(step))
         return known
+
+    def _known_of(self, step: int, identity: Identity) -> _Known:
+        """Return what is known of the file with this identity."""
+        known = self._known.get(step)
+        return _Known(identity) if known is None or known.identity != identity else known
 
     def seen(self, step: int) -> Identity | None:
         """Return the identity of the file that is known as a step, without looking again."""
@@ -129,10 +132,7 @@ class Catalog:
 
     def note(self, step: int, identity: Identity, *, is_sound: bool) -> None:
         """Remember whether the file of a step with this identity is sound."""
-        known = self._known.get(step)
-        if known is None or known.identity != identity:
-            known = _Known(identity)
-        self._known[step] = known._replace(is_sound=is_sound)
+        self._known[step] = self._known_of(step, identity)._replace(is_sound=is_sound)
 
     def note_saved(self, step: int) -> None:
         """Remember that a step is sound, because it was just saved."""
@@ -213,14 +213,12 @@ class Catalog:
         NpzkitError, OSError
             The step is damaged, or does not exist.
         """
-        known = self._of(step)
-        if known.record is None:
-            identity, record = self.read(step, lambda npz: record_of(npz, step))
-            if identity != known.identity:
-                known = _Known(identity)
-            known = self._known[step] = known._replace(record=record._replace(structure=None))
-        assert known.record is not None  # noqa: S101 - read above
-        return known.record
+        record = self._of(step).record
+        if record is None:
+            identity, found = self.read(step, lambda npz: record_of(npz, step))
+            record = found._replace(structure=None)
+            self._known[step] = self._known_of(step, identity)._replace(record=record)
+        return record
 
     def metrics(self, step: int) -> Mapping[str, Any]:
         """Return a step's metrics; none if it is damaged or was removed meanwhile."""
@@ -264,13 +262,9 @@ class Catalog:
                 return False
             raise
 
-    def newest_first(self) -> Iterator[int]:
-        """Yield the steps from the newest to the oldest."""
-        yield from reversed(self._storage.steps())
-
     def newest_sound(self) -> int | None:
         """Return the newest step that is sound, which is read if that is not known."""
-        for step in self.newest_first():
+        for step in reversed(self._storage.steps()):
             try:
                 known = self._of(step).is_sound
                 if known or (known is None and self.verify(step).ok):

@@ -17,7 +17,7 @@ from npzkit.checkpoint.folder import Identity
 from npzkit.checkpoint.record import Record, names_crc32, parse_record
 from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.errors import NoCheckpointError, NpzkitError, StaleArchiveError, is_damage
-from npzkit.maintenance.verify import Finding, VerifyReport
+from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.zip.extra_fields import foreign_extra
 
@@ -288,11 +288,6 @@ def _report_of(npz: NpzFile, step: int) -> VerifyReport:
 
 
 def _finding(error: NpzkitError | OSError) -> Finding:
-    if not isinstance(error, NpzkitError):
-        return Finding(None, "error", str(error))
-    what = error.what
-    if error.found is not None:
-        what += f": found {error.shown(error.found)}"
-    if error.expected is not None:
-        what += f", expected {error.shown(error.expected)}"
-    return Finding(None, "error", what, error.offset)
+    if isinstance(error, NpzkitError):
+        return finding(None, error)
+    return Finding(None, "error", str(error))

@@ -112,6 +112,8 @@ def _number(name: str, value: Any) -> int | float | bool:
     """Return a number of Python, NumPy or a tensor of one value as Python's."""
     try:
         found = value.item() if hasattr(value, "item") else value
+    except RecursionError:
+        raise
     except (ValueError, RuntimeError):
         # An array of several values.
         found = None

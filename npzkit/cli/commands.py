@@ -130,7 +130,7 @@ def _run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return _end_output()
-    except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError) as error:
+    except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError, MemoryError) as error:
         if is_debugging:
             raise
         from npzkit.cli.output import report_error

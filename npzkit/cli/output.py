@@ -317,6 +317,8 @@ def error_text(error: Exception) -> tuple[str, int]:
             text += f" {error.key!r} is a file, but was used as a key here."
     elif isinstance(error, NoCheckpointError):
         text, code = message_of(error), 2
+    elif isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        text, code = _memory_text(error), 2
     elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
         text = _os_text(error)
     else:
@@ -334,6 +336,12 @@ _OS_REMEDIES = {
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
 """The remedies for errors of the system."""
+
+
+def _memory_text(error: Exception) -> str:
+    # NumPy says how much it asked for.
+    needed = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
+    return f"There is too little memory{needed}. Close other programs, or read less at once."
 
 
 def _os_text(error: OSError) -> str:

@@ -251,7 +251,7 @@ class _Deflate64:
             self._unfed_size -= len(piece)
             try:
                 self._output = memoryview(self._inflate(piece))
-            except MemoryError:
+            except (MemoryError, RecursionError):
                 raise
             except Exception as error:
                 # The libraries document no error class. They raise ValueError and

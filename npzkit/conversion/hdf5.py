@@ -79,6 +79,8 @@ def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:
     for name in item.attrs:
         try:
             found[name] = item.attrs[name]
+        except RecursionError:
+            raise
         except (OSError, TypeError, ValueError, KeyError, RuntimeError) as error:
             reason = printable(str(error))[:80]
             say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")
@@ -142,6 +144,8 @@ def _write_attrs(target: Any, attrs: Mapping[str, Any], key: str | None, say: Sa
     for name, value in simple.items():
         try:
             target[name] = value
+        except RecursionError:
+            raise
         except (TypeError, ValueError, OSError, RuntimeError) as error:
             reason = printable(str(error))[:80]
             say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")

@@ -183,7 +183,9 @@ def to_array(tensor: Any) -> np.ndarray[Any, Any]:
             plain = tensor.detach().view(getattr(torch, bits))
         array: np.ndarray[Any, Any] = plain.numpy(force=True)
         array = array if array.dtype == dtype else array.view(dtype)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError) as error:
+    except RecursionError:
+        raise
+    except (RuntimeError, TypeError, ValueError) as error:
         raise UnsupportedError(
             "PyTorch cannot make an array of this tensor",
             found=NpzkitError.shown(str(error)),

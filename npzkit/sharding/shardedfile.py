@@ -505,19 +505,28 @@ class ShardedFile(NpzFile):
         """
         check_mmap_mode(mode)
         number = self._find(key)
-        parts = self._index.part_numbers(number)
-        if len(parts) != 1 or mode == "r+":
+        stored = None if mode == "r+" else self._stored_complete(number)
+        if stored is None:
             what = (
                 "an array of a sharded archive cannot be changed in place" if mode == "r+"
-                else f"an array of {len(parts)} parts cannot be mapped into memory"
+                else "an array of several parts cannot be mapped into memory"
             )  # fmt: skip
             raise UnsupportedError(
                 what, path=self.path, key=key,
                 remedy="Read it, or parts of it with npz.lazy(key).",
             )  # fmt: skip
-        shard, part_key, _ = self._stored(number, parts[0])
+        shard, part_key = stored
         array: np.memmap[Any, Any] = shard.memmap(part_key, mode)
         return array
+
+    def _stored_complete(self, number: int) -> tuple[NpzFile, str] | None:
+        """Return the shard of an array that one has, and its key there; None if several do."""
+        index, parts = self._index, self._index.part_numbers(number)
+        if parts:
+            return self._stored(number, parts[0])[:2] if len(parts) == 1 else None
+        self._prove_empty(number)
+        shard, key = self._archive.get(index.home(number)), index.stored_key(number, None)
+        return (shard, key) if shard.lazy(key).shape == index.shape(number) else None
 
     def stream(self, key: str) -> BinaryIO:
         """Open an array as a readable binary stream of the bytes of an .npy file.

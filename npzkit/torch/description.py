@@ -282,6 +282,8 @@ def _tensor_dtype(dtype: np.dtype[Any], special: str | None) -> torch.dtype | No
     shape = (0, 2) if special == "complex32" else (0,)
     try:
         found = from_array(np.empty(shape, dtype), special)
+    except RecursionError:
+        raise
     except (NpzkitError, TypeError, RuntimeError):
         return None
     return found.dtype if isinstance(found, torch.Tensor) else None

@@ -155,7 +155,7 @@ def decode_value(note: Any, read: Callable[[str], Any]) -> Any:
     """
     try:
         return _decode(note, read)
-    except NpzkitError:
+    except (NpzkitError, RecursionError):
         raise
     except (TypeError, ValueError, RuntimeError, AttributeError) as error:
         # Also what PyTorch says of a device, and Python of a set of lists.

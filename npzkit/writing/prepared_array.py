@@ -49,7 +49,7 @@ def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
         return np.asanyarray(value) if dtype is None else np.asarray(value, dtype)
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__
-    except (OSError, MemoryError, OverflowError):
+    except (OSError, MemoryError, OverflowError, RecursionError):
         raise
     except Exception as error:
         # An object's own `__array__` may raise anything.

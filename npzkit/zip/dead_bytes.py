@@ -70,7 +70,9 @@ def dead_size(source: Source, directory: Directory) -> int:
     if source.is_distant:
         source = source.ahead(_ends(entries, end), at_once=True)
     extents = (_extent(source, entry, end) for entry in entries)
-    return end - directory.start_offset - hidden_size - full_size - sum(extents)
+    unlisted = end - directory.start_offset - full_size - sum(extents)
+    # Where fewer bytes are left, the metadata are not there.
+    return unlisted - hidden_size if hidden_size <= unlisted else unlisted
 
 
 def _ends(entries: Iterable[Entry], end_offset: int) -> Iterator[tuple[int, int]]:

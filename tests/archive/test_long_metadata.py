@@ -155,6 +155,17 @@ def test_where_it_is_said_to_be_is_checked(pointer, tmp_path):
                 _ = npz.metadata
 
 
+def test_metadata_that_are_not_there_take_no_dead_space():
+    """A comment that leads to members makes no room between them, and none below nothing."""
+    stream = io.BytesIO()
+    npzkit.save(stream, ARRAYS)
+    with zipfile.ZipFile(stream, "a") as archive:
+        archive.comment = b'{"npzkit.metadata":{"offset":0,"size":70}}'
+    with npzkit.open(stream) as npz:
+        assert npz.archive_info().dead_size == 0
+        assert [row.severity for row in npz.verify().rows] == ["error"]
+
+
 def test_a_tree_of_many_leaves(tmp_path):
     """The structure of a tree with 100,000 leaves needs no place in the comment."""
     tree = {"lr": {"all": [i / 7 for i in range(80_000)]}, "w": np.eye(2), "n": ["n"] * 20_000}

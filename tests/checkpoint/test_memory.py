@@ -96,3 +96,22 @@ def test_a_nearly_full_stack_is_no_damage(tmp_path, shard_size):
                     continue
         assert outcomes == {"tree", "RecursionError"}
         assert store.load().step == 2
+
+
+class Deep:
+    """What needs more of the stack than there is, whatever is asked of it."""
+
+    def __array__(self, *args, **options):
+        raise RecursionError
+
+    def item(self):
+        raise RecursionError
+
+
+def test_a_nearly_full_stack_is_no_bad_argument(tmp_path):
+    """What is saved deep in a recursion is not called wrong, nor are metrics."""
+    with CheckpointStore(tmp_path, durable=False) as store:
+        with pytest.raises(RecursionError):
+            store.save(1, {}, metrics={"loss": Deep()})
+        with pytest.raises(RecursionError):
+            store.save(1, {"w": Deep()})

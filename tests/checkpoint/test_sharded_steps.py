@@ -182,6 +182,19 @@ def test_a_background_save_is_split_too(tmp_path):
         check_tree(store.load(mmap_mode="r").tree)
 
 
+@pytest.mark.parametrize("mode", ["r", "c"])
+def test_a_step_with_an_array_without_items_is_mapped(tmp_path, mode):
+    """Arrays without items, which have no part in the index, are mapped as others are."""
+    tree = {"none": np.zeros((0, 3), "f4"), "w": np.arange(4.0)}
+    with CheckpointStore(tmp_path, durable=False) as store:
+        store.save(1, tree, shard_size=1)
+        found = store.load(mmap_mode=mode).tree
+        for key, array in tree.items():
+            assert isinstance(found[key], np.memmap)
+            assert (found[key].shape, found[key].dtype) == (array.shape, array.dtype)
+            assert found[key].flags.writeable == (mode == "c")
+
+
 @pytest.mark.parametrize("size", [0, "many", 1.5])
 def test_a_bad_size_is_refused(tmp_path, size):
     """A size that is none is refused before a file is written."""

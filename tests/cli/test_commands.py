@@ -365,3 +365,36 @@ def test_a_full_disk_is_no_fault_of_a_format(cli, tmp_path, monkeypatch):
         found.err
         == f"npzkit: {os.strerror(errno.ENOSPC)}. Free some space, or write to another disk.\n"
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
+def test_too_little_memory_is_one_line(process, tmp_path):
+    """A command that runs out of memory says so in one line, and exits with 2."""
+    import resource
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (2**29, resource.RLIM_INFINITY))
+
+    with npzkit.NpzWriter(tmp_path / "a.npz") as writer:
+        writer.create("x", (2**27,), "f8")
+    few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found = process("show", tmp_path / "a.npz", "--json", env=few, preexec_fn=limit)
+    assert found.code == 2, found
+    assert found.err.startswith("npzkit: There is too little memory")
+    assert found.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [MemoryError(), OSError(errno.ENOMEM, "no memory")])
+def test_memory_that_a_library_lacks_is_one_line(cli, tmp_path, monkeypatch, error):
+    """It makes no difference whether Python or the system refuses memory; --debug shows where."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)})
+
+    def fail(*args, **options):
+        raise error
+
+    monkeypatch.setattr(npzkit, "verify", fail)
+    found = cli("verify", tmp_path / "a.npz")
+    assert (found.code, found.out) == (2, "")
+    assert "here is too little memory. Close other programs" in found.err
+    with pytest.raises(type(error)):
+        cli("verify", tmp_path / "a.npz", "--debug")

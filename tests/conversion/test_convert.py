@@ -794,3 +794,19 @@ def test_an_interrupt_of_zarr_leaves_nothing(tmp_path, monkeypatch):
         npzkit.convert(tmp_path / "a.npz", tmp_path / "a.zarr")
     time.sleep(0.3)
     assert [path.name for path in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.parametrize("method", ["__getitem__", "__setitem__"])
+def test_attributes_are_not_left_out_for_a_full_stack(tmp_path, monkeypatch, method):
+    """Deep in a recursion, no attribute is left out: it is a RecursionError."""
+    with npzkit.NpzWriter(tmp_path / "a.npz") as writer:
+        writer.add("w", np.zeros(2), attrs={"units": "m"})
+    npzkit.convert(tmp_path / "a.npz", tmp_path / "a.h5")
+
+    def fail(*args):
+        raise RecursionError
+
+    monkeypatch.setattr(h5py.AttributeManager, method, fail)
+    pair = ("a.h5", "b.npz") if method == "__getitem__" else ("a.npz", "b.h5")
+    with pytest.raises(RecursionError):
+        npzkit.convert(*(tmp_path / name for name in pair))

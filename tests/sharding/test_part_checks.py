@@ -7,7 +7,7 @@ import json
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import IndexFormatError
+from npzkit.errors import IndexFormatError, UnsupportedError
 from sharded import index_of
 
 WHOLE = np.arange(24, dtype="f4").reshape(4, 6)
@@ -186,4 +186,6 @@ def test_empty_arrays_may_have_parts(tmp_path):
     with npzkit.open(tmp_path) as npz:
         assert npz["e"].shape == (4, 0)
         assert npz.lazy("e")[1:].shape == (3, 0)
+        with pytest.raises(UnsupportedError, match="several parts"):
+            npz.memmap("e")
         assert npz.verify().ok

@@ -525,3 +525,24 @@ def test_parts_are_compared_with_what_their_shards_say(tmp_path, rows):
         read_box(npz.lazy("w"), (rows.start, 0), out, verify=False, threads=1)
     error = failure(load, tmp_path, {"w": torch.zeros(4, 2, dtype=torch.float64)})
     assert isinstance(error, IndexFormatError)
+
+
+def test_a_nearly_full_stack_is_no_bad_tensor(monkeypatch):
+    """Deep in a recursion, no tensor is called unfit, no note invalid, and no dtype unknown."""
+    from npzkit.members.tensors import to_array
+    from npzkit.torch import description
+    from npzkit.torch.values import decode_value
+
+    def fail(*args, **options):
+        raise RecursionError
+
+    monkeypatch.setattr(torch.Tensor, "numpy", fail)
+    monkeypatch.setattr(description, "from_array", fail)
+    calls = [
+        lambda: to_array(torch.zeros(2)),
+        lambda: description._tensor_dtype.__wrapped__(np.dtype("f4"), None),
+        lambda: decode_value(["array", "k", None], fail),
+    ]
+    for call in calls:
+        with pytest.raises(RecursionError):
+            call()

@@ -208,8 +208,8 @@ class NpzkitError(Exception):
     remedy : str, optional
         What to do about it, as a full sentence. Some classes have a default.
     is_damage : bool, optional
-        Whether what the bytes of the file say is the cause. Where npzkit alone wrote them,
-        as in a checkpoint, they are damaged. Each class has a default.
+        Whether the bytes of the file are the cause. If npzkit alone wrote the file, as a
+        checkpoint, it is damaged. Each class has a default.
 
     Notes
     -----
@@ -308,8 +308,7 @@ def _shown(value: object) -> str:
 def is_damage(error: BaseException) -> bool:
     """Return whether an error means that the bytes of a file are not what was written.
 
-    Either the error says so, or the disk could not read them, or there is a folder in the
-    place of the file.
+    Either the error says so, or the disk could not read them, or the path is that of a folder.
     """
     if isinstance(error, NpzkitError):
         return error.is_damage

@@ -1,6 +1,7 @@
 """Limits on what reading an archive may cost.
 
-Owns the limits and their defaults. Imports nothing from npzkit.
+Owns the limits, their defaults, and how much memory and depth JSON needs, which is known
+before it is parsed. Imports nothing from npzkit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How an open archive is pickled: by its path or URL, and opened again.
 
-Owns that a file which changed in between is refused. A pickle may be opened on another
-host, or beside a copy of the file. So it has what a copy keeps: size, time and the CRC-32
-of the directory; of an object in a store, its version and that CRC-32.
+Owns what must be the same then; a changed file is refused. A pickle may be opened on
+another host, with a copy of the file. So it has what a copy keeps: size, time and the CRC-32
+of the directory. Of an object in a store, it has the version and that CRC-32.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def reduced(
 
 
 def state_of(archive: OpenedArchive) -> tuple[Any, ...]:
-    """Return what an archive must have that is opened in the place of this one."""
+    """Return what must be equal when the archive is opened again."""
     return *archive.source.state, archive.directory_crc32
 
 

@@ -113,7 +113,7 @@ class Retention:
         """Return which steps were removed, and the errors of those that cannot be."""
         if choice.newest is not None and choice.removed:
             self._storage.settle(choice.newest)
-        # What is known of a step, and is why it is not kept, is of the file that was seen.
+        # A step is removed only if its file is still the one for which this was decided.
         seen = {step: self._catalog.seen(step) for step in choice.removed}
         removed, failed = [], {}
         for step in choice.removed:

@@ -116,9 +116,8 @@ class ShardedSteps:
     def steps(self) -> tuple[int, ...]:
         """Return the steps that are complete, ascending.
 
-        A folder that has no index is one that is not complete, or that was removed since
-        the look. In the latter case, other steps may have come: only if the next look
-        finds the same, nothing has changed.
+        A folder without an index is not complete, or was removed since the look. Other steps
+        may have come since then, so the place is listed again until two looks find the same.
         """
         look = self._files.look()
         for _ in range(_LOOKS):
@@ -226,12 +225,12 @@ class ShardedSteps:
         return None
 
     def _take_place_of_file(self, step: int, older: Identity | None) -> None:
-        """Have a step's folder count, which is complete: remove the file that was there before.
+        """Make a step's complete folder count: remove the file that was there before.
 
         Raises
         ------
         StaleArchiveError
-            Another store has saved the file since, which counts.
+            Another store has saved the file since.
         """
         if self._file_now(step) != older or not (
             older is None or self._files.remove(step, older)
@@ -264,7 +263,7 @@ class ShardedSteps:
         return file is None or self._files.remove(step, identity)
 
     def _remove_folder(self, step: int) -> None:
-        """Remove the folder of a step. It counts no longer once its index is removed."""
+        """Remove the folder of a step. Its index goes first: without it, it does not count."""
         place = self._place(step)
         place.remove(INDEX_NAME)
         if place.is_local:

@@ -2,9 +2,9 @@
 
 Owns which arrays are copied, and copying on several threads. An array is not copied if
 neither it nor what it is a view of can be written to: read-only arrays that own their
-data, and read-only views of bytes. Whoever writes to a file changes all its maps, also
-those that are read-only, so maps are always copied. An array of JAX does not say whose
-memory it uses: `jax.device_put` may take NumPy's, and `from_dlpack` PyTorch's.
+data, and read-only views of bytes. A change of a file changes all its maps, read-only ones
+too, so maps are always copied. An array of JAX does not say whose memory it uses:
+`jax.device_put` may take NumPy's, and `from_dlpack` PyTorch's.
 """
 
 from __future__ import annotations

@@ -321,8 +321,8 @@ class FsspecStore(Store):
 def _with_safe_caches(url: str, options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return a URL and its options so that no cache of fsspec gives bytes of an older version.
 
-    A cache of blocks puts those of two versions together, so it is left out of the chain. One
-    of files would use an older file for a week, unless it is told to compare the versions.
+    A cache of blocks joins those of two versions, so it is left out of the chain. A cache of
+    files would use an older file for a week, so its option to compare versions is set.
     """
     links = url.split("::")
     kept = [link for link in links if link not in _BLOCK_CACHES]

@@ -17,7 +17,7 @@ class Identity(NamedTuple):
 
     If two are equal, the file is the same and has not changed. If they differ, its contents
     may still be the same: `chmod` and a hard link change `changed_ns`, and a copy has another
-    `inode`. Whoever keeps an archive then compares its directory.
+    `inode`. An open archive then compares its directory.
 
     Attributes
     ----------

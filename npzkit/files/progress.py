@@ -50,7 +50,7 @@ class Meter:
         self._owner = threading.get_ident()
 
     def begin(self) -> None:
-        """Report that nothing is done yet, as often as the work may be stopped before it is."""
+        """Report that nothing is done yet. The report may raise, which stops the work."""
         if self._report is not None:
             self._report(0, self._total)
 

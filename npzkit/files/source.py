@@ -103,7 +103,7 @@ class Source(abc.ABC):
 
     @property
     def state(self) -> Any:
-        """What a file must have that is opened in this one's place: size and time, or version.
+        """What must be equal when the file is opened again: size and time, or version.
 
         None if it cannot be opened again.
         """

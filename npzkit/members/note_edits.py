@@ -111,7 +111,7 @@ class EditedNote:
             self._replace(node, name, key, new)
 
     def _replace(self, node: Any, name: str, key: str, new: Any) -> None:
-        """Put a note in the place of another one, whose items stay beside it."""
+        """Replace a note. The items of the old one stay beside the new one."""
         old = _get(node, name)
         self._untie(key, old)
         beside = [(below, note) for below, note in nodes_of(old) if _is_item(note)]

@@ -94,9 +94,9 @@ class ArrayRow(NamedTuple):
     fortran_order : bool
     attrs : mapping
     parts : tuple of PartRow
-        None of an array without items.
+        Empty if the array has no items.
     home : (int, str) or None
-        Of an array without items, the number of a shard that has it, and its key there.
+        For an array without items, the number of a shard that has it, and its key there.
     """
 
     key: str
@@ -134,7 +134,7 @@ class Index:
             raise IndexFormatError("a key occurs twice")
         _check_limit(len(self.keys), limits.member_count, "arrays", "member_count")
         count = len(self.keys)
-        # As in a header, and in the list of pairs.
+        # Each is as deep as in a header, inside a pair in a list.
         _check_depth(fields["dtypes"], MAX_DESCR_DEPTH + 2)
         self._dtypes = [_dtype(pair) for pair in listed(fields["dtypes"])]
         self._restored: dict[int, np.dtype[Any]] = {}

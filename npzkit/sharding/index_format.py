@@ -25,8 +25,8 @@ array follow each other, in the order of the arrays.
   several parts. A single part is its array.
 - An array without items has no parts. ``empty`` has the number of a shard with it, and its
   key there.
-- ``crc32``: of the text without this item, which is the last. Whoever edits an index by hand
-  removes it.
+- ``crc32``: of the text without this item, which is the last. Remove the item if you edit an
+  index by hand.
 """
 
 from __future__ import annotations

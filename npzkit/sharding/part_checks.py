@@ -73,9 +73,9 @@ def _is_same(index: Index, number: int, part: int, stored_key: str, entry: Entry
 def differences(
     index: Index, number: int, part: int | None, found: StoredPart
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield in what a part differs from the index: a name, what the shard has, and the index.
+    """Yield each property that differs: its name, the value in the shard, and that in the index.
 
-    Parameters as of `check_part`.
+    The parameters are those of `check_part`.
     """
     pairs: list[tuple[str, Any, Any]] = [
         ("key", found.key, index.keys[number]),

@@ -110,7 +110,7 @@ def record_of(npz: NpzFile, name: str) -> ShardRecord:
 
 
 def record_file(place: Place, name: str) -> ShardRecord:
-    """Return the record of a complete shard. Whoever commits it trusts its writer."""
+    """Return the record of a complete shard. Its writer is trusted, so headers have no limit."""
     with NpzFile(place.file(name), limits=Limits(header_size=None)) as npz:
         return record_of(npz, name)
 

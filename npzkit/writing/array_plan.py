@@ -73,7 +73,7 @@ class Plan(NamedTuple):
         return self.size + len(self.name.encode()) + len(self.extra) + _HEADER_ROOM
 
     def for_sink(self, sink: Sink, path: str) -> Plan:
-        """Return the plan for a sink: where nothing can be read back, rows come in order.
+        """Return the plan for a sink. Rows are written in order if the sink cannot be read.
 
         Raises
         ------

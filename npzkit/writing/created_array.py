@@ -1,8 +1,7 @@
 """An array that is filled piece by piece while its archive is written.
 
 Owns what both kinds share: casting, which rows an index means, appending rows, sealing and
-giving up. The
-kinds are `npzkit.writing.filled_array` and `npzkit.writing.growing_array`.
+giving up. The kinds are `npzkit.writing.filled_array` and `npzkit.writing.growing_array`.
 Knows no zip and no file.
 """
 

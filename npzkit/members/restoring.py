@@ -139,13 +139,15 @@ class _Branch:
                 return {only: _Branch(inside, start + len(only) + 1, arrays)}
             keys = [other for other in keys if is_within(other, key)]
         names = [key[start:] for key in keys]
+        if "/" not in "".join(names):
+            return {name: arrays.get(key, UNREAD) for key, name in zip(keys, names, strict=True)}
         ends = {name for name in names if "/" not in name or name in own} | values
         items: dict[str, Any] = {}
         # Most keys follow others of the same branch.
         last, branch = "", None
         for key, name in zip(keys, names, strict=True):
             if own or not (last and name.startswith(last)):
-                first = name_in(name, own, ends.__contains__)
+                first = name if name in ends else name_in(name, own, ends.__contains__)
                 if first == name:
                     items[name], last = arrays.get(key, UNREAD), ""
                     continue
@@ -156,6 +158,12 @@ class _Branch:
             if isinstance(branch, _Branch):
                 branch._keys.append(key)
         return items
+
+    def within(self, name: str) -> _Branch:
+        """Return what is below a name, as one branch."""
+        start = self._start + len(name) + 1
+        inside = [key for key in self._keys if key.startswith(name + "/", self._start)]
+        return _Branch(inside, start, self._arrays)
 
 
 def _check_depth(keys: Sequence[str]) -> None:
@@ -181,9 +189,21 @@ def _descend(found: Any, note: Any, left: str) -> tuple[Any, Any]:
             items = found.items(notes, {left.partition("/")[0]})
         # It may be beside an array whose key is a prefix of its key.
         name = left if left in items else name_in(left, notes, set[str]().__contains__)
+        if name not in items and name not in notes:
+            return _beginning(found, notes, left)
         found, note = items.get(name, MISSING), notes.get(name)
         left = left[len(name) + 1 :]
     return found, note
+
+
+def _beginning(found: Any, notes: Mapping[str, Any], left: str) -> tuple[Any, Any]:
+    """Return what is in a container under names with slashes that begin so, as a mapping."""
+    below = {
+        name[len(left) + 1 :]: note for name, note in notes.items() if name.startswith(left + "/")
+    }
+    if not below:
+        return MISSING, None
+    return found.within(left) if isinstance(found, _Branch) else MISSING, below
 
 
 class _Restoring:

@@ -43,8 +43,8 @@ def load_tree(
         Any archive, also the folder of a sharded one. If it was not saved as
         nested data, keys are split at ``/``.
     prefix : str, optional
-        Key of the part to load; no other array is read. By default everything
-        is loaded.
+        Key of the part to load, or the beginning of keys up to a slash; no other
+        array is read. By default everything is loaded.
     like : object, optional
         An example with the structure to load, and with the types to load it in:
         dicts, lists, tuples, the classes of namedtuples and dataclasses, tensors

@@ -208,6 +208,27 @@ def test_a_part_of_any_archive():
     assert npzkit.load_tree(stream, "t")["m"].mask.tolist() == [False, True]
 
 
+@pytest.mark.parametrize("around", ["", "m"])
+def test_a_prefix_may_be_the_beginning_of_names_with_slashes(around):
+    """What begins with it is returned under the rest of its names, arrays and values alike."""
+    named = {"a/w": np.ones(1), "a/b/c": np.ones(2), "a/n/t": (np.ones(3), 5), "ab/d": np.ones(4)}
+    tree = {around: named | {"a/lr": 0.5}} if around else named
+    values = {"lr": 0.5} if around else {}
+    stream, at = saved(tree), f"{around}/a".lstrip("/")
+    part = {"w": np.ones(1), "b/c": np.ones(2), "n/t": (np.ones(3), 5), **values}
+    assert is_same(npzkit.load_tree(stream, at), part)
+    assert is_same(npzkit.load_tree(stream, f"{at}/b"), {"c": np.ones(2)})
+    assert is_same(npzkit.load_tree(stream, at, only="*/c"), {"b/c": np.ones(2)})
+    assert npzkit.load_tree(stream, f"{at}/n/t/1") == 5
+    if around:
+        assert npzkit.load_tree(saved({"m": {"a/lr": 0.5}}), "m/a") == {"lr": 0.5}
+    flat = saved({"dense/kernel": np.ones(1), "dense/bias": np.ones(2)})
+    assert is_same(npzkit.load_tree(flat, "dense"), {"kernel": np.ones(1), "bias": np.ones(2)})
+    for missing in ("d", "dense/k", "dense/kernel/x"):
+        with pytest.raises(MemberNotFoundError):
+            npzkit.load_tree(flat, missing)
+
+
 @pytest.mark.parametrize("mode", ["w", "a"])
 def test_trees_are_added_under_their_keys(tmp_path, mode):
     """A writer takes nested data in place of an array, replaces it as a whole, and refuses twice."""

@@ -30,7 +30,7 @@ from npzkit.files.stores import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.files.urls import shown_url
+from npzkit.files.urls import Location, hide_secrets, shown_url
 
 __all__ = ["HttpStore"]
 
@@ -84,6 +84,8 @@ class HttpStore(Store):
             "User-Agent": "npzkit", "Accept": "*/*", "Accept-Encoding": "identity",
         }  # fmt: skip
         self._secrets = {**basic_auth(parts.username, parts.password), **given.headers}
+        # As they are sent, and as they were given.
+        self._location = Location(url, {**options, "headers": self._secrets})
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         # Where redirects led to.
         self._target = self._url
@@ -246,7 +248,7 @@ class HttpStore(Store):
         text = exchange.response.getheader("Content-Range", "")
         found = parse_content_range(text)
         if found is None:
-            self._refuse(exchange, f"bytes without saying which: Content-Range is {text[:80]!r}")
+            self._refuse(exchange, f"bytes without saying which: Content-Range is {text!r}")
         begin, end, size = found
         return begin, end, _version(exchange.response, size)
 
@@ -259,7 +261,7 @@ class HttpStore(Store):
         """Read a body of this size."""
         coding = exchange.response.getheader("Content-Encoding", "identity").lower()
         if coding not in ("identity", ""):
-            self._refuse(exchange, f"the bytes in another form ({coding[:20]}) than was asked for")
+            self._refuse(exchange, f"the bytes in another form ({coding}) than was asked for")
         length = exchange.response.length
         if length is not None and length != len(view):
             self._refuse(exchange, f"{length} bytes instead of {len(view)}")
@@ -294,7 +296,7 @@ class HttpStore(Store):
         """Raise what a status means that is no success."""
         response = exchange.response
         self._connections.drop(exchange)
-        status = printable(f"{response.status} {response.reason[:80]}".strip())
+        status = self._said(f"{response.status} {response.reason}".strip())
         if response.status in _GONE:
             raise FileNotFoundError(errno.ENOENT, f"not found ({status})", self.name)
         if response.status in _REFUSED:
@@ -305,7 +307,11 @@ class HttpStore(Store):
 
     def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
         self._connections.drop(exchange)
-        raise OSError(f"{self.name}: the server sent {printable(what)}")
+        raise OSError(f"{self.name}: the server sent {self._said(what)}")
+
+    def _said(self, text: str) -> str:
+        """Return what a server said, which may repeat the request."""
+        return printable(hide_secrets(text, self._location)[:200])
 
     def abort(self) -> None:
         self._connections.abort()

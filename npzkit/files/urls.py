@@ -202,7 +202,8 @@ def _secrets_in(url: str, options: Any) -> Iterator[str]:
         for at in re.finditer("@", rest):
             user = rest[: at.start()]
             if ":" in user or "/" not in user:
-                yield from (user, *user.partition(":")[::2])
+                # A library may show the piece of a password that it took for a port.
+                yield from (user, *user.partition(":")[::2], *re.split("[:/?# ]", user))
         query = re.search(r"[?#](.*)", rest, re.DOTALL)
         if query is not None:
             yield query[1]
@@ -220,9 +221,10 @@ def _secrets_in(url: str, options: Any) -> Iterator[str]:
 
 def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        yield value
+        # Of "Bearer abc", a server may show the token alone.
+        yield from (value, *value.split())
     elif isinstance(value, bytes):
-        yield value.decode("latin-1")
+        yield from _texts_in(value.decode("latin-1"))
     elif isinstance(value, Mapping):
         yield from _texts_in(list(value.values()))
     elif isinstance(value, (list, tuple)):

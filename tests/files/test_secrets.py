@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import pickle
 import random
@@ -157,6 +158,7 @@ URLS = [
     f"zip://a.npz::http://me:{CANARY}@127.0.0.1:1/a.zip?x={CANARY}",
     f"simplecache::http://me:{CANARY}@127.0.0.1:1/a.npz",
     f"ftp://me:{CANARY}@127.0.0.1:1/a.npz",
+    f"ftp://me:{CANARY}?x@127.0.0.1:1/a.npz",
     f"s3://KEY:{CANARY}@bucket/a.npz",
     f"s3://KEY:a/{CANARY}@bucket/a?token={CANARY}",
     f"unknown://me:{CANARY}@b/a.npz",
@@ -266,3 +268,29 @@ def test_a_redirect_shows_no_secret(quickly, place):
         with pytest.raises(OSError) as caught:
             npzkit.open(server.url("/a.npz"))
     assert CANARY not in everything(caught.value)
+
+
+@pytest.mark.parametrize("status", [206, 302, 400, 403, 404, 418, 500])
+def test_a_server_that_repeats_the_request_shows_no_secret(quickly, status):
+    """What a server says is shown without the secrets that were sent to it."""
+
+    def repeat(handler, server):
+        said = f"{handler.path} {handler.headers['Authorization']} for".encode()
+        token = handler.headers["Authorization"].split()[-1].encode()
+        lines = [b"HTTP/1.1 %d no %s %s" % (status, said, token), b"Content-Length: 1"]
+        lines += [b"Content-Range: bytes " + said, b"Location: http://[/" + said]
+        handler.wfile.write(b"\r\n".join(lines) + b"\r\n\r\nx")
+        handler.close_connection = True
+
+    with RangeServer().running() as server:
+        server.answer = repeat
+        plain = server.url("/a.npz")
+        for url, headers in (
+            (f"{plain}?a=b c&sig=x/{CANARY}", {"Authorization": f"Bearer {CANARY}"}),
+            (plain.replace("://", f"://me:{CANARY}@"), {}),
+        ):
+            with pytest.raises(OSError) as caught:
+                npzkit.open(url, storage_options={"headers": headers})
+            text = everything(caught.value)
+            assert CANARY not in text
+            assert base64.b64encode(f"me:{CANARY}".encode()).decode() not in text

@@ -159,8 +159,10 @@ def parsed_size(data: bytes, bound: int) -> int:
     """
     if len(data) * _LARGEST_COST <= bound:
         return 0
-    # Once in the decoded text and once in a string; four bytes a character beyond ASCII.
-    text_size = len(data) * (2 if data.isascii() else 8)
+    # Once in the decoded text and once in a string. If one character is beyond ASCII, also by an
+    # escape, all of a string take four bytes each.
+    is_narrow = data.isascii() and b"\\u" not in data
+    text_size = len(data) * (2 if is_narrow else 10)
     return text_size + sum(data.count(mark) * cost for mark, cost in _JSON_COSTS.items())
 
 

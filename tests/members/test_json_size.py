@@ -31,6 +31,8 @@ TEXTS = {
     "long numbers": "[" + ("1" * 40 + ",") * COUNT + "0]",
     "names": json.dumps({f"{number:x}": 0 for number in range(COUNT)}),
     "names of lists": json.dumps({f"{number:x}": [] for number in range(COUNT)}),
+    "a long string with a wide character": '"' + "x" * 20 * COUNT + '\U0001f600"',
+    "a long string with an escape": '"' + "x" * 20 * COUNT + '\\ud83d\\ude00"',
     "wide characters": "[" + '"\U0001f600b",' * COUNT + "0]",
 }
 

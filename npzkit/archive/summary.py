@@ -6,8 +6,6 @@ Owns where these facts are found. Their records, and the table of them, are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from npzkit.archive.error_context import Explained
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
@@ -15,8 +13,6 @@ from npzkit.files.source import Source
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary
 from npzkit.members.metadata import parse_attrs
 from npzkit.zip.directory import Directory
-from npzkit.zip.directory_columns import Columns
-from npzkit.zip.entries import Entry
 from npzkit.zip.sozip import find_index
 
 __all__ = [
@@ -69,7 +65,7 @@ def archive_facts(path: str | None, source: Source, directory: Directory) -> Arc
     """Return what a directory and its source say of an archive."""
     from npzkit.zip.dead_bytes import dead_size
 
-    compressed_size, uncompressed_size = _sizes(directory.entries)
+    compressed_size, uncompressed_size = directory.sizes()
     return ArchiveInfo(
         path=path,
         size=source.file_size,
@@ -84,14 +80,6 @@ def archive_facts(path: str | None, source: Source, directory: Directory) -> Arc
         compressed_size=compressed_size,
         uncompressed_size=uncompressed_size,
     )
-
-
-def _sizes(entries: Mapping[str, Entry]) -> tuple[int, int]:
-    """Return the sums of compressed and of uncompressed sizes."""
-    if isinstance(entries, Columns):
-        return entries.sizes()
-    found = list(entries.values())
-    return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
 
 
 def format_archive(archive: OpenedArchive) -> str:

@@ -99,6 +99,13 @@ class Directory(NamedTuple):
         """Bytes of its entries."""
         return len(self.data)
 
+    def sizes(self) -> tuple[int, int]:
+        """Return the sums of compressed and of uncompressed sizes."""
+        if isinstance(self.entries, Columns):
+            return self.entries.sizes()
+        found = list(self.entries.values())
+        return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
+
     def with_extra(self) -> list[Entry]:
         """Return the entries that have an extra field, in the directory's order."""
         if isinstance(self.entries, Columns):
@@ -248,9 +255,10 @@ def _read(
         check_names(named.marked() if isinstance(named, Columns) else named.values())
     if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
+    found = Directory(named, record.comment, offset, end.end_offset, data, positions, start)
     if limits.total_size is not None:
-        check_total_size(sum(entry.uncompressed_size for entry in named.values()), limits)
-    return Directory(named, record.comment, offset, end.end_offset, data, positions, start)
+        check_total_size(found.sizes()[1], limits)
+    return found
 
 
 def _parse(

@@ -20,7 +20,7 @@ from typing import Any
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import write_members
 from npzkit.checkpoint.background import outlive_pools
-from npzkit.checkpoint.folder import AS_SAVED, Identity, Look, Status
+from npzkit.checkpoint.folder import AS_SAVED, Identity, Listing, Status
 from npzkit.checkpoint.step_names import (
     is_step_name,
     name_of_folder,
@@ -70,9 +70,9 @@ class Bucket:
 
     # -- what there is ------------------------------------------------------
 
-    def look(self) -> Look:
+    def look(self) -> Listing:
         """List the objects once."""
-        return Look(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
+        return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
 
     def has_folder(self, step: int) -> bool:
         """Return whether there is a prefix for a step, as of the last list of objects."""

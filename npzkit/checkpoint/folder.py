@@ -32,7 +32,7 @@ from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
-__all__ = ["AS_SAVED", "Files", "Folder", "Identity", "Look", "Status"]
+__all__ = ["AS_SAVED", "Files", "Folder", "Identity", "Listing", "Status"]
 
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
@@ -63,7 +63,7 @@ class Status(NamedTuple):
     modified: float
 
 
-class Look(NamedTuple):
+class Listing(NamedTuple):
     """What one look at a place finds.
 
     Attributes
@@ -87,7 +87,7 @@ class Files(Protocol):
     def path_of(self, step: int) -> str:
         """Return the path or URL of a step's file."""
 
-    def look(self) -> Look:
+    def look(self) -> Listing:
         """List the place again."""
 
     def has_folder(self, step: int) -> bool:
@@ -157,15 +157,15 @@ class Folder:
         """Return the path of a step's file."""
         return os.path.join(self.path, name_of_step(step))
 
-    def look(self) -> Look:
+    def look(self) -> Listing:
         """List the folder once: a step that changes its form between two lists would be missed."""
         try:
             with os.scandir(self.path) as found:
                 entries = list(found)
         except FileNotFoundError:
-            return Look((), ())
+            return Listing((), ())
         folders = steps_of_folders(entry.name for entry in entries if entry.is_dir())
-        return Look(steps_in(entry.name for entry in entries), folders)
+        return Listing(steps_in(entry.name for entry in entries), folders)
 
     def has_folder(self, step: int) -> bool:
         """Return whether a step has a folder."""

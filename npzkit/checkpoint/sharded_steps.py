@@ -184,9 +184,7 @@ class ShardedSteps:
         durable = self._durable or older is not None
         try:
             place.begin_writing()
-            records = list(
-                self._write_shards(place, attempt, members, coding, shard_size)
-            )  # fmt: skip
+            records = list(self._write_shards(place, attempt, members, coding, shard_size))
             commit_index(place, records, json.loads(metadata), attempt=attempt, durable=durable)
             if durable and place.is_local:
                 disk.sync_directory(self.path)

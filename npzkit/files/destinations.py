@@ -57,7 +57,6 @@ def check_writable(location: Location) -> None:
             "archives cannot be written through a chain of URLs", path=str(location),
             remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",
         )  # fmt: skip
-
     if _VERSION.search(location.url):
         raise UnsupportedError(
             "the URL names one version of an object, and versions are never changed",

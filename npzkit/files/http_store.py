@@ -55,7 +55,7 @@ _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
 
 
-class _Part(NamedTuple):
+class _Received(NamedTuple):
     """What an answer says of the bytes that it brought: `size` of them."""
 
     size: int
@@ -157,7 +157,7 @@ class HttpStore(Store):
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
         self._read_range(offset, view, version)
 
-    def _read_range(self, offset: int, view: memoryview, version: Version) -> _Part:
+    def _read_range(self, offset: int, view: memoryview, version: Version) -> _Received:
         """Fill `view`, by more than one request if answers end early. Return what the first said.
 
         A server may send fewer bytes than it was asked for (RFC 9110, 14.2).
@@ -174,7 +174,7 @@ class HttpStore(Store):
             count, done = count + 1, done + part.size
         return first
 
-    def _read_part(self, offset: int, view: memoryview, version: Version) -> _Part:
+    def _read_part(self, offset: int, view: memoryview, version: Version) -> _Received:
         """Read the beginning of a range, or all of it, by one request."""
         end = offset + len(view)
         headers = {"Range": f"bytes={offset}-{end - 1}"}
@@ -200,7 +200,7 @@ class HttpStore(Store):
         if begin != offset or found_end > end:
             self._refuse(exchange, "another range than was asked for")
         self._fill(exchange, view[: found_end - begin])
-        return _Part(found_end - begin, found, _is_new(response, found))
+        return _Received(found_end - begin, found, _is_new(response, found))
 
     def _get(self, headers: Mapping[str, str]) -> Exchange:
         """Send a request; follow redirects, and remember where they led."""

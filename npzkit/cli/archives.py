@@ -24,9 +24,9 @@ from npzkit.cli.output import (
     say,
 )
 from npzkit.cli.refusals import Refusal, check_absent
-from npzkit.errors import NpzkitError, UnsupportedError
+from npzkit.errors import NpzkitError, UnsupportedError, shown_url
 from npzkit.files.progress import Meter, Report
-from npzkit.files.urls import Location, find_location, shown_url
+from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import find_collisions
 from npzkit.sharding.opening import holds_index
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of

@@ -30,8 +30,8 @@ from npzkit.cli.output import (
     say,
 )
 from npzkit.cli.wording import at_prompt, message_of
-from npzkit.errors import NoCheckpointError
-from npzkit.files.urls import Location, find_location, shown_url
+from npzkit.errors import NoCheckpointError, shown_url
+from npzkit.files.urls import Location, find_location
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy

@@ -20,8 +20,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.pack import check_level
 from npzkit.cli.refusals import refusing
-from npzkit.errors import ConversionError
-from npzkit.files.urls import shown_url
+from npzkit.errors import ConversionError, shown_url
 
 __all__ = ["convert"]
 

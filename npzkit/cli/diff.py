@@ -21,7 +21,7 @@ from npzkit.cli.output import (
     say,
 )
 from npzkit.cli.wording import at_prompt
-from npzkit.files.urls import shown_url
+from npzkit.errors import shown_url
 
 if TYPE_CHECKING:
     from npzkit.analysis.diff import Difference, Problem

@@ -31,8 +31,7 @@ from npzkit.cli.output import (
 from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
-from npzkit.errors import ConversionError
-from npzkit.files.urls import shown_url
+from npzkit.errors import ConversionError, shown_url
 
 __all__ = ["extract"]
 

@@ -33,9 +33,9 @@ from npzkit.cli.output import (
     printable,
     report_error,
 )
+from npzkit.errors import shown_url
 from npzkit.files.file_objects import is_archive
 from npzkit.files.source import open_source
-from npzkit.files.urls import shown_url
 
 if TYPE_CHECKING:
     from npzkit.cli.opening import Listing

@@ -19,8 +19,9 @@ import click
 
 import npzkit
 from npzkit.cli.output import printable
+from npzkit.errors import shown_url
 from npzkit.files.file_objects import cannot_seek
-from npzkit.files.urls import Location, find_location, shown_url
+from npzkit.files.urls import Location, find_location
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,8 +22,7 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.refusals import Refusal, refusing
-from npzkit.errors import ConversionError, UnsafeNameError
-from npzkit.files.urls import shown_url
+from npzkit.errors import ConversionError, UnsafeNameError, shown_url
 
 if TYPE_CHECKING:
     from npzkit.conversion.inputs import Given

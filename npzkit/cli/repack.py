@@ -17,8 +17,8 @@ from npzkit.cli.archives import (
 from npzkit.cli.opening import file_size, named_file
 from npzkit.cli.output import format_size, json_option, printable
 from npzkit.cli.wording import at_prompt
+from npzkit.errors import shown_url
 from npzkit.files.progress import Report
-from npzkit.files.urls import shown_url
 
 __all__ = ["repack"]
 

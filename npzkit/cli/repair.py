@@ -19,8 +19,8 @@ from npzkit.cli.opening import named_file
 from npzkit.cli.output import json_option
 from npzkit.cli.verify import outcome_of
 from npzkit.cli.wording import at_prompt
+from npzkit.errors import shown_url
 from npzkit.files.progress import Report
-from npzkit.files.urls import shown_url
 
 __all__ = ["repair"]
 

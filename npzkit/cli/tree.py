@@ -19,7 +19,7 @@ from npzkit.cli.output import (
     printable,
 )
 from npzkit.cli.refusals import Refusal
-from npzkit.files.urls import shown_url
+from npzkit.errors import shown_url
 
 __all__ = ["tree"]
 

@@ -20,8 +20,8 @@ from npzkit.cli.archives import (
 from npzkit.cli.opening import archives_argument, complete_key, forward_input
 from npzkit.cli.output import in_a_line, json_option, printable
 from npzkit.cli.wording import at_prompt
+from npzkit.errors import shown_url
 from npzkit.files.progress import Report
-from npzkit.files.urls import shown_url
 
 __all__ = ["outcome_of", "verify"]
 

@@ -18,7 +18,14 @@ from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.conversion.stores import why_nested
-from npzkit.errors import ConversionError, FormatError, NpzkitError, UnsupportedError, printable
+from npzkit.errors import (
+    ConversionError,
+    FormatError,
+    NpzkitError,
+    UnsupportedError,
+    printable,
+    shown_url,
+)
 from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import check_regular
 from npzkit.files.progress import Meter, Report
@@ -27,7 +34,6 @@ from npzkit.files.urls import (
     Location,
     default_options,
     find_locations,
-    shown_url,
 )
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key

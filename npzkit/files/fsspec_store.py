@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple
 
-from npzkit.errors import NpzkitError, UnsupportedError, printable
+from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.calls import Calls
 from npzkit.files.stores import (
     Opened,
@@ -32,7 +32,7 @@ from npzkit.files.stores import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.files.urls import Location, hide_secrets, shown_url
+from npzkit.files.urls import Location, hide_secrets
 
 __all__ = ["FsspecStore", "status_of", "version_in"]
 

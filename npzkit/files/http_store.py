@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
-from npzkit.errors import UnsupportedError, printable
+from npzkit.errors import UnsupportedError, printable, shown_url
 from npzkit.files.connection_pool import Connections
 from npzkit.files.http_connection import Exchange, basic_auth, origin_of, split_url
 from npzkit.files.progress import Advance
@@ -30,7 +30,7 @@ from npzkit.files.stores import (
     no_ranges,
     parse_content_range,
 )
-from npzkit.files.urls import Location, hide_secrets, shown_url
+from npzkit.files.urls import Location, hide_secrets
 
 __all__ = ["HttpStore"]
 

@@ -18,10 +18,10 @@ from npzkit.errors import (
     UnsupportedError,
     UnversionedFileWarning,
     printable,
+    shown_url,
     warn,
 )
 from npzkit.files.progress import Advance
-from npzkit.files.urls import shown_url
 
 __all__ = [
     "Opened",

@@ -25,7 +25,6 @@ __all__ = [
     "find_location",
     "find_locations",
     "hide_secrets",
-    "shown_url",
 ]
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)

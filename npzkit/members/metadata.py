@@ -19,7 +19,6 @@ from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 from npzkit.zip.long_comment import find_long_comment
 
 __all__ = [
-    "MAX_DEPTH",
     "TREE_KEY",
     "check_attrs",
     "check_json_size",

@@ -43,8 +43,8 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.limits import Limits
-from npzkit.members.metadata import MAX_DEPTH, check_json_size, crc32_without, parse_json, with_item
+from npzkit.limits import MAX_DEPTH, Limits
+from npzkit.members.metadata import check_json_size, crc32_without, parse_json, with_item
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 

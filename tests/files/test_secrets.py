@@ -20,8 +20,9 @@ from deep import amount
 from npzkit.checkpoint import CheckpointStore
 from npzkit.cli.commands import run
 from npzkit.dask import from_npz, to_npz
+from npzkit.errors import shown_url
 from npzkit.files import stores
-from npzkit.files.urls import Location, find_location, hide_secrets, shown_url
+from npzkit.files.urls import Location, find_location, hide_secrets
 from range_server import RangeServer
 
 CANARY = "S3_CRET"

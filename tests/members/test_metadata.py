@@ -16,8 +16,8 @@ from archives import files_in
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.limits import nests_deeper
-from npzkit.members.metadata import MAX_DEPTH, parse_json
+from npzkit.limits import MAX_DEPTH, nests_deeper
+from npzkit.members.metadata import parse_json
 
 
 @pytest.mark.parametrize("depth", [MAX_DEPTH, MAX_DEPTH + 1, 900])

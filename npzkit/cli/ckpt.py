@@ -235,14 +235,14 @@ def _found(store: CheckpointStore, step: int | None) -> tuple[dict[str, Any], li
         if number is None:
             continue
         with contextlib.suppress(NoCheckpointError), store[number] as npz:
+            status = store.status(number)
             found = {
-                "step": number, "path": store.path(number), "size": store.status(number).size,
+                "step": number, "path": store.path(number), "size": status.size,
                 "metrics": store.metrics(number), "metadata": store.metadata(number),
             }  # fmt: skip
-            modified = store.status(number).modified
             members = members_of(npz, list(npz))
             is_readable = all(member.info is not None for member in members)
-            if is_readable or store.status(number).modified == modified:
+            if is_readable or store.status(number) == status:
                 return found, members
     if step is not None:
         store.status(step)

@@ -21,12 +21,12 @@ from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.zip.extra_fields import foreign_extra
 
-__all__ = ["Catalog", "StoreReport", "is_gone", "record_of"]
+__all__ = ["ATTEMPTS", "Catalog", "StoreReport", "is_gone", "record_of"]
 
 _GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
-_ATTEMPTS = 20
-"""How often a step is read at most, if it is replaced each time."""
+ATTEMPTS = 20
+"""How often steps are read or compared at most, if one is replaced each time."""
 
 T = TypeVar("T")
 
@@ -178,7 +178,7 @@ class Catalog:
             As `read`. If the step is damaged, that is remembered.
         """
         last: BaseException | None = None
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             identity = self._storage.identity(step)
             try:
                 with self._storage.open(step) as npz:

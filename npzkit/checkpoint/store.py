@@ -18,7 +18,7 @@ from npzkit.analysis.diff import DiffReport
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.saving import prepare_arrays
 from npzkit.checkpoint.background import Background, Saving
-from npzkit.checkpoint.catalog import Catalog, StoreReport, is_gone, record_of
+from npzkit.checkpoint.catalog import ATTEMPTS, Catalog, StoreReport, is_gone, record_of
 from npzkit.checkpoint.comparison import compare_steps
 from npzkit.checkpoint.folder import Folder, Status
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request, looks_at
@@ -53,9 +53,6 @@ from npzkit.writing.coding import Compression
 __all__ = ["CheckpointStore", "WhenBusy"]
 
 WhenBusy = Literal["wait", "skip", "raise"]
-
-_ATTEMPTS = 20
-"""How often two steps are compared at most, if another process replaces one each time."""
 
 
 class CheckpointStore:
@@ -576,13 +573,13 @@ class CheckpointStore:
         self._begin()
         self._background.wait()
         a, b = check_step(a), check_step(b)
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(ATTEMPTS):
             try:
                 with self[a] as first, self[b] as second:
                     return compare_steps((a, first), (b, second))
             except StaleArchiveError as error:
                 # A step was saved again.
-                if is_damage(error) or attempt + 1 == _ATTEMPTS:
+                if is_damage(error) or attempt + 1 == ATTEMPTS:
                     raise
         raise AssertionError
 

@@ -22,7 +22,7 @@ from npzkit.checkpoint.step_names import (
     steps_in,
     steps_of_folders,
 )
-from npzkit.errors import ArchiveLockedError
+from npzkit.errors import ArchiveLockedError, DamagedCheckpointError
 from npzkit.files import disk
 from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
@@ -161,11 +161,14 @@ class Folder:
         """List the folder once: a step that changes its form between two lists would be missed."""
         try:
             with os.scandir(self.path) as found:
-                entries = list(found)
+                entries = {entry.name: entry for entry in found}
         except FileNotFoundError:
             return Listing((), ())
-        folders = steps_of_folders(entry.name for entry in entries if entry.is_dir())
-        return Listing(steps_in(entry.name for entry in entries), folders)
+        # Where links of other names lead is not asked: some lead to themselves.
+        folders = (
+            step for step in steps_of_folders(entries) if entries[name_of_folder(step)].is_dir()
+        )  # fmt: skip
+        return Listing(steps_in(entries), tuple(folders))
 
     def has_folder(self, step: int) -> bool:
         """Return whether a step has a folder."""
@@ -177,16 +180,36 @@ class Folder:
 
     def identity(self, step: int) -> Identity:
         """Return what changes when a step's file does."""
-        return identity_of(os.stat(self.path_of(step)))
+        return identity_of(self._stat(step))
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step's file."""
-        found = os.stat(self.path_of(step))
+        found = self._stat(step)
         return Status(found.st_size, found.st_mtime)
 
+    def _stat(self, step: int) -> os.stat_result:
+        """Return what the system knows of a step's file, or of a link that leads to none."""
+        try:
+            return os.stat(self.path_of(step))
+        except FileNotFoundError:
+            return os.lstat(self.path_of(step))
+
     def open(self, step: int, **options: Any) -> NpzFile:
-        """Open a step's file; FileNotFoundError if it does not exist."""
-        return NpzFile(self.path_of(step), **AS_SAVED, **options)
+        """Open a step's file; FileNotFoundError if it does not exist.
+
+        A link that leads to no file is damage: the step is lost, and no older one takes its
+        place in silence.
+        """
+        path = self.path_of(step)
+        try:
+            return NpzFile(path, **AS_SAVED, **options)
+        except FileNotFoundError as error:
+            if not os.path.islink(path):
+                raise
+            raise DamagedCheckpointError(
+                "the step's file is a link to a file that does not exist", path=path,
+                found=os.readlink(path), remedy="Check whether its disk is mounted.",
+            ) from error  # fmt: skip
 
     # -- changes ------------------------------------------------------------
 

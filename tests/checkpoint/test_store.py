@@ -9,6 +9,7 @@ import os
 import shutil
 import warnings
 from collections import namedtuple
+from pathlib import Path
 
 import npzkit
 import numpy as np
@@ -809,3 +810,37 @@ def test_parts_of_a_namedtuple_have_its_fields_names(tmp_path):
         found = store.load(1, only="p/*").tree["p"]
         assert (found._fields, found.y) == (("x", "y"), 3)
         assert store.diff(1, 2).changed == ("p/y",)
+
+
+def test_a_step_that_is_a_link_to_nothing_is_damaged(tmp_path):
+    """If the disk of the newest step is missing, load warns, verify says so, and saving works."""
+    with CheckpointStore(tmp_path / "run", durable=False) as store:
+        for step in (1, 2):
+            store.save(step, {"w": np.full(3, step)})
+        path = Path(store.path(2))
+        path.rename(tmp_path / "elsewhere.npz")
+        path.symlink_to(tmp_path / "elsewhere.npz")
+        assert store.load().step == 2
+        (tmp_path / "elsewhere.npz").rename(tmp_path / "unmounted.npz")
+        with pytest.warns(DamagedCheckpointWarning, match="link to a file that does not exist"):
+            assert store.load().step == 1
+        assert store.verify().damaged == (2,)
+        with pytest.raises(DamagedCheckpointError, match="link to a file"):
+            store.load(2)
+        store.save(2, {"w": np.zeros(3)}, shard_size=1)
+        assert store.load().step == 2
+        assert not path.is_symlink()
+        path.symlink_to(tmp_path / "elsewhere.npz")
+        store.delete(2)
+        assert store.steps == (1,)
+        assert not path.is_symlink()
+
+
+def test_links_of_others_are_left_alone(tmp_path):
+    """A link that leads to itself is no step, and stops nothing."""
+    (tmp_path / "current").symlink_to(tmp_path / "current")
+    with CheckpointStore(tmp_path, keep=latest(1), durable=False) as store:
+        for step in (1, 2):
+            store.save(step, {"w": np.zeros(3)})
+        assert store.load().step == 2
+        assert store.steps == (2,)

@@ -7,6 +7,7 @@ match their checksum, and no other check of the archive finds an error.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 from collections.abc import Callable, Mapping
@@ -136,12 +137,9 @@ class Catalog:
 
     def note_saved(self, step: int) -> None:
         """Remember that a step is sound, because it was just saved."""
-        try:
+        # What cannot be looked at now is saved all the same, and read when that matters.
+        with contextlib.suppress(OSError):
             self.note(step, self._storage.identity(step), is_sound=True)
-        except OSError as error:
-            # Where locks do not work, another process may have removed it.
-            if not is_gone(error):
-                raise
 
     def read(
         self,

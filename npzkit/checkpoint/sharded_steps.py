@@ -318,7 +318,9 @@ class ShardedSteps:
     def _remove_leftovers(self, step: int) -> None:
         place = self._place(step)
         named: set[str] = set()
-        if place.find(INDEX_NAME) is not None:
+        # A share may remember that there was no index: only the list and the file together
+        # say so.
+        if INDEX_NAME in place.listed() or place.find(INDEX_NAME) is not None:
             named = {shard.name for shard in parse_index(place.read_index()).shards}
         _remove_unnamed(place, named)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import warnings
@@ -15,6 +16,7 @@ from crash import recorded
 from crash_folders import Followed, killed_folders, power_loss_folders
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
+from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.errors import (
     ArchiveLockedError,
@@ -22,6 +24,7 @@ from npzkit.errors import (
     DamagedCheckpointWarning,
     NoCheckpointError,
 )
+from npzkit.sharding import places
 
 STATE_COUNT = amount(20, 1_000)
 
@@ -193,6 +196,32 @@ def test_a_step_with_an_array_without_items_is_mapped(tmp_path, mode):
             assert isinstance(found[key], np.memmap)
             assert (found[key].shape, found[key].dtype) == (array.shape, array.dtype)
             assert found[key].flags.writeable == (mode == "c")
+
+
+def test_shards_whose_index_is_not_seen_are_no_leftovers(tmp_path, monkeypatch):
+    """Where a share remembers that there was no index, a new writer removes no shard."""
+    with CheckpointStore(tmp_path, durable=False) as store:
+        store.save(1, tree_of(), shard_size=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(places.Folder, "find", lambda place, name: None)
+        with CheckpointStore(tmp_path, durable=False) as store:
+            store.save(2, tree_of())
+    with CheckpointStore(tmp_path) as store:
+        check_tree(store.load(1).tree)
+        assert store.verify().ok
+
+
+def test_a_step_that_is_saved_and_then_cannot_be_looked_at(tmp_path, monkeypatch):
+    """An error of the disk after a step is complete is none of the save."""
+
+    def fail(folder, step):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with CheckpointStore(tmp_path, durable=False) as store:
+        with monkeypatch.context() as patch:
+            patch.setattr(Folder, "identity", fail)
+            store.save(1, tree_of())
+        check_tree(store.load().tree)
 
 
 @pytest.mark.parametrize("size", [0, "many", 1.5])

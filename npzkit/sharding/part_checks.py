@@ -16,12 +16,12 @@ from npzkit.sharding.index import Index
 from npzkit.sharding.records import PART_ATTRIBUTE, StoredPart, part_of
 from npzkit.zip.entries import Entry
 
-__all__ = ["check_part", "differences"]
+__all__ = ["differences", "prove_part"]
 
 _PLACE = PART_ATTRIBUTE.encode()
 
 
-def check_part(index: Index, number: int, part: int | None, shard: NpzFile, path: str) -> None:
+def prove_part(index: Index, number: int, part: int | None, shard: NpzFile, path: str) -> None:
     """Check that a shard has a part of an array as the index says.
 
     Of a usual array that is complete in one part, shape and dtype are left to the reader,
@@ -75,7 +75,7 @@ def differences(
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield each property that differs: its name, the value in the shard, and that in the index.
 
-    The parameters are those of `check_part`.
+    The parameters are those of `prove_part`.
     """
     pairs: list[tuple[str, Any, Any]] = [
         ("key", found.key, index.keys[number]),

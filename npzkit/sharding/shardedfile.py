@@ -36,7 +36,7 @@ from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.metadata import format_metadata, user_attrs
 from npzkit.reading.member import check_out
 from npzkit.sharding.index_format import parse_index
-from npzkit.sharding.part_checks import check_part
+from npzkit.sharding.part_checks import prove_part
 from npzkit.sharding.places import place_of
 from npzkit.sharding.sharded_array import ShardedArray
 from npzkit.sharding.shards import OpenShards
@@ -239,13 +239,13 @@ class ShardedFile(NpzFile):
         lazy = shard.lazy(stored_key)
         at = part - index.part_numbers(number).start
         shape = tuple(index.boxes(number)[1][at].tolist())
-        self._check_part(number, shape, lazy.shape, lazy.dtype)
+        self._check_form(number, shape, lazy.shape, lazy.dtype)
         return shard, stored_key, lazy
 
     def _prove(self, number: int, part: int, shard: NpzFile) -> None:
         """Check, once, that a shard has the part that the index means."""
         if not self._proven[part]:
-            check_part(self._index, number, part, shard, self.path)
+            prove_part(self._index, number, part, shard, self.path)
             self._proven[part] = 1
 
     def _prove_empty(self, number: int, *, verify: bool = False) -> None:
@@ -255,11 +255,11 @@ class ShardedFile(NpzFile):
         """
         if not self._index.part_numbers(number):
             shard = self._archive.get(self._index.home(number))
-            check_part(self._index, number, None, shard, self.path)
+            prove_part(self._index, number, None, shard, self.path)
             if verify:
                 shard.read(self._index.stored_key(number, None))
 
-    def _check_part(
+    def _check_form(
         self, number: int, shape: tuple[int, ...], found: Any, dtype: np.dtype[Any]
     ) -> None:
         """Check that a part has the shape and the dtype that the index says."""
@@ -466,7 +466,7 @@ class ShardedFile(NpzFile):
                 raise IndexFormatError("a part is not an array", path=self.path, key=key)
             shape = index.shape(number)
             if array.shape != shape or array.dtype != index.dtype(number):
-                self._check_part(number, shape, array.shape, array.dtype)
+                self._check_form(number, shape, array.shape, array.dtype)
 
     def lazy(self, key: str) -> ShardedArray:
         """Return an array that reads only the parts that are indexed.

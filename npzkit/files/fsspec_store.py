@@ -105,6 +105,8 @@ class FsspecStore(Store):
         except ValueError as error:
             what = f"the URL or its storage options are not supported: {self._text(error)}"
             raise UnsupportedError(what, path=self.name) from None
+        except (MemoryError, RecursionError):
+            raise
         except Exception as error:
             # A chain reads when it is opened.
             raise self._named(error) from None
@@ -290,7 +292,9 @@ class FsspecStore(Store):
         """Call a request; its errors name the URL and no secret."""
         try:
             return request(*args)
-        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError, MemoryError):
+        except (NpzkitError, TransientError, IsADirectoryError, FileExistsError):
+            raise
+        except (MemoryError, RecursionError):
             raise
         except CancelledError:
             raise TransientError("the request was given up") from None

@@ -525,3 +525,19 @@ def test_a_forked_child_has_its_own_store(memory, monkeypatch):
     store.file_system
     assert store._process == os.getpid()
     assert type(store._fs) is type(before)
+
+
+@pytest.mark.parametrize("error", [MemoryError, RecursionError])
+@pytest.mark.parametrize("place", ["fsspec.core.url_to_fs", "{store}.cat_file", "{store}.info"])
+def test_too_little_memory_is_no_error_of_the_store(monkeypatch, error, place):
+    """What Python lacks while a store is opened or read is raised as it is."""
+    url = "memory://too-little-memory/a.npz"
+    npzkit.save(url, {"x": np.zeros(3)})
+
+    def fail(*args, **options):
+        raise error
+
+    store = "fsspec.implementations.memory.MemoryFileSystem"
+    monkeypatch.setattr(place.format(store=store), fail)
+    with pytest.raises(error):
+        npzkit.open(url)

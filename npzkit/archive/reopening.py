@@ -104,7 +104,7 @@ class Reopened:
         ClosedArchiveError
             `close` was called.
         StaleArchiveError
-            The file changed since it was opened first.
+            The file changed since it was first opened.
         OSError
             The file cannot be opened again.
         """

@@ -111,11 +111,7 @@ def save(
     if not isinstance(arrays, Mapping) or (isinstance(arrays, dict) and not _is_flat(arrays)):
         from npzkit.members import nesting
 
-        if not nesting.is_tree(arrays):
-            raise TypeError(
-                f"arrays must be a mapping of keys to arrays, not {type(arrays).__name__}: "
-                "npzkit.save(file, {'x': x}); npzkit.savez(file, x=x) has numpy's signature"
-            )
+        nesting.check_tree(arrays)
         is_nested = not isinstance(arrays, Mapping) or nesting.is_nested(arrays)
         if is_nested:
             arrays, note = nesting.flatten(arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
@@ -226,6 +226,10 @@ class Catalog:
             if not (is_damage(error) or is_gone(error)):
                 raise
             return {}
+
+    def metric_names(self, steps: Iterable[int]) -> list[str]:
+        """Return the names of all metrics of these steps."""
+        return list(dict.fromkeys(name for step in steps for name in self.metrics(step)))
 
     def verify(self, step: int) -> VerifyReport:
         """Check every byte of a step, and remember the result.

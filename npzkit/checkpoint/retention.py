@@ -161,14 +161,13 @@ class Retention:
     def _check_metrics(self, saved: int | None = None) -> None:
         """Warn, the first time, if no step has a metric by which the policy ranks steps."""
         unproven, self._unproven = self._unproven, frozenset()
-        names = {} if not unproven or saved is None else dict.fromkeys(self._catalog.metrics(saved))
-        if unproven - names.keys():
-            for step in self._storage.steps():
-                names.update(dict.fromkeys(self._catalog.metrics(step)))
-        for name in sorted(unproven - names.keys()):
+        names = self._catalog.metric_names(() if not unproven or saved is None else (saved,))
+        if unproven.difference(names):
+            names = self._catalog.metric_names(self._storage.steps())
+        for name in sorted(unproven.difference(names)):
             warn(
                 f"no step has the metric {name!r}, by which the policy ranks steps: it keeps all "
-                f"of them until one has it. {suggestion(name, list(names), 'metrics')}",
+                f"of them until one has it. {suggestion(name, names, 'metrics')}",
                 RuntimeWarning,
             )
 

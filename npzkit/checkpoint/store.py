@@ -42,9 +42,11 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
     is_damage,
+    warn,
 )
 from npzkit.files.urls import Location, check_local, find_location
 from npzkit.maintenance.verify import VerifyReport
+from npzkit.members.keys import suggestion
 from npzkit.members.nesting import flatten
 from npzkit.members.selection import Selection
 from npzkit.sharding.amounts import parse_size
@@ -152,7 +154,9 @@ class CheckpointStore:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if keep is not None and not isinstance(keep, Policy):
-            raise TypeError(f"keep must be a policy, such as latest(3), not {keep!r}")
+            raise TypeError(
+                f"keep must be a policy, such as latest(3) | best('loss'), not {keep!r}"
+            )
         if when_busy not in get_args(WhenBusy):
             raise ValueError(f"when_busy must be 'wait', 'skip' or 'raise', not {when_busy!r}")
         if max_memory is not None and (isinstance(max_memory, bool) or not max_memory >= 0):
@@ -196,13 +200,18 @@ class CheckpointStore:
         Returns
         -------
         int or None
-            Of equal values, the newer step. None if no step has the metric.
-            Damaged steps and NaN are not candidates.
+            Of equal values, the newer step. None if no step has the metric, with
+            a warning if steps have others. Damaged steps and NaN are not candidates.
         """
+        steps: tuple[int, ...] = ()
         for steps in looks_at(self._storage.steps):
             found = best_of(metric, steps, self._catalog.metrics, mode)
             if found is not None:
                 return found
+        names = self._catalog.metric_names(steps)
+        if names and metric not in names:
+            what = f"no step has the metric {metric!r}"
+            warn(f"{what}. {suggestion(metric, names, 'metrics')}", RuntimeWarning)
         return None
 
     def metrics(self, step: int) -> dict[str, Any]:

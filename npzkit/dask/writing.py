@@ -117,6 +117,10 @@ def to_npz(
     >>> npzkit.open("memory://doctest/out").files
     ['x', 'y']
     """
+    if not isinstance(arrays, Mapping):
+        raise TypeError(
+            f"arrays must be a mapping, such as {{'x': x}}, not {type(arrays).__name__}"
+        )
     check_coding(compression, level, chunk_size, seekable)
     options = {
         "compression": compression, "level": level, "chunk_size": chunk_size,

@@ -386,7 +386,7 @@ class Samples(Sequence[dict[str, Any]]):
             number = self._numbers[index]
         except IndexError:
             raise IndexError(
-                f"there are {len(self)} samples, and none has the number {index}"
+                f"sample {index} is out of range: there are {len(self)} samples"
             ) from None
         many = self._many
         if many.axis is None:

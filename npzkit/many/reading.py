@@ -192,7 +192,7 @@ class Files:
         expected = expected[: len(found)]
         if found != expected:
             raise StaleArchiveError(
-                "the file changed since it was opened first", path=self.path(number),
+                "the file changed since it was first opened", path=self.path(number),
                 found=shown_state(found), expected=shown_state(expected), remedy=_LOST,
             )  # fmt: skip
 

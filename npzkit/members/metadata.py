@@ -70,11 +70,11 @@ def format_metadata(metadata: Any) -> bytes:
     _check_values(metadata, "metadata")
     # ASCII only: no byte of an escaped comment can look like an end record.
     text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
-    if parsed_size(text, DEFAULT_METADATA_SIZE) > DEFAULT_METADATA_SIZE:
+    if (size := parsed_size(text, DEFAULT_METADATA_SIZE)) > DEFAULT_METADATA_SIZE:
         raise LimitExceededError(
-            "the metadata has too many values",
-            found=f"{len(text)} bytes",
-            expected=f"at most {DEFAULT_METADATA_SIZE} bytes of memory when they are read",
+            "the metadata would take too much memory when they are read",
+            found=f"about {size} bytes, from {len(text)} bytes of JSON",
+            expected=f"at most {DEFAULT_METADATA_SIZE}",
             remedy="Save what is large as an array.",
         )
     if find_long_comment(text) is not None:

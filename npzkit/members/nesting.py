@@ -59,6 +59,15 @@ def is_tree(value: Any) -> bool:
     )
 
 
+def check_tree(value: Any) -> None:
+    """Raise TypeError for what is not a tree, such as a number."""
+    if not is_tree(value):
+        raise TypeError(
+            "a tree must be a mapping, such as {'x': x}, a list, a tuple, a dataclass, a pytree or "
+            f"an array, not {type(value).__name__}"
+        )
+
+
 def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
     """Return the arrays of a tree by their keys, and the note.
 
@@ -104,11 +113,7 @@ def flatten(tree: Any, key: str = "") -> tuple[dict[str, Any], Any]:
         # What is inside is not at the top: numbers are entries of the note.
         return arrays, flattening.value(tree, key, (0,))
     check_unlabelled(tree)
-    if not is_tree(tree):
-        raise TypeError(
-            "a tree must be a mapping, such as {'model': ...}, a list, a tuple, a dataclass or "
-            f"an array, not {type(tree).__name__}"
-        )
+    check_tree(tree)
     if children_of(tree) is None:
         return arrays, ["single", _SINGLE_KEY, flattening.value(tree, _SINGLE_KEY, (0,))]
     if is_record(tree) and not is_namedtuple(tree):

@@ -306,8 +306,8 @@ class ShardedWriter:
         except IndexFormatError as error:
             if shards is None and error.remedy is None:
                 error.remedy = (
-                    "Shards of an earlier run may have the same attempt: give each run a new one, "
-                    "or pass the shards that count."
+                    "Close all writers before the commit. If an earlier run had the same "
+                    "attempt, give each run a new one, or pass the shards that count."
                 )
             raise
 

@@ -86,7 +86,9 @@ class Plan(NamedTuple):
         if sink.can_patch if self.size is None else has_rows:
             return self._replace(grows=True)
         raise UnsupportedError(
-            "this array needs a file whose written bytes can be read and changed",
+            "the number of rows must be known, because the file object cannot seek"
+            if self.size is None
+            else "an array that is written in order must have rows, and these in C order",
             path=path, key=self.key, remedy="Write the archive to a path.",
         )  # fmt: skip
 

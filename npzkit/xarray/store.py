@@ -162,7 +162,7 @@ def _checked(
 
 def _warn(path: str | None, made_up: Mapping[str, tuple[str, ...]]) -> None:
     key, dims = next(iter(made_up.items()))
-    others = f" and of {len(made_up) - 1} more arrays" if len(made_up) > 1 else ""
+    others = f" and {len(made_up) - 1} more" if len(made_up) > 1 else ""
     warn(
         f"{path or 'the archive'}: the dimensions of {key!r}{others} have no names. Names were "
         f"made up, one per length; {key!r} has {dims}. Name them: dims={{{key!r}: [...]}}",

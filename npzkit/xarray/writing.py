@@ -172,7 +172,10 @@ def _split(
             raise ValueError(f"encoding: there is no variable {name!r}")
         unknown = values.keys() - _OWN_ENCODING - _CF_ENCODING
         if unknown:
-            raise ValueError(f"encoding of {name!r}: {sorted(unknown)} are not known")
+            known = ", ".join(sorted(_OWN_ENCODING | _CF_ENCODING))
+            raise ValueError(
+                f"encoding of {name!r}: not known are {sorted(unknown)}; known are {known}"
+            )
         own[key] = {item: value for item, value in values.items() if item in _OWN_ENCODING}
         foreign[key] = {item: value for item, value in values.items() if item not in own[key]}
     return own, foreign

@@ -638,9 +638,18 @@ def test_metrics_of_the_best(store):
         store.save(step, {}, metrics=metrics)
     assert store.best("f1") == 0
     assert store.best("f1", mode="max") == 2
-    assert store.best("other") is None
     with pytest.raises(ValueError, match="mode"):
         store.best("f1", mode="lowest")
+
+
+def test_a_metric_that_no_step_has_is_reported(store):
+    """A misspelt metric is reported, because load(None) would load the newest step."""
+    store.save(1, {})
+    assert store.best("lss") is None  # no step has any metric
+    store.save(2, {}, metrics={"loss": float("nan")})
+    assert store.best("loss") is None
+    with pytest.warns(RuntimeWarning, match="no step has the metric 'lss'. Did you mean 'loss'"):
+        assert store.best("lss") is None
 
 
 # -- several stores -------------------------------------------------------------

@@ -307,6 +307,8 @@ def test_arguments_are_checked_first(tmp_path):
         to_npz(tmp_path / "run", {"../x": x})
     with pytest.raises(TypeError, match="folder"):
         to_npz(3, {"x": x})
+    with pytest.raises(TypeError, match="must be a mapping"):
+        to_npz(tmp_path / "run", x)
     assert not (tmp_path / "run").exists()
 
 

@@ -107,9 +107,10 @@ def test_comments_that_are_no_metadata_have_no_limit():
 def test_what_could_not_be_read_is_not_saved(tmp_path, monkeypatch):
     """Metadata above the default limit are refused before a byte is written."""
     monkeypatch.setattr("npzkit.members.metadata.DEFAULT_METADATA_SIZE", 1 << 20)
-    with pytest.raises(LimitExceededError, match="too many values") as caught:
+    with pytest.raises(LimitExceededError, match="would take too much memory") as caught:
         npzkit.save(tmp_path / "a.npz", {"x": np.zeros(3)}, metadata={"a": [[]] * 20_000})
     assert caught.value.remedy == "Save what is large as an array."
+    assert caught.value.found == "about 3120374 bytes, from 60007 bytes of JSON"
     assert not list(tmp_path.iterdir())
 
 

@@ -236,7 +236,7 @@ def test_a_plain_file_gets_names_of_dimensions(path):
     np.savez(
         path, image=np.zeros((4, 3, 3)), row=np.arange(3), label=np.int8(1), **{"g/b": np.ones(4)}
     )
-    with pytest.warns(MadeUpDimensionsWarning, match=r"data.npz.*'image' and of 2 more"):
+    with pytest.warns(MadeUpDimensionsWarning, match=r"data.npz.*'image' and 2 more"):
         found = xr.open_dataset(path, engine=NpzBackend)
     assert found["image"].dims == ("dim_0", "dim_1", "dim_2")
     assert (found["row"].dims, found["label"].dims) == (("dim_1",), ())

@@ -554,3 +554,20 @@ def test_what_a_file_claims_can_be_damage(data, limits):
         npz["x"]
     assert not isinstance(caught.value, errors.FormatError)
     assert caught.value.is_damage
+
+
+def test_metadata_above_their_limit_can_be_damage(tmp_path, monkeypatch):
+    """Metadata that a file claims to be too long, in an archive or an index, are its damage."""
+    npzkit.save(tmp_path / "a.npz", {"x": np.ones(3)}, metadata={"text": "x" * 100_000})
+    limits = npzkit.Limits(metadata_size=50_000)
+    with npzkit.open(tmp_path / "a.npz", limits=limits) as npz:
+        with pytest.raises(errors.LimitExceededError, match="too long") as caught:
+            npz.metadata
+        assert caught.value.is_damage
+    with npzkit.ShardedWriter(tmp_path / "shards", attempt="a") as w:
+        w.add("x", np.ones(3))
+    npzkit.ShardedWriter(tmp_path / "shards", attempt="a").commit()
+    monkeypatch.setattr("npzkit.sharding.places.MAX_SIZE", 10)
+    with pytest.raises(errors.LimitExceededError, match="too long") as caught:
+        npzkit.open(tmp_path / "shards")
+    assert caught.value.is_damage

@@ -80,7 +80,9 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
     """
     limits = limits or Limits()
     if len(data) > MAX_SIZE:
-        raise LimitExceededError("the index is too long", found=len(data), expected=MAX_SIZE)
+        raise LimitExceededError(
+            "the index is too long", found=len(data), expected=MAX_SIZE, is_damage=True
+        )
     check_json_size(data, limits.metadata_size, "the index")
     fields = _unsealed(_parse_json(data), data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:

@@ -302,7 +302,11 @@ def _read_all(file: Any) -> bytes:
     try:
         if source.size > MAX_SIZE:
             raise LimitExceededError(
-                "the index is too long", path=source.name, found=source.size, expected=MAX_SIZE
+                "the index is too long",
+                path=source.name,
+                found=source.size,
+                expected=MAX_SIZE,
+                is_damage=True,
             )
         return source.read_at(0, source.size)
     finally:

@@ -114,6 +114,7 @@ def read_comment(
             found=f"{long.size} bytes",
             expected=f"at most {size_limit}",
             remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
+            is_damage=True,
         )
     lead = LOCAL_HEADER_SIZE + len(COMMENT_NAME)
     offset = start_offset + long.offset

@@ -202,7 +202,7 @@ def _secrets_in(url: str, options: Any) -> Iterator[str]:
             user = rest[: at.start()]
             if ":" in user or "/" not in user:
                 # A library may show the piece of a password that it took for a port.
-                yield from (user, *user.partition(":")[::2], *re.split("[:/?# ]", user))
+                yield from (user, *user.partition(":")[::2], *re.split(r"[:/?#\s]", user))
         query = re.search(r"[?#](.*)", rest, re.DOTALL)
         if query is not None:
             yield query[1]

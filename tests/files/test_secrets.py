@@ -161,6 +161,7 @@ URLS = [
     f"ftp://me:{CANARY}@127.0.0.1:1/a.npz",
     f"ftp://me:{CANARY}?x@127.0.0.1:1/a.npz",
     f"s3://KEY:{CANARY}@bucket/a.npz",
+    f"s3://KEY:{CANARY}\n@bucket/a.npz",
     f"s3://KEY:a/{CANARY}@bucket/a?token={CANARY}",
     f"unknown://me:{CANARY}@b/a.npz",
     f"memory://me:{CANARY}@b/a.npz",

@@ -332,3 +332,14 @@ def test_paths_of_universal_pathlib(memory):
     check(folder / "c.npz")
     names = ["a.npz", "b.npz", "c.npz", "step_00000001.npz"]
     assert memory.find("/bucket") == [f"/bucket/u/{name}" for name in names]
+
+
+def test_a_file_that_cannot_be_opened(files, monkeypatch):
+    """The store's error is the only one: there is no file yet that could be discarded."""
+
+    def refuse(*_, **__):
+        raise PermissionError("the quota is used up")
+
+    monkeypatch.setattr(fsspec.get_filesystem_class("files"), "_open", refuse)
+    with pytest.raises(OSError, match="the quota is used up"):
+        npzkit.save("files://bucket/a.npz", ARRAYS)

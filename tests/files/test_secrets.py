@@ -296,3 +296,10 @@ def test_a_server_that_repeats_the_request_shows_no_secret(quickly, status):
             text = everything(caught.value)
             assert CANARY not in text
             assert base64.b64encode(f"me:{CANARY}".encode()).decode() not in text
+
+
+@pytest.mark.parametrize("name", ["auth", "client_credentials"])
+def test_all_values_of_a_secret_option_are_hidden(name):
+    """A mapping whose own name is secret has no value that is shown, whatever its names are."""
+    location = Location("s3://b", {name: {"login": [CANARY], "user": CANARY}, "mode": CANARY[:0]})
+    assert hide_secrets(f"denied: {CANARY}", location) == "denied: ..."

@@ -428,3 +428,20 @@ def test_rows_of_another_layout_are_copied_in_blocks(monkeypatch):
         dst.append(rows)
     assert max(sizes) <= 1 << 16
     assert sum(sizes) == rows.nbytes
+
+
+def test_a_pipeline_starts_no_more_threads_than_were_asked_for():
+    """However many tasks wait, two threads do all of them."""
+    begin, workers = threading.Event(), set()
+
+    def work():
+        begin.wait(10)
+        workers.add(threading.get_ident())
+        time.sleep(0.002)
+
+    with Pipeline(2) as pipeline:
+        for _ in range(4):
+            pipeline.submit(work, lambda _: None)
+        begin.set()
+        pipeline.drain()
+    assert len(workers) <= 2

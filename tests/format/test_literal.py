@@ -113,3 +113,9 @@ def test_time_is_linear_in_the_text():
         return best
 
     assert seconds(50_000) < 100 * seconds(5_000)
+
+
+def test_the_error_says_where_the_text_is_wrong():
+    """It has the place after the last character that is understood."""
+    with pytest.raises(NpyFormatError, match="at character 7:"):
+        parse_literal("{'a': 1 ? }")

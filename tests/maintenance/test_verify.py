@@ -708,3 +708,17 @@ def test_the_report_in_a_notebook(tmp_path):
     assert "151 rows; the first 100 are shown" in html
     assert "<b>" not in html
     assert "<table" not in VerifyReport(None, (), 1, 10)._repr_html_()
+
+
+def test_a_damaged_member_counts_as_done(tmp_path):
+    """Progress goes on from the end of a member that could not be read, not from its start."""
+    path, steps = tmp_path / "a.npz", []
+    small = {key: np.zeros(1 << 13) for key in "cdefghij"}
+    npzkit.save(path, {"a": np.zeros(9), "b": np.zeros(1 << 17)} | small)
+    offset = path.read_bytes().index(b"b.npy") - 30
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(b"XXXX")
+    report = npzkit.verify(path, progress=lambda done, total: steps.append(done), threads=1)
+    assert "b" in {row.key for row in report.rows}
+    assert steps[-2] > report.size * 0.8

@@ -7,7 +7,7 @@ import json
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import IndexFormatError, UnsupportedError
+from npzkit.errors import IndexFormatError, UnsafeNameError, UnsupportedError
 from sharded import index_of
 
 WHOLE = np.arange(24, dtype="f4").reshape(4, 6)
@@ -189,3 +189,46 @@ def test_empty_arrays_may_have_parts(tmp_path):
         with pytest.raises(UnsupportedError, match="several parts"):
             npz.memmap("e")
         assert npz.verify().ok
+
+
+def test_fields_of_an_array_without_items_are_compared(tmp_path):
+    """One field of an empty array is read only if its shard has the array that the index means."""
+    with npzkit.ShardedWriter(tmp_path, attempt="a") as w:
+        w.add("one", np.zeros(0, [("a", "f4"), ("b", "i4")]))
+        w.add("two", np.zeros(0, [("a", "f8"), ("b", "i4")]))
+    npzkit.ShardedWriter(tmp_path, attempt="a").commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz.lazy("one")["a"].dtype == "f4"
+    index = index_of(tmp_path)
+    exchange(index["arrays"]["dtype"], 0, 1)
+    (tmp_path / "index.json").write_text(json.dumps(index))
+    with npzkit.open(tmp_path) as npz, pytest.raises(IndexFormatError, match="not what the index"):
+        npz.lazy("one")["a"]
+
+
+def test_findings_are_in_the_order_of_the_arrays(folder):
+    """A report lists the findings by array, not by shard."""
+    with npzkit.open(folder) as npz:
+        order = list(npz)
+        parts = [npz.parts("w")[0], npz.parts("w")[-1], npz.parts("v")[0], npz.parts("x")[0]]
+    for part in parts:
+        with npzkit.open(folder / part.shard) as shard:
+            offset = shard.info(part.key).data_offset
+        with (folder / part.shard).open("r+b") as file:
+            file.seek(offset)
+            file.write(b"XXXX")
+    with npzkit.open(folder) as npz:
+        found = [row.key for row in npz.verify().rows]
+    assert set(found) == {"w", "v", "x"}
+    assert found == sorted(found, key=order.index)
+
+
+@pytest.mark.parametrize("change", [str.capitalize, str])
+def test_names_of_shards_differ_on_every_system(folder, change):
+    """An index is refused if two of its shards are one file, on some systems or on all."""
+    index = index_of(folder)
+    names = index["shards"]["name"]
+    names[0], names[1] = "part.npz", change("part.npz")
+    (folder / "index.json").write_text(json.dumps(index))
+    with pytest.raises(UnsafeNameError, match="two shards have the same name"):
+        npzkit.open(folder)

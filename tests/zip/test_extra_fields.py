@@ -97,3 +97,9 @@ def test_limits():
         extra_fields.format_key_value_pairs({"a": "x" * 65_536})
     with pytest.raises(LimitExceededError, match=r"65,279"):
         extra_fields.format_key_value_pairs({"a": "x" * 40_000, "b": "x" * 40_000})
+
+
+def test_the_smallest_padding_is_taken_if_it_aligns():
+    """Six bytes, the size of a block without padding, are not made larger."""
+    assert len(extra_fields.format_alignment(58, 64)) == 6
+    assert len(extra_fields.format_alignment(59, 64)) == 5 + 64

@@ -280,3 +280,27 @@ def test_a_claim_beyond_deflate_takes_no_memory():
     """A chunk of a few bytes that claims 64 MiB is refused before room is made."""
     with pytest.raises(ZipFormatError, match="seek index"):
         inflate_chunk(b"\x03\x00" * 10, 1 << 26, final=True)
+
+
+def test_a_stream_serves_one_read_at_a_time():
+    """A read that begins during another one has a stream of its own."""
+
+    class Interrupting(Counting):
+        during = None
+
+        def read_at(self, offset, size):
+            during, self.during = self.during, None
+            if during is not None:
+                during()
+            return super().read_at(offset, size)
+
+    source = Interrupting(ARCHIVES["deflated"])
+    (entry,) = read_directory(
+        source, starts=[0], strict=True, limits=npzkit.Limits()
+    ).entries.values()
+    access = open_random_access(source, entry, data_offset(source, entry))
+    assert read(access, 0, 10) == DATA[:10]
+    inner = []
+    source.during = lambda: inner.append(read(access, 95_000, 1000))
+    assert read(access, 10, 90_000) == DATA[10:90_010]
+    assert inner == [DATA[95_000:96_000]]

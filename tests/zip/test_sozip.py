@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.files.source import open_source
-from npzkit.zip.sozip import SeekIndex, find_index, format_index, index_name, parse_index
+from npzkit.zip.sozip import (
+    SeekIndex,
+    find_index,
+    format_index,
+    format_index_member,
+    index_name,
+    parse_index,
+)
 
 INDEX = SeekIndex(4096, (0, 100, 250, 300), 10_000)
 BYTES = (
@@ -85,3 +92,8 @@ def test_no_more_is_read_than_an_index_can_have(monkeypatch):
     entry = entry._replace(end_offset=len(data))
     assert find_index(source, entry, start - entry.compressed_size) is None
     assert max(longest) < 1 << 17
+
+
+def test_the_hidden_member_has_the_date_of_all_members():
+    """Its time and date are midnight on 1 January 1980, as everywhere in an archive."""
+    assert format_index_member("a.npy", INDEX)[10:14] == bytes([0, 0, 0x21, 0])

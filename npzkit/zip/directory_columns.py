@@ -8,6 +8,7 @@ wrong.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Collection, Iterator, KeysView, Mapping, ValuesView
 from typing import Any
@@ -81,9 +82,6 @@ class Columns(Mapping[str, Entry]):
     flags, method, crc32, compressed_size, uncompressed_size, disk_start, \
     header_offset, end_offset, name_size, extra_size : numpy.ndarray of int64
         As in `Entry`, one row an entry.
-    repeated_size : numpy.ndarray of int64
-        Bytes of the name, with those of the extra field if members have attributes: what
-        local headers mostly repeat.
     is_usual : numpy.ndarray of bool
         What `npzkit.zip.entries.is_usual` says about each row.
 
@@ -103,9 +101,6 @@ class Columns(Mapping[str, Entry]):
         self.flags, self.method, self.crc32 = fields["flags"], fields["method"], fields["crc32"]
         self.name_size, self.extra_size = fields["name_size"], fields["extra_size"]
         self.disk_start = fields["disk_start"]
-        self.repeated_size = self.name_size
-        if KEY_VALUE_SIGNATURE in data:
-            self.repeated_size = self.name_size + self.extra_size
         self.names = self._decode_names()
         self._rows = dict(zip(self.names, itertools.count()))
         large = [fields[n] for n in ("uncompressed_size", "compressed_size", "header_offset")]
@@ -237,6 +232,16 @@ class Columns(Mapping[str, Entry]):
         return _Entries(self)
 
     # -- many at once -------------------------------------------------------
+
+    @functools.cached_property
+    def repeated_size(self) -> Ints:
+        """Bytes of each name, with those of the extra field if members have attributes.
+
+        Local headers mostly repeat them.
+        """
+        if KEY_VALUE_SIGNATURE in self._data:
+            return self.name_size + self.extra_size
+        return self.name_size
 
     def marked(self) -> list[Entry]:
         """Return the entries whose names cannot be used."""

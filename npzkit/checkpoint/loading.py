@@ -140,8 +140,8 @@ class Loader:
     def _none_sound(self, damaged: dict[int, NpzkitError]) -> DamagedCheckpointError:
         named = shown_steps(sorted(damaged, reverse=True))
         return DamagedCheckpointError(
-            f"no checkpoint is sound: all {len(damaged)} are damaged", path=self._storage.path,
-            found=f"the steps {named}", expected="one sound step",
+            "no checkpoint is sound", path=self._storage.path,
+            found=f"{len(damaged)} damaged: {named}", expected="one sound step",
             remedy="npzkit.repair(path, output=...) saves the sound arrays of a step.",
         )  # fmt: skip
 

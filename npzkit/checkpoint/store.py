@@ -201,11 +201,14 @@ class CheckpointStore:
         -------
         int or None
             Of equal values, the newer step. None if no step has the metric, with
-            a warning if steps have others. Damaged steps and NaN are not candidates.
+            a warning if steps have others. NaN is no candidate, and no step whose
+            metrics are damaged, or that this store has found to be damaged. No array
+            is read.
         """
         steps: tuple[int, ...] = ()
         for steps in looks_at(self._storage.steps):
-            found = best_of(metric, steps, self._catalog.metrics, mode)
+            candidates = [step for step in steps if not self._catalog.is_damaged(step)]
+            found = best_of(metric, candidates, self._catalog.metrics, mode)
             if found is not None:
                 return found
         names = self._catalog.metric_names(steps)

@@ -466,7 +466,7 @@ def test_no_sound_step_is_an_error(store):
         damage(store.path(step))
     with (
         pytest.warns(DamagedCheckpointWarning),
-        pytest.raises(DamagedCheckpointError, match="all 3 are damaged"),
+        pytest.raises(DamagedCheckpointError, match="3 damaged: "),
     ):
         store.load()
 
@@ -640,6 +640,15 @@ def test_metrics_of_the_best(store):
     assert store.best("f1", mode="max") == 2
     with pytest.raises(ValueError, match="mode"):
         store.best("f1", mode="lowest")
+
+
+def test_a_step_that_was_found_damaged_is_not_the_best(store):
+    """After load, verify or retention found damage in a step's data, another step is best."""
+    for step in (1, 2):
+        store.save(step, {"w": np.arange(100.0)}, metrics={"f1": step})
+    damage(os.path.join(store.folder, "step_00000002.npz"))
+    assert not store.verify(2).ok
+    assert store.best("f1", mode="max") == 1
 
 
 def test_a_metric_that_no_step_has_is_reported(store):

@@ -99,7 +99,7 @@ class Contents:
         if not overwrite:
             raise KeyExistsError(
                 "this key is already in the archive", path=self._path, key=key,
-                remedy="Pass overwrite=True to add(), or write each key once.",
+                remedy="Pass overwrite=True to add(), or use another key.",
             )  # fmt: skip
         self._unsealed.check_sealed(key, name)
 

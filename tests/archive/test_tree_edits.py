@@ -13,6 +13,7 @@ from deep import amount
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from npzkit.errors import KeyExistsError, NpzkitError
+from npzkit.members.metadata import TREE_KEY
 from npzkit.members.nesting import flatten
 
 
@@ -378,3 +379,15 @@ def test_no_note_keeps_arrays_from_being_edited(note, edits):
     assert npzkit.verify(stream).ok
     with contextlib.suppress(npzkit.errors.ZipFormatError):
         npzkit.load_tree(stream)
+
+
+def test_an_array_in_place_of_a_tied_one_is_not_tied():
+    """Once both keys are removed, the array of the other key does not come back under this one."""
+    stream = io.BytesIO()
+    note = {"decoder": ["same", "encoder"], "empty": ["list"]}
+    npzkit.save(stream, {"encoder": np.arange(3)}, metadata={TREE_KEY: note})
+    with npzkit.NpzWriter(stream, "a") as writer:
+        writer.add("decoder", np.zeros(3), overwrite=True)
+        del writer["decoder"]
+        del writer["encoder"]
+    assert npzkit.open(stream).files == []

@@ -511,3 +511,12 @@ def test_the_clock_is_set_back(tmp_path):
             os.utime(path, (10**9 - step * 1000, 10**9 - step * 1000))
         assert store.steps == (2, 3)
     assert newest(tmp_path) == (3, 0)
+
+
+def test_a_step_is_on_disk_before_it_is_read_back(tmp_path):
+    """A save that is verified waits for the disk: pages that are not there stay in the cache."""
+    with CheckpointStore(tmp_path, durable=False) as store, recorded(tmp_path) as recorder:
+        store.save(1, {"w": np.arange(9)})
+        assert "sync" not in {call.kind for call in recorder.calls}
+        store.save(2, {"w": np.arange(9)}, verify="after")
+    assert "sync" in {call.kind for call in recorder.calls}

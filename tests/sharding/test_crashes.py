@@ -139,3 +139,17 @@ def test_killed_children_leave_the_last_commit(tmp_path, monkeypatch):
         found = found_in(folder)
         assert found == number if text else found in (version, number)
         version = found
+
+
+def test_the_index_is_on_disk_before_older_shards_are_removed(tmp_path):
+    """Without durable, too: otherwise a loss of power could leave the old index without shards."""
+    folder = tmp_path / "run"
+    write(folder, 0, durable=True)
+    with recorded(folder) as recorder:
+        write(folder, 1, durable=False)
+    calls = recorder.calls
+    placed = [n for n, call in enumerate(calls) if call.target == str(folder / "index.json")]
+    removed = [n for n, call in enumerate(calls) if call.kind == "unlink" and "-v0." in call.path]
+    assert len(placed) == 1
+    assert len(removed) == 2
+    assert "sync folder" in {call.kind for call in calls[placed[0] : removed[0]]}

@@ -11,7 +11,7 @@ import npzkit
 import numpy as np
 import pytest
 from memory_store import InStore, MemoryStore
-from npzkit.errors import ZipFormatError
+from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
@@ -409,3 +409,11 @@ def test_bytes_in_front_of_it(written, size):
         assert np.array_equal(npz.lazy("large")[:3], ARRAYS["large"][:3])
         offsets = [npz.info(key).data_offset - size for key in npz]
     assert offsets == [info.data_offset for info in infos_of(data)]
+
+
+def test_the_index_lists_no_array_that_is_larger_than_the_limit(written):
+    """Its shape is refused as it is for archives without an index, although no data is read."""
+    with npzkit.open(written, limits=Limits(member_size=1000)) as npz:
+        for call in (npz.info, npz.lazy, npz.read):
+            with pytest.raises(LimitExceededError, match="too large"):
+                call("large")

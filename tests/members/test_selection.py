@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections import namedtuple
 from fnmatch import fnmatchcase
@@ -11,8 +12,9 @@ import npzkit
 import numpy as np
 import pytest
 from deep import amount
-from npzkit.errors import MemberNotFoundError
+from npzkit.errors import MemberNotFoundError, ZipFormatError
 from npzkit.members import restoring
+from npzkit.members.metadata import TREE_KEY
 
 Pair = namedtuple("Pair", ["one", "two"])
 NAMES = ["a", "b", "ab", 1, 10, "b/c", "x*"]
@@ -142,3 +144,19 @@ def test_a_list_that_was_edited_is_a_dict_in_part_too():
         del writer["l/0"]
     assert list(npzkit.load_tree(stream)["l"]) == [1, 2]
     assert list(npzkit.load_tree(stream, only="l/1")["l"]) == [1]
+
+
+@pytest.mark.parametrize(("depth", "is_read"), [(199, True), (200, False)])
+def test_what_is_left_out_may_be_as_deep_as_what_is_read(depth, is_read):
+    """A structure that is too deep is refused, whether its deep part is wanted or not."""
+    note, stream = ["list"], io.BytesIO()
+    for _ in range(depth):
+        note = ["list", note]
+    notes = {"a": ["list", None, note]}
+    npzkit.save(stream, {"a/0": np.arange(3)}, metadata={TREE_KEY: notes})
+    for only in (None, ["a/0"]):
+        with (
+            contextlib.nullcontext() if is_read else pytest.raises(ZipFormatError, match="too deep")
+        ):
+            found = npzkit.load_tree(stream, only=only)
+            assert found["a"][0].tolist() == [0, 1, 2]

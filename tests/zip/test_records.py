@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
+import npzkit
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import ZipFormatError
+from npzkit.files.source import open_source
 from npzkit.zip import records
+from npzkit.zip.directory import read_directory
+from npzkit.zip.entry_records import record_of
 from npzkit.zip.local_header import LOCAL_FIELDS
 from npzkit.zip.records import (
     CentralEntry,
@@ -141,3 +148,19 @@ def test_any_data_descriptor_is_recognised(crc, compressed, size, signature, zip
     assert not records.matches_data_descriptor(data[:11], crc, compressed, size)
     if crc != int.from_bytes(b"PK\x07\x08", "little"):
         assert not records.matches_data_descriptor(data, crc ^ 1, compressed, size)
+
+
+def test_descriptors_of_the_largest_size_without_zip64():
+    """A size of 2**32 - 1 bytes may be in 32 bits, or in 64, with or without a signature."""
+    found = records.data_descriptors(1, 2, 2**32 - 1)
+    assert sorted(map(len, found)) == [12, 16, 20, 24]
+    assert len(records.data_descriptors(1, 2, 2**32)) == 2
+
+
+def test_a_record_that_is_made_for_a_member_has_the_date_of_all_members():
+    """Its time and date are midnight on 1 January 1980."""
+    stream = io.BytesIO()
+    npzkit.save(stream, {"a": np.arange(3)})
+    source = open_source(stream)
+    entry = read_directory(source, starts=[0], limits=npzkit.Limits()).entries["a.npy"]
+    assert record_of(entry)[12:16] == bytes([0, 0, 0x21, 0])

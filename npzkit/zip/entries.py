@@ -56,6 +56,8 @@ BAD_NAME = 1 << 16
 
 Fast readers refuse flags that they do not know, so the mark costs nothing.
 """
+_USABLE_SIZE = 60_000
+"""Bytes of the longest name that is made: fewer than a header has room for."""
 UNKNOWN_SIZE = sys.maxsize
 """Stands for a size that follows the data, in the entry of a member whose data arrives."""
 UNICODE_PATH = UNICODE_PATH_ID.to_bytes(2, "little")
@@ -256,6 +258,8 @@ def usable_name(name: str, taken: Container[str]) -> str:
     '_new%0Aline.npy'
     """
     name = "".join(c if c.isprintable() else _percent_encoded(c) for c in name)
+    # Of a name that is too long now, the end is kept, because it has the suffix.
+    name = name.encode()[-_USABLE_SIZE:].decode(errors="ignore")
     while name in taken:
         name = f"_{name}"
     return name

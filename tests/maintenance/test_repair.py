@@ -1222,3 +1222,15 @@ def test_the_report_in_a_notebook():
     assert html.count("<div") == 3
     assert "RepairReport a.npz: 1 member kept" in html
     assert "lost: &lt;b&gt; (at byte 7): it is &lt;i&gt;" in html
+
+
+def test_a_long_name_of_control_characters_is_shortened(paths):
+    """A name that would be too long for a header, with its characters spelled out, loses its start."""
+    path, output = paths
+    names = [f"{lead}{chr(10) * 30_000}a.npy" for lead in "xy"]
+    path.write_bytes(archive(*[Member(name, npy(np.arange(3))) for name in names]))
+    report = npzkit.repair(path, output)
+    assert len(report.kept) == 2
+    with npzkit.open(output) as npz:
+        assert [array.tolist() for array in npz.load_all().values()] == [[0, 1, 2]] * 2
+        assert all(key.endswith("%0Aa") for key in npz)

@@ -153,3 +153,12 @@ def test_the_index_is_on_disk_before_older_shards_are_removed(tmp_path):
     assert len(placed) == 1
     assert len(removed) == 2
     assert "sync folder" in {call.kind for call in calls[placed[0] : removed[0]]}
+
+
+def test_a_first_archive_waits_for_no_disk_unless_it_is_durable(tmp_path):
+    """By default nothing is synced if no older archive could be lost."""
+    with recorded(tmp_path) as recorder:
+        with npzkit.ShardedWriter(tmp_path / "run", attempt="a") as w:
+            w.add("w", value_of(0))
+        npzkit.ShardedWriter(tmp_path / "run", attempt="a").commit()
+    assert {"sync", "sync folder"}.isdisjoint(call.kind for call in recorder.calls)

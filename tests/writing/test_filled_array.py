@@ -367,3 +367,15 @@ def test_an_empty_tuple_is_all(tmp_path):
     with npzkit.open(path) as npz:
         assert npz["x"].tolist() == [1, 2, 3]
         assert npz["scalar"] == 5
+
+
+def test_lists_of_indices_are_assigned_at_once(tmp_path, monkeypatch):
+    """Two lists around a slice move its axis, so that rows of the value are not rows of the array."""
+    monkeypatch.setattr("npzkit.writing.created_array.BLOCK_SIZE", 1000)
+    expected = np.zeros((90, 3, 2, 3))
+    index = slice(0, 90), [0, 2], slice(None), [1, 2]
+    value = np.arange(360.0).reshape(2, 90, 2)
+    with npzkit.NpzWriter(tmp_path / "a.npz") as w, w.create("x", expected.shape, "f8") as dst:
+        dst[index] = value
+    expected[index] = value
+    assert np.array_equal(loaded(tmp_path / "a.npz", "x"), expected)

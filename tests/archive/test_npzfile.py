@@ -504,7 +504,7 @@ def test_a_path_with_methods_of_a_file_is_a_path(tmp_path, kind, monkeypatch):
     for opener in (npzkit.open, npzkit.load):
         with opener(path) as npz:
             assert npz.files == ["x", "y"]
-    with pytest.raises(TypeError, match="of a file, pass open"):
+    with pytest.raises(TypeError, match="for a file, pass open"):
         npzkit.iter_arrays(path)
     assert npzkit.verify(path).ok
     npzkit.repack(path, other)

@@ -384,3 +384,18 @@ def test_the_version_a_method_needs_is_written(method, version):
     with zipfile.ZipFile(new) as archive:
         assert archive.infolist()[0].extract_version == version
         assert archive.testzip() is None
+
+
+def test_a_member_that_is_copied_unchanged_counts_as_done():
+    """Progress goes on from the end of a member whose name cannot be used."""
+    members = [forge.Member(f"{number}.npy", forge.npy(np.zeros(1 << 13))) for number in range(8)]
+    data, steps = (
+        forge.archive(forge.Member("a\nb.npy", forge.npy(np.zeros(1 << 16))), *members),
+        [],
+    )
+    with pytest.warns(UserWarning, match="copied unchanged"):
+        npzkit.repack(
+            io.BytesIO(data), io.BytesIO(), progress=lambda done, total: steps.append(done / total)
+        )
+    assert steps[0] > 0.4
+    assert steps[-1] == 1

@@ -175,5 +175,15 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "self._waiting.clear()",
         "pass",
     ): "The parts go with the sink.",
+    (
+        "files/path_sink.py",
+        "lock.close()",
+        "pass",
+    ): "A lock that is dropped is closed.",
+    (
+        "checkpoint/folder.py",
+        "self.close()",
+        "pass",
+    ): "The older lock is dropped, and so closed.",
 }
 """Reasons, by module, line before and line after: `Mutant.name`. Most are about speed."""

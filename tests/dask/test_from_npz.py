@@ -262,7 +262,7 @@ def test_a_file_replaced_by_one_of_the_same_size_and_time(tmp_path, way):
     replace_quietly(path, (tmp_path / "b.npz").read_bytes(), way)
     newer = from_npz(path, "x", chunks=3)
     assert newer.name != older.name
-    assert (newer.sum().compute(), newer.sum().compute(scheduler="processes")) == (21, 21)
+    assert newer.sum().compute() == 21
     if way == "renamed":
         assert older.sum().compute() == 15
     else:

@@ -1,6 +1,6 @@
 """Readers beside a writer that saves and removes steps as fast as it can: no wrong answer.
 
-Some hundred reads by default; NPZKIT_DEEP=1 in the environment makes it tens of thousands.
+Some hundred reads by default; NPZKIT_DEEP=1 in the environment makes it thousands.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-READ_COUNT = amount(30, 3_000)
+READ_COUNT = amount(30, 500)
 """Rounds of reads of each test: some four reads each."""
 STEP_COUNT = 10
 """Steps that the writer saves meanwhile, at least."""

@@ -1,7 +1,7 @@
 """Any flipped bit and any truncation of a step gives its tree, or the older step with a warning.
 
 Each damage is done to one file of the newest step: the step's file, or the index or a shard
-of its folder. A sample of the truncations and the bits is tried; NPZKIT_DEEP=1 tries each one.
+of its folder. A sample of the truncations and the bits is tried; NPZKIT_DEEP=10 tries each one.
 `python tests/checkpoint/test_flips.py` counts the outcomes of all of them.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from deep import DEEP, extent
+from deep import amount, extent
 from npzkit.checkpoint import CheckpointStore
 from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, is_damage
 
@@ -190,7 +190,7 @@ def test_a_flipped_bit_is_no_wrong_step(tmp_path, form):
     right = {"newest", "older"}
     found = {
         what: campaign.outcome(path, sound, damaged)
-        for path, sound, damaged, what in campaign.flips(None if DEEP else 80)
+        for path, sound, damaged, what in campaign.flips(amount(80, 2_000))
     }
     assert {what: outcome for what, outcome in found.items() if outcome not in right} == {}
 

@@ -82,7 +82,7 @@ def test_a_description_without_an_end():
         descr = [("a", descr)]
     with pytest.raises(NpyFormatError) as caught:
         descr_to_dtype(descr)
-    assert "found a deeply nested list" in str(caught.value)
+    assert "nested too deeply" in str(caught.value)
 
 
 def test_elements_of_two_gigabytes():

@@ -110,7 +110,11 @@ def _local_differs(case: Case) -> bool:
     if local is None:
         return False
     found = local[2], local[3], local[6], local[7], local[8]
-    return found != (
+    attributes = [
+        [block for identifier, block in _blocks(extra) if identifier == 0x564B]
+        for extra in (local[-1], info.extra)
+    ]
+    return (all(attributes) and attributes[0] != attributes[1]) or found != (
         info.flag_bits,
         info.compress_type,
         info.CRC,

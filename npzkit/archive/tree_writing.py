@@ -14,7 +14,7 @@ from npzkit.errors import KeyExistsError
 from npzkit.members.containers import is_within
 from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import TREE_KEY, format_metadata
-from npzkit.members.notes import listed
+from npzkit.members.notes import FLAT, listed
 from npzkit.writing.array_members import Member
 from npzkit.zip.writer import Coding
 
@@ -45,8 +45,8 @@ def write_tree(
         Replace all that is under the key.
     """
     contents, values = archive.contents, archive.metadata.values
-    if TREE_KEY in values:
-        values[TREE_KEY] = listed(values[TREE_KEY], contents.keys)
+    if values.get(TREE_KEY) == FLAT:
+        values[TREE_KEY] = listed(FLAT, contents.keys)
     old = {name for name in contents.listed if is_within(name.removesuffix(SUFFIX), key)}
     if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
         raise KeyExistsError(

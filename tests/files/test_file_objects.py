@@ -49,7 +49,10 @@ def make(kind, path):
         with contextlib.chdir(os.path.dirname(path)):
             server.bind(os.path.basename(path))
         return server
-    os.symlink("/dev/zero", path)
+    if kind == "folder":
+        os.mkdir(path)
+    else:
+        os.symlink("/dev/zero", path)
     return contextlib.nullcontext()
 
 
@@ -127,11 +130,7 @@ def test_a_sharded_archive(tmp_path, kind, place):
     shard = sharded(tmp_path / "run")
     path = shard if place == "shard" else tmp_path / "run" / "index.json"
     path.unlink()
-    if kind == "folder":
-        path.mkdir()
-        end = contextlib.nullcontext()
-    else:
-        end = make(kind, path)
+    end = make(kind, path)
     error = IsADirectoryError if kind == "folder" else FormatError
     with end, pytest.raises(error, match=path.name) as found, npzkit.open(tmp_path / "run") as npz:
         npz["x"]
@@ -148,11 +147,7 @@ def test_a_checkpoint(tmp_path, kind, place):
         step = tmp_path / os.path.basename(store.path(2))
         path = {"file": step, "index": step / "index.json"}.get(place) or next(step.glob("*.npz"))
         path.unlink()
-        if kind == "folder":
-            path.mkdir()
-            end = contextlib.nullcontext()
-        else:
-            end = make(kind, path)
+        end = make(kind, path)
         with end:
             with pytest.warns(DamagedCheckpointWarning, match="step 2"):
                 assert store.load().step == 1

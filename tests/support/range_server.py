@@ -54,6 +54,8 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.under_way += 1
             server.most_under_way = max(server.most_under_way, server.under_way)
+            server.lock.notify_all()
+            server.lock.wait_for(lambda: server.most_under_way >= server.together, 10)
         try:
             time.sleep(server.delay)
             server.answer(self, server)
@@ -133,6 +135,8 @@ class RangeServer:
     answer : callable
         Makes an answer; `good` by default.
     requests : list of Request
+    together : int
+        Answers wait until so many requests are under way at the same time.
     """
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
@@ -143,7 +147,8 @@ class RangeServer:
         self.delay = 0.0
         self.requests: list[Request] = []
         self.under_way = self.most_under_way = 0
-        self.lock = threading.Lock()
+        self.together = 0
+        self.lock = threading.Condition()
         self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.owner = self
         self._server.context = context

@@ -184,9 +184,8 @@ def _groups(keys: Iterable[str], path: str | None) -> list[str]:
     groups: dict[str, None] = {}
     for key in keys:
         try:
-            check_key(key.removesuffix(SUFFIX))
+            check_key(key.removesuffix(SUFFIX), "a path in Zarr")
         except UnsafeNameError as error:
-            error.what = error.what.replace("saved", "a path in Zarr")
             error.remedy = "Rename the array with NpzWriter.rename, or choose others: keys=[...]."
             raise error.locate(path=path) from None
         parts = key.split("/")

@@ -17,7 +17,7 @@ from npzkit.files.urls import Location
 if TYPE_CHECKING:
     from npzkit.files.upload_sink import UploadSink
 
-_VERSION = re.compile(r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$")
+_VERSION = r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$"
 """How S3, Azure and Google's store name a version in a URL."""
 
 __all__ = ["check_writable", "open_destination", "open_upload"]
@@ -57,7 +57,8 @@ def check_writable(location: Location) -> None:
             "archives cannot be written through a chain of URLs", path=str(location),
             remedy="Write to the URL of the store itself, such as s3://bucket/a.npz.",
         )  # fmt: skip
-    if _VERSION.search(location.url):
+    # Compiled on first use, so that the first save is fast.
+    if re.search(_VERSION, location.url):
         raise UnsupportedError(
             "the URL names one version of an object, and versions are never changed",
             path=str(location),

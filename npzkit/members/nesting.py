@@ -24,7 +24,7 @@ from npzkit.members.notes import INT, MAX_DEPTH, MAX_FIELDS
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
-__all__ = ["flatten", "is_nested", "is_tree"]
+__all__ = ["check_tree", "flatten", "is_nested"]
 
 _SINGLE_KEY = "arr_0"
 """The key of an array that is a tree, which `numpy.savez` gives it too."""
@@ -49,19 +49,15 @@ def is_nested(arrays: Mapping[Any, Any]) -> bool:
     return any(holds_more(array) for array in arrays.values() if isinstance(array, (list, tuple)))
 
 
-def is_tree(value: Any) -> bool:
-    """Return whether a value is a container, or an array of NumPy, PyTorch or JAX."""
-    return (
+def check_tree(value: Any) -> None:
+    """Raise TypeError for what is neither a container nor an array of NumPy, PyTorch or JAX."""
+    is_tree = (
         isinstance(value, (Mapping, list, tuple, np.ndarray))
         or is_tensor(value)
         or jax_arrays.is_array(value)
         or is_record(value)
     )
-
-
-def check_tree(value: Any) -> None:
-    """Raise TypeError for what is not a tree, such as a number."""
-    if not is_tree(value):
+    if not is_tree:
         raise TypeError(
             "a tree must be a mapping, such as {'x': x}, a list, a tuple, a dataclass, a pytree or "
             f"an array, not {type(value).__name__}"

@@ -48,7 +48,7 @@ from npzkit.members.metadata import check_json_size, crc32_without, parse_json, 
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
-__all__ = ["FORMAT", "MAX_SIZE", "format_index", "parse_index"]
+__all__ = ["FORMAT", "MAX_SIZE", "check_index_size", "format_index", "parse_index"]
 
 FORMAT = "npzkit sharded archive"
 VERSION = 1
@@ -62,6 +62,14 @@ _FIELDS = {"format", "version", "attempt", "metadata", "shards", "dtypes", "arra
 _SHARDS = {"name", "size", "crc32"}
 _ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs", "empty"}
 _PARTS = {"shard", "key", "size", "crc32", "method", "offset", "shape"}
+
+
+def check_index_size(size: int, path: str | None = None) -> None:
+    """Raise LimitExceededError for an index that is longer than `MAX_SIZE`."""
+    if size > MAX_SIZE:
+        raise LimitExceededError(
+            "the index is too long", path=path, found=size, expected=MAX_SIZE, is_damage=True
+        )
 
 
 def parse_index(data: bytes, limits: Limits | None = None) -> Index:
@@ -79,10 +87,7 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
         The index is longer than `MAX_SIZE`, or exceeds `limits`.
     """
     limits = limits or Limits()
-    if len(data) > MAX_SIZE:
-        raise LimitExceededError(
-            "the index is too long", found=len(data), expected=MAX_SIZE, is_damage=True
-        )
+    check_index_size(len(data))
     check_json_size(data, limits.metadata_size, "the index")
     fields = _unsealed(_parse_json(data), data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:

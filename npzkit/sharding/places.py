@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from npzkit.errors import ArchiveLockedError, LimitExceededError, StaleArchiveError
+from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.destinations import check_writable, open_upload
 from npzkit.files.identity import Identity, identity_of
@@ -23,7 +23,7 @@ from npzkit.files.path_sink import PathSink
 from npzkit.files.stores import Version
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location, find_location
-from npzkit.sharding.index_format import MAX_SIZE
+from npzkit.sharding.index_format import check_index_size
 from npzkit.sharding.shard_names import INDEX_NAME
 
 __all__ = ["Folder", "Found", "Place", "Prefix", "place_of"]
@@ -300,14 +300,7 @@ def _found(stat: os.stat_result) -> Found:
 def _read_all(file: Any) -> bytes:
     source = open_anywhere(file)
     try:
-        if source.size > MAX_SIZE:
-            raise LimitExceededError(
-                "the index is too long",
-                path=source.name,
-                found=source.size,
-                expected=MAX_SIZE,
-                is_damage=True,
-            )
+        check_index_size(source.size, source.name)
         return source.read_at(0, source.size)
     finally:
         source.close()

@@ -73,6 +73,7 @@ def test_few_connections_are_kept(server, monkeypatch):
         archives = [stack.enter_context(npzkit.open(server.url_of_data)) for _ in range(30)]
         server.together = 11
         assert all(pool.map(is_right, archives))
+        assert server.most_under_way > 10
         assert len(idle(server)) == 10
 
 

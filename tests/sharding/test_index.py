@@ -161,9 +161,10 @@ def test_nesting_is_bounded(index):
 
 def test_a_long_index_is_refused_before_it_is_read(folder, monkeypatch):
     """An index above the limit is not read into memory."""
-    monkeypatch.setattr("npzkit.sharding.places.MAX_SIZE", 100)
-    with pytest.raises(LimitExceededError, match="the index is too long"):
+    monkeypatch.setattr(index_format, "MAX_SIZE", 100)
+    with pytest.raises(LimitExceededError, match="the index is too long") as caught:
         npzkit.open(folder)
+    assert caught.value.path == str(folder / "index.json")
 
 
 def test_an_index_that_would_be_too_long_is_not_committed(tmp_path, monkeypatch):

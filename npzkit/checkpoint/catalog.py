@@ -17,7 +17,13 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.folder import Identity
 from npzkit.checkpoint.record import Record, names_crc32, parse_record
 from npzkit.checkpoint.sharded_steps import ShardedSteps
-from npzkit.errors import NoCheckpointError, NpzkitError, StaleArchiveError, is_damage
+from npzkit.errors import (
+    NoCheckpointError,
+    NpzkitError,
+    StaleArchiveError,
+    is_damage,
+    printable,
+)
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.zip.extra_fields import foreign_extra
@@ -98,7 +104,11 @@ class StoreReport(NamedTuple):
         lines = []
         for step, report in self.steps.items():
             lines.append(f"step {step}: {report.verdict}")
-            lines += [f"  {row.what}" for row in report.rows if row.severity == "error"]
+            lines += [
+                f"  {row.what}" if row.key is None else f"  {printable(row.key)}: {row.what}"
+                for row in report.rows
+                if row.severity == "error"
+            ]
         return "\n".join(lines or ["no steps"])
 
 

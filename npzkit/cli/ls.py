@@ -240,5 +240,5 @@ def _totals(members: Sequence[Member], all_count: int, file_size: int) -> str:
     if len(members) != all_count:
         count = f"{len(members):,} of {count}"
     ratio = f" ({format_ratio(compressed_size, size)})" if size else ""
-    taken = f"{format_size(compressed_size)} of the file's {format_size(file_size)}"
-    return f"{count}, {format_size(size)}, {taken}{ratio}"
+    taken = f"{format_size(compressed_size)}{ratio} of the file's {format_size(file_size)}"
+    return f"{count}, {format_size(size)}, {taken}"

@@ -521,6 +521,7 @@ def test_verify_reports_every_step(store):
     assert report.damaged == (10,)
     assert '"10"' in report.to_json()
     assert "step 10: NOT sound" in str(report)
+    assert "\n  w: the data is damaged" in str(report)
     assert store.verify(20).ok
     assert not store.verify(10).ok
 

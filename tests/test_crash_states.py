@@ -33,6 +33,7 @@ import crash
 import npzkit
 import numpy as np
 import pytest
+from commits import INTENT_SIZE, SLOT_SIZE, find_intent, last_end, rolled_end, unfinished, unsealed
 from crash import (
     RecordedFile,
     Recording,
@@ -175,9 +176,9 @@ class Checker:
             return _number(contents, contents.index(None)) if None in contents else NO_FILE
         try:
             start, end = own_end(content)
-            directory = content[
-                start - int.from_bytes(content[start + 12 : start + 16], "little") : end
-            ]
+            size = int.from_bytes(content[start + 12 : start + 16], "little")
+            # Of a commit whose seal is missing the directory is another one.
+            directory = content[start - size : max(rolled_end(content), end)]
             found = found_by_npzkit(content, self.attrs.get(directory))
             self.attrs.setdefault(directory, [member[-1] for member in found[0]])
         except Exception as error:
@@ -199,15 +200,8 @@ def _number(contents: list[Contents | None], index: int) -> int:
 
 def own_end(content: bytes) -> tuple[int, int]:
     """Return where the last end record of this archive stands and ends, by its numbers alone."""
-    offset = len(content)
-    while (offset := content.rfind(b"PK\5\6", 0, offset)) >= 0:
-        if offset + 22 <= len(content):
-            size, start, comment_size = struct.unpack_from("<LLH", content, offset + 12)
-            end = offset + 22 + comment_size
-            # Of an archive that lies in an array, the numbers count from its own first byte.
-            if size + start == offset and end <= len(content):
-                return offset, end
-    return -1, -1
+    _, record, end = last_end(content)
+    return record, end
 
 
 def ends_whole(content: bytes) -> bool:
@@ -303,12 +297,32 @@ def with_torn_tail(rng: random.Random, path: Path) -> Model:
     before = path.read_bytes()
     with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
         w["torn"] = some_array(rng)
-    after = bytearray(path.read_bytes())
-    # The seal, which comes last, is not there.
-    seal = after.rindex(b"PK\5\6")
-    after[seal : seal + 4] = bytes(4)
+    # The mark and the seal, which come last, are not there.
+    after = unfinished(path.read_bytes())
     cut = rng.randint(len(before) + 1, len(after))
     path.write_bytes(after[:cut] + bytes(rng.choice((0, 0, 700))))
+    return model
+
+
+def with_torn_mark(rng: random.Random, path: Path) -> Model:
+    """An append to it ended while it was marked as done."""
+    model = by_npzkit(rng, path)
+    before = path.stat().st_size
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["torn"] = some_array(rng)
+    after = path.read_bytes()
+    cut = find_intent(before) + INTENT_SIZE - rng.randrange(1, SLOT_SIZE)
+    path.write_bytes(after[:cut] + unfinished(after)[cut:])
+    return model
+
+
+def without_seal(rng: random.Random, path: Path) -> Model:
+    """An append to it was marked as done, and not sealed."""
+    model = by_npzkit(rng, path)
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w["unsealed"] = array = some_array(rng)
+    model.held["unsealed"] = Held(array, {})
+    path.write_bytes(unsealed(path.read_bytes()))
     return model
 
 
@@ -349,8 +363,8 @@ def absent(rng: random.Random, path: Path) -> None:
 
 
 STARTS = [
-    absent, by_npzkit, by_numpy, by_zipfile, with_torn_tail, with_dead_space, with_archive_inside,
-    large, empty,
+    by_npzkit, absent, by_numpy, by_zipfile, with_torn_tail, with_torn_mark, without_seal,
+    with_dead_space, with_archive_inside, large, empty,
 ]  # fmt: skip
 MANY_SEED = 17
 """One of 60 seeds begins with an archive of many members, which takes long to read."""
@@ -539,11 +553,8 @@ def play(seed: int, folder: Path) -> Played:
     rng = random.Random(seed)
     start = of_many if seed % 60 == MANY_SEED else STARTS[seed % len(STARTS)]
     path = folder / "a.npz"
-    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patched:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", TornArchiveWarning)
-        if seed % 2:
-            # Small archives have an array index, too.
-            patched.setattr(zip_writer, "_INDEXED_COUNT", 1)
         model = start(rng, path)
         kinds = ["append"] * 5 + ["new"] + ["save", "repack"] * (start is not absent)
         # An empty archive in a file object is given up first: see the test of that.
@@ -728,8 +739,10 @@ def survey(tmp_path_factory: pytest.TempPathFactory) -> Survey:
         real = Path(played.path).read_bytes() if os.path.exists(played.path) else None
         if last_content(played) != real:
             mismatches.append(played.name)
-        # What other readers take for the end of such an archive has a test of its own.
-        sampled = 0 if played.work.has_archive_inside else SAMPLED
+        # What other readers take for the end of such an archive has a test of its own. They know
+        # no marks, and read the commit before one that is not sealed.
+        is_misread = played.work.has_archive_inside or without_seal.__name__ in played.name
+        sampled = 0 if is_misread else SAMPLED
         states = itertools.islice(played.states(random.Random(seed)), seed % STRIDE, None, STRIDE)
         with pytest.MonkeyPatch.context() as patched:
             if seed % 2:
@@ -873,7 +886,7 @@ def test_an_archive_inside_an_array_misleads_zipfile(tmp_path):
     with npzkit.NpzWriter(path, "a") as w:
         w["archive"] = np.frombuffer(inner.getvalue(), "u1")
     new = path.read_bytes()
-    torn = new[: new.index(inner.getvalue()) + len(inner.getvalue())]
+    torn = unfinished(new, new.index(inner.getvalue()) + len(inner.getvalue()))
     assert list(by_python(torn)) == ["inner.npy"]
     assert list(by_python(old)) == ["a.npy"]
     with pytest.warns(TornArchiveWarning), npzkit.open(torn) as npz:
@@ -921,7 +934,7 @@ def test_a_commit_without_its_directory_is_repaired_and_not_cut_off(tmp_path):
         npzkit.NpzWriter(path, "a")
     report = npzkit.repair(path)
     assert path.read_bytes().startswith(data)
-    assert (report.kept, report.uncertain, report.cut_size) == (("a", "n"), ("a", "n"), 0)
+    assert (report.kept, report.uncertain, report.cut_size) == (("a", "n"), (), 0)
     with recorded(tmp_path) as recorder:
         model = Model(arrays)
         model.held["n"] = Held(np.arange(400), large)
@@ -1097,9 +1110,10 @@ def test_a_file_object_is_sealed_last(monkeypatch):
     file.flush = lambda: flushed.append(len(file.calls))
     with npzkit.NpzWriter(file, "a") as w:
         w["b"] = np.arange(3)
-    *others, seal = file.calls
+    *others, mark, seal = file.calls
     end = replay(file.contents[0], file.calls).rindex(b"PK\5\6")
     assert (seal.offset, seal.data) == (end, b"PK\5\6")
+    assert (mark.offset, len(mark.data)) == (len(file.contents[0]) + 68, 32)
     assert flushed[-2:] == [len(others), len(file.calls)]
     for subset in itertools.chain.from_iterable(
         itertools.combinations(others, size) for size in range(len(others) + 1)
@@ -1176,6 +1190,186 @@ def test_a_file_that_was_replaced_between_commits(tmp_path):
     assert path.read_bytes() == content
 
 
+# -- the marks of a commit ------------------------------------------------------
+
+
+class Marks(NamedTuple):
+    """Where an append says that it is done: in the intent that it begins with, and by its seal."""
+
+    slot: int
+    seal: int
+
+
+def add_one(work: Work, path: Path, *, durable: bool) -> None:
+    """One commit, of an array and metadata."""
+    with npzkit.NpzWriter(path, "a", durable=durable, auto_repack=False) as w:
+        work.add(w)
+        work.set_metadata(w)
+        with work.committing():
+            w.close()
+
+
+def marks_of(played: Played) -> Marks:
+    before = played.recording.contents[played.recording.names[played.path]]
+    slot = find_intent(own_end(before)[1]) + INTENT_SIZE - SLOT_SIZE
+    return Marks(slot, own_end(last_content(played))[0])
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_marks_come_last(tmp_path, durable):
+    """All else is written, and synced if that is asked for, before the two marks; each is one small write."""
+    played = play_one(tmp_path, add_one, durable=durable)
+    marks = marks_of(played)
+    calls = [call for call in played.recording.calls if call.kind in ("write", "truncate", "sync")]
+    tail = [(call.kind, call.offset, len(call.data)) for call in calls]
+    slot, seal, sync = ("write", marks.slot, SLOT_SIZE), ("write", marks.seal, 4), ("sync", 0, 0)
+    assert tail[-5:] == [tail[-5], sync, slot, seal, sync] if durable else tail[-2:] == [slot, seal]
+    written = replay(played.recording.contents[0], calls[: tail.index(slot)])
+    assert not any(written[marks.slot :][:SLOT_SIZE])
+    assert not any(written[marks.seal :][:4])
+
+
+def states_at_marks(played: Played) -> Iterator[tuple[str, bytes]]:
+    """Yield what a crash leaves at the marks of an append, each torn at any of its bytes, and at its intent."""
+    last, (slot, seal) = last_content(played), marks_of(played)
+    end = own_end(played.recording.contents[0])[1]
+    for name, begin, size in (("mark", slot, SLOT_SIZE), ("seal", seal, 4)):
+        mark = last[begin : begin + size]
+        for count, other in itertools.product(range(size + 1), (unfinished(last), last)):
+            for part in (mark[:count].ljust(size, b"\0"), mark[count:].rjust(size, b"\0")):
+                yield f"{name} torn at {count}", other[:begin] + part + other[begin + size :]
+    yield "sealed and marked", last
+    nothing = unfinished(last)
+    for count in range(INTENT_SIZE + 40):
+        yield f"cut {count} bytes behind the end", nothing[: end + count]
+        yield f"{count} bytes, then zeros", nothing[: end + count] + bytes(len(last) - end - count)
+        yield f"{count} zeros, then the rest", nothing[:end] + bytes(count) + nothing[end + count :]
+        lost = nothing[: end + count] + bytes(INTENT_SIZE)
+        yield f"a hole behind {count} bytes", lost + nothing[len(lost) :]
+
+
+@pytest.fixture(scope="module")
+def at_marks(tmp_path_factory) -> tuple[Played, list[tuple[str, bytes]]]:
+    """Return an append, and states around its marks: each once."""
+    played = play_one(tmp_path_factory.mktemp("marks"), add_one)
+    states = {content: name for name, content in states_at_marks(played)}
+    return played, [(name, content) for content, name in states.items()]
+
+
+def test_states_at_the_marks(at_marks):
+    """With the seal or a complete mark the commit counts, with neither the one before it: never an error."""
+    played, states = at_marks
+    checker, ends = Checker(), Counter()
+    size = len(last_content(played))
+    for name, content in states:
+        number = int(rolled_end(content) == size)
+        ends[number] += 1
+        checker.check(name, [State((number,), content)], played.work.contents)
+    assert not checker.violations, "\n".join(checker.violations[:20])
+    assert min(ends[0], ends[1]) > 4
+
+
+def test_every_state_is_copied_and_appended_to(at_marks, survey, tmp_path):
+    """After any crash the next append, and repair to a copy, keep what is read, in a sound archive."""
+    _, states = at_marks
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    contents = [content for _, content in states][:: 1 if DEEP else 7]
+    contents += [content for content, _ in survey.checker.sample[:: 1 if DEEP else 5]]
+    for content in contents:
+        path.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TornArchiveWarning)
+            members, metadata = found_by_npzkit(content)
+            report = npzkit.repair(path, output)
+            assert path.read_bytes() == content
+            assert not report.uncertain
+            w = npzkit.NpzWriter(path, "a")
+        w["appended"] = np.arange(4)
+        w.close()
+        assert npzkit.verify(output).ok
+        assert found_strictly(output) == (members, metadata)
+        appended = ("appended", *plain(np.arange(4)), {})
+        assert npzkit.verify(path).ok
+        assert found_strictly(path) == ([*members, appended], metadata)
+
+
+def found_strictly(path: Path) -> tuple:
+    """What npzkit reads of a sound archive."""
+    npzkit.open(path, strict=True).close()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return found_by_npzkit(path)
+
+
+def test_a_crash_of_the_append_after_a_crash(at_marks, tmp_path):
+    """An append that follows any state is itself old or new, whatever of it reaches the disk."""
+    played, states = at_marks
+    checker = Checker()
+    path = tmp_path / "a.npz"
+    for number, (name, content) in enumerate(states[:: 1 if DEEP else 23]):
+        path.write_bytes(content)
+        is_new = rolled_end(content) == len(last_content(played))
+        model = model_of(played.work.contents[is_new])
+        with warnings.catch_warnings(), recorded(tmp_path) as recorder:
+            warnings.simplefilter("ignore", TornArchiveWarning)
+            work = Work(random.Random(number), model, recorder, has_inside=False)
+            add_one(work, path, durable=True)
+        again = Played(f"after {name}", str(path), recorder, work, durable=True)
+        stride = 1 if DEEP else 9
+        states_again = itertools.islice(
+            again.states(random.Random(number)), number % stride, None, stride
+        )
+        checker.check(again.name, states_again, work.contents)
+    assert not checker.violations, "\n".join(checker.violations[:20])
+    assert checker.count > 300
+
+
+def model_of(contents: Contents | None) -> Model:
+    """Return the model of what an archive holds."""
+    model = Model()
+    model.held = {
+        member[0]: Held(contents.arrays[member[0]], dict(member[-1])) for member in contents.members
+    }
+    model.metadata = dict(contents.metadata)
+    return model
+
+
+def with_a_damaged_end(content: bytes) -> bytes:
+    place = own_end(content)[0] + 12
+    return content[:place] + b"\xff" + content[place + 1 :]
+
+
+def with_a_damaged_name(content: bytes) -> bytes:
+    place = content.rindex(b"PK\1\2") + 46
+    return content[:place] + b"\xff" + content[place + 1 :]
+
+
+@pytest.mark.parametrize("damage", [with_a_damaged_end, with_a_damaged_name])
+def test_a_crash_of_a_repair(tmp_path, damage):
+    """A repair that is interrupted leaves the newest commit, or the error that names repair: never the older one."""
+    played = play_one(tmp_path, add_one)
+    path = Path(played.path)
+    newest = played.work.contents[-1]
+    path.write_bytes(damage(path.read_bytes()))
+    with recorded(tmp_path) as recorder:
+        recorder.mark(1)
+        npzkit.repair(path)
+    assert found_strictly(path) == newest[:2]
+    outcomes = Counter()
+    states = Played("repair", played.path, recorder, played.work, durable=True)
+    for content in {state.content for state in states.states(random.Random(0))}:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TornArchiveWarning)
+            try:
+                found = found_by_npzkit(content)
+            except ZipFormatError as error:
+                outcomes["error" if "repair" in error.remedy else str(error)] += 1
+                continue
+        assert found == newest[:2]
+        outcomes["new"] += 1
+    assert set(outcomes) == {"new", "error"}
+
+
 # -- the checker sees -----------------------------------------------------------
 
 
@@ -1210,7 +1404,7 @@ def test_a_folder_that_is_not_synced_is_seen(tmp_path, monkeypatch):
 
 
 @contextlib.contextmanager
-def commits_by(append_last: Callable[[path_sink.PathSink, bytes], None]) -> Iterator[None]:
+def commits_by(append_last: Callable[[path_sink.PathSink, bytes, object], None]) -> Iterator[None]:
     """Have appends end in another way."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(path_sink.PathSink, "_append", append_last)
@@ -1220,7 +1414,7 @@ def commits_by(append_last: Callable[[path_sink.PathSink, bytes], None]) -> Iter
 def test_a_seal_that_is_written_with_the_rest_is_seen(tmp_path):
     """End record and directory in one stretch between syncs: the disk may have the end alone."""
 
-    def append_last(self: path_sink.PathSink, last: bytes) -> None:
+    def append_last(self: path_sink.PathSink, last: bytes, mark: object) -> None:
         self.write(last)
         self._flush()
         self._file.sync()
@@ -1233,7 +1427,7 @@ def test_a_seal_that_is_written_with_the_rest_is_seen(tmp_path):
 def test_a_seal_that_is_written_first_is_seen(tmp_path):
     """The end record before the directory: even a program that is killed leaves no archive."""
 
-    def append_last(self: path_sink.PathSink, last: bytes) -> None:
+    def append_last(self: path_sink.PathSink, last: bytes, mark: object) -> None:
         self._begin_to_change()
         self._file.patch(self.position, last)
         self._flush()

@@ -15,8 +15,9 @@ from fuzz import Tally, loop
 
 FOUND = sorted(path.name for path in FINDINGS.iterdir())
 RUNS = {"npy": amount(300, 8000), "archive": amount(40, 800), "append": amount(45, 1500),
-        "stream": amount(60, 3000), "index": amount(60, 3000)}  # fmt: skip
-"""A tenth of a second of each by default."""
+        "stream": amount(60, 3000), "index": amount(60, 3000),
+        "end": amount(2000, 100_000)}  # fmt: skip
+"""A tenth of a second of each by default, and two seconds of ends."""
 
 
 def small(array: np.ndarray) -> bytes:
@@ -54,14 +55,14 @@ def test_what_was_found_once(name):
     assert oracle.check(target, (FINDINGS / name).read_bytes(), thorough=True)
 
 
-@pytest.mark.parametrize("target", ["archive", "append", "stream"])
+@pytest.mark.parametrize("target", ["archive", "append", "stream", "end"])
 def test_cut_at_every_byte(target):
     """Wherever an archive was cut, it is refused, or read, appended to and repaired rightly."""
     for size in range(len(SMALL)):
         oracle.check(target, SMALL[:size], thorough=size % 16 == 0)
 
 
-@pytest.mark.parametrize("target", ["archive", "append", "stream"])
+@pytest.mark.parametrize("target", ["archive", "append", "stream", "end"])
 def test_every_bit_flipped(target):
     """Whichever bit of an archive is wrong, it is refused, or read, appended to and repaired rightly.
 

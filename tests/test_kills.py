@@ -4,7 +4,7 @@ A child writes and tells through a pipe which commit it begins and which it has
 finished; SIGKILL ends it at a random moment. A few kills of each kind of work are
 part of the suite; NPZKIT_DEEP=1 in the environment makes it 560 in all, and
 NPZKIT_DEEP=20 ten thousand. The moments are seeded, but not what the machine
-does in them.
+does in them. A kill at each single call of an append, and within each write, is part of the suite.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ import npzkit
 import numpy as np
 import pytest
 from children import forked, read_rest
+from commits import SLOT_SIZE, find_intent, last_end
 from deep import DEEP, amount
+from faults import DeadlyOS
+from npzkit.files import disk
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -331,3 +334,88 @@ def test_a_killed_writer_leaves_the_last_commit(kind, size, compression, tmp_pat
             assert read_with_numpy(path, plan) == number
             assert os.listdir(tmp_path) == ["a.npz"]
     assert in_work >= KILL_COUNT / 2
+
+
+# -- at each call ----------------------------------------------------------------
+
+
+class KilledBehind(DeadlyOS):
+    """Kills the process behind a call, which is made as it should be."""
+
+    def _fail(self, name, real, *args):
+        real(*args)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def append_some(path, durable):
+    """Commit twice, a small array and one that is written by itself."""
+    with npzkit.NpzWriter(path, "a", durable=durable, auto_repack=False) as w:
+        w["small"] = np.arange(5)
+        w.metadata["step"] = 1
+        w.commit()
+        w["large"] = noise()[:20_000]
+        w.metadata["step"] = 2
+
+
+def held_at(path) -> int:
+    """Read an archive whole; return how many of the two commits it has."""
+    arrays = {"a": np.arange(3), "small": np.arange(5), "large": noise()[:20_000]}
+    with npzkit.open(path) as npz:
+        number = npz.metadata["step"]
+        assert list(npz) == list(arrays)[: number + 1]
+        for key, array in npz.load_all().items():
+            assert np.array_equal(array, arrays[key]), key
+    return number
+
+
+@pytest.mark.parametrize("killer", [DeadlyOS, KilledBehind])
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_kill_at_each_call_of_an_append(tmp_path, killer, durable):
+    """Killed at, within or behind any call, before the mark that a commit is done or the seal, or between."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.arange(3)}, metadata={"step": 0})
+    before = path.read_bytes()
+    found, rolled, is_killed, number = [], 0, True, 0
+    while is_killed:
+        number += 1
+        path.write_bytes(before)
+
+        def work(pipe, number=number):
+            disk.os = killer(number, 0)
+            append_some(path, durable)
+            os.write(pipe, b"done")
+
+        with forked(work) as (_, pipe):
+            said = read_rest(pipe)
+        assert said in (b"", b"done"), said.decode()
+        is_killed = not said
+        found.append(held_at(path))
+        assert numpy_at(path) <= found[-1]
+        rolled += is_marked(path) and numpy_at(path) < found[-1]
+        with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+            w["appended"] = np.ones(3)
+        with warnings.catch_warnings(), npzkit.open(path, strict=True) as npz:
+            warnings.simplefilter("error")
+            assert list(npz) == [*["a", "small", "large"][: found[-1] + 1], "appended"]
+            npz.load_all()
+        assert npzkit.verify(path).ok
+    assert found == sorted(found)
+    assert set(found) == {0, 1, 2}
+    # Between mark and seal, of both commits.
+    assert rolled >= (2 if killer is KilledBehind else 0)
+
+
+def numpy_at(path) -> int:
+    """Return how many of the commits np.load finds; -1 where it says that it cannot read the file."""
+    try:
+        with open(path, "rb") as file, np.load(file) as npz:
+            return len(npz.files) - 1
+    except LOUD:
+        return -1
+
+
+def is_marked(path) -> bool:
+    """Whether the append behind the last sealed commit is marked as done."""
+    content = path.read_bytes()
+    place = find_intent(last_end(content)[2]) + 100
+    return any(content[place - SLOT_SIZE : place])

@@ -7,7 +7,6 @@ arrays at a time. `npzkit.analysis.value_differences` decides which values are e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from npzkit.files.progress import Meter, Report
 from npzkit.members.amounts import format_count
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
+from npzkit.members.strict_json import finite
 from npzkit.reading.blocks import blocks
 from npzkit.sharding.opening import opened
 
@@ -82,7 +82,7 @@ class Difference(NamedTuple):
         """
         found = {name: plain(value) for name, value in self._asdict().items()}
         return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            name: finite(value) if isinstance(value, (float, dict)) else value
             for name, value in found.items()
         }
 

@@ -73,9 +73,9 @@ class NpzWriter:
     metadata : mapping, optional
         String keys with values that JSON can express, kept in the archive's
         comment, or in a hidden member if they take more than 65,535 bytes.
-        Tuples come back as lists. NaN and infinity are written as by `json`, and
-        other languages may reject them. In mode "a" the values are added to the
-        existing metadata.
+        Tuples come back as lists. NaN and infinity come back too: in the text, which any
+        language can read, they are ``{"npzkit.float": "NaN"}``, ``"Infinity"`` or
+        ``"-Infinity"``. In mode "a" the values are added to the existing metadata.
     allow_pickle : bool, default False
         Whether arrays of Python objects may be written.
     durable : bool, default False
@@ -107,8 +107,9 @@ class NpzWriter:
         array. `rename` and ``del`` act on each of these arrays separately.
     auto_repack : bool, default True
         Whether `close` rewrites the file, as `npzkit.repack` does, if more than
-        half of it is unused or its first member was removed. (7-Zip would show
-        the old contents after that.)
+        half of it is unused or its first member was removed, renamed or
+        replaced. Otherwise 7-Zip shows the old contents after that and refuses
+        to change the file, and zip.js in strict mode refuses to open it.
     storage_options : dict, optional
         For the store of a URL; see `npzkit.open`.
 
@@ -294,7 +295,8 @@ class NpzWriter:
             For this array; by default those of the writer.
         attrs : mapping of str to object, optional
             Attributes to keep with the array: up to 255, with values that JSON
-            can express, 65,279 bytes in total. Not for nested data.
+            can express, 65,279 bytes in total. NaN and infinity are written as in
+            metadata. Not for nested data.
         overwrite : bool, default False
             Replace an array with the same key. The old array counts until the
             next commit, and its bytes stay in the file until it is repacked.
@@ -494,7 +496,9 @@ class NpzWriter:
 
         The archive stores the name a second time in front of the data, where
         it cannot be changed. So the member is copied as it is, without
-        decompression.
+        decompression. With ``auto_repack=False``, 7-Zip shows the old contents
+        and zip.js in strict mode refuses the archive if its first member was
+        renamed.
 
         Parameters
         ----------

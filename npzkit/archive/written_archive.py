@@ -13,7 +13,7 @@ from npzkit.archive.writer_state import WriterState
 from npzkit.codecs.methods import STORED
 from npzkit.files.threads import Pipeline
 from npzkit.members.metadata import TREE_KEY
-from npzkit.members.notes import FLAT
+from npzkit.members.notes import FLAT, check_version
 from npzkit.writing.append import Resumed
 from npzkit.writing.array_members import Member
 from npzkit.writing.contents import Contents
@@ -55,6 +55,11 @@ class WrittenArchive:
     state : WriterState
     contents : Contents
     metadata : EditedMetadata
+
+    Raises
+    ------
+    UnsupportedError
+        A newer version of npzkit wrote the note of its tree.
     """
 
     def __init__(
@@ -68,6 +73,8 @@ class WrittenArchive:
         self.contents = Contents(self.zip, self.unsealed, path)
         self.metadata = EditedMetadata(resumed.comment, metadata)
         self._tree: EditedNote | None = None
+        # Edits would have to change it as well.
+        check_version(self.metadata.values.get(TREE_KEY))
 
     @property
     def tree(self) -> EditedNote | None:

@@ -8,15 +8,20 @@ attributes. Reads and writes no file.
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Iterable, Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ZipFormatError
-from npzkit.members.metadata import TREE_KEY, crc32_without, format_metadata, with_item
+from npzkit.errors import UnsupportedError, ZipFormatError
+from npzkit.members.metadata import (
+    TREE_KEY,
+    as_read,
+    crc32_without,
+    format_metadata,
+    with_item,
+)
 from npzkit.writing.array_members import Member
 from npzkit.writing.small_arrays import SmallArrays
 
@@ -95,11 +100,11 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     TypeError, ValueError
         As `npzkit.members.metadata.format_metadata`.
     """
-    text = format_metadata({} if metadata is None else {"metadata": metadata})
+    found = as_read({} if metadata is None else {"metadata": metadata})
     if not isinstance(metadata, (Mapping, NoneType)):
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
-    found: dict[str, Any] = json.loads(text)["metadata"] if text else {}
-    return found
+    plain: dict[str, Any] = found.get("metadata", {})
+    return plain
 
 
 def _metric_name(name: Any) -> str:
@@ -184,6 +189,8 @@ def parse_record(
     ZipFormatError
         They are damaged, those of another step, or not those of a checkpoint. Or names or
         attributes are damaged.
+    UnsupportedError
+        A newer version of npzkit wrote them.
     """
     rest = dict(metadata)
     own = rest.pop(_OWN_KEY, None)
@@ -193,11 +200,12 @@ def parse_record(
             remedy="If npzkit did not save this file, give it another name.",
         )
     if own.get("version") != _VERSION:
-        raise ZipFormatError(
-            "the format of the checkpoint is not supported",
+        # It is not damaged: the archive has a CRC-32 of its comment.
+        raise UnsupportedError(
+            "the checkpoint has a version that this npzkit does not know",
             found=own.get("version"),
             expected=_VERSION,
-            remedy="A newer npzkit may have written it: install that one.",
+            remedy="Install a newer npzkit.",
         )
     crc = crc32_without(text, {_OWN_KEY: own})
     if crc is None or own.get("crc32") != crc:

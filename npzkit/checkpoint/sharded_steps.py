@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.checkpoint.folder import AS_SAVED, Files, Folder, Identity, Status
 from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
 from npzkit.files import disk
+from npzkit.members.metadata import parse_metadata
 from npzkit.sharding import places
 from npzkit.sharding.committing import commit_index, discard
 from npzkit.sharding.index_format import parse_index
@@ -185,7 +185,9 @@ class ShardedSteps:
         try:
             place.begin_writing()
             records = list(self._write_shards(place, attempt, members, coding, shard_size))
-            commit_index(place, records, json.loads(metadata), attempt=attempt, durable=durable)
+            commit_index(
+                place, records, parse_metadata(metadata, None), attempt=attempt, durable=durable
+            )
             if durable and place.is_local:
                 disk.sync_directory(self.path)
             self._take_place_of_file(step, older)

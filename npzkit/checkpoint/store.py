@@ -326,7 +326,7 @@ class CheckpointStore:
         metrics : mapping of str to number, optional
             What `best` compares, such as a loss.
         metadata : mapping of str to object, optional
-            Anything that JSON can represent.
+            Anything that JSON can represent, and NaN and infinity.
         verify : {None, "after"}, default None
             "after" reads the step back from the disk, and compares it with the
             checksums of what was in memory. No step is removed before that.

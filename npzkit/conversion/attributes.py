@@ -5,7 +5,6 @@ Owns what becomes of values that one side has no place for.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from npzkit.conversion.arrays import Say
 from npzkit.errors import printable
 from npzkit.limits import is_backed
-from npzkit.members.metadata import parse_json
+from npzkit.members.strict_json import format_json, parse_json
 
 __all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
 
@@ -68,7 +67,7 @@ def split_json(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
     """
     simple = {name: value for name, value in attrs.items() if _is_simple(value)}
     rest = {name: value for name, value in attrs.items() if name not in simple}
-    return simple, json.dumps(rest) if rest else None
+    return simple, format_json(rest) if rest else None
 
 
 def _is_simple(value: Any) -> bool:

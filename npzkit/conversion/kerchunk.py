@@ -7,7 +7,6 @@ kerchunk's references, and version 2 of Zarr.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -24,6 +23,7 @@ from npzkit.members.extension_dtypes import extension_name
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import without_note
+from npzkit.members.strict_json import format_json
 from npzkit.sharding.opening import open as open_archive
 from npzkit.sharding.shardedfile import ShardedFile
 
@@ -81,9 +81,9 @@ def kerchunk(
     and does not compare CRC-32s. An array is one chunk if it has up to 16 MiB, or
     if its first dimension (in Fortran order: the last) has no divisor that makes
     chunks of at most that size. Slashes in keys make groups. Attributes are
-    kept. The references contain the URL with its user, password and query,
-    because readers need them. Dimensions without names get made-up ones in ``_ARRAY_DIMENSIONS``,
-    as in xarray.
+    kept, with null for NaN and infinity, which JSON does not have. The references
+    contain the URL with its user, password and query, because readers need them.
+    Dimensions without names get made-up ones in ``_ARRAY_DIMENSIONS``, as in xarray.
 
     Examples
     --------
@@ -126,7 +126,8 @@ def _references(npz: NpzFile, keys: Iterable[str] | None) -> dict[str, Any]:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"))
+    """Return JSON, with null for NaN and infinity, which readers take for no value."""
+    return format_json(value, special=lambda name: None, separators=(",", ":"))
 
 
 def _place(npz: NpzFile) -> str:

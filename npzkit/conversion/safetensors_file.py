@@ -20,7 +20,7 @@ from safetensors import safe_open
 from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import Array, Contents, Options, Say, unreadable
 from npzkit.errors import printable
-from npzkit.members.metadata import parse_json
+from npzkit.members.strict_json import format_json, parse_json
 
 __all__ = ["read", "why_unfit", "write"]
 
@@ -101,7 +101,7 @@ def _format_metadata(contents: Contents) -> dict[str, str]:
     rest = {k: v for k, v in contents.metadata.items() if k not in metadata}
     attrs = {array.key: dict(array.attrs) for array in contents.arrays if array.attrs}
     if rest or attrs:
-        metadata[_OWN] = json.dumps({"metadata": rest, "attrs": attrs})
+        metadata[_OWN] = format_json({"metadata": rest, "attrs": attrs})
     return metadata
 
 

@@ -29,7 +29,7 @@ from npzkit.dask.shard_tasks import (
 from npzkit.errors import UnsupportedError
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
-from npzkit.members.metadata import check_attrs, format_metadata, parse_metadata
+from npzkit.members.metadata import as_read, check_attrs
 from npzkit.sharding.amounts import parse_size
 from npzkit.sharding.places import Prefix, place_of
 from npzkit.sharding.shard_names import new_attempt
@@ -131,21 +131,16 @@ def to_npz(
     unknown = sorted(set(attrs or ()) - checked.keys())
     if unknown:
         raise ValueError(f"attrs: there are no arrays {unknown[:5]}")
-    plain_attrs = {key: _plain(each) for key, each in (attrs or {}).items()}
+    plain_attrs = {key: as_read(each) for key, each in (attrs or {}).items()}
     for each in plain_attrs.values():
         check_attrs(each)
     saving = _graph(
-        destination, checked, _plain(metadata or {}), plain_attrs, parse_size(shard_size)
+        destination, checked, as_read(metadata or {}), plain_attrs, parse_size(shard_size)
     )
     if not compute:
         return saving
     saving.compute()
     return None
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata or attributes as they are read again; refuse what JSON cannot hold."""
-    return dict(parse_metadata(format_metadata(values)))
 
 
 def _place(url: Any, storage_options: Mapping[str, Any] | None) -> Any:

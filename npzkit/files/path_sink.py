@@ -9,10 +9,11 @@ A new file is committed by renaming it. An append is committed in four steps:
 1. Everything except the first `SEAL_SIZE` bytes of the last record is written
    after the committed bytes.
 2. The file is synced.
-3. Those `SEAL_SIZE` bytes are written.
+3. A mark is put in its place, which says that the rest is there; then those
+   `SEAL_SIZE` bytes are written.
 4. The file is synced.
 
-Committed bytes are never overwritten or cut off.
+Committed bytes are never cut off, and overwritten only to complete their commit.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class PathSink(Sink):
         self._is_changed = False
         self._is_replacing = False
         self._is_closed = False
-        self._seal_offset = -1
+        self._completed: list[tuple[int, int]] = []
         self._opened: File | None = None
         self._placed: os.stat_result | None = None
         self._locks: list[FileLock] = []
@@ -280,10 +281,12 @@ class PathSink(Sink):
 
     # -- commits ------------------------------------------------------------
 
-    def commit(self, last: bytes, before: bytes = b"") -> None:
+    def commit(
+        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
+    ) -> None:
         self.write(before)
         if self._temporary is None:
-            self._append(last)
+            self._append(last, mark)
         else:
             self.write(last)
             self._flush()
@@ -295,7 +298,7 @@ class PathSink(Sink):
             self._put_in_place()
         self._known = len(before) + len(last), crc32(last, crc32(before))
 
-    def _append(self, last: bytes) -> None:
+    def _append(self, last: bytes, mark: tuple[int, bytes] | None) -> None:
         """Commit an append in the four steps of the module's docstring."""
         self._check_path()
         self._check_unchanged()
@@ -305,11 +308,16 @@ class PathSink(Sink):
         self._cut_unused()
         if self._durable:
             self._file.sync()
-        self._seal_offset = offset
-        self._file.patch(offset, last[:SEAL_SIZE])
+        patches = [(offset, last[:SEAL_SIZE])]
+        if mark is not None:
+            patches.insert(0, mark)
+        for place, data in patches:
+            self._completed.append((place, len(data)))
+            self._file.patch(place, data)
         if self._durable:
             self._file.sync()
         self.committed_size = self.position
+        self._completed.clear()
         self._is_changed = False
 
     def _cut_unused(self) -> None:
@@ -404,10 +412,11 @@ class PathSink(Sink):
         try:
             file.truncate(self.committed_size)
         except OSError:
-            if self._seal_offset >= self.committed_size:
-                # The commit was sealed, but the sync failed. Removing the seal undoes it.
+            if self._completed:
+                # The commit was complete, but the sync failed. Without seal and mark it is not.
                 self.is_in_doubt = True
-                file.patch(self._seal_offset, bytes(SEAL_SIZE))
+                for offset, size in reversed(self._completed):
+                    file.patch(offset, bytes(size))
                 self.is_in_doubt = False
             raise
 

@@ -30,8 +30,9 @@ Until they are written, the commit is not valid."""
 class Sink(abc.ABC):
     """A place to write one archive to, from front to back, in one or more commits.
 
-    Committed bytes are never changed. Later data is written after them, and is
-    valid once the first `SEAL_SIZE` bytes of its last record are written.
+    Committed bytes are never changed, but for what their commit lacks. Later data
+    is written after them, and is valid once the first `SEAL_SIZE` bytes of its last
+    record are written.
 
     Attributes
     ----------
@@ -49,8 +50,6 @@ class Sink(abc.ABC):
         Whether a commit failed and could not be undone.
     commits_once : bool
         Whether nothing can be written after a commit.
-    is_distant : bool
-        Whether each range that a reader wants will be a request, as of a `Source`.
     path, descriptor
         As in `Place`; None for a file object.
     """
@@ -62,7 +61,6 @@ class Sink(abc.ABC):
     is_concurrent: bool = False
     is_in_doubt: bool = False
     commits_once: bool = False
-    is_distant: bool = False
     path: str | None = None
     descriptor: Any = None
 
@@ -103,12 +101,17 @@ class Sink(abc.ABC):
         return bytes(buffer)
 
     @abc.abstractmethod
-    def commit(self, last: bytes, before: bytes = b"") -> None:
+    def commit(
+        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
+    ) -> None:
         """Write the last record, and make everything written so far valid.
 
         `before` is written before it. Together they identify this commit. More
         data and commits may follow. If this fails, `abort` restores the
         previous commit.
+
+        `mark` is an offset, and bytes to put there once everything else is
+        written; there are as many zeros. It is given for an append only.
         """
 
     @abc.abstractmethod
@@ -200,13 +203,17 @@ class FileSink(Sink):
             write_all(self._file, data)
             self._file.seek(self._start + self.position)
 
-    def commit(self, last: bytes, before: bytes = b"") -> None:
+    def commit(
+        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
+    ) -> None:
         self.write(before)
         offset = self.position
         is_sealed_last = self.can_patch and self.committed_size > 0
         self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:] if is_sealed_last else last)
         self._flush()
         if is_sealed_last:
+            if mark is not None:
+                self.patch(*mark)
             self.patch(offset, last[:SEAL_SIZE])
             self._flush()
         self.committed_size = self.position

@@ -64,7 +64,6 @@ class UploadSink(Sink):
     """
 
     commits_once = True
-    is_distant = True
 
     def __init__(self, upload: Upload) -> None:
         self.name = upload.name
@@ -149,7 +148,9 @@ class UploadSink(Sink):
 
     # -- the end ------------------------------------------------------------
 
-    def commit(self, last: bytes, before: bytes = b"") -> None:
+    def commit(
+        self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
+    ) -> None:
         self.write(before)
         self.write(last)
         self._kept.clear()

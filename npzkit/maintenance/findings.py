@@ -25,6 +25,7 @@ from npzkit.members.info import describe
 from npzkit.members.keys import SUFFIX, check_key, find_collisions, member_of, missing
 from npzkit.members.metadata import check_metadata_size, parse_attrs
 from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
+from npzkit.zip.array_index import has_damaged_index
 from npzkit.zip.dead_bytes import dead_size
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import BAD_NAME, Entry
@@ -230,6 +231,7 @@ def archive_findings(
             None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
             "append, or other data", directory.end_offset,
         )  # fmt: skip
+    yield from _commit_findings(source, directory)
     try:
         check_metadata_size(directory.read_comment(source, limit), limit)
     except NpzkitError as error:
@@ -248,6 +250,19 @@ def archive_findings(
             what = f"{repeated[entry.name]} entries have this name; the last one is used"
             yield Finding(key, "warning", what, entry.header_offset)
         yield from _name_findings(key, entry, collisions.get(entry.name))
+
+
+def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
+    """Yield what the last commit lacks, though all of its members are listed."""
+    if directory.unsealed:
+        what = "the last end record has no signature; npzkit.repair and the next writer write it"
+        yield Finding(None, "warning", what, directory.unsealed[-1])
+    elif (mark := directory.missing_mark(source)) is not None:
+        what = "the last commit is not marked as complete; the next writer adds the mark"
+        yield Finding(None, "note", what, mark[0])
+    if has_damaged_index(source, directory):
+        what = "its array index is damaged, which only makes it slower to open; save it again"
+        yield Finding(None, "warning", what, directory.directory_offset)
 
 
 def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:

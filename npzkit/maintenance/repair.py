@@ -8,12 +8,14 @@ without a directory by `npzkit.zip.local_header_scan`, and checked by
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Mapping
 from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError, ZipFormatError, shown_key
+from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.destinations import open_destination
 from npzkit.files.disk import File
 from npzkit.files.file_objects import check_regular
@@ -49,16 +51,14 @@ from npzkit.zip.entry_records import record_of
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
 from npzkit.zip.local_header_scan import (
     Allowance,
-    CorrectedSource,
     Found,
     HeaderScan,
-    find_comment,
     find_member,
     is_followed,
     possible_headers,
 )
 from npzkit.zip.long_comment import COMMENT_NAME, read_comment
-from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
+from npzkit.zip.records import END_SIGNATURE, LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["repair"]
@@ -86,8 +86,10 @@ def repair(
     Without `output`, the end of the file is repaired:
 
     - An unfinished append after the last commit is cut off.
-    - If the end record or the directory of the last commit is damaged, a new
-      directory is written at the end of the file. Nothing is cut off.
+    - An append that is complete but for its last few bytes is completed.
+    - If the end record, the directory or the metadata of the last commit is
+      damaged, a new directory is written at the end of the file. Nothing is cut
+      off. Metadata that cannot be restored is reported as lost.
     - An interrupted flush of a map is completed: if the two headers of a stored
       array have different CRC-32s, the one that matches the data is written to
       both. If neither matches, the array is reported as lost.
@@ -208,7 +210,7 @@ def _repair_end(
 ) -> RepairReport:
     """Cut off an unfinished append, or write a damaged directory again."""
     try:
-        directory = read_directory(source, silent=True, limits=Limits())
+        directory = _read_committed(source)
     except ZipFormatError as error:
         newest = find_newest(source)
         is_known = newest.is_complete or (newest.is_commit and newest.last is not None)
@@ -227,11 +229,20 @@ def _repair_end(
 
 
 def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
-    """Cut off everything after the last commit, and complete interrupted flushes."""
+    """Cut off everything after the last commit, and complete that commit, and flushes."""
     cut_size = source.size - directory.end_offset
-    if cut_size:
+    sealed_source = CorrectedSource(source)
+    patches = [(offset, END_SIGNATURE) for offset in directory.unsealed]
+    for patch in patches:
+        sealed_source.correct(*patch)
+    mark = directory.missing_mark(sealed_source)
+    if mark is not None:
+        patches.append(mark)
+    if cut_size or patches:
         file = File(path)
         try:
+            for patch in patches:
+                file.patch(*patch)
             file.truncate(directory.end_offset)
             file.sync()
         finally:
@@ -240,8 +251,9 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
     sealed, left = complete_flushes(source, directory, threads)
     lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in left)
     return RepairReport(
-        path, tuple(keys.values()), lost, cut_size, sealed=tuple(keys[name] for name in sealed)
-    )
+        path, tuple(keys.values()), lost, cut_size, sealed=tuple(keys[name] for name in sealed),
+        is_completed=bool(patches),
+    )  # fmt: skip
 
 
 class _Salvage:
@@ -275,39 +287,40 @@ class _Salvage:
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find sound members, and write them."""
         try:
-            directory = _directory_of(self._source)
-            if directory is None:
+            newest, cut_size = None, 0
+            try:
+                directory = _read_committed(self._source)
+            except NpzkitError:
                 newest = find_newest(self._source)
                 self._find(newest)
-                comment, cut_size = newest.comment or find_comment(self._source), 0
-                comment = self._read_comment(comment, 0, self._source.size)
+                comment = self._read_comment(newest.comment)
             else:
-                newest = None
-                self._check(directory.entries)
+                self._check(directory.entries, is_certain=directory.footer is not None)
                 cut_size = self._source.size - directory.end_offset
-                comment = self._read_comment(
-                    directory.comment, directory.start_offset, directory.directory_offset
-                )
+                comment = plain_comment(directory.read_comment(self._source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
             self._check_any()
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
             self._source.close()
-            writer.commit(plain_comment(comment))
+            writer.commit(comment)
             sink.close()
         except BaseException as error:
             sink.discard(error)
             raise
         return self._report(list(self._sound), output, cut_size, newest)
 
-    def _read_comment(self, comment: bytes, start_offset: int, end_offset: int) -> bytes:
-        """Return the archive's comment; empty if it is a long one that is damaged."""
+    def _read_comment(self, comment: bytes | None) -> bytes:
+        """Return the archive's comment, of any size; an empty one if it is damaged."""
+        size = self._source.size
         try:
-            return read_comment(self._source, comment, start_offset, end_offset)
+            if comment is not None:
+                return plain_comment(read_comment(self._source, comment, 0, size))
+            self._lost.append((COMMENT_NAME, "the metadata is lost or damaged", size))
         except ZipFormatError as error:
             self._lost.append((COMMENT_NAME, error.what, error.offset or 0))
-            return b""
+        return b""
 
     def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
         """Write the directory of the newest state at the end of the file.
@@ -327,9 +340,10 @@ class _Salvage:
         sound = {name: one for name, one in self._sound.items() if isinstance(one, Entry)}
         for name, entry in sound.items():
             # Members after the last commit are newer than its directory.
-            is_newer = entry.header_offset >= newest.end_offset and name not in newest.records
-            if is_newer or name not in listed:
+            known_end = newest.directory_offset if name in newest.records else newest.end_offset
+            if entry.header_offset >= known_end or name not in listed:
                 listed[name] = record_of(entry)
+        comment = self._read_comment(newest.comment)
         size, known_size = self._source.size, min(self._source.size, _KNOWN_SIZE)
         parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
         known = self._source.original.read_at(size - known_size, known_size)
@@ -339,7 +353,7 @@ class _Salvage:
             sink.resume(size, known_size, crc32(known))
             # No damaged end record may become one that fits.
             avoided = claimed_sizes(known, size - known_size)
-            ZipWriter(sink, listed).commit(newest.comment, avoided)
+            ZipWriter(sink, listed).commit(comment, avoided)
             sink.close()
         except BaseException:
             sink.abort()
@@ -371,40 +385,55 @@ class _Salvage:
         keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
         lost = tuple(Lost(keys[name], what, where) for name, what, where in self._lost)
         kept = tuple(keys[name] for name in names)
-        if newest is None or newest.is_complete:
+        if newest is None:
             return RepairReport(output, kept, lost, cut_size)
-        uncertain = tuple(keys[name] for name in names if name not in newest.entries)
-        return RepairReport(output, kept, lost, cut_size, True, uncertain)
+        known = names if newest.is_complete else newest.entries
+        uncertain = tuple(
+            keys[name]
+            for name in names
+            if name not in known or self._is_found_later(name, newest.directory_offset)
+        )
+        return RepairReport(output, kept, lost, cut_size, newest.is_restored, uncertain)
 
     def _find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""
         if newest.is_complete:
-            self._check(newest.entries)
+            self._check(newest.entries, is_certain=newest.is_certain)
             return
         if newest.last is None:
             self._scan(0)
         else:
             self._check(newest.last.entries)
             self._check_uncommitted(newest.end_offset, keep=True)
-        self._check(newest.entries)
+        self._check(
+            {
+                name: entry
+                for name, entry in newest.entries.items()
+                if not self._is_found_later(name, newest.directory_offset)
+            }
+        )
         if not self._sound and not self._lost:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self._source, silent=True, limits=Limits())
 
-    def _check(self, entries: Mapping[str, Entry]) -> None:
-        """Check the members that a directory lists."""
+    def _check(self, entries: Mapping[str, Entry], *, is_certain: bool = False) -> None:
+        """Check the members that a directory lists, which fits its checksum if it is certain."""
         for entry in entries.values():
             if not self._check_member(entry):
-                self._try_other_header(entry, entries)
+                self._try_other_header(entry, entries, is_certain)
             self._meter.reach(entry.end_offset)
 
-    def _try_other_header(self, entry: Entry, entries: Mapping[str, Entry]) -> None:
+    def _try_other_header(
+        self, entry: Entry, entries: Mapping[str, Entry], is_certain: bool
+    ) -> None:
         """Keep a member if only one of its two headers is damaged."""
         end = entry.end_offset
         found = find_member(self._source, entry.header_offset, end, self._allowance)
         # If the name in the entry is damaged, the name in the local header is used.
-        is_renamed = entry.flags & BAD_NAME and found and found.entry.name not in entries
-        if not is_renamed and self._fits_data(entry):
+        is_renamed = (
+            not is_certain and entry.flags & BAD_NAME and found and found.entry.name not in entries
+        )
+        if not is_renamed and self._fits_data(entry, is_certain):
             self._lost.pop()
             self._keep(entry)
         elif (
@@ -418,13 +447,18 @@ class _Salvage:
             self._lost.pop()
             self._keep(found.entry)
 
-    def _fits_data(self, entry: Entry) -> bool:
-        """Return whether the data matches its directory entry, if the local header does not."""
+    def _fits_data(self, entry: Entry, is_certain: bool) -> bool:
+        """Return whether the data matches its directory entry, if the local header does not.
+
+        Attributes that are certain are put in place of those in the local header.
+        """
         if not entry.compressed_size:
             return False
-        for header in possible_headers(self._source, entry):
-            self._source.correct(entry.header_offset, header)
-            if member_error(self._reader, entry, self._threads) is None:
+        extras = (b"", entry.extra) if is_certain and entry.extra else (b"",)
+        headers = possible_headers(self._source, entry)
+        for header, extra in itertools.product(headers, extras):
+            self._source.correct(entry.header_offset, header + extra)
+            if member_error(self._reader, accepting_name(entry), self._threads) is None:
                 return True
         self._source.correct(entry.header_offset, b"")
         return False
@@ -585,12 +619,11 @@ class _Salvage:
             self._add_lost(found.entry, f"truncated: {rows.description}")
 
 
-def _directory_of(source: Source) -> Directory | None:
-    """Return the directory, or None if it is lost."""
-    try:
-        return read_directory(source, silent=True, limits=Limits())
-    except NpzkitError:
-        return None
+def _read_committed(source: Source) -> Directory:
+    """Return the directory of the last commit, of which the comment can be read too."""
+    directory = read_directory(source, silent=True, limits=Limits())
+    directory.read_comment(source)
+    return directory
 
 
 def _without_attributes(extra: bytes) -> bytes:

@@ -55,6 +55,8 @@ class RepairReport(NamedTuple):
     sealed : tuple of str
         Keys of arrays with an interrupted flush of a map, which was completed:
         their CRC-32 now matches their data.
+    is_completed : bool
+        Whether the last commit lacked its last few bytes, which were written.
     """
 
     output: str
@@ -64,6 +66,7 @@ class RepairReport(NamedTuple):
     is_rebuilt: bool = False
     uncertain: tuple[str, ...] = ()
     sealed: tuple[str, ...] = ()
+    is_completed: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report as a dict that JSON can represent."""
@@ -80,10 +83,16 @@ class RepairReport(NamedTuple):
     def __str__(self) -> str:
         lines = [f"{printable(self.output)}: {format_count(len(self.kept), 'member')} kept"]
         if self.is_rebuilt:
-            lines.append("the directory was lost: members were found by their own headers")
+            lines.append(
+                "the directory was lost: members were found by their own headers"
+                if self.uncertain
+                else "the directory was damaged: it was restored from the members' own headers"
+            )
         lines += self._uncertain_lines()
         if self.cut_size:
             lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
+        if self.is_completed:
+            lines.append("the last commit was completed")
         lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
         lines += [
             f"lost: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"

@@ -6,7 +6,6 @@ read: each file's own headers are compared with it.
 
 from __future__ import annotations
 
-import json
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from npzkit.format.descr import descr_to_dtype
 from npzkit.format.header import parse_header
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, extension_name, restored_dtype
 from npzkit.members.info import ArrayInfo
-from npzkit.members.metadata import parse_json
+from npzkit.members.strict_json import format_json, parse_json
 
 __all__ = [
     "CACHE_MARK",
@@ -76,7 +75,7 @@ def format_known(known: Known) -> bytes:
         "npzkit.open_many": _VERSION, "names": list(known.names), "marks": list(known.marks),
         "kinds": kinds, "kind_of": list(known.kind_of),
     }  # fmt: skip
-    return zlib.compress(json.dumps(values, separators=(",", ":")).encode(), 1)
+    return zlib.compress(format_json(values, separators=(",", ":")).encode(), 1)
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """The metadata of an archive, and the attributes of an array.
 
 Owns their encoding as text: JSON in the archive's comment, and key-value pairs
-in an extra field. np.load ignores both. Does not import NumPy; NumPy scalars are
-converted to Python numbers. `json` is imported on first use.
+in an extra field. np.load ignores both. What JSON is, and what becomes of NaN, is
+`npzkit.members.strict_json`'s. Does not import NumPy.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import LimitExceededError
-from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, nests_deeper, parsed_size
+from npzkit.limits import DEFAULT_METADATA_SIZE, MAX_DEPTH, parsed_size
+from npzkit.members.strict_json import format_json, is_float, parse_json
 from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_value_pairs
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 from npzkit.zip.long_comment import find_long_comment
 
 __all__ = [
     "TREE_KEY",
+    "as_read",
     "check_attrs",
     "check_json_size",
     "check_metadata_size",
     "crc32_without",
     "format_attrs",
     "format_metadata",
-    "is_deeper",
     "own_attrs",
     "parse_attrs",
-    "parse_json",
     "parse_metadata",
     "user_attrs",
     "with_item",
@@ -45,9 +45,6 @@ _OWN = "npzkit."
 _LEAVES = {str, int, float, bool, NoneType}
 """Types of values that need no check. The structure of a tree has many of them."""
 
-_CONTAINERS = {dict, list}
-"""Types of what JSON is parsed to."""
-
 
 def format_metadata(metadata: Any) -> bytes:
     """Return the metadata of an archive as its comment; empty if there is none.
@@ -58,8 +55,8 @@ def format_metadata(metadata: Any) -> bytes:
         The metadata is not a mapping, a key is not a string, or JSON cannot
         represent a value.
     ValueError
-        A value contains itself, or is nested too deeply; or the metadata look
-        like the comment that leads to long metadata.
+        A value contains itself, or is nested too deeply, or is a mapping that stands for
+        a NaN; or the metadata look like the comment that leads to long metadata.
     LimitExceededError
         Reading them would exceed the default of ``Limits.metadata_size``.
     """
@@ -69,7 +66,7 @@ def format_metadata(metadata: Any) -> bytes:
         raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
     _check_values(metadata, "metadata")
     # ASCII only: no byte of an escaped comment can look like an end record.
-    text = _format_json(dict(metadata), separators=(",", ":")).encode("ascii")
+    text = format_json(dict(metadata), MAX_DEPTH, separators=(",", ":")).encode("ascii")
     if (size := parsed_size(text, DEFAULT_METADATA_SIZE)) > DEFAULT_METADATA_SIZE:
         raise LimitExceededError(
             "the metadata would take too much memory when they are read",
@@ -100,7 +97,8 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
     TypeError
         A key is not a string.
     ValueError
-        A value contains itself, or is nested too deeply.
+        A value contains itself, is nested too deeply, or is a mapping that would be read as a
+        float.
     """
     if not isinstance(value, (Mapping, list, tuple)):
         return
@@ -110,6 +108,11 @@ def _check_values(value: Any, what: str, key: object = None, around: tuple[int, 
         raise ValueError(f"{what} must not contain themselves, as the value of {key!r} does")
     around = (*around, id(value))
     if isinstance(value, Mapping):
+        if is_float(value):
+            raise ValueError(
+                f"the mapping {dict(value)!r} in {what} is reserved for npzkit itself, "
+                "which reads it as a float"
+            )
         for name, inner in value.items():
             if not isinstance(name, str):
                 raise TypeError(f"{what} must have strings as keys, not {name!r}")
@@ -133,25 +136,6 @@ def _too_deep(what: str) -> ValueError:
     return ValueError(f"{what} are nested too deeply; save large values as arrays")
 
 
-def _format_json(value: object, **options: Any) -> str:
-    import json
-
-    return json.dumps(value, default=_plain, **options)
-
-
-def _plain(value: object) -> Any:
-    """Return a NumPy scalar, which has `item`, as a Python number."""
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        plain = value.item()
-        # `item` of a longdouble, which no Python number can store, returns a longdouble.
-        if type(plain) is not type(value):
-            return plain
-    raise TypeError(
-        f"metadata and attributes must have values that JSON can represent, not "
-        f"{type(value).__name__}; save arrays as members, or convert them first"
-    )
-
-
 def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) -> Mapping[str, Any]:
     """Return the metadata in an archive's comment; empty if that is not a JSON object.
 
@@ -165,7 +149,19 @@ def parse_metadata(comment: bytes, limit: int | None = DEFAULT_METADATA_SIZE) ->
         metadata = parse_json(comment) if comment.startswith(b"{") else {}
     except ValueError:
         metadata = {}
-    return MappingProxyType(metadata)
+    # One object alone may be a float.
+    return MappingProxyType(metadata if isinstance(metadata, dict) else {})
+
+
+def as_read(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return metadata or attributes as they are read again: a copy, with plain numbers.
+
+    Raises
+    ------
+    LimitExceededError, TypeError, ValueError
+        As `format_metadata`.
+    """
+    return dict(parse_metadata(format_metadata(values), None))
 
 
 def check_metadata_size(comment: bytes, limit: int | None) -> None:
@@ -212,42 +208,6 @@ def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     return others, is_tree
 
 
-def parse_json(text: str | bytes, depth: int = MAX_DEPTH, **options: Any) -> Any:
-    """Parse JSON; `options` are those of `json.loads`.
-
-    Raises
-    ------
-    ValueError
-        It is no JSON, or is nested more than `depth` deep: too deep to write or print.
-    """
-    import json
-
-    try:
-        value = json.loads(text, **options)
-    except RecursionError:
-        if not nests_deeper(text, depth):
-            raise
-        is_deep = True
-    else:
-        is_deep = len(text) > depth and is_deeper(value, depth)
-    if is_deep:
-        raise ValueError("it is nested too deeply")
-    return value
-
-
-def is_deeper(value: object, depth: int) -> bool:
-    """Return whether lists and mappings are nested more than `depth` deep."""
-    layer: list[Any] = [value]
-    for _ in range(depth + 1):
-        outer: list[Any] = [value for value in layer if type(value) in _CONTAINERS]
-        if not outer:
-            return False
-        layer = []
-        for container in outer:
-            layer += container.values() if type(container) is dict else container
-    return True
-
-
 def check_attrs(attrs: Mapping[str, Any] | None) -> None:
     """Raise ValueError if a user's attribute has a name that npzkit reserves."""
     for name in attrs or ():
@@ -285,7 +245,7 @@ def format_attrs(attrs: Mapping[str, Any] | None) -> bytes:
 def _format_value(value: object) -> str:
     if isinstance(value, str) and _parse_value(value) == value:
         return value
-    return _format_json(value, ensure_ascii=False)
+    return format_json(value, MAX_DEPTH - 1, ensure_ascii=False)
 
 
 def parse_attrs(extra: bytes) -> dict[str, Any]:

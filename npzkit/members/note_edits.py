@@ -23,7 +23,7 @@ from typing import Any
 from npzkit.errors import UnsafeNameError
 from npzkit.members.containers import child_key, is_within
 from npzkit.members.keys import check_key
-from npzkit.members.metadata import TREE_KEY, format_metadata, parse_metadata
+from npzkit.members.metadata import TREE_KEY, as_read
 from npzkit.members.notes import (
     INT,
     has_ints,
@@ -59,7 +59,7 @@ class EditedNote:
     """
 
     def __init__(self, note: Any, is_array: Callable[[str], bool]) -> None:
-        self.note = parse_metadata(format_metadata({TREE_KEY: note})).get(TREE_KEY, {})
+        self.note = as_read({TREE_KEY: note}).get(TREE_KEY, {})
         self._is_array = is_array
         self._tied: dict[str, list[str]] = {}
         self._tie("", self.note)

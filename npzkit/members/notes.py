@@ -17,6 +17,8 @@ A note is one of these:
 - ``["single", name, note]``: a tree that is one array, whose key is that name;
 - ``["flat"]``, for a tree alone: a mapping of arrays whose names are the keys, also those
   that contain slashes;
+- ``["version", number, ...]``, for a tree alone: what a newer npzkit writes if this one could
+  not read it;
 - the entry of a leaf, see `npzkit.members.leaves`.
 
 In the note of a mapping, a name without arrays follows the name that came
@@ -29,6 +31,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any
 
+from npzkit.errors import UnsupportedError
 from npzkit.members.containers import child_key
 from npzkit.members.leaves import KINDS
 from npzkit.members.selection import Selection
@@ -38,6 +41,7 @@ __all__ = [
     "INT",
     "MAX_DEPTH",
     "MAX_FIELDS",
+    "check_version",
     "has_ints",
     "is_leaf",
     "is_link",
@@ -60,6 +64,17 @@ FLAT = ["flat"]
 """The note of a mapping of arrays whose names are the keys."""
 INT = re.compile(r"0|-?[1-9][0-9]{0,600}")
 """The text of an int that Python can always parse."""
+
+
+def check_version(note: Any) -> None:
+    """Raise UnsupportedError for the note of a tree that a newer npzkit wrote."""
+    if isinstance(note, list) and note[:1] == ["version"]:
+        raise UnsupportedError(
+            "the structure of the nested data has a version that this npzkit does not know",
+            found=note[1] if len(note) > 1 else None,
+            expected=1,
+            remedy="Install a newer npzkit. npzkit.open reads the arrays.",
+        )
 
 
 def items_of(note: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from npzkit.members.notes import (
     INT,
     MAX_DEPTH,
     MAX_FIELDS,
+    check_version,
     has_ints,
     is_leaf,
     is_link,
@@ -76,6 +77,8 @@ def unflatten(
     ------
     ZipFormatError
         The note is not valid.
+    UnsupportedError
+        A newer version of npzkit wrote the note.
     LimitExceededError
         A key has more than 200 parts.
 
@@ -87,6 +90,7 @@ def unflatten(
     (2, 'x')
     """
     keys = list(arrays if keys is None else keys)
+    check_version(note)
     note = listed(note, keys)
     _check_depth(keys)
     found: Any = _Branch(keys, 0, arrays)

@@ -15,7 +15,7 @@ import numpy as np
 
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run, thread_count
-from npzkit.members.metadata import format_metadata
+from npzkit.members.metadata import as_read
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
 from npzkit.sharding.index_format import FORMAT, format_index, parse_index
 from npzkit.sharding.places import Found, Place
@@ -112,8 +112,6 @@ def _format(
     attempt: str,
     attrs: Mapping[str, Mapping[str, Any]],
 ) -> bytes:
-    import json
-
     by_key: dict[str, list[tuple[int, StoredPart]]] = {}
     for number, record in enumerate(records):
         for part in record.parts:
@@ -123,9 +121,7 @@ def _format(
         raise ValueError(f"attributes were given for keys without parts: {sorted(unknown)[:5]}")
     arrays = [_array(key, parts, attrs.get(key, {})) for key, parts in by_key.items()]
     shards = [ShardRow(record.name, record.size, record.crc32) for record in records]
-    # With NumPy's scalars as numbers.
-    plain = json.loads(format_metadata(metadata) or b"{}")
-    return format_index(attempt, plain, shards, arrays)
+    return format_index(attempt, as_read(metadata or {}), shards, arrays)
 
 
 def _array(key: str, parts: list[tuple[int, StoredPart]], attrs: Mapping[str, Any]) -> ArrayRow:

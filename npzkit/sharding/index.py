@@ -24,7 +24,7 @@ from npzkit.format.literal import MAX_DEPTH as MAX_DESCR_DEPTH
 from npzkit.limits import MAX_DEPTH, Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.members.keys import check_keys
-from npzkit.members.metadata import is_deeper
+from npzkit.members.strict_json import is_deeper
 from npzkit.sharding.index_columns import by_number, column, listed, mapping, starts_of, strings
 from npzkit.sharding.shard_names import check_attempt, check_shard_names
 from npzkit.sharding.tiling import fault_of, find_untiled

@@ -19,7 +19,8 @@ array follow each other, in the order of the arrays.
   NPY cannot name.
 - ``arrays``: ``dtype`` counts into ``dtypes``; ``shape`` has `ndim` numbers for each array;
   ``parts`` is the number of its parts; ``fortran`` lists the arrays in Fortran order.
-  Their values, and those of ``metadata``, may be NaN and infinity, as in other archives.
+  Their values, and those of ``metadata``, may be NaN and infinity, which are written as in
+  other archives: the text is strict JSON.
 - ``parts``: ``key`` has the keys in the shard that differ from those of the array; ``size``
   is compressed; ``offset`` and ``shape`` have `ndim` numbers for each part of an array with
   several parts. A single part is its array.
@@ -44,7 +45,8 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.limits import MAX_DEPTH, Limits
-from npzkit.members.metadata import check_json_size, crc32_without, parse_json, with_item
+from npzkit.members.metadata import check_json_size, crc32_without, with_item
+from npzkit.members.strict_json import format_json, parse_json
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
@@ -128,8 +130,6 @@ def format_index(
     arrays: list[ArrayRow],
 ) -> bytes:
     """Return the bytes of ``index.json``, which end with their checksum."""
-    import json
-
     dtypes: dict[str, int] = {}
     pairs: list[Any] = []
 
@@ -169,7 +169,7 @@ def format_index(
             "shape": [length for part in boxes for length in part.shape],
         },
     }
-    text = json.dumps(fields, separators=(",", ":")).encode("ascii")
+    text = format_json(fields, _MAX_DEPTH, separators=(",", ":")).encode("ascii")
     return with_item(text, {_CRC_KEY: crc32(text)})
 
 
@@ -189,15 +189,6 @@ def _unsealed(fields: Any, data: bytes) -> Any:
 
 def _parse_json(data: bytes) -> Any:
     try:
-        return parse_json(data.decode("utf-8"), _MAX_DEPTH, object_pairs_hook=_unique)
-    except IndexFormatError:
-        raise
+        return parse_json(data.decode("utf-8"), _MAX_DEPTH, is_strict=True)
     except ValueError as error:
         raise IndexFormatError(f"the index is not JSON: {error}") from error
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise IndexFormatError("the index has the same name twice in one object")
-    return found

@@ -24,7 +24,7 @@ from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entry_records import listed_records
 from npzkit.zip.long_comment import LongComment, find_long_comment
-from npzkit.zip.records import END_SIZE
+from npzkit.zip.records import END_SIGNATURE, END_SIZE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["NOT_ADDED_TO", "Resumed", "open_archive"]
@@ -55,6 +55,8 @@ class Resumed(NamedTuple):
         Of any size.
     long_comment : LongComment or None
         Where it is, if its end record cannot hold it.
+    end : bytes
+        Its end: zip64's records, the end record, its comment.
     """
 
     sink: Sink
@@ -62,11 +64,14 @@ class Resumed(NamedTuple):
     notes: Notes
     comment: bytes
     long_comment: LongComment | None = None
+    end: bytes = b""
 
     def writer(self, head_size: Callable[[bytes], int]) -> ZipWriter:
         """Return what writes behind it; see `ZipWriter`."""
         long = None if self.long_comment is None else (self.comment, self.long_comment)
-        return ZipWriter(self.sink, self.listed, self.notes, long, head_size=head_size)
+        return ZipWriter(
+            self.sink, self.listed, self.notes, long, end=self.end, head_size=head_size
+        )
 
 
 def open_archive(file: Any, mode: str, *, durable: bool, lock_timeout: float) -> Resumed:
@@ -118,27 +123,32 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
         written = WrittenSource(sink, os.fstat(sink.descriptor).st_size)
         source = TailSource(written, _TAIL_SIZE)
         directory, resumed = _read(source, sink)
-        listed = resumed.listed
-        if listed or directory.directory_offset:
-            _take_up(sink, source, directory)
+        if resumed.listed or directory.directory_offset:
+            end = _complete(sink, directory)
+            size = directory.end_offset - directory.directory_offset
+            sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
+            return resumed._replace(end=end)
     except BaseException as error:
         sink.close()
         if isinstance(error, NpzkitError):
             error.locate(path=file)
         raise
-    if not listed and not directory.directory_offset:
-        # np.load cannot read an archive whose first member is behind an end record.
-        sink.close()
-        sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
+    # np.load cannot read an archive whose first member is behind an end record.
+    sink.close()
+    sink = PathSink(file, durable=durable, lock_timeout=lock_timeout)
     return resumed._replace(sink=sink)
 
 
-def _take_up(sink: PathSink, source: Source, directory: Directory) -> None:
-    """Have the sink write after the archive, as long as its last commit is what was read."""
-    size = directory.end_offset - directory.directory_offset
+def _complete(sink: Sink, directory: Directory) -> bytes:
+    """Write what the last commit lacks of its seal and its mark; return the bytes of its end."""
+    for offset in directory.unsealed:
+        sink.patch(offset, END_SIGNATURE)
+    written = WrittenSource(sink, directory.end_offset)
+    mark = directory.missing_mark(written)
+    if mark is not None:
+        sink.patch(*mark)
     behind = directory.directory_offset + directory.size
-    end = source.read_at(behind, directory.end_offset - behind)
-    sink.resume(directory.end_offset, size, crc32(end, crc32(directory.data)))
+    return written.read_at(behind, directory.end_offset - behind)
 
 
 def _resume_file(file: Any) -> Resumed:
@@ -153,8 +163,11 @@ def _resume_file(file: Any) -> Resumed:
     if not source.size:
         return Resumed(sink, {}, Notes(), b"")
     directory, resumed = _read(source, sink)
-    size = directory.end_offset if resumed.listed or directory.directory_offset else 0
-    return resumed._replace(sink=FileSink(file, committed_size=size))
+    if not (resumed.listed or directory.directory_offset):
+        return resumed
+    end = _complete(sink, directory)
+    sink = FileSink(file, committed_size=directory.end_offset)
+    return resumed._replace(sink=sink, end=end)
 
 
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:

@@ -7,21 +7,13 @@ and dtype of every array.
 
 The body is little-endian::
 
-    uint32  version, 1
-    uint32  entry_count
-    uint32  crc32 of the central directory's entries, their own CRC-32 fields taken as zero:
-            a flush of a map rewrites those
     uint32  head_count
     head_count times:  uint16 size, then as many bytes
     entry_count times, in the directory's order:
         uint32  number of the head, from 1; 0 if it is not kept.
                 The top bit is set if a seek index follows the member.
         uint16  size of the local header's extra field
-    uint64  offset from the archive's start of the hidden member with large metadata, and
-    uint64  its size, local header included, for other readers; 0, 0 if there is none.
-            `npzkit.zip.long_comment` uses the archive's comment, which says the same.
-    uint32  size of the index, its local header included
-    bytes   NPZX
+    footer, 76 bytes: `npzkit.zip.index_footer`
 
 A *head* is what a member's data begins with: the NPY header of an array. This
 module does not look into it.
@@ -42,9 +34,11 @@ import numpy as np
 from npzkit.codecs.checksum import crc32
 from npzkit.files.source import Source
 from npzkit.zip.directory import Directory
-from npzkit.zip.directory_columns import Bools, Ints, windows_of
+from npzkit.zip.directory_columns import Bools, Ints
+from npzkit.zip.index_footer import FOOTER_SIZE, Footer, masked_crc32
+from npzkit.zip.intent import INTENT_NAME
 from npzkit.zip.long_comment import COMMENT_NAME, format_hidden
-from npzkit.zip.records import LOCAL_HEADER_SIZE, SENTINEL_16
+from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE, SENTINEL_16
 
 __all__ = [
     "INDEX_NAME",
@@ -52,26 +46,23 @@ __all__ = [
     "Note",
     "Notes",
     "find_array_index",
+    "has_damaged_index",
     "is_hidden",
     "read_notes",
 ]
 
 INDEX_NAME = ".npzkit.index"
-_HIDDEN = {INDEX_NAME, COMMENT_NAME}
+_HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
 _RAW_NAME = INDEX_NAME.encode()
-_VERSION = 1
-_MAGIC = b"NPZX"
-_BEGIN = struct.Struct("<LLLL")
+_HEAD_COUNT = struct.Struct("<L")
 _HEAD_SIZE = struct.Struct("<H")
-_END = struct.Struct("<QQL4s")
-_CRC32_OFFSET = 16
-"""Of the field in an entry of the central directory (4.3.12)."""
 _SEEKABLE = 1 << 31
 _ROW = struct.Struct("<LH")
 _ROWS = np.dtype([("head", "<u4"), ("extra_size", "<u2")])
-_FEW = 200
-"""Fewer entries are changed one by one, which takes less time than NumPy's start."""
-_LEAST_SIZE = LOCAL_HEADER_SIZE + len(_RAW_NAME) + _BEGIN.size + _END.size
+_BEGIN_SIZE = LOCAL_HEADER_SIZE + len(_RAW_NAME)
+_LEAST_SIZE = _BEGIN_SIZE + _HEAD_COUNT.size + FOOTER_SIZE
+_SEARCHED_SIZE = 1 << 20
+"""Bytes before a directory in which an index may begin, beside its rows."""
 _UNKNOWN = bytes(_ROW.size)
 """The row of a member that was written by another program."""
 
@@ -82,7 +73,7 @@ local header, and whether a seek index follows it."""
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a member's name is that of an index, or of large metadata."""
+    """Whether a member's name is that of an index, of large metadata, or of an intent."""
     return name in _HIDDEN
 
 
@@ -128,10 +119,13 @@ class Notes:
     ) -> None:
         self._heads = _Heads(heads)
         self._rows = {} if rows is None else rows
+        # Of a new archive in which nothing is replaced, each head is used.
+        self._is_new = rows is None
 
     def enter(self, name: str, note: Note) -> None:
         """Keep a member's note, in place of one of the same name."""
         head, extra_size, has_seek_index = note
+        self._is_new &= name not in self._rows
         self._rows[name] = _format_row(self._heads[head], extra_size, has_seek_index)
 
     def enter_plain(
@@ -140,15 +134,20 @@ class Notes:
         """Keep the notes of many members without seek indexes."""
         numbers = map(self._heads.__getitem__, heads)
         rows = map(_format_row, numbers, extra_sizes, repeat(False))
-        self._rows.update(zip(names, rows, strict=True))
+        found = dict(zip(names, rows, strict=True))
+        self._is_new &= self._rows.keys().isdisjoint(found)
+        self._rows.update(found)
 
     def format(
         self,
         entries: dict[str, bytes],
         directory: bytes,
+        offset: int,
+        intent_offset: int,
+        comment: bytes,
         metadata: tuple[int, int] | None = None,
     ) -> bytes:
-        """Format the index as a hidden member; empty if it would say nothing.
+        """Format the index as a hidden member.
 
         Parameters
         ----------
@@ -156,32 +155,42 @@ class Notes:
             The entries of the directory, by member name.
         directory : bytes
             These entries together. They follow the index in the file.
+        offset : int
+            Where the index is put, from the archive's start.
+        intent_offset : int
+            Where the commit's intent is; 0 if it has none.
+        comment : bytes
+            Of the end record.
         metadata : tuple of int, optional
             Offset from the archive's start and size of the hidden member with large metadata.
         """
-        rows = list(map(self._rows.get, entries, repeat(_UNKNOWN)))
-        heads, renumbered = self._used(dict.fromkeys(rows))
-        if not heads and metadata is None:
-            return b""
-        positions = list(accumulate(map(len, entries.values()), initial=0))
-        crc = _masked_crc32(directory, positions[:-1])
-        parts = [_BEGIN.pack(_VERSION, len(rows), crc, len(heads))]
+        rows = [self._rows.get(name, _UNKNOWN) for name in entries]
+        if self._is_new and len(rows) == len(self._rows):
+            heads = self._heads.in_order[1:]
+        else:
+            heads, rows = self._used(rows)
+        parts = [_HEAD_COUNT.pack(len(heads))]
         for head in heads:
             parts += (_HEAD_SIZE.pack(len(head)), head)
-        parts += map(renumbered.__getitem__, rows)
+        parts += rows
         body = b"".join(parts)
-        size = LOCAL_HEADER_SIZE + len(_RAW_NAME) + len(body) + _END.size
-        return format_hidden(INDEX_NAME, body + _END.pack(*metadata or (0, 0), size, _MAGIC))
+        size = _BEGIN_SIZE + len(body) + FOOTER_SIZE
+        positions = list(accumulate(map(len, entries.values()), initial=0))[:-1]
+        footer = Footer(
+            offset + size, len(directory), len(entries), intent_offset, *metadata or (0, 0), size,
+            masked_crc32(directory, positions), len(comment), crc32(comment),
+        )  # fmt: skip
+        return format_hidden(INDEX_NAME, body + footer.format())
 
-    def _used(self, rows: Iterable[bytes]) -> tuple[list[bytes], dict[bytes, bytes]]:
-        """Return the heads that some rows use, in their order, and each row with its new number."""
+    def _used(self, rows: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+        """Return the heads that some rows use, in their order, and the rows with new numbers."""
         used = _Heads()
         renumbered = {}
-        for row in rows:
+        for row in dict.fromkeys(rows):
             number, extra_size = _ROW.unpack(row)
             head = self._heads.in_order[number & ~_SEEKABLE]
             renumbered[row] = _ROW.pack(number & _SEEKABLE | used[head], extra_size)
-        return used.in_order[1:], renumbered
+        return used.in_order[1:], list(map(renumbered.__getitem__, rows))
 
 
 class _Heads(dict[bytes, int]):
@@ -238,46 +247,43 @@ def read_notes(source: Source, directory: Directory) -> Notes:
     return Notes(found.heads, dict(zip(directory.entries, rows, strict=True)))
 
 
+def has_damaged_index(source: Source, directory: Directory) -> bool:
+    """Return whether an index is before a directory, but is not valid."""
+    if directory.footer is not None:
+        return _find(source, directory) is None
+    end = directory.directory_offset
+    size = min(end - directory.start_offset, _SEARCHED_SIZE + _ROW.size * len(directory.entries))
+    data = source.read_at(end - size, size)
+    # A damaged footer does not say where the index begins, but its local header does.
+    begin = data.rfind(_RAW_NAME) - LOCAL_HEADER_SIZE
+    return begin >= 0 and begin + _BEGIN_SIZE + LOCAL.unpack_from(data, begin)[7] == size
+
+
 def _find(source: Source, directory: Directory) -> _Body | None:
-    """Read the index before a directory; None if there is none that fits it."""
-    start, end = directory.start_offset, directory.directory_offset
-    if end - start < _LEAST_SIZE:
+    """Read the index before a directory; None if there is none that is sound."""
+    footer, end = directory.footer, directory.directory_offset
+    if footer is None or not _LEAST_SIZE <= footer.index_size <= end - directory.start_offset:
         return None
-    *_, size, magic = _END.unpack(source.read_at(end - _END.size, _END.size))
-    if magic != _MAGIC or not _LEAST_SIZE <= size <= end - start:
-        return None
-    body = _checked_body(source.read_at(end - size, size))
+    offset = end - footer.index_size
+    body = _checked_body(source.read_at(offset, footer.index_size))
     if body is None:
         return None
-    version, count, crc, head_count = _BEGIN.unpack_from(body)
-    if (version, count) != (_VERSION, len(directory.entries)) or head_count > count:
+    (head_count,), count = _HEAD_COUNT.unpack_from(body), footer.entry_count
+    table_offset = len(body) - FOOTER_SIZE - count * _ROW.size
+    if head_count > count or table_offset < _HEAD_COUNT.size:
         return None
-    table_offset = len(body) - _END.size - count * _ROW.size
-    if table_offset < _BEGIN.size:
+    heads = _parse_heads(body[_HEAD_COUNT.size : table_offset], head_count)
+    if heads is None:
         return None
-    heads = _parse_heads(body[_BEGIN.size : table_offset], head_count)
-    if heads is None or crc != _masked_crc32(directory.data, directory.positions):
-        return None
-    table = np.frombuffer(body[table_offset : -_END.size], _ROWS)
+    table = np.frombuffer(body[table_offset:-FOOTER_SIZE], _ROWS)
     numbers = (table["head"] & (_SEEKABLE - 1)).astype(np.int64)
     # A number without a head would be that of the next head that an append adds.
-    return None if np.any(numbers >= len(heads)) else _Body(end - size, heads, table, numbers)
-
-
-def _masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:
-    """Return the CRC-32 of a directory, the CRC-32 field of each entry taken as zero."""
-    data = bytearray(directory)
-    if len(positions) < _FEW:
-        for position in positions:
-            data[position + _CRC32_OFFSET : position + _CRC32_OFFSET + 4] = bytes(4)
-    else:
-        windows_of(data, "<u4")[np.asarray(positions) + _CRC32_OFFSET] = 0
-    return crc32(data)
+    return None if np.any(numbers >= len(heads)) else _Body(offset, heads, table, numbers)
 
 
 def _checked_body(data: bytes) -> memoryview | None:
     """Return the body of the hidden member, if its local header is as it was written."""
-    body = data[LOCAL_HEADER_SIZE + len(_RAW_NAME) :]
+    body = data[_BEGIN_SIZE:]
     return memoryview(body) if format_hidden(INDEX_NAME, body) == data else None
 
 

@@ -1,35 +1,33 @@
-"""What is known of the newest state of an archive whose end is damaged.
+"""What is known of the newest state of an archive whose end or directory is damaged.
 
-Owns the search for the newest directory, as far as it can be read, and for the
-last commit before it that is complete. The caller checks whether a listed
-member exists and is sound. Knows no NPY.
+Owns the search for the newest directory and its comment. `npzkit.zip.restored_directory`
+restores its entries. The caller checks whether a listed member is sound. Knows no NPY.
 """
 
 from __future__ import annotations
 
-import struct
+import itertools
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from npzkit.errors import FormatError, NpzkitError
+from npzkit.errors import FormatError, NpzkitError, UnsupportedError
 from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_commit
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, resolve_end
-from npzkit.zip.entries import Entry, parse_entries, walk_entries
+from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.entry_records import entry_of, listed_records
+from npzkit.zip.index_footer import find_last_footer
+from npzkit.zip.local_header_scan import Allowance, HeaderScan, find_comment, find_member
+from npzkit.zip.long_comment import LongComment
 from npzkit.zip.records import (
-    CENTRAL_ENTRY_SIGNATURE,
-    CENTRAL_ENTRY_SIZE,
     END_SIGNATURE,
     END_SIZE,
-    ENTRY_SIZES,
-    LOCAL_HEADER_SIGNATURE,
-    LOCAL_HEADER_SIZE,
-    SENTINEL_32,
     ZIP64_END_SIZE,
     ZIP64_LOCATOR_SIZE,
 )
-from npzkit.zip.tail import Tail, TailKind, find_commits, read_tail
+from npzkit.zip.restored_directory import Place, restore
+from npzkit.zip.tail import find_commits, find_last_commit, last_record
 
 __all__ = ["NewestState", "find_newest", "plain_comment"]
 
@@ -43,24 +41,33 @@ class NewestState(NamedTuple):
     ----------
     last : Directory or None
         Of the last commit that is complete.
+    directory_offset : int
+        Where the newest directory is: members behind it are newer.
     entries : dict of str to Entry
-        Those of the newest directory that can be read, by the members' names.
+        Those of the newest directory that are known, by the members' names.
     records : dict of str to bytes
-        The same, as they are in the file.
+        The same, as they are or were in the file.
     is_complete : bool
         Whether these are all entries of the newest directory.
+    is_restored : bool
+        Whether any of them comes from the members' own headers.
     is_commit : bool
         Whether there are signs of a commit behind `last`, such as an end record.
-    comment : bytes
-        The archive's, as far as it is known.
+    comment : bytes or None
+        The archive's; None if it is lost.
+    is_certain : bool
+        Whether the entries fit the checksum of the newest directory.
     """
 
     last: Directory | None
+    directory_offset: int
     entries: dict[str, Entry]
     records: dict[str, bytes]
     is_complete: bool
+    is_restored: bool
     is_commit: bool
-    comment: bytes
+    comment: bytes | None
+    is_certain: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -75,23 +82,33 @@ class NewestState(NamedTuple):
 
 
 def find_newest(source: Source) -> NewestState:
-    """Find what the file's end shows of the newest state; never raises for bad bytes."""
+    """Find what the file's end shows of the newest state; never raises for bad bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer npzkit wrote it.
+    """
     last = _find_last(source)
-    start, comment = (0, b"") if last is None else (last.end_offset, plain_comment(last.comment))
-    tail = read_tail(source, start, comment)
-    if tail.kind is not TailKind.DAMAGED:
-        return NewestState(last, {}, {}, False, False, comment)
-    comment = _comment_of(source, tail.offset)
-    if last is not None and tail.offset < start:
-        # Its own end record truncates its comment.
-        return NewestState(last, dict(last.entries), listed_records(last), True, True, comment)
-    begin, end = _place_of(source, tail, start)
-    data = source.read_at(begin, end - begin)
-    is_walked = end - tail.directory_end in (0, _RECORDS64_SIZE)
-    is_believed = begin < tail.directory_end or _lists_nothing(source, tail)
-    found = _parse_all(data, begin) if is_walked and is_believed else None
-    records, entries = found or _parse_each(source, data, begin)
-    return NewestState(last, entries, records, found is not None, True, comment)
+    place, is_commit = _find_place(source)
+    if place is None or (last is not None and place.begin < last.directory_offset):
+        comment = find_comment(source) if last is None else plain_comment(last.comment)
+        offset = 0 if last is None else last.directory_offset
+        return NewestState(last, offset, {}, {}, False, True, is_commit, comment)
+    records, is_complete, is_restored = restore(source, place, last)
+    # Of a newer commit there may be no more than members. Other programs write them over an
+    # older directory.
+    is_complete = is_complete and not _has_members(source, place.begin)
+    entries = _entries_of(records, place.begin)
+    by_name = dict(zip((entry.name for entry in entries), records, strict=True))
+    return NewestState(
+        last, place.begin, {entry.name: entry for entry in entries}, by_name,
+        is_complete, is_restored or not is_complete, True,
+        _find_comment(source, place), is_complete and place.footer is not None,
+    )  # fmt: skip
+
+
+# -- where it is -------------------------------------------------------------------
 
 
 def _find_last(source: Source) -> Directory | None:
@@ -109,89 +126,97 @@ def _find_last(source: Source) -> Directory | None:
     return None
 
 
-def _place_of(source: Source, tail: Tail, start: int) -> tuple[int, int]:
-    """Return where the newest directory begins and ends; an empty range if that
-    is not known. The walk reached it, or the end record points to it. If an
-    entry claims too many bytes, the walk may have entered the end record.
+def _find_place(source: Source) -> tuple[Place | None, bool]:
+    """Return where the newest directory is: as its index, its intent or its end record says.
+
+    Also returns whether an append behind the last commit is damaged.
     """
-    if tail.directory_offset >= 0:
-        return tail.directory_offset, tail.offset
+    places: list[Place] = []
+    footer = find_last_footer(source, (0,))
+    if footer is not None:
+        begin, size = footer.directory_offset, footer.directory_size
+        places.append(Place(begin, begin + size, footer))
     try:
-        end = resolve_end(source, tail.offset)
-    except (NpzkitError, ValueError):
-        return start, start
+        last = find_last_commit(source, (0,))
+    except UnsupportedError:
+        raise
+    except NpzkitError:
+        last = None
+    if last is not None and last.mark is not None:
+        begin, end = last.mark[:2]
+        places.append(Place(begin, max(begin, end)))
+    places += _place_by_record(source)
+    # Of the same place, the first one has a checksum.
+    place = max(places, key=lambda place: place.begin, default=None)
+    return place, last is not None and last.damage is not None
+
+
+def _place_by_record(source: Source) -> Iterator[Place]:
+    """Yield where the last end record says that its directory is, if that is right before it."""
+    offset = last_record(source)
+    if offset is None:
+        return
+    try:
+        end = resolve_end(source, offset)
+    except NpzkitError:
+        return
     begin = end.records_offset - end.record.directory_size
-    is_here = begin == end.record.directory_offset and begin >= start
-    return (begin, end.records_offset) if is_here else (start, start)
+    if begin == end.record.directory_offset and begin >= 0:
+        yield Place(begin, end.records_offset)
 
 
-def _lists_nothing(source: Source, tail: Tail) -> bool:
-    """Whether a damaged end record says that its directory is empty.
-
-    One of its four values may be damaged. In other bytes that begin like an end
-    record, more than one differs.
-    """
-    record = source.read_at(tail.offset, min(END_SIZE, source.size - tail.offset))
-    if len(record) < END_SIZE:
-        return False
-    *counts, size, offset = struct.unpack_from("<HHLL", record, 8)
-    expected = min(tail.directory_offset, SENTINEL_32)
-    return [*counts, size, offset - expected].count(0) >= 3
+def _has_members(source: Source, offset: int) -> bool:
+    """Return whether local headers of members follow an offset."""
+    scan, allowance = HeaderScan(source, source.size), Allowance(source.size)
+    place = scan.next_from(offset)
+    while place is not None and not allowance.is_spent:
+        if find_member(source, place, source.size, allowance) is not None:
+            return True
+        place = scan.next_from(place + 4)
+    return place is not None
 
 
-def _parse_all(data: bytes, offset: int) -> tuple[dict[str, bytes], dict[str, Entry]] | None:
-    """Return all entries of a directory; None if one of them is damaged."""
-    places = list(walk_entries(data))
-    size = places[-1][1] if places else 0
+def _entries_of(records: list[bytes], end_offset: int) -> list[Entry]:
+    """Parse entries, which may belong to members that overlap."""
     try:
-        entries, _ = parse_entries(data[:size], len(places), 0, 0, offset)
+        return parse_entries(b"".join(records), len(records), 0, 0, end_offset)[0]
     except FormatError:
-        return None
-    records = {
-        entry.name: data[begin:end] for entry, (begin, end) in zip(entries, places, strict=True)
-    }
-    return records, {entry.name: entry for entry in entries}
+        return [entry_of(record, end_offset) for record in records]
 
 
-def _parse_each(
-    source: Source, data: bytes, offset: int
-) -> tuple[dict[str, bytes], dict[str, Entry]]:
-    """Return the entries that are sound, and whose member's own header has their name."""
-    records: dict[str, bytes] = {}
-    entries: dict[str, Entry] = {}
-    position = data.find(CENTRAL_ENTRY_SIGNATURE)
-    while position >= 0 and position + CENTRAL_ENTRY_SIZE <= len(data):
-        end = position + CENTRAL_ENTRY_SIZE + sum(ENTRY_SIZES.unpack_from(data, position + 28))
-        entry = _entry_at(source, data[position:end], offset) if end <= len(data) else None
-        if entry is not None:
-            records[entry.name], entries[entry.name] = data[position:end], entry
-        behind = position + 4 if entry is None else end
-        position = data.find(CENTRAL_ENTRY_SIGNATURE, behind)
-    return records, entries
+# -- its comment -------------------------------------------------------------------
 
 
-def _entry_at(source: Source, record: bytes, directory_offset: int) -> Entry | None:
-    try:
-        entry = entry_of(record, directory_offset)
-    except FormatError:
-        return None
-    head = source.read_at(entry.header_offset, LOCAL_HEADER_SIZE + len(entry.raw_name))
-    is_named = head.startswith(LOCAL_HEADER_SIGNATURE) and head.endswith(entry.raw_name)
-    # Of another size it would be the beginning of the member's name.
-    is_whole = int.from_bytes(head[26:28], "little") == len(entry.raw_name)
-    return entry if is_named and is_whole else None
+def _find_comment(source: Source, place: Place) -> bytes | None:
+    """Return the comment of the newest commit: the one that fits its checksum, if it has one."""
+    footer = place.footer
+    if footer is None:
+        return plain_comment(_comment_behind_record(source, place.end))
+    theirs = find_comment(source)
+    if theirs and len(theirs) != footer.comment_size:
+        return plain_comment(theirs)
+    ends = [place.end + lead + END_SIZE for lead in (0, _RECORDS64_SIZE)]
+    possible = [
+        source.read_at(end, footer.comment_size)
+        for end in ends
+        if end + footer.comment_size <= source.size
+    ]
+    possible.append(LongComment(footer.metadata_offset, footer.metadata_size).comment)
+    older = (end.record.comment for end in find_commits(source, (0,), source.size))
+    for comment in itertools.chain(possible, [b""], older):
+        if len(comment) == footer.comment_size and footer.fits_comment(comment):
+            return comment
+    return None
 
 
-def _comment_of(source: Source, place: int) -> bytes:
-    """Return the comment behind the damaged end record at `place`.
-
-    If its size is damaged, the comment extends to the end of the file.
-    """
-    head = source.read_at(place, min(END_SIZE, source.size - place))
-    behind = place + len(head)
-    rest = source.read_at(behind, min(source.size - behind, COMMENT_MAX_SIZE))
-    size = int.from_bytes(head[20:22], "little")
-    return plain_comment(rest if rest.startswith(b"{") else rest[:size])
+def _comment_behind_record(source: Source, offset: int) -> bytes:
+    """Return what follows an end record, or zip64's and one, at `offset`."""
+    data = source.read_at(offset, min(max(source.size - offset, 0), _RECORDS64_SIZE + END_SIZE))
+    lead = data.find(END_SIGNATURE)
+    begin = offset + lead + END_SIZE
+    if lead < 0 or begin > source.size:
+        return find_comment(source)
+    return source.read_at(begin, min(source.size - begin, COMMENT_MAX_SIZE))
 
 
 def plain_comment(comment: bytes) -> bytes:

@@ -12,6 +12,7 @@ import collections
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from npzkit.codecs.checksum import crc32
 from npzkit.errors import (
     AmbiguousArchiveError,
     AmbiguousArchiveWarning,
@@ -35,16 +36,18 @@ from npzkit.zip.end_record import (
     place_end,
 )
 from npzkit.zip.entries import Entry, check_names, parse_entries
+from npzkit.zip.index_footer import FOOTER_SIZE, Footer, find_last_footer, parse_footer
+from npzkit.zip.intent import (
+    INTENT_SIZE,
+    MARK_OFFSET,
+    Mark,
+    format_mark,
+    is_intent,
+    parse_mark,
+)
 from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIZE
-from npzkit.zip.tail import (
-    TailKind,
-    another_archive,
-    damaged_commit,
-    find_commits,
-    read_tail,
-    report_torn,
-)
+from npzkit.zip.tail import damaged_commit, find_last_commit, report_tail
 
 __all__ = [
     "Directory",
@@ -84,6 +87,10 @@ class Directory(NamedTuple):
         Where each entry begins in `data`, those of repeated names too.
     start_offset : int
         Where the archive begins: behind other data, maybe.
+    footer : Footer or None
+        What its array index says of it, if it has one.
+    unsealed : tuple of int
+        Where an end record that counts has no signature; see `npzkit.zip.tail`.
     """
 
     entries: Mapping[str, Entry]
@@ -93,6 +100,8 @@ class Directory(NamedTuple):
     data: bytes
     positions: list[int] | Ints
     start_offset: int
+    footer: Footer | None = None
+    unsealed: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -122,11 +131,40 @@ class Directory(NamedTuple):
 
         Raises
         ------
+        ZipFormatError
+            It does not fit its checksum in the array index.
         ZipFormatError, LimitExceededError
             As `npzkit.zip.long_comment.read_comment`.
         """
+        if self.footer is not None and not self.footer.fits_comment(self.comment):
+            raise ZipFormatError(
+                "the archive's metadata is damaged: the comment does not fit its CRC-32",
+                offset=self.end_offset - len(self.comment),
+                found=f"{crc32(self.comment):#010x}",
+                expected=f"{self.footer.comment_crc32:#010x}",
+                remedy="npzkit.repair(path, output) saves the arrays without it.",
+            )
         bounds = self.start_offset, self.directory_offset
         return read_comment(source, self.comment, *bounds, size_limit)
+
+    def missing_mark(self, source: Source) -> tuple[int, bytes] | None:
+        """Return where the mark of its commit is missing or outdated, and the mark.
+
+        None if nothing is to be added; see `npzkit.zip.intent`.
+        """
+        footer, start = self.footer, self.start_offset
+        records_offset = self.directory_offset + self.size
+        if footer is None or not 0 < footer.intent_offset < records_offset - start - INTENT_SIZE:
+            return None
+        intent = source.read_at(start + footer.intent_offset, INTENT_SIZE)
+        end = source.read_at(records_offset, self.end_offset - records_offset)
+        mark = Mark(
+            self.directory_offset - start, records_offset - start, self.end_offset - start,
+            crc32(end),
+        )  # fmt: skip
+        if not is_intent(intent) or parse_mark(intent) == mark:
+            return None
+        return start + footer.intent_offset + MARK_OFFSET, format_mark(intent, mark)
 
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.
@@ -168,9 +206,10 @@ def read_directory(
     ZipFormatError
         No archive, or a damaged one.
     AmbiguousArchiveError
-        Two end records fit; in `strict`, two members share a name.
+        Two end records fit, or other programs would read another archive behind the end;
+        in `strict`, two members share a name.
     UnsupportedError
-        The archive is split over several files.
+        The archive is split over several files, or a newer npzkit wrote it.
     LimitExceededError
         More members, or more bytes in all, than `limits` allow.
     """
@@ -235,12 +274,19 @@ def _read(
     check_member_count(record.entry_count, limits)
     start, base = end.start_offset, end.base
     offset = record.directory_offset + base
-    data = source.read_at(offset, record.directory_size)
+    lead_size = min(FOOTER_SIZE, offset - start)
+    data = source.read_at(offset - lead_size, lead_size + record.directory_size)
+    footer, data = parse_footer(data[:lead_size], offset - start), data[lead_size:]
     try:
         named, names, positions = _parse(data, record.entry_count, base, start, offset)
+        if footer is not None and not footer.fits(data, positions):
+            raise ZipFormatError(
+                "the directory is damaged: it does not fit its checksum", offset=offset
+            )
     except ZipFormatError as error:
         error.remedy = (
             "The file is damaged, or a faulty program wrote it: download it or create it again. "
+            "npzkit.repair(path) writes the directory again from the members' own headers; "
             "npzkit.repair(path, output) saves the members that are sound."
         )
         raise
@@ -255,7 +301,7 @@ def _read(
         check_names(named.marked() if isinstance(named, Columns) else named.values())
     if len(named) < len(names) and (strict or not silent):
         _report_repeated(names, strict)
-    found = Directory(named, record.comment, offset, end.end_offset, data, positions, start)
+    found = Directory(named, record.comment, offset, end.end_offset, data, positions, start, footer)
     if limits.total_size is not None:
         check_total_size(found.sizes()[1], limits)
     return found
@@ -327,33 +373,31 @@ def _read_last_commit(
     beginnings = [source.read_at(start, 2) for start in starts if start + 2 <= source.size]
     if _SIGNATURE_BEGINNING not in beginnings:
         # Without a record at its start it has no commit, and it may be long.
-        raise _no_commit(source, starts, fault)
+        raise fault or not_an_archive(source)
     source = source.ahead([(0, source.size)])
-    end = next(find_commits(source, starts, source.size), None)
-    if end is None:
+    last = find_last_commit(source, starts)
+    if last is None:
         raise _no_commit(source, starts, fault)
-    tail = read_tail(source, end.end_offset, end.record.comment)
-    if tail.kind is TailKind.DAMAGED:
-        raise damaged_commit(end.end_offset, tail)
-    if tail.kind is TailKind.ARCHIVE:
-        raise another_archive(source, end.end_offset)
-    _find_end(source, end.end_offset, starts)
-    directory = _read(source, end, starts, strict, limits, silent=silent)
-    is_torn = source.size > directory.end_offset
-    if is_torn and (strict or not silent) and not source.is_being_written():
-        report_torn(source, directory.end_offset, strict=strict)
-    return directory
+    if last.damage is not None:
+        raise last.damage
+    directory = _read(last.source, last.end, starts, strict, limits, silent=silent)
+    footer, end = directory.footer, last.end
+    commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
+    if end.end_offset < commented_end == source.size:
+        # What follows the end is metadata, of which its record cuts a part off.
+        raise damaged_commit(source, end.record_offset, end.record_offset)
+    is_noted = source.size > end.end_offset or last.unsealed
+    if is_noted and (strict or not silent) and not source.is_being_written():
+        report_tail(source, last, strict=strict)
+    return directory._replace(unsealed=last.unsealed)
 
 
 def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None) -> NpzkitError:
     """Return the error for a file in which no end record fits."""
-    if fault is not None:
-        return fault
-    for start in starts:
-        tail = read_tail(source, start)
-        if tail.kind is TailKind.DAMAGED and tail.directory_offset >= 0:
-            return damaged_commit(start, tail)
-    return not_an_archive(source)
+    footer = find_last_footer(source, starts)
+    if footer is not None:
+        return damaged_commit(source, 0, footer.directory_offset + footer.directory_size)
+    return fault or not_an_archive(source)
 
 
 def not_an_archive(source: Source) -> ZipFormatError:

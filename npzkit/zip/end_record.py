@@ -249,7 +249,7 @@ _DOWNLOAD = "Download it again."
 _DECOMPRESS = "Decompress it first."
 _KNOWN_BEGINNINGS = (
     (
-        b"PK\x03\x04",
+        b"PK",
         "its end is missing; the file was truncated, for example by a broken download",
         "Download it again, or save the arrays that are there with npzkit.repair.",
     ),

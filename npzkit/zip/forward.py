@@ -22,7 +22,7 @@ from npzkit.errors import LimitExceededError, NoDataError, NpzkitError, ZipForma
 from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
-from npzkit.zip.array_index import is_hidden
+from npzkit.zip.array_index import INDEX_NAME, is_hidden
 from npzkit.zip.directory import (
     Directory,
     check_member_count,
@@ -33,6 +33,7 @@ from npzkit.zip.directory import (
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
 from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
+from npzkit.zip.index_footer import FOOTER_SIZE
 from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.records import (
@@ -70,7 +71,7 @@ _SIGNATURE = re.compile(
     b"|".join(map(re.escape, (LOCAL_HEADER_SIGNATURE, *_FIXED_SIZES))), re.DOTALL
 )
 _GAP_STEP = 1 << 12
-_GAP_KEPT_SIZE = 64
+_GAP_KEPT_SIZE = 128
 """Bytes kept of those that belong to no record: enough to say what follows an archive."""
 _DIRECTORY_COUNT = 2
 """Directories that are kept: that of the last commit, and of one that may follow unfinished."""
@@ -366,7 +367,12 @@ class ForwardMember:
         """
         self.has_ended = True
         if not self.is_described_late:
-            self._source.skip_to(self._start + self.entry.compressed_size)
+            end = self._start + self.entry.compressed_size
+            if self.entry.name == INDEX_NAME:
+                # Its footer has the directory's checksum.
+                self._source.skip_to(end - FOOTER_SIZE)
+                self._source.keep(end - self._source.offset)
+            self._source.skip_to(end)
             return
         stream = cast(LateStream, self.open())
         stream.drain()

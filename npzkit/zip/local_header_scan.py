@@ -7,8 +7,6 @@ caller compares the data with the CRC. Knows no NPY.
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -42,7 +40,7 @@ from npzkit.zip.records import (
 from npzkit.zip.sozip import is_index_name
 
 __all__ = [
-    "Allowance", "CorrectedSource", "Found", "HeaderScan", "find_comment", "find_member",
+    "Allowance", "Found", "HeaderScan", "find_comment", "find_member",
     "is_followed", "possible_headers",
 ]  # fmt: skip
 
@@ -106,49 +104,6 @@ class Found(NamedTuple):
     entry: Entry
     data_start: int
     end_offset: int
-
-
-class CorrectedSource(Source):
-    """A file as it would be with some of its bytes corrected.
-
-    Members are read and checked as in any other file, and headers that are
-    damaged in the file are right here. Nothing is written.
-
-    Parameters
-    ----------
-    source : Source
-
-    Attributes
-    ----------
-    original : Source
-        The file as it is.
-    """
-
-    def __init__(self, source: Source) -> None:
-        self.original = source
-        self.name, self.path, self.size = source.name, source.path, source.size
-        self._corrections: dict[int, bytes] = {}
-        self._offsets: list[int] = []
-
-    def correct(self, offset: int, data: bytes) -> None:
-        """Read `data` at `offset` from now on; no bytes take the correction there back."""
-        if offset not in self._corrections:
-            bisect.insort(self._offsets, offset)
-        self._corrections[offset] = data
-
-    def readinto_at(self, offset: int, view: memoryview) -> None:
-        self.original.readinto_at(offset, view)
-        first = max(bisect.bisect(self._offsets, offset) - 1, 0)
-        for start in itertools.takewhile(
-            lambda start: start < offset + len(view), self._offsets[first:]
-        ):
-            data = self._corrections[start]
-            begin, end = max(start, offset), min(start + len(data), offset + len(view))
-            if begin < end:
-                view[begin - offset : end - offset] = data[begin - start : end - start]
-
-    def close(self) -> None:
-        self.original.close()
 
 
 def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:

@@ -8,6 +8,7 @@ a comment means.
 from __future__ import annotations
 
 import re
+import struct
 from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32
@@ -16,16 +17,21 @@ from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.records import (
     DOS_DATE_1980,
+    LOCAL,
+    LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
     VERSION_DEFAULT,
-    LocalHeader,
-    format_local_header,
 )
 
 __all__ = ["COMMENT_NAME", "LongComment", "find_long_comment", "format_hidden", "read_comment"]
 
 COMMENT_NAME = ".npzkit.metadata"
+_SIZES = struct.Struct("<LLLHxx")
+_BEGINNING = LOCAL.pack(
+    LOCAL_HEADER_SIGNATURE, VERSION_DEFAULT, 0, STORED, 0, DOS_DATE_1980, 0, 0, 0, 0, 0
+)[: -_SIZES.size]
+"""Of the local header of a hidden member: it comes before the CRC-32."""
 _POINTER_START = b'{"npzkit.metadata":'
 _POINTER = rb'\{"npzkit\.metadata":\{"offset":([0-9]{1,19}),"size":([0-9]{1,10})\}\}'
 
@@ -66,10 +72,10 @@ def format_hidden(name: str, data: bytes) -> bytes:
             expected="less than 4 GiB",
             remedy="Save what is large as an array.",
         )
-    header = LocalHeader(
-        VERSION_DEFAULT, 0, STORED, 0, DOS_DATE_1980, crc32(data), size, size, name.encode(), b""
+    raw_name = name.encode()
+    return b"".join(
+        (_BEGINNING, _SIZES.pack(crc32(data), size, size, len(raw_name)), raw_name, data)
     )
-    return format_local_header(header) + data
 
 
 def find_long_comment(comment: bytes) -> LongComment | None:

@@ -20,6 +20,14 @@ from npzkit.zip import records
 from npzkit.zip.array_index import Note, Notes
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entries import Entry
+from npzkit.zip.intent import (
+    INTENT_SIZE,
+    MARK_OFFSET,
+    Mark,
+    format_intent,
+    format_mark,
+    room_before_end,
+)
 from npzkit.zip.layout import (
     ALIGNMENT,
     central_bytes,
@@ -42,9 +50,6 @@ written by pieces of 1 MiB was three times slower to map later."""
 _PARALLEL_SIZE = 1 << 21
 """Bytes from which on stored data is written while other threads take its CRC."""
 
-_INDEXED_COUNT = 4
-"""The fewest members for an array index in a file: fewer are read quickly one by one."""
-
 Pieces = Sequence[memoryview | bytes] | Iterator[memoryview | bytes]
 
 
@@ -61,6 +66,8 @@ class ZipWriter:
         What the array index keeps of them, as far as that is known; taken over.
     long_comment : (bytes, LongComment), optional
         A comment that the end record cannot hold, and where it is already.
+    end : bytes, optional
+        The bytes of the end that is there, if one is.
     head_size : callable, optional
         Returns the size of a member's head by its first 16 bytes, 0 if it has none. A head
         is kept in the array index.
@@ -79,12 +86,15 @@ class ZipWriter:
         notes: Notes | None = None,
         long_comment: tuple[bytes, LongComment] | None = None,
         *,
+        end: bytes = b"",
         head_size: Callable[[bytes], int] = lambda prefix: 0,
     ) -> None:
         self.sink = sink
         self.listed = {} if listed is None else listed
         self._notes = Notes() if notes is None else notes
         self._long_comment = long_comment
+        self._end = end
+        self._intent: tuple[int, bytes] | None = None
         self._head_size = head_size
         # While deflated members are under way, no place behind them is known.
         self._is_deflating = False
@@ -158,6 +168,7 @@ class ZipWriter:
             pipeline.drain()
         else:
             self._is_deflating = True
+        self._begin()
         self.listed.setdefault(name, b"")
         layout = partial(
             local_bytes, alignment=alignment, lead_size=lead_size, has_room=size is None
@@ -165,6 +176,15 @@ class ZipWriter:
         return MemberWriter(
             self.sink, self.enter, layout, name, size, pipeline, coding, extra, self._head_size
         )
+
+    def _begin(self) -> int:
+        """Write an append's intent, if this is its first record; return where the next goes."""
+        sink = self.sink
+        if sink.position == sink.committed_size > 0 and sink.can_patch:
+            intent = format_intent(sink.position, crc32(self._end))
+            sink.write(intent)
+            self._intent = sink.position - INTENT_SIZE, intent[-INTENT_SIZE:]
+        return sink.position
 
     def wait_for_place(self, pipeline: Pipeline) -> None:
         """Wait until it is known where the next member begins."""
@@ -182,7 +202,7 @@ class ZipWriter:
             member = self.reserve_member(name, size, extra)
             _put_down_all(sink, member, pieces, pipeline, self._head_of(pieces))
             return
-        header_offset = sink.position
+        header_offset = self._begin()
         crc = 0
         for piece in pieces:
             crc = crc32(piece, crc)
@@ -201,7 +221,7 @@ class ZipWriter:
 
     def reserve_member(self, name: str, size: int, extra: bytes = b"") -> ReservedMember:
         """Leave room for a stored member whose bytes come in any order."""
-        header_offset = self.sink.position
+        header_offset = self._begin()
         header = local_header(name, STORED, size, extra)._replace(compressed_size=size)
         local = local_bytes(header, header_offset)
         # A commit that comes before the seal makes this the archive's first bytes.
@@ -212,7 +232,7 @@ class ZipWriter:
 
     def write_small(self, members: SmallMembers, method: int) -> None:
         """Write small members, in one write: the bytes are those of `write_member`."""
-        data, entries, extra_sizes = format_members(members, method, self.sink.position)
+        data, entries, extra_sizes = format_members(members, method, self._begin())
         self.listed.update(zip(members.names, entries, strict=True))
         self._notes.enter_plain(members.names, members.heads, extra_sizes)
         self.sink.write(data)
@@ -245,7 +265,7 @@ class ZipWriter:
         head : bytes
             What the array index keeps of it.
         """
-        header_offset = self.sink.position
+        header_offset = self._begin()
         version = records.VERSIONS_NEEDED.get(entry.method, records.VERSION_DEFAULT)
         header = LocalHeader(
             version, entry.flags & records.KEPT_FLAGS, entry.method, 0, records.DOS_DATE_1980,
@@ -272,6 +292,7 @@ class ZipWriter:
         A comment of any size is taken; see `npzkit.zip.long_comment`. The file gets none of
         the sizes in `avoided`, at which an older end record would fit.
         """
+        self._begin()
         long = None
         if len(comment) > COMMENT_MAX_SIZE:
             long = self._put_comment(comment)
@@ -280,16 +301,31 @@ class ZipWriter:
         if not all(entries.values()):
             entries = {name: entry for name, entry in entries.items() if entry}
         directory = b"".join(entries.values())
-        index = self._format_index(entries, directory, long)
+        intent_offset, intent = self._intent or (0, b"")
         while True:
-            before = directory or self._last_bytes()
-            offset, size = self.sink.position + len(index), len(directory)
-            *records64, end = end_bytes(len(entries), size, offset, comment, before)
-            data = b"".join([index, directory, *records64])
-            if self.sink.position + len(data) + len(end) not in avoided:
+            start = self.sink.position
+            index = b""
+            # 7-Zip takes a hidden member at the file's start for a broken archive.
+            if start or entries:
+                index = self._notes.format(entries, directory, start, intent_offset, comment, long)
+            offset = start + len(index)
+            *records64, end = end_bytes(
+                len(entries), len(directory), offset, comment, directory or index
+            )
+            lead = b"".join(records64)
+            records_offset = offset + len(directory)
+            end_offset = records_offset + len(lead) + len(end)
+            room = room_before_end(intent_offset, records_offset, end_offset) if intent else 0
+            if not room and end_offset not in avoided:
                 break
-            self.sink.write(bytes(1))
-        self.sink.commit(end, data)
+            self.sink.write(bytes(room or 1))
+        self._end = lead + end
+        mark = None
+        if intent:
+            place = Mark(offset, records_offset, end_offset, crc32(self._end))
+            mark = intent_offset + MARK_OFFSET, format_mark(intent, place)
+        self.sink.commit(end, b"".join([index, directory, lead]), mark)
+        self._intent = None
 
     def _put_comment(self, comment: bytes) -> LongComment:
         """Write a long comment, unless it is in the file already."""
@@ -298,23 +334,6 @@ class ZipWriter:
             self._long_comment = comment, LongComment(self.sink.position, len(member))
             self.sink.write(member)
         return self._long_comment[1]
-
-    def _format_index(
-        self, entries: dict[str, bytes], directory: bytes, long: LongComment | None
-    ) -> bytes:
-        """Return the array index; empty if there is no array, or few that are quickly read."""
-        fewest = 1 if self.sink.is_distant else _INDEXED_COUNT
-        if len(entries) < fewest and long is None:
-            return b""
-        return self._notes.format(entries, directory, long)
-
-    def _last_bytes(self) -> bytes:
-        """Return the last bytes that were written, as far as they can be read back."""
-        if not self.sink.can_read:
-            return b""
-        position = self.sink.position
-        size = min(position, records.ZIP64_LOCATOR_SIZE)
-        return self.sink.read_at(position - size, size)
 
 
 class ReservedMember:

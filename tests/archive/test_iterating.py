@@ -21,6 +21,7 @@ import npzkit
 import numpy as np
 import pytest
 from archives import MAKERS, NOISE, made_by, same
+from deep import extent
 from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
@@ -324,6 +325,110 @@ def test_an_archive_that_was_appended_to():
     """The end record in mid-stream is not the end: what was appended comes too."""
     data = edited(lambda w: w.add("z", np.arange(3)))
     check_equal(list(npzkit.iter_arrays(OnlyRead(data))), opened(data))
+
+
+def commits(number):
+    """An archive of several commits, with zeros before an intent and before an index."""
+    stream = io.BytesIO()
+    # The second commit's end would be in the same sector as its intent.
+    npzkit.save(stream, {"x": np.arange(150, dtype="u1"), "y": Y}, metadata={"n": 0})
+    for n in range(1, number):
+        with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+            w.metadata["n"] = n
+            w.add(f"z{n}", np.full(40 * n, n, "u1"))
+    return stream.getvalue()
+
+
+def as_file(data):
+    """What a file gives: its arrays, its metadata and its warnings; or the error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            with npzkit.open(data) as npz:
+                return npz.load_all(), {w.category for w in caught}
+        except NpzkitError as error:
+            return type(error), error.what
+
+
+def as_stream(data):
+    """What the same bytes give as a stream; an error about arrays too many says which to drop."""
+    found, error, categories = streamed(OnlyRead(data, seed=2))
+    if isinstance(error, OutdatedArraysError):
+        assert set(error.keys) <= set(dict(found))
+        assert not error.missing
+        return {key: array for key, array in found if key not in error.keys}, categories
+    return (dict(found), categories) if error is None else (type(error), error.what)
+
+
+def check_same_answer(data):
+    found, expected = as_stream(data), as_file(data)
+    if not isinstance(expected[0], dict):
+        assert found == expected
+        return
+    assert found[1] == expected[1]
+    assert list(found[0]) == list(expected[0])
+    assert all(same(found[0][key], array) for key, array in expected[0].items())
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 8])
+def test_what_an_append_writes_beside_members_is_no_array(number):
+    """Intents, zeros, indexes and directories between members are passed over, without a warning."""
+    data = commits(number)
+    assert data.count(b".npzkit.append") == number - 1
+    found, error, categories = streamed(io.BytesIO(data))
+    assert [key for key, _ in found] == ["x", "y", *(f"z{n}" for n in range(1, number))]
+    assert (error, categories) == (None, set())
+    check_same_answer(data)
+
+
+def test_a_commit_without_its_seal_comes_from_a_stream():
+    """A commit that lacks its seal is read as committed, with a warning; strict refuses it."""
+    data = bytearray(commits(3))
+    seal = data.rindex(b"PK\5\6")
+    for size in range(1, 5):
+        data[seal : seal + size] = bytes(size)
+        found, error, categories = streamed(OnlyRead(bytes(data)))
+        assert [key for key, _ in found] == ["x", "y", "z1", "z2"]
+        assert (error, categories) == (None, {TornArchiveWarning})
+        with pytest.raises(ZipFormatError, match="torn end"):
+            list(npzkit.iter_arrays(io.BytesIO(data), strict=True))
+
+
+def test_an_unfinished_append_as_a_stream_and_as_a_file():
+    """Wherever an append of a third commit ended, with its mark or without, both answer alike."""
+    whole = commits(3)
+    begin = whole.rindex(b".npzkit.append") - 30
+    mark = slice(begin + 68, begin + 100)
+    for is_marked in (True, False):
+        data = bytearray(whole)
+        if not is_marked:
+            data[mark] = bytes(32)
+        seal = data.rindex(b"PK\5\6")
+        data[seal : seal + 4] = bytes(4)
+        for size in range(begin - 3, len(data) + 1, extent(23, 1)):
+            check_same_answer(bytes(data[:size]))
+
+
+def test_a_damaged_commit_as_a_stream_and_as_a_file():
+    """Any byte behind the last member that is wrong gives a stream what it gives a file."""
+    whole = commits(3)
+    for place in range(whole.rindex(b".npzkit.index") - 30, len(whole), extent(5, 1)):
+        data = bytearray(whole)
+        data[place] ^= 0x10
+        check_same_answer(bytes(data))
+
+
+@pytest.mark.parametrize("count", [2, 1500])
+def test_a_stream_whose_directory_does_not_fit_its_checksum(count):
+    """A wrong bit of the directory that no local header repeats is found at the end.
+
+    Also of a directory that is longer than what is kept of the stream's end.
+    """
+    data = bytearray(saved({f"number {n}": X[:1] for n in range(count)}))
+    data[data.rindex(b"PK\1\2") + 38] ^= 1
+    error = streamed(io.BytesIO(data))[1]
+    assert isinstance(error, ZipFormatError)
+    assert "does not fit its checksum" in str(error)
 
 
 def test_a_replaced_array_comes_twice_and_a_warning_names_it():

@@ -57,7 +57,7 @@ def test_the_array_index_says_where_it_is(path):
     with zipfile.ZipFile(path) as archive:
         place = json.loads(archive.comment)["npzkit.metadata"]
         end = archive.start_dir
-    *found, _, magic = struct.unpack("<QQL4s", path.read_bytes()[end - 24 : end])
+    *found, _, magic = struct.unpack("<QQ24s4s", path.read_bytes()[end - 44 : end])
     assert (found, magic) == ([place["offset"], place["size"]], b"NPZX")
 
 

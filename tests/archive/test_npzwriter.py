@@ -306,7 +306,7 @@ class Sparse:
 
     can_patch = True
     is_concurrent = False
-    is_distant = False
+    committed_size = 0
 
     def __init__(self, path):
         self.file = open(path, "wb")
@@ -325,7 +325,7 @@ class Sparse:
         self.file.seek(offset)
         self.file.write(data)
 
-    def commit(self, last, before=b""):
+    def commit(self, last, before=b"", mark=None):
         self.write(before + last)
         self.file.truncate(self.position)
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import npzkit
 import numpy as np
 import pytest
+from forge import Member, archive, npy
 from hypothesis import example, given
 from hypothesis import strategies as st
 from npzkit.errors import (
@@ -503,6 +504,24 @@ def test_options_and_errors_are_opens(tmp_path):
     npzkit.save(path, {"a": np.eye(2)}, metadata={"npzkit.tree": {"a": "x" * 10_000}})
     with pytest.raises(ZipFormatError, match=r"xxx\.\.\."):
         npzkit.load_tree(path)
+
+
+def test_the_note_of_a_newer_npzkit(tmp_path):
+    """What a newer npzkit says of a tree is not taken for damage, and no edit spoils it."""
+    path = tmp_path / "a.npz"
+    comment = b'{"npzkit.tree":["version",2,{"a":["what","is","new"]}]}'
+    before = archive(Member("a.npy", npy(np.eye(2))), comment=comment)
+    path.write_bytes(before)
+    for call in (npzkit.load_tree, lambda path: npzkit.load_tree(path, only="a")):
+        with pytest.raises(UnsupportedError, match="Install a newer npzkit") as caught:
+            call(path)
+        assert caught.value.path == str(path)
+        assert not caught.value.is_damage
+    with pytest.raises(UnsupportedError, match="Install a newer npzkit"):
+        npzkit.NpzWriter(path, "a")
+    assert path.read_bytes() == before
+    with npzkit.open(path, strict=True) as npz:
+        assert np.array_equal(npz["a"], np.eye(2))
 
 
 def circular():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import json
 import os
 import shutil
 import warnings
@@ -570,6 +571,30 @@ def test_a_step_is_a_lazy_archive(store):
         assert npz.lazy("model/encoder/w")[1, 2] == 6
     with pytest.raises(KeyError):
         store[2]
+
+
+@pytest.mark.parametrize("size", [None, 100], ids=["file", "folder"])
+def test_a_step_of_a_newer_npzkit(store, size):
+    """A higher version is an error that says what to do, not damage: no older step is loaded."""
+    store.save(1, {"w": np.zeros(100)})
+    store.save(2, {"w": np.zeros(100)}, shard_size=size)
+    path = store.path(2)
+    if size is None:
+        with npzkit.NpzWriter(path, "a") as w:
+            w.metadata["npzkit.checkpoint"]["version"] = 2
+    else:
+        index = json.loads(Path(path, "index.json").read_bytes())
+        del index["crc32"]
+        index["metadata"]["npzkit.checkpoint"]["version"] = 2
+        Path(path, "index.json").write_text(json.dumps(index))
+    report = store.verify()
+    assert report.damaged == (2,)
+    assert "a version that this npzkit does not know" in report.steps[2].rows[0].what
+    for call in (store.load, lambda: store.load(2), lambda: store.metrics(2)):
+        with pytest.raises(UnsupportedError, match="Install a newer npzkit") as caught:
+            call()
+        assert (caught.value.found, caught.value.path) == (2, path)
+    assert store.load(1).step == 1
 
 
 def test_diff_names_changed_arrays(store):

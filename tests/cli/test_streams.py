@@ -62,6 +62,27 @@ def test_only_current_arrays_are_listed(cli, unsaved, edited):
     assert (listed["metadata"], listed["size"]) == ({"step": 1}, expected["size"])
 
 
+@pytest.mark.filterwarnings("ignore::npzkit.TornArchiveWarning")
+@pytest.mark.parametrize("lost", [0, 1, 4, 40])
+@pytest.mark.parametrize("command", ["ls", "verify"])
+def test_a_commit_that_lacks_its_end(command, lost, cli, unsaved, edited):
+    """Rolled forward, torn or sound: a pipe lists, warns and fails as the file does."""
+    data = bytearray(edited.read_bytes())
+    if lost == 40:
+        # Neither its mark nor its end is there.
+        mark = data.rindex(b".npzkit.append") + 38
+        data[mark : mark + 32] = bytes(32)
+        del data[-lost:]
+    else:
+        seal = data.rindex(b"PK\5\6")
+        data[seal : seal + lost] = bytes(lost)
+    edited.write_bytes(data)
+    expected, found = cli(command, edited), cli(command, "-", data=bytes(data))
+    assert found.code == expected.code
+    for ours, theirs in zip(found[1:], expected[1:], strict=True):
+        assert ours.replace("(standard input)", str(edited)) == theirs
+
+
 def test_large_metadata_of_a_pipe(cli, unsaved, tmp_path):
     """Metadata that the zip comment cannot hold are listed too."""
     npzkit.save(tmp_path / "a.npz", {"x": X, "noise": NOISE}, compression="deflated",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import pickle
 import re
@@ -595,6 +596,22 @@ def test_attributes_that_only_a_text_of_json_holds(here):
     with npzkit.open("c.npz") as npz:
         assert npz.info("x").attrs == {"y": 1}
         assert npz.join("x").tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("suffix", ["h5", "safetensors"])
+def test_nan_in_a_text_of_json(here, suffix):
+    """Other programs find strict JSON, and NaN and infinity come back from it."""
+    attrs = {"deep": {"a": [math.nan, -math.inf]}, "plain": math.inf}
+    with npzkit.NpzWriter("a.npz", metadata=attrs) as w:
+        w.add("x", np.arange(2), attrs=attrs)
+    npzkit.convert("a.npz", f"a.{suffix}")
+    content = (here / f"a.{suffix}").read_bytes()
+    assert b"npzkit.float" in content
+    assert b"NaN," not in content
+    npzkit.convert(f"a.{suffix}", "b.npz")
+    with npzkit.open("b.npz") as npz:
+        for found in (npz.metadata, npz.info("x").attrs):
+            assert repr(sorted(found.items())) == repr(sorted(attrs.items()))
 
 
 @pytest.mark.parametrize("error", [MemoryError, RecursionError])

@@ -76,6 +76,17 @@ def test_dimensions_and_attributes(path):
     assert refs["s/0"][2] == 8
 
 
+def test_nan_and_infinity_in_attributes(path):
+    """They are null, which is JSON, and which readers such as xarray take for no value."""
+    attrs = {"_FillValue": np.nan, "range": [0, np.inf]}
+    with npzkit.NpzWriter(path, metadata={"q": -np.inf}) as w:
+        w.add("x", np.zeros(3), attrs=attrs)
+    refs = npzkit.kerchunk(path)["refs"]
+    assert json.loads(refs[".zattrs"]) == {"q": None}
+    found = json.loads(refs["x/.zattrs"])
+    assert (found["_FillValue"], found["range"]) == (None, [0, None])
+
+
 def test_what_zarr_cannot_read(path):
     """Compressed arrays, objects and keys that are groups are refused with key and remedy."""
     npzkit.save(path, {"a": np.zeros(9), "a/b": np.zeros(9)}, compression="deflated")

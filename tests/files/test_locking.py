@@ -24,6 +24,7 @@ import npzkit.files.locking
 import npzkit.files.path_sink
 import numpy as np
 import pytest
+from commits import unfinished
 from deep import amount
 from npzkit.errors import ArchiveLockedError, StaleArchiveError, TornArchiveWarning
 from npzkit.files.source import FileSource
@@ -749,9 +750,7 @@ def test_a_flush_between_two_attempts_of_an_append(path):
     whole.write_bytes(path.read_bytes())
     with npzkit.NpzWriter(whole, "a") as w:
         w["new"] = np.arange(3)
-    data = bytearray(whole.read_bytes())
-    end = data.rfind(b"PK\x05\x06")
-    data[end : end + 4] = bytes(4)
+    data = unfinished(whole.read_bytes())
     path.write_bytes(data)
     with pytest.warns(TornArchiveWarning):
         npz = npzkit.open(path)
@@ -847,9 +846,8 @@ def test_a_reader_beside_writers_that_are_killed_and_begin_again(tmp_path, monke
                 w.add(f"y{step}", np.arange(30 + 20 * number), compression="deflated")
                 w.add("x", np.arange(7 * step), overwrite=True)
         states.append(path.read_bytes())
-    end = states[0].rfind(b"PK\5\6")
-    unsealed = states[0][:end] + bytes(4) + states[0][end + 4 :]
-    for torn in (unsealed, states[0][: end - 30], states[0][: len(old) + 90]):
+    sizes = None, states[0].rfind(b"PK\5\6") - 30, len(old) + 90
+    for torn in (unfinished(states[0], size) for size in sizes):
         for first, gap in itertools.product(range(1, 16), range(1, 8)):
             path.write_bytes(torn)
             changes = {first: states[0], first + gap: states[2]}

@@ -24,7 +24,7 @@ from npzkit.errors import (
 )
 
 __all__ = [
-    "CRASHES_NUMPY", "LIMITS", "Result", "Violation", "attempt", "by_numpy", "folder_of", "is_same",
+    "CRASHES_NUMPY", "LIMITS", "Result", "Violation", "archives_differ", "attempt", "by_numpy", "folder_of", "is_same",
     "recorded_warnings", "shown", "spent",
 ]  # fmt: skip
 
@@ -135,6 +135,23 @@ def is_same(ours: Any, theirs: Any, *, ordered: bool = False) -> bool:
     # Padding is copied or not.
     names = ours.dtype.names or ()
     return bool(names) and all(is_same(ours[name], theirs[name]) for name in names)
+
+
+def archives_differ(npz: npzkit.NpzFile, theirs: Any) -> str | None:
+    """Say where np.load shows another archive; what one of them refuses is no difference."""
+    # A NUL ends a name for zipfile, and npzkit refuses such a member; of repeated names, both
+    # take the last.
+    listed = [key.partition("\0")[0] for key in npz.files]
+    if list(dict.fromkeys(listed)) != list(dict.fromkeys(theirs.files)):
+        return f"{npz.files}; {theirs.files}"
+    for key in npz.files:
+        ours = attempt(f"read {key!r}", npz.read, key).outcome
+        found = by_numpy(theirs.__getitem__, key)
+        if isinstance(ours, BaseException) or isinstance(found, BaseException):
+            continue
+        if not is_same(ours, found):
+            return f"{key!r}: {shown(ours)}; {shown(found)}"
+    return None
 
 
 def shown(outcome: Any) -> str:

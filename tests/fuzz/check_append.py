@@ -170,7 +170,7 @@ def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> st
             _check_kept(arrays, after, kind)
         return kind
     # A torn end is dropped before anything is written.
-    if kind != "remove by path" and after[end_offset:][:4] != b"PK\3\4":
+    if kind != "remove by path" and after[end_offset:].lstrip(b"\0")[:4] != b"PK\3\4":
         raise Violation(f"{kind} did not write right behind what was committed")
     if "remove" in kind:
         arrays.pop(last, None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import bz2
+import io
 import re
 import struct
 import zipfile
@@ -17,8 +18,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from calls import archives_differ
 
 __all__ = ["DIFFERENCES", "Case", "explain"]
+
+_INTENT_SIZE = 100
+"""Bytes of the first record of an append; zeros precede it if it would extend over a sector's end."""
 
 
 class Case(NamedTuple):
@@ -210,12 +215,13 @@ class _End(NamedTuple):
     count: int
     size: int
     offset: int
-    has_locator: bool
+    is_zip64: bool
 
 
 def _end(data: bytes) -> _End:
     at = data.rfind(b"PK\5\6")
-    if data[at - 20 : at - 16] == b"PK\6\7" and at >= 76:
+    has_locator = at >= 76 and data[at - 20 : at - 16] == b"PK\6\7"
+    if has_locator and data[at - 76 : at - 72] == b"PK\6\6":
         return _End(*struct.unpack_from("<LLQQQQ", data, at - 76 + 16), True)
     return _End(*struct.unpack_from("<HHHHLL", data[at:].ljust(22, b"\0"), 4), False)
 
@@ -228,7 +234,8 @@ def _is_miscounted(case: Case) -> bool:
 
 
 def _has_locator(case: Case) -> bool:
-    return _end(case.data).has_locator
+    at = case.data.rfind(b"PK\5\6")
+    return case.data[max(at - 20, 0) : max(at - 16, 0)] == b"PK\6\7"
 
 
 def _is_split(case: Case) -> bool:
@@ -443,35 +450,51 @@ def _ends_where_others_look(case: Case) -> bool:
 def _is_unfit(case: Case) -> bool:
     """The end record that zipfile takes does not lie where its own numbers say."""
     end, at = _end(case.data), case.data.rfind(b"PK\5\6")
-    if end.has_locator:
+    if end.is_zip64:
         at -= 76
     return end.size + end.offset != at or end.here != end.count or any(end[:2])
 
 
 def _is_unfinished(case: Case) -> bool:
-    """What follows the last commit ends within a member, or has a hole, as an append may leave it.
+    """What follows the last commit is an append, as far as it was written, or lost sectors.
 
-    What zipfile finds is in that member's data.
+    What zipfile finds is within that append, behind bytes other than zeros. The
+    commit is what np.load reads if the append is cut off.
     """
     data, at = case.data, case.ours._archive.directory.end_offset
-    place = data.rfind(b"PK\5\6")
-    while data[at : at + 4] == b"PK\3\4" and at + 30 <= len(data):
-        fields = struct.unpack_from("<HHHHHLLLHH", data, at + 4)
-        name_end = at + 30 + fields[8]
-        begin = name_end + fields[9]
-        size = fields[6]
-        if size == 0xFFFFFFFF:
-            blocks = [block for kind, block in _blocks(data[name_end:begin]) if kind == 1]
-            size = int.from_bytes(blocks[0][-8:] if blocks else b"", "little")
-        if begin + size > len(data) or not size or begin <= place <= begin + size - 22:
-            return True
-        at = begin + size
-    end = _end(data)
-    base = place - 76 * end.has_locator - end.size - end.offset
-    is_hole = all(
-        byte in (0, right) for byte, right in zip(data[at : at + 4], b"PK\3\4", strict=False)
+    room = -at % 512
+    begin = at + (room if room < _INTENT_SIZE else 0)
+    right = b"PK\3\4".ljust(30, b"\0") + b".npzkit.append"
+    written = data[begin : begin + 4] + data[begin + 30 : begin + len(right)]
+    is_append = not data[at:begin].strip(b"\0") and all(
+        byte in (0, expected)
+        for byte, expected in zip(written, right[:4] + right[30:], strict=False)
     )
-    return is_hole or base > case.ours._archive.directory.end_offset
+    end, place = _end(data), data.rfind(b"PK\5\6")
+    base = max(place - 76 * end.is_zip64 - end.size - end.offset, at)
+    return is_append and bool(data[at:base].strip(b"\0")) and _is_read(case, _sealed(case)[:at])
+
+
+def _is_rolled_forward(case: Case) -> bool:
+    """The last append lacks no more than its seal: with it, np.load reads what npzkit does."""
+    sealed = _sealed(case)
+    return sealed != case.data and _is_read(case, sealed)
+
+
+def _sealed(case: Case) -> bytes:
+    """The archive with the signatures of end records that npzkit takes as written."""
+    data = bytearray(case.data)
+    for place in case.ours._archive.directory.unsealed:
+        data[place : place + 4] = b"PK\5\6"
+    return bytes(data)
+
+
+def _is_read(case: Case, data: bytes) -> bool:
+    """Whether np.load reads from `data` what npzkit read."""
+    try:
+        return archives_differ(case.ours, np.load(io.BytesIO(data))) is None
+    except (ValueError, OSError, zipfile.BadZipFile):
+        return False
 
 
 DIFFERENCES = (
@@ -484,6 +507,10 @@ DIFFERENCES = (
     Difference(
         "end record in an unfinished append", "zipfile takes the last signature, and that is in an array's data",
         "torn", "read", "read", _is_unfinished,
+    ),
+    Difference(
+        "rolled forward", "an append that is complete but for its seal is committed; zipfile finds the end before it",
+        "torn", "read", "read", _is_rolled_forward,
     ),
     Difference(
         "another end record", "programs that take the first, or look at its comment's size, read other members",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from calls import Violation, recorded_warnings, spent
 from check_append import check_append
 from check_archive import check_archive
+from check_end import check_end
 from check_index import check_index
 from check_npy import check_npy
 from check_stream import check_stream
@@ -24,7 +25,7 @@ __all__ = ["TARGETS", "Violation", "check", "recorded_warnings"]
 
 TARGETS = {
     "npy": check_npy, "archive": check_archive, "append": check_append, "stream": check_stream,
-    "index": check_index,
+    "index": check_index, "end": check_end,
 }  # fmt: skip
 _MAX_SECONDS = 1.0
 """For a small input."""
@@ -39,7 +40,7 @@ def check(target: str, data: bytes, *, thorough: bool = False) -> list[str]:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append", "stream", "index"}
+    target : {"npy", "archive", "append", "stream", "index", "end"}
     data : bytes
     thorough : bool
         Take every way to a member, those through the disk too, and look at

@@ -193,8 +193,50 @@ def archive_seeds() -> list[bytes]:
     ]
 
 
+def _numbered(number: int, count: int = 2) -> dict[str, np.ndarray]:
+    """Arrays of which no two archives have the same."""
+    return {key: np.full(3, 10 * number + i, "u1") for i, key in enumerate("abc"[:count])}
+
+
+def _committed(count: int, nested: bytes = b"", metadata: dict | None = None) -> bytes:
+    """An archive of several commits, the last one with an archive in an array."""
+    stream = io.BytesIO()
+    npzkit.save(stream, _numbered(count), metadata=metadata)
+    for number in range(1, count):
+        with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+            w.add("a", np.full(2, number, "i2"), overwrite=True)
+            if nested and number == count - 1:
+                w["nested"] = np.frombuffer(nested, "u1")
+                w["last"] = np.arange(number)
+    return stream.getvalue()
+
+
+def end_seeds() -> list[bytes]:
+    """Return small archives, each with other arrays, by three programs and of several commits."""
+    savez, commented, empty = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    np.savez(savez, **_numbered(5))
+    with zipfile.ZipFile(commented, "w") as z:
+        z.comment = b"a comment"
+        for key, array in _numbered(6, 3).items():
+            z.writestr(key + ".npy", npy(array))
+    plain = savez.getvalue()
+    with npzkit.NpzWriter(savez, "a", auto_repack=False) as w:
+        w["c"] = np.arange(4)
+    with npzkit.NpzWriter(empty) as w:
+        w["a"] = np.arange(2)
+        w.commit()
+        del w["a"]
+    nested = archive(Member("a.npy", npy(np.arange(4, dtype="u1"))))
+    own = [_committed(1), _committed(2), _committed(3), _committed(2, nested), _committed(3, plain)]
+    return [
+        *own, _committed(2, metadata={"step": 1}), _committed(2, _committed(1)), plain,
+        savez.getvalue(), commented.getvalue(), empty.getvalue(), nested, archive(),
+        archive(Member("a.npy", npy(np.ones(3, "u1"))), zip64=True, comment=b"{}"),
+    ]  # fmt: skip
+
+
 def seeds_of(target: str) -> tuple[bytes, ...]:
     """Return what a target begins with: its findings, and what is made for it."""
     findings = [path.read_bytes() for path in sorted(FINDINGS.glob(f"{target}-*"))]
-    make = {"npy": npy_seeds, "index": index_seeds}.get(target, archive_seeds)
+    make = {"npy": npy_seeds, "index": index_seeds, "end": end_seeds}.get(target, archive_seeds)
     return *make(), *findings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import subprocess
 import zipfile
@@ -39,6 +40,148 @@ def test_zip_programs(command, written):
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert "warning" not in (found.stdout + found.stderr).lower()
+
+
+def edit(path, change, **options):
+    with npzkit.NpzWriter(path, "a", auto_repack=False, **options) as w:
+        change(w)
+
+
+def one_commit(path):
+    npzkit.save(path, {"x": np.arange(9), "y": np.ones((2, 3))})
+
+
+def three_commits(path):
+    """With an intent behind zeros, and with an index behind zeros."""
+    count = 1
+    # Until less than an intent fits between the archive's end and the end of its sector.
+    while count == 1 or not 0 < -path.stat().st_size % 512 < 100:
+        npzkit.save(path, {"x": np.arange(count, dtype="u1"), "y": np.ones(3)})
+        count += 1
+    edit(path, lambda w: w.add("z", np.arange(5)))
+    edit(path, lambda w: w.metadata.update(n=1))
+    edit(path, lambda w: w.add("y", np.arange(3), overwrite=True))
+
+
+def emptied(path):
+    npzkit.save(path, {"x": np.arange(3)})
+    edit(path, lambda w: w.__delitem__("x"))
+
+
+def hidden_metadata(path):
+    npzkit.save(path, {"x": np.arange(3)}, metadata={"n": "m" * 70_000})
+    edit(path, lambda w: w.add("y", np.ones(2)))
+
+
+def seek_indexes(path):
+    npzkit.save(path, {"x": np.arange(300_000), "y": np.ones(2)}, compression="deflated")
+
+
+def seventy_members(path):
+    npzkit.save(path, {f"k{i}": np.full(3, i) for i in range(70)})
+    edit(path, lambda w: w.add("k5", np.zeros(2), overwrite=True))
+
+
+def savez_and_append(path):
+    np.savez(path, x=np.arange(3), y=np.ones(2))
+    edit(path, lambda w: w.add("z", np.arange(4)))
+
+
+STATES = [
+    one_commit, three_commits, hidden_metadata, seek_indexes, seventy_members, savez_and_append
+]  # fmt: skip
+LISTINGS = {
+    "unzip": (["unzip", "-Z1"], "^(.+)$"),
+    "7z": (["7z", "l", "-ba", "-slt", "-tzip"], "^Path = (.+)$"),
+    "jar": (["jar", "tf"], "^(.+)$"),
+}
+
+
+def listed(program, path):
+    """Return the members that a program lists, and what it says otherwise."""
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not installed")
+    command, pattern = LISTINGS[program]
+    found = subprocess.run(
+        [*command, path], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    return re.findall(pattern, found.stdout, re.MULTILINE)
+
+
+@pytest.mark.parametrize("make", STATES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("program", LISTINGS)
+def test_members_of_several_commits(program, make, tmp_path):
+    """Other programs list the members of the last commit, and none of those that npzkit hides."""
+    path = tmp_path / "a.zip"
+    make(path)
+    with npzkit.open(path) as npz, np.load(path) as theirs:
+        names = list(npz.zip.namelist())
+        assert theirs.zip.namelist() == names
+        assert theirs.files == npz.files
+    assert sorted(listed(program, path)) == sorted(names)
+
+
+@pytest.mark.parametrize("make", STATES, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    "command", [["unzip", "-t"], ["zip", "-T"], ["7z", "t", "-tzip"]], ids=" ".join
+)
+def test_nothing_is_wrong_with_several_commits(command, make, tmp_path):
+    """unzip, zip and 7-Zip find nothing wrong with appends, padding and indexes."""
+    path = tmp_path / "a.zip"
+    make(path)
+    test_zip_programs(command, path)
+
+
+@pytest.mark.parametrize("program", ["7z", "jar"])
+def test_an_archive_that_was_emptied(program, tmp_path):
+    """jar lists nothing; 7-Zip, which walks the local headers then, lists what was removed."""
+    path = tmp_path / "a.zip"
+    emptied(path)
+    assert np.load(path).files == []
+    assert listed(program, path)[:1] == ([] if program == "jar" else ["x.npy"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda w: w.rename("x", "new"),
+        lambda w: w.__delitem__("x"),
+        lambda w: w.add("x", np.ones(4), overwrite=True),
+    ],
+    ids=["renamed", "removed", "replaced"],
+)
+def test_an_old_first_member(change, tmp_path):
+    """7-Zip shows the old contents if the first member is not listed; auto_repack prevents it."""
+    path = tmp_path / "a.zip"
+    for auto_repack in (False, True):
+        npzkit.save(path, {"x": np.arange(9), "y": np.ones(3)})
+        with npzkit.NpzWriter(path, "a", auto_repack=auto_repack) as w:
+            change(w)
+        with np.load(path) as theirs:
+            names = theirs.zip.namelist()
+        assert (sorted(listed("7z", path)) == sorted(names)) == auto_repack
+        assert sorted(listed("jar", path)) == sorted(names)
+
+
+@pytest.mark.parametrize("program", LISTINGS)
+def test_a_commit_that_lacks_its_seal(program, tmp_path):
+    """Other programs list the commit before it, until npzkit writes to the archive again."""
+    path = tmp_path / "a.zip"
+    one_commit(path)
+    edit(path, lambda w: w.add("z", np.arange(5)))
+    data = bytearray(path.read_bytes())
+    seal = data.rindex(b"PK\5\6")
+    data[seal : seal + 4] = bytes(4)
+    path.write_bytes(data)
+    with pytest.warns(npzkit.TornArchiveWarning), npzkit.open(path) as npz:
+        assert npz.files == ["x", "y", "z"]
+    if program != "unzip":
+        # unzip notes the bytes behind the end in its exit status.
+        assert sorted(listed(program, path)) == ["x.npy", "y.npy"]
+    with pytest.warns(npzkit.TornArchiveWarning):
+        edit(path, lambda w: w.add("u", np.arange(5)))
+    assert sorted(listed(program, path)) == ["u.npy", "x.npy", "y.npy", "z.npy"]
 
 
 def test_zipfile(written, arrays):

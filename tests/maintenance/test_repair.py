@@ -19,6 +19,7 @@ import npzkit
 import npzkit.files.disk
 import numpy as np
 import pytest
+from commits import unfinished
 from deep import extent
 from forge import Member, archive, chunked, npy, sozip
 from hypothesis import given
@@ -69,6 +70,9 @@ GOOD = saved()
 STEP = extent(9, 1)
 """One bit out of this many is flipped."""
 DIRECTORY = GOOD.index(b"PK\x01\x02")
+FOREIGN_ONE = archive(Member("x.npy", npy(np.arange(9))))
+"""An archive of another program, which has no array index."""
+METADATA_KEY = ".npzkit.metadata"
 
 
 def boundaries():
@@ -121,7 +125,7 @@ def test_a_torn_tail_is_cut_off(paths, tail):
     path.write_bytes(GOOD + tail)
     report = npzkit.repair(path)
     assert path.read_bytes() == GOOD
-    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, (), ())
+    assert report == (os.fspath(path), tuple(ARRAYS), (), len(tail), False, (), (), False)
     with npzkit.open(path, strict=True) as npz:
         check_all(npz.load_all())
 
@@ -150,8 +154,8 @@ def test_without_a_torn_tail_nothing_is_written(paths, kind):
     [
         (b"", ZipFormatError),
         (b"<html>" * 50, ZipFormatError),
-        (GOOD[:-40], ZipFormatError),
-        (GOOD[:-22] + b"PK\5\6" + struct.pack("<HHHHLLH", 1, 1, 1, 1, 0, 0, 0), UnsupportedError),
+        (FOREIGN_ONE[:-40], ZipFormatError),
+        (FOREIGN_ONE[:-18] + struct.pack("<HHHHLLH", 1, 1, 1, 1, 0, 0, 0), UnsupportedError),
         (archive(Member("a.npy", b""), comment=b"PK\5\6" + bytes(18)), AmbiguousArchiveError),
     ],
     ids=["empty", "page", "cut", "split", "two ends"],
@@ -236,7 +240,8 @@ def test_cut_at_a_members_end(paths, key):
     report, arrays = repair_bytes(paths, GOOD[:end])
     check_all(arrays, expected)
     assert report.is_rebuilt
-    assert report.lost == ()
+    # The array index behind the last member tells that there was metadata.
+    assert [lost.key for lost in report.lost] == ([METADATA_KEY] if key == "last" else [])
     with npzkit.open(paths[1]) as npz:
         for name in expected:
             assert npz.info(name).attrs == {"of": name}
@@ -280,10 +285,11 @@ def test_a_damaged_directory(paths, case):
     """With any damage to the directory, all members are restored by their own headers."""
     report, arrays = repair_bytes(paths, DIRECTORIES[case])
     check_all(arrays)
-    assert report.lost == ()
+    has_end = case not in ("end record zeroed", "directory cut")
+    assert [lost.key for lost in report.lost] == ([] if has_end else [METADATA_KEY])
+    assert report.uncertain == ()
     with npzkit.open(paths[1]) as npz:
         assert all(npz.info(key).attrs == {"of": key} for key in npz)
-        has_end = case not in ("end record zeroed", "directory cut")
         assert dict(npz.metadata) == ({"step": 7} if has_end else {})
 
 
@@ -373,7 +379,8 @@ def test_damaged_members_are_left_out_and_named(paths, key, is_lost):
     data[info.data_offset + info.compressed_size // 2] ^= 4
     report, arrays = repair_bytes(paths, bytes(data))
     check_all(arrays, {name: array for name, array in ARRAYS.items() if name != key})
-    (lost,) = report.lost
+    lost = report.lost[0]
+    assert [lost.key for lost in report.lost[1:]] == [METADATA_KEY] * is_lost
     assert (lost.key, lost.where) == (key, offset)
     assert any(word in lost.what for word in ("CRC-32", "stream", "deflate"))
     assert report.is_rebuilt == is_lost
@@ -661,9 +668,7 @@ def torn(path):
         writer["c"] = np.arange(9)
         writer["d"] = np.arange(9000)
     data = path.read_bytes()
-    return data[
-        : data.rindex(b"d.npy\x02") if b"d.npy\x02" in data else data.index(b"d.npy") + 400
-    ], size
+    return unfinished(data, data.index(b"d.npy") + 400), size
 
 
 @pytest.mark.parametrize("uncommitted", [False, True])
@@ -927,7 +932,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert report.as_dict() == {
         "output": os.fspath(paths[1]), "kept": ["x"], "cut_size": 4, "is_rebuilt": False, "sealed": [],
         "lost": [{"key": "y\u202e", "what": report.lost[0].what, "where": report.lost[0].where}],
-        "uncertain": [],
+        "uncertain": [], "is_completed": False,
     }  # fmt: skip
     lines = str(report).splitlines()
     assert lines[0] == f"{paths[1]}: 1 member kept"
@@ -935,7 +940,12 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert lines[2].startswith("lost: 'y\\u202e' (at byte ")
     assert len(lines) == 3
     report, _ = repair_bytes(paths, GOOD[:DIRECTORY])
-    assert str(report).splitlines() == [
+    assert str(report).splitlines()[:2] == [
+        f"{paths[1]}: 12 members kept",
+        "the directory was damaged: it was restored from the members' own headers",
+    ]
+    report, _ = repair_bytes(paths, GOOD[: boundaries()["last"] - 1000])
+    assert str(report).splitlines()[:3] == [
         f"{paths[1]}: 12 members kept",
         "the directory was lost: members were found by their own headers",
         "uncertain: any of these arrays may have been removed or renamed before; the record of it is lost",
@@ -949,13 +959,18 @@ def test_replaced_members_stand_where_they_were_found(paths):
     with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
         w.add("x", np.arange(5), overwrite=True)
     data = stream.getvalue()
-    # Without the second directory the first commit counts; without any, none does.
-    torn = data[: data.rindex(b"PK\1\2")]
-    none = data.replace(b"PK\5\6", b"    ").replace(b"PK\1\2", b"    ")
+    torn = unfinished(data, data.rindex(b"PK\1\2"))
+    none = data[: data.rindex(b".npzkit.index") - 30].replace(b"PK\5\6", b"    ")
+    none = none.replace(b"PK\1\2", b"    ").replace(b"NPZX", b"    ")
     for damaged, options in ((torn, {"uncommitted": True}), (none, {})):
         report, arrays = repair_bytes(paths, damaged, **options)
         assert report.kept == ("y", "x")
         assert len(arrays["x"]) == 5
+    # The array index tells the order of the directory.
+    report, arrays = repair_bytes(
+        paths, data.replace(b"PK\5\6", b"    ").replace(b"PK\1\2", b"    ")
+    )
+    assert (report.kept, len(arrays["x"])) == (("x", "y"), 5)
     report, arrays = repair_bytes(paths, torn)
     assert (report.kept, len(arrays["x"])) == (("x", "y"), 3)
 
@@ -966,7 +981,8 @@ def test_rows_behind_the_last_commit_are_not_called_whole(paths):
     npzkit.save(stream, {"x": np.arange(3)})
     with npzkit.NpzWriter(stream, "a") as w:
         w["y"] = np.arange(10_000)
-    report, arrays = repair_bytes(paths, stream.getvalue()[:20_000], partial=True)
+    data = unfinished(stream.getvalue(), 20_000)
+    report, arrays = repair_bytes(paths, data, partial=True)
     assert list(arrays) == ["x"]
     assert not any("whole" in lost.what for lost in report.lost)
 
@@ -1030,7 +1046,7 @@ def test_empty_members_are_kept(paths):
 def test_a_sound_archive_without_members(paths):
     """An empty archive is copied as one."""
     report, arrays = repair_bytes(paths, archive())
-    assert report == (os.fspath(paths[1]), (), (), 0, False, (), ())
+    assert report == (os.fspath(paths[1]), (), (), 0, False, (), (), False)
     assert arrays == {}
 
 

@@ -13,7 +13,7 @@ from deep import extent
 from forge import Member, archive, npy, with_metadata
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
-from npzkit.members.metadata import is_deeper
+from npzkit.members.strict_json import is_deeper
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
 from npzkit.sharding.index_format import format_index, parse_index
 

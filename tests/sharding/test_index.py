@@ -8,7 +8,13 @@ import tracemalloc
 import npzkit
 import numpy as np
 import pytest
-from npzkit.errors import IndexFormatError, LimitExceededError, NpzkitError, UnsafeNameError
+from npzkit.errors import (
+    IndexFormatError,
+    LimitExceededError,
+    NpzkitError,
+    UnsafeNameError,
+    UnsupportedError,
+)
 from npzkit.sharding import index_format
 from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
 from npzkit.sharding.index_format import format_index, parse_index
@@ -44,7 +50,10 @@ BAD = [
     (["shards", "size", 0], 2**63, "out of range"),
     (["shards", "size", 0], True, "must have integers"),
     (["shards", "size", 0], 100.0, "must have integers"),
-    (["shards", "size", 0], float("nan"), "must have integers"),
+    (["shards", "size", 0], {"npzkit.float": "NaN"}, "must have integers"),
+    (["metadata"], {"npzkit.float": "NaN"}, "in place of an object"),
+    (["arrays", "attrs"], {"0": {"npzkit.float": "NaN"}}, "in place of an object"),
+    (["shards", "size", 0], float("nan"), "not JSON: NaN is not a number"),
     (["shards", "crc32", 0], 2**32, "out of range"),
     (["shards", "name", 0], None, "must be strings"),
     (["arrays", "key", 0], "layer/0", "a key occurs twice"),
@@ -258,15 +267,16 @@ def test_a_large_index_is_compact_and_parsed_by_columns():
     assert list(index.parts(777)) == list(rows[777].parts)
 
 
-def test_values_that_json_does_not_have_are_kept_in_attributes(tmp_path):
-    """NaN and infinity are kept, as in other archives, and NumPy's numbers become Python's."""
-    with npzkit.ShardedWriter(tmp_path, metadata={"loss": float("nan"), "n": np.int64(3)}) as w:
-        w.add("x", np.zeros(2), attrs={"fill": float("inf")})
-        w.commit()
-    with npzkit.open(tmp_path) as npz:
-        assert np.isnan(npz.metadata["loss"])
-        assert npz.metadata["n"] == 3
-        assert npz.info("x").attrs["fill"] == float("inf")
+@pytest.mark.parametrize("version", [2, 2**70])
+def test_the_index_of_a_newer_npzkit(folder, index, version):
+    """An archive with a higher version is an error that says what to do, not damage."""
+    fields = {**index, "version": version, "more": {"of": "what is new"}}
+    (folder / "index.json").write_text(json.dumps(fields))
+    with pytest.raises(UnsupportedError, match="Install a newer npzkit") as caught:
+        npzkit.open(folder)
+    assert (caught.value.found, caught.value.expected) == (version, 1)
+    assert caught.value.path == str(folder)
+    assert not caught.value.is_damage
 
 
 def test_the_format_is_documented():

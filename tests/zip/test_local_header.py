@@ -152,10 +152,10 @@ def test_a_flipped_bit_of_an_attribute_is_found_and_repaired(tmp_path):
     with npzkit.NpzWriter(path) as w:
         w.add("t", ARRAY, attrs=UNIT)
     data = bytearray(path.read_bytes())
-    data[data.rindex(b"kelvin")] ^= 1
+    data[data.index(b"kelvin")] ^= 1
     path.write_bytes(data)
     with npzkit.open(path) as npz:
-        with pytest.raises(ZipFormatError, match=r"disagree on the attributes.*'jelvin'"):
+        with pytest.raises(ZipFormatError, match=r"disagree on the attributes.*'kelvin'"):
             npz["t"]
         assert not npz.verify().ok
     npzkit.repair(path, tmp_path / "b.npz")

@@ -299,7 +299,7 @@ class Counting(Sink):
     def readinto_at(self, offset, view):
         raise NotImplementedError
 
-    def commit(self, last, before=b""):
+    def commit(self, last, before=b"", mark=None):
         self.write(before + last)
 
     def abort(self):

@@ -337,7 +337,7 @@ ROWS = {
         "a comment that is cut short says that the file is",
     ),
     "comment cut, other beginning": Row(
-        "the end record or the directory of the last commit is damaged.*", "reads",
+        "not a zip archive: its end is missing.*", "reads",
         archive(comment_size=9), "the same, of a file that begins as no zip does",
     ),
     "bytes in front and behind": Row(

@@ -1,0 +1,53 @@
+"""A file as it would be with some of its bytes corrected.
+
+Owns the corrections, which are in memory only: nothing is written.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+
+from npzkit.files.source import Source
+
+__all__ = ["CorrectedSource"]
+
+
+class CorrectedSource(Source):
+    """A file with some of its bytes corrected: readers find them right.
+
+    Parameters
+    ----------
+    source : Source
+
+    Attributes
+    ----------
+    original : Source
+        The file as it is.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.original = source
+        self.name, self.path, self.size = source.name, source.path, source.size
+        self._corrections: dict[int, bytes] = {}
+        self._offsets: list[int] = []
+
+    def correct(self, offset: int, data: bytes) -> None:
+        """Read `data` at `offset` from now on; no bytes take the correction there back."""
+        if offset not in self._corrections:
+            bisect.insort(self._offsets, offset)
+        self._corrections[offset] = data
+
+    def readinto_at(self, offset: int, view: memoryview) -> None:
+        self.original.readinto_at(offset, view)
+        first = max(bisect.bisect(self._offsets, offset) - 1, 0)
+        for start in itertools.takewhile(
+            lambda start: start < offset + len(view), self._offsets[first:]
+        ):
+            data = self._corrections[start]
+            begin, end = max(start, offset), min(start + len(data), offset + len(view))
+            if begin < end:
+                view[begin - offset : end - offset] = data[begin - start : end - start]
+
+    def close(self) -> None:
+        self.original.close()

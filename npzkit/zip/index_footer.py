@@ -1,0 +1,144 @@
+"""The last bytes of the array index: where a commit's directory is, and its checksums.
+
+Owns these 76 bytes, which stand right before the directory in every archive that
+npzkit writes. They are little-endian; offsets count from the archive's start::
+
+    uint64  directory_offset: the footer ends there
+    uint64  directory_size
+    uint64  entry_count
+    uint64  intent_offset of this commit (`npzkit.zip.intent`); 0 if it follows no other
+    uint64  metadata_offset, and
+    uint64  metadata_size of the hidden member with large metadata, for other readers; 0, 0
+            without one. `npzkit.zip.long_comment` uses the comment, which says the same.
+    uint32  index_size, the local header of the index included
+    uint32  directory_crc32: the CRC-32 fields of its entries count as zero, because a flush
+            of a map rewrites them
+    uint32  comment_size
+    uint32  comment_crc32
+    uint32  version: 1
+    uint32  CRC-32 of the footer up to here
+    bytes   NPZX
+
+Later versions keep the places of the last three, so that this one refuses them
+by name. A footer that is not where it says, or does not fit its own CRC-32, is
+none. If it fits and the directory does not, the directory is damaged: another
+program that changes a directory moves it, or writes the same bytes again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from npzkit.codecs.checksum import crc32
+from npzkit.errors import UnsupportedError
+from npzkit.files.source import Source
+from npzkit.zip.directory_columns import Ints, windows_of
+
+__all__ = ["FOOTER_SIZE", "Footer", "find_last_footer", "masked_crc32", "parse_footer"]
+
+_VERSION = 1
+_MAGIC = b"NPZX"
+_FIELDS = struct.Struct("<6Q4L")
+_CHECKS = struct.Struct("<LL4s")
+FOOTER_SIZE = _FIELDS.size + _CHECKS.size
+_CRC32_OFFSET = 16
+"""Of the field in an entry of the central directory (4.3.12)."""
+_FEW = 200
+"""Fewer entries are changed one by one, which takes less time than NumPy's start."""
+_SCAN_SIZE = 1 << 22
+
+
+class Footer(NamedTuple):
+    """What a commit says of its directory, its comment and its intent; see the module."""
+
+    directory_offset: int
+    directory_size: int
+    entry_count: int
+    intent_offset: int
+    metadata_offset: int
+    metadata_size: int
+    index_size: int
+    directory_crc32: int
+    comment_size: int
+    comment_crc32: int
+
+    def format(self) -> bytes:
+        """Return the footer's bytes."""
+        data = _FIELDS.pack(*self) + _VERSION.to_bytes(4, "little")
+        return data + crc32(data).to_bytes(4, "little") + _MAGIC
+
+    def fits(self, directory: bytes, positions: Sequence[int] | Ints) -> bool:
+        """Return whether a directory, whose entries begin at `positions`, is the one it was."""
+        return (len(directory), len(positions)) == (
+            self.directory_size,
+            self.entry_count,
+        ) and self.directory_crc32 == masked_crc32(directory, positions)
+
+    def fits_comment(self, comment: bytes) -> bool:
+        """Return whether a comment is as it was, or has another size: another program's."""
+        return len(comment) != self.comment_size or crc32(comment) == self.comment_crc32
+
+
+def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
+    """Return the footer at the end of what precedes a directory; None if none is there.
+
+    Parameters
+    ----------
+    data : bytes
+        What ends where the directory begins.
+    directory_offset : int
+        Where that is, from the archive's start.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer npzkit wrote it.
+    """
+    if len(data) < FOOTER_SIZE or not data.endswith(_MAGIC):
+        return None
+    data = data[-FOOTER_SIZE:]
+    version, own_crc32, _ = _CHECKS.unpack_from(data, _FIELDS.size)
+    if own_crc32 != crc32(data[:-8]):
+        return None
+    if version > _VERSION:
+        raise UnsupportedError(
+            "a newer npzkit wrote the archive's index",
+            found=f"version {version}", expected=f"at most {_VERSION}",
+            remedy="Install a newer npzkit. np.load reads the arrays.",
+        )  # fmt: skip
+    footer = Footer._make(_FIELDS.unpack_from(data))
+    return footer if footer.directory_offset == directory_offset else None
+
+
+def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
+    """Return the last footer in a file whose archive is at one of `starts`; None without one."""
+    high = source.size
+    while high >= FOOTER_SIZE:
+        low = max(high - _SCAN_SIZE, 0)
+        begin = max(low - FOOTER_SIZE, 0)
+        data = source.read_at(begin, high - begin)
+        place = data.rfind(_MAGIC)
+        while place >= 0:
+            end = place + len(_MAGIC)
+            for start in starts:
+                footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
+                if footer is not None:
+                    return footer
+            place = data.rfind(_MAGIC, 0, end - 1)
+        high = low
+    return None
+
+
+def masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:
+    """Return the CRC-32 of a directory, the CRC-32 field of each entry taken as zero."""
+    data = bytearray(directory)
+    if len(positions) < _FEW:
+        for position in positions:
+            data[position + _CRC32_OFFSET : position + _CRC32_OFFSET + 4] = bytes(4)
+    else:
+        windows_of(data, "<u4")[np.asarray(positions) + _CRC32_OFFSET] = 0
+    return crc32(data)

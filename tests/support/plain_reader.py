@@ -1,0 +1,545 @@
+"""A reader of npzkit's archives, written from `npzkit/guide/format.md` alone.
+
+It imports neither npzkit nor NumPy. So it shows that the page says all that a program in
+another language needs. Headings in comments are those of the page.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+END = b"PK\5\6"
+TAIL_SIZE = 65_557
+
+
+class RefusedError(Exception):
+    """The file is damaged."""
+
+
+class AmbiguousError(RefusedError):
+    """Other programs would read something else."""
+
+
+class NewerError(RefusedError):
+    """A newer program wrote it."""
+
+
+class End(NamedTuple):
+    count: int
+    size: int
+    offset: int
+    records_offset: int
+    record_offset: int
+    end_offset: int
+
+
+class Entry(NamedTuple):
+    name: bytes
+    flags: int
+    method: int
+    crc32: int
+    compressed_size: int
+    size: int
+    disk: int
+    offset: int
+    extra: bytes
+    limit: int
+
+
+class Footer(NamedTuple):
+    directory_offset: int
+    directory_size: int
+    entry_count: int
+    intent_offset: int
+    metadata_offset: int
+    metadata_size: int
+    index_size: int
+    directory_crc32: int
+    comment_size: int
+    comment_crc32: int
+
+
+class Array(NamedTuple):
+    descr: Any
+    fortran_order: bool
+    shape: tuple[int, ...]
+    data: bytes
+    attrs: dict[str, Any]
+
+
+def check(is_right: object, what: str) -> None:
+    if not is_right:
+        raise RefusedError(what)
+
+
+# -- Attributes and metadata ---------------------------------------------------
+
+
+def parse_json(text: str | bytes) -> Any:
+    floats = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+
+    def restored(found: dict[str, Any]) -> Any:
+        value = found.get("npzkit.float") if len(found) == 1 else None
+        return floats.get(value, found) if isinstance(value, str) else found
+
+    return json.loads(text, object_hook=restored)
+
+
+def blocks(extra: bytes) -> Iterator[tuple[int, bytes]]:
+    place = 0
+    while place + 4 <= len(extra):
+        identifier, size = struct.unpack_from("<HH", extra, place)
+        check(place + 4 + size <= len(extra), "a block is longer than its extra field")
+        yield identifier, extra[place + 4 : place + 4 + size]
+        place += 4 + size
+
+
+def block(extra: bytes, identifier: int) -> bytes | None:
+    return dict(reversed([*blocks(extra)])).get(identifier)
+
+
+def pairs_of(extra: bytes) -> dict[str, str]:
+    data = block(extra, 0x564B)
+    if data is None:
+        return {}
+    check(data[:13] == b"KeyValuePairs" and len(data) > 13, "no pairs")
+    texts, place = [], 14
+    for _ in range(2 * data[13]):
+        check(place + 2 <= len(data), "pairs are truncated")
+        (size,) = struct.unpack_from("<H", data, place)
+        check(place + 2 + size <= len(data), "pairs are truncated")
+        texts.append(data[place + 2 : place + 2 + size].decode())
+        place += 2 + size
+    return dict(zip(texts[::2], texts[1::2], strict=True))
+
+
+def attributes_of(extra: bytes) -> dict[str, Any]:
+    found = {}
+    for name, text in pairs_of(extra).items():
+        try:
+            found[name] = parse_json(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+# -- Array index: the footer ---------------------------------------------------
+
+
+def parse_footer(data: bytes, place: int) -> Footer | None:
+    """Return the footer in the 76 bytes that end at a place."""
+    data = data[max(place - 76, 0) : place]
+    if len(data) < 76 or data[72:] != b"NPZX":
+        return None
+    version, crc = struct.unpack_from("<LL", data, 64)
+    if crc != zlib.crc32(data[:68]):
+        return None
+    if version > 1:
+        raise NewerError("footer")
+    footer = Footer._make(struct.unpack_from("<6Q4L", data))
+    return footer if footer.directory_offset == place else None
+
+
+# -- Reading: a file that ends with its end ------------------------------------
+
+
+def read_end(data: bytes, place: int) -> End:
+    """Return the end record at a place, by the second step."""
+    check(place + 22 <= len(data), "the end record is truncated")
+    disk, other_disk, count, all_count, size, offset, comment_size = struct.unpack_from(
+        "<4H2LH", data, place + 4
+    )
+    found = disk, other_disk, count, all_count, size, offset
+    end_offset, begin = place + 22 + comment_size, place
+    check(end_offset <= len(data), "the comment is truncated")
+    if place >= 76 and data[place - 20 : place - 16] == b"PK\6\7":
+        begin = place - 76
+        locator_disk, record, disks = struct.unpack_from("<LQL", data, place - 16)
+        check(data[begin : begin + 4] == b"PK\6\6", "no zip64 end record")
+        found64 = struct.unpack_from("<2L4Q", data, begin + 16)
+        (record_size,) = struct.unpack_from("<Q", data, begin + 4)
+        check((record_size, locator_disk, record) == (44, 0, begin) and disks <= 1, "zip64")
+        ones = (0xFFFF,) * 4 + (0xFFFFFFFF,) * 2
+        agree = (a in (b, one) for a, b, one in zip(found, found64, ones, strict=True))
+        check(all(agree), "the end record and the zip64 end record differ")
+        found = found64
+    disk, other_disk, count, all_count, size, offset = found
+    check((disk, other_disk) == (0, 0) and count == all_count, "disks")
+    check(offset + size == begin, "the directory is not before its end")
+    check(data[:4] == b"PK\3\4" or (count == 0 and offset == 0), "no local header at the start")
+    return End(count, size, offset, begin, place, end_offset)
+
+
+def check_alone(data: bytes, end: End) -> None:
+    """Check the third step."""
+    inner = data.find(END, end.record_offset + 1, end.end_offset + 3)
+    if 0 <= inner <= len(data) - 22:
+        raise AmbiguousError("an end record in another one")
+
+
+def find_end(data: bytes) -> End | None:
+    """Return the end with which the file ends, or None: then it may be recovered."""
+    place = data.find(END, max(len(data) - TAIL_SIZE, 0))
+    while place >= 0:
+        try:
+            end = read_end(data, place)
+        except RefusedError:
+            end = None
+        if end is not None and end.end_offset == len(data):
+            check_alone(data, end)
+            return end
+        place = data.find(END, place + 1)
+    return None
+
+
+def read_directory(data: bytes, end: End) -> tuple[list[Entry], Footer | None]:
+    """Read the entries, by the fourth and the fifth step."""
+    footer = parse_footer(data, end.offset)
+    place, found, masked = end.offset, [], bytearray(data[end.offset : end.records_offset])
+    for _ in range(end.count):
+        check(place + 46 <= end.records_offset, "entries are missing")
+        fields = struct.unpack_from("<4s6H3L5H2L", data, place)
+        check(fields[0] == b"PK\1\2", "no entry")
+        flags, method, crc, compressed_size, size = (*fields[3:5], *fields[7:10])
+        name_size, extra_size, comment_size, disk = fields[10:14]
+        masked[place - end.offset + 16 : place - end.offset + 20] = bytes(4)
+        name_end = place + 46 + name_size
+        check(name_end + extra_size + comment_size <= end.records_offset, "entries are missing")
+        name, extra = data[place + 46 : name_end], data[name_end : name_end + extra_size]
+        values = with_zip64(extra, (size, compressed_size, fields[16]))
+        found.append(
+            Entry(name, flags, method, crc, values[1], values[0], disk, values[2], extra, 0)
+        )
+        place = name_end + extra_size + comment_size
+    check(place == end.records_offset, "more entries than are counted")
+    if footer is not None:
+        sizes = footer.directory_size, footer.entry_count
+        check(sizes == (end.size, end.count), "the directory has another size")
+        check(footer.directory_crc32 == zlib.crc32(masked), "the directory is damaged")
+    return with_limits(found, end.offset), footer
+
+
+def with_zip64(extra: bytes, values: tuple[int, ...]) -> tuple[int, ...]:
+    payload = block(extra, 1)
+    if payload is None:
+        return values
+    count = values.count(0xFFFFFFFF)
+    check(len(payload) >= 8 * count, "zip64 values are missing")
+    large = iter(struct.unpack_from(f"<{count}Q", payload))
+    return tuple(next(large) if value == 0xFFFFFFFF else value for value in values)
+
+
+def with_limits(entries: list[Entry], directory_offset: int) -> list[Entry]:
+    places = sorted(entry.offset for entry in entries)
+    limits = dict(zip(places, [*places, directory_offset][1:], strict=True))
+    check(len(limits) == len(entries), "members overlap")
+    found = [entry._replace(limit=limits[entry.offset]) for entry in entries]
+    for entry in found:
+        least = 30 + len(entry.name) + entry.compressed_size
+        check(entry.offset + least <= entry.limit, "members overlap")
+    return found
+
+
+# -- Reading: a file that does not ---------------------------------------------
+
+
+def behind(data: bytes, end: End) -> tuple[str, tuple[int, ...]]:
+    """Say what the bytes behind an end are, and the mark of a complete append."""
+    place = end.end_offset
+    if place == len(data):
+        return "none", ()
+    zeros = -place % 512 if -place % 512 < 100 else 0
+    follows = struct.pack("<LQL", 1, place, zlib.crc32(data[end.records_offset : place]))
+    header = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 0, 0, 0x21, 0, 0, 0, 14, 56)
+    field = struct.pack("<2H", 0x5A4E, 52) + follows + struct.pack("<L", zlib.crc32(follows))
+    expected = bytes(zeros) + header + b".npzkit.append" + field
+    found = data[place : place + len(expected) + 32]
+    raw_mark = found[len(expected) :]
+    if all(byte in (0, known) for byte, known in zip(found, expected, strict=False)):
+        if len(raw_mark) < 32:
+            return "damaged" if any(raw_mark) else "unfinished", ()
+        *mark, crc = struct.unpack("<3Q2L", raw_mark)
+        is_marked = crc == zlib.crc32(expected[-20:] + raw_mark[:-4])
+        return ("complete", tuple(mark)) if is_marked else ("unfinished", ())
+    intent = found[zeros:]
+    if intent[30:44] != b".npzkit.append":
+        return "foreign", ()
+    if len(intent) >= 68:
+        version, crc = struct.unpack_from("<L12xL", intent, 48)
+        if version > 1 and crc == zlib.crc32(intent[48:64]):
+            raise NewerError("intent")
+    return "damaged", ()
+
+
+def roll_forward(data: bytes, end: End, mark: tuple[int, ...]) -> tuple[bytes, End]:
+    _, begin, stop, crc = mark
+    check(end.end_offset <= begin <= stop - 22 and stop <= len(data), "the end is missing")
+    seal = begin + (76 if data[begin : begin + 4] == b"PK\6\6" else 0)
+    sealed = data[:seal] + END + data[seal + 4 :]
+    check(zlib.crc32(sealed[begin:stop]) == crc, "the end is damaged")
+    return sealed, read_end(sealed, seal)
+
+
+def recover(data: bytes) -> tuple[bytes, End]:
+    """Return the last commit, and the file with its seal."""
+    check(data[:2] == b"PK", "no archive")
+    place = data.rfind(END)
+    while place >= 0:
+        try:
+            end = read_end(data, place)
+            break
+        except RefusedError:
+            place = data.rfind(END, 0, place + 3)
+    check(place >= 0, "no commit")
+    while True:
+        check_alone(data, end)
+        kind, mark = behind(data, end)
+        check(kind != "damaged", "the last commit is damaged")
+        if kind != "complete":
+            break
+        data, end = roll_forward(data, end, mark)
+    last = data.rfind(END, max(len(data) - TAIL_SIZE, 0), max(len(data) - 18, 0))
+    is_other = kind == "foreign" or begins_before_members(data, end.end_offset, last)
+    if last >= end.end_offset and is_other:
+        raise AmbiguousError("another archive follows")
+    return data, end
+
+
+def begins_before_members(data: bytes, end: int, place: int) -> bool:
+    """Whether others read an archive, by its end record, that begins before an append's members."""
+    members = end + (-end % 512 if -end % 512 < 100 else 0) + 100
+    if not data[end:members].strip(b"\0"):
+        first = len(data) - len(data[members:].lstrip(b"\0"))
+        in_sector = first < members + -members % 512
+        if in_sector or data[first : first + 4] in (b"PK\3\4", b"PK\6\6", END):
+            return True
+        members = first + 1
+    size, offset = struct.unpack_from("<LL", data, place + 12)
+    directory = place - size
+    is_read = directory >= 0 and (not size or data[directory : directory + 4] == b"PK\1\2")
+    return is_read and directory - offset < members
+
+
+# -- an archive ----------------------------------------------------------------
+
+
+class Archive:
+    """An archive in memory.
+
+    Attributes
+    ----------
+    entries : dict of str to Entry
+    is_odd : bool
+        Whether users are to be told: no seal, or bytes behind the end.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        end = find_end(data)
+        self.data = data
+        if end is None:
+            self.data, end = recover(data)
+        self.is_odd = self.data is not data or end.end_offset < len(data)
+        found, self.footer = read_directory(self.data, end)
+        self.end = end
+        if self.footer is not None and end.end_offset < len(data):
+            whole = end.record_offset + 22 + self.footer.comment_size
+            check(whole != len(data), "the size of the comment is damaged")
+        self.entries = {entry.name.decode(): entry for entry in found}
+
+    def text(self) -> bytes:
+        """Return the text of the metadata."""
+        footer = self.footer
+        comment = self.data[self.end.record_offset + 22 : self.end.end_offset]
+        if footer is not None and len(comment) == footer.comment_size:
+            check(zlib.crc32(comment) == footer.comment_crc32, "the comment is damaged")
+        try:
+            found = json.loads(comment) if comment[:1] == b"{" else {}
+        except ValueError:
+            found = {}
+        place = (
+            found.get("npzkit.metadata") if isinstance(found, dict) and len(found) == 1 else None
+        )
+        if not isinstance(place, dict) or place.keys() != {"offset", "size"}:
+            return comment
+        begin, size = place["offset"], place["size"]
+        check(46 <= size <= self.end.offset - begin, "the metadata are not there")
+        hidden = self.data[begin : begin + size]
+        fields = 20, 0, 0, 0, 0x21, zlib.crc32(hidden[46:]), size - 46, size - 46, 16, 0
+        header = struct.pack("<4s5H3L2H", b"PK\3\4", *fields) + b".npzkit.metadata"
+        check(hidden[:46] == header, "the metadata are damaged")
+        return hidden[46:]
+
+    def metadata(self) -> dict[str, Any]:
+        text = self.text()
+        try:
+            found = parse_json(text) if text[:1] == b"{" else {}
+        except ValueError:
+            found = {}
+        return found if isinstance(found, dict) else {}
+
+    def member(self, name: str) -> bytes:
+        """Return the checked data of a member."""
+        data, entry = self.data, self.entries[name]
+        check(not entry.flags & 0x2061 and entry.disk == 0, "the member is not supported")
+        check(entry.offset + 30 <= entry.limit, "no local header")
+        fields = struct.unpack_from("<4s5H3L2H", data, entry.offset)
+        flags, method, crc, compressed_size, size = (*fields[2:4], *fields[6:9])
+        name_end = entry.offset + 30 + fields[9]
+        begin = name_end + fields[10]
+        check(fields[0] == b"PK\3\4", "no local header")
+        check(data[entry.offset + 30 : name_end] == entry.name, "the names differ")
+        extra = data[name_end:begin]
+        if 0xFFFFFFFF in (size, compressed_size):
+            size, compressed_size = with_zip64(extra, (size, compressed_size))
+        local = method, crc, compressed_size, size
+        check(local == entry[2:6], "the headers differ")
+        check(not (flags ^ entry.flags) & 0b1001, "the flags differ")
+        if not extra.startswith(entry.extra) and "npzkit.changed" not in pairs_of(entry.extra):
+            own, other = block(extra, 0x564B), block(entry.extra, 0x564B)
+            check(own is None or other is None or own == other, "the attributes differ")
+        check(begin + compressed_size <= entry.limit, "the data is too long")
+        found = data[begin : begin + compressed_size]
+        if entry.method == 0:
+            check(size == compressed_size, "the sizes differ")
+        else:
+            check(entry.method == 8, "the method is not supported")
+            check(size <= 1032 * compressed_size, "the size is too large")
+            try:
+                found = zlib.decompress(found, -15)
+            except zlib.error as error:
+                raise RefusedError("the stream is damaged") from error
+        check(len(found) == size and zlib.crc32(found) == crc, "the data is damaged")
+        return found
+
+    def array(self, name: str) -> Array:
+        data = self.member(name)
+        check(data[:6] == b"\x93NUMPY" and data[6] in (1, 2, 3), "no array")
+        layout = "<H" if data[6] == 1 else "<L"
+        begin = 8 + struct.calcsize(layout)
+        stop = begin + struct.unpack_from(layout, data, 8)[0]
+        text = data[begin:stop].decode("utf-8" if data[6] == 3 else "latin-1").strip()
+        # Enough of Python's grammar for what NumPy writes.
+        for python, other in (("False", "false"), ("True", "true"), ("'", '"'), ("(", "[")):
+            text = text.replace(python, other)
+        for python, other in ((",)", "]"), (")", "]"), (", }", "}")):
+            text = text.replace(python, other)
+        fields = json.loads(text)
+        shape = tuple(fields["shape"])
+        attrs = attributes_of(self.entries[name].extra)
+        attrs.pop("npzkit.changed", None)
+        return Array(fields["descr"], fields["fortran_order"], shape, data[stop:], attrs)
+
+    def heads(self) -> dict[str, tuple[bytes, int, bool]]:
+        """Return what the array index has of each member: head, extra field, seek index."""
+        footer = self.footer
+        check(footer is not None, "no index")
+        begin = self.end.offset - footer.index_size
+        fields = struct.unpack_from("<4s5H3L2H", self.data, begin)
+        index = self.data[begin + 43 : self.end.offset]
+        check(self.data[begin + 30 : begin + 43] == b".npzkit.index", "no index")
+        check(fields[6:9] == (zlib.crc32(index), len(index), len(index)), "the index is damaged")
+        (count,) = struct.unpack_from("<L", index)
+        heads, place = [b""], 4
+        for _ in range(count):
+            (size,) = struct.unpack_from("<H", index, place)
+            heads.append(index[place + 2 : place + 2 + size])
+            place += 2 + size
+        check(len(index) - 76 - place == 6 * len(self.entries), "the index has another size")
+        rows = struct.iter_unpack("<LH", index[place:-76])
+        return {
+            name: (heads[number & 0x7FFFFFFF], extra_size, number >= 0x80000000)
+            for name, (number, extra_size) in zip(self.entries, rows, strict=True)
+        }
+
+
+# -- Nested data ---------------------------------------------------------------
+
+
+def restore(arrays: dict[str, Any], note: Any) -> Any:
+    """Return the tree of these arrays; arrays that were something else stay arrays."""
+    if isinstance(note, list) and note[:1] == ["single"]:
+        return arrays[note[1]]
+    if note == ["flat"]:
+        return arrays
+    return _node(arrays, note, arrays)
+
+
+def _node(below: dict[str, Any], note: Any, arrays: dict[str, Any]) -> Any:
+    """Return a node; `below` has the arrays in it by the rest of their keys."""
+    kind = note[0] if isinstance(note, list) else None
+    if kind in ("value", "complex"):
+        return complex(*note[1:]) if kind == "complex" else note[1]
+    if kind == "same":
+        return arrays[note[1]]
+    if below.keys() == {""}:
+        return below[""]
+    notes = note if isinstance(note, dict) else {}
+    if kind in ("list", "tuple"):
+        notes = {str(number): inner for number, inner in enumerate(note[1:])}
+    elif kind == "named":
+        notes = dict(zip(note[2], note[3:], strict=True))
+    elif kind == "ints":
+        notes = note[1]
+    items: dict[str, dict[str, Any]] = {name: {} for name in notes}
+    for key, array in below.items():
+        fitting = [name for name in notes if key == name or key.startswith(f"{name}/")]
+        name = max(fitting, key=len, default=key.partition("/")[0])
+        items.setdefault(name, {})[key[len(name) + 1 :]] = array
+    found = {name: _node(inner, notes.get(name), arrays) for name, inner in items.items()}
+    if kind == "list":
+        return [*found.values()]
+    if kind in ("tuple", "named"):
+        return tuple(found.values())
+    strings = note[2] if kind == "ints" and len(note) > 2 else []
+    is_int = re.compile("0|-?[1-9][0-9]*").fullmatch
+    return {
+        int(name) if kind == "ints" and is_int(name) and name not in strings else name: value
+        for name, value in found.items()
+    }
+
+
+# -- Sharded archives, checkpoint stores ---------------------------------------
+
+
+def without_last(text: bytes, name: str) -> bytes:
+    """Return the text of an object without its last item."""
+    return text[: text.rindex(b',"' + name.encode() + b'":')] + b"}"
+
+
+def read_index(text: bytes) -> dict[str, Any]:
+    """Return the checked ``index.json`` of a sharded archive."""
+    found = parse_json(text)
+    check(found["format"] == "npzkit sharded archive" and found["version"] == 1, "another format")
+    if "crc32" in found:
+        check(found.pop("crc32") == zlib.crc32(without_last(text, "crc32")), "damaged")
+    return found
+
+
+def directory_crc32(archive: Archive) -> int:
+    """Return the CRC-32 of a shard's directory."""
+    return zlib.crc32(archive.data[archive.end.offset : archive.end.records_offset])
+
+
+def read_step(archive: Archive) -> dict[str, Any]:
+    """Return the checked metadata of a step of a checkpoint store."""
+    text = archive.text()
+    found = parse_json(text)
+    own = found.pop("npzkit.checkpoint")
+    check(own["version"] == 1, "another version")
+    check(own["crc32"] == zlib.crc32(without_last(text, "npzkit.checkpoint")), "damaged")
+    crc = zlib.crc32(b"\0".join(entry.name for entry in archive.entries.values()))
+    parts = []
+    for entry in archive.entries.values():
+        kept = b"".join(
+            struct.pack("<HH", identifier, len(data)) + data
+            for identifier, data in blocks(entry.extra)
+            if identifier not in (1, 0xD935)
+        )
+        parts += [entry.name, kept] if kept else []
+    check(own["names_crc32"] == zlib.crc32(b"\0".join(parts), crc), "names are damaged")
+    return found

@@ -1,0 +1,489 @@
+"""The page on the bytes of archives is complete: programs that know nothing else agree with npzkit.
+
+`support/plain_reader.py` and `support/plain_writer.py` were written from the page alone. They
+read whatever npzkit reads, refuse what it refuses, and append the same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import struct
+import subprocess
+import sys
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import npzkit
+import numpy as np
+import plain_reader
+import plain_writer
+import pytest
+from npzkit import checkpoint
+from npzkit.errors import (
+    AmbiguousArchiveError,
+    NpzkitError,
+    TornArchiveWarning,
+    UnsupportedError,
+)
+from npzkit.sharding import index_format
+from npzkit.zip import index_footer, intent, layout, long_comment, records, sozip
+
+GUIDE = Path(npzkit.__file__).parent / "guide"
+PAGE = (GUIDE / "format.md").read_text(encoding="utf-8")
+ATTRS = {"unit": "m", "text": "1", "list": [1, None], "ü": "é", "nan": math.nan}
+METADATA = {"step": 7, "name": "é\U0001f600", "loss": [math.inf, -math.inf, 0.5]}
+
+
+def saved(*commits: dict[str, Any], metadata: Any = None, **options: Any) -> bytes:
+    """Return an archive of several commits; an array of None is deleted."""
+    stream = io.BytesIO()
+    for number, arrays in enumerate(commits):
+        with npzkit.NpzWriter(stream, "a" if number else "w", **options) as w:
+            for key, array in arrays.items():
+                if array is None:
+                    del w[key]
+                else:
+                    w.add(key, array, attrs=ATTRS if key == "b" else None, overwrite=key in w)
+            if metadata is not None and number == len(commits) - 1:
+                w.metadata.update(metadata)
+    return stream.getvalue()
+
+
+SMALL = saved({"a": np.arange(3, dtype="i1")})
+COMMITS = saved(
+    {"a": np.arange(3, dtype="i1"), "gone": np.zeros(2)},
+    {"b": np.ones((2, 3), "<f4", order="F"), "gone": None},
+    {"a": np.array([(1, 2.5)], [("x", "<i4"), ("y", ">f8")]), "ö/é": np.array("text")},
+    metadata=METADATA,
+)
+UNFINISHED = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')
+
+
+def with_large_metadata() -> bytes:
+    return saved({"a": np.arange(3)}, {}, {"b": np.ones(2)}, metadata={"long": "x" * 70_000})
+
+
+def deflated() -> bytes:
+    return saved({"a": np.arange(200_000)}, {"b": np.zeros(9)}, compression="deflated")
+
+
+def many() -> bytes:
+    return saved({f"k{number}": np.full(number % 7, number) for number in range(300)})
+
+
+def changed_attributes() -> bytes:
+    stream = io.BytesIO(COMMITS)
+    with npzkit.NpzWriter(stream, "a") as w:
+        w.attrs("b")["unit"] = "km"
+    return stream.getvalue()
+
+
+def zip64() -> bytes:
+    """Return an archive whose directory ends like a zip64 locator, so that one is needed."""
+    stream = io.BytesIO()
+    for key in "ab":
+        with npzkit.NpzWriter(stream, "a") as w:
+            w.add(key, np.arange(3), attrs={"text": "PK\6\7" + "x" * 16})
+    assert stream.getvalue().count(b"PK\6\6") == 2
+    return stream.getvalue()
+
+
+def of_numpy() -> bytes:
+    stream = io.BytesIO()
+    np.savez(stream, a=np.arange(3), b=np.eye(2))
+    return stream.getvalue()
+
+
+# -- what programs see -----------------------------------------------------------------
+
+
+def shown(values: Any) -> Any:
+    """Return values so that NaN equals itself."""
+    return repr(values)
+
+
+def by_npzkit(data: bytes) -> Any:
+    """Return what npzkit reads, or the kind of error."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            npz = npzkit.open(io.BytesIO(data))
+        except AmbiguousArchiveError:
+            return "ambiguous"
+        except UnsupportedError:
+            return "newer"
+        except NpzkitError:
+            return "refused"
+    is_odd = any(issubclass(warning.category, TornArchiveWarning) for warning in caught)
+    found = {}
+    with npz:
+        for name in npz.files:
+            try:
+                array = npz[name]
+                order = "F" if npz.info(name).fortran_order else "C"
+                attrs = dict(npz.info(name).attrs)
+                found[name] = array.shape, array.tobytes(order), shown(attrs)
+            except NpzkitError:
+                found[name] = "refused"
+        try:
+            metadata = shown(dict(npz.metadata))
+        except NpzkitError:
+            metadata = "refused"
+    return is_odd, found, metadata
+
+
+def by_page(data: bytes) -> Any:
+    """Return what the reader of the page reads, or the kind of error."""
+    try:
+        archive = plain_reader.Archive(data)
+    except plain_reader.AmbiguousError:
+        return "ambiguous"
+    except plain_reader.NewerError:
+        return "newer"
+    except plain_reader.RefusedError:
+        return "refused"
+    found: dict[str, Any] = {}
+    for name in archive.entries:
+        key = name.removesuffix(".npy")
+        try:
+            array = archive.array(name)
+            found[key] = array.shape, array.data, shown(array.attrs)
+        except plain_reader.RefusedError:
+            found[key] = "refused"
+    try:
+        metadata = shown(archive.metadata())
+    except plain_reader.RefusedError:
+        metadata = "refused"
+    return archive.is_odd, found, metadata
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: SMALL, lambda: COMMITS, with_large_metadata, deflated, many, changed_attributes,
+     zip64, of_numpy, lambda: saved({}), lambda: saved({}, metadata={"a": 1})],
+)  # fmt: skip
+def test_the_reader_of_the_page_reads_what_npzkit_reads(make):
+    """Arrays, attributes and metadata are the same, of archives of every kind."""
+    data = make()
+    found = by_page(data)
+    assert found == by_npzkit(data)
+    assert found[0] is False
+    assert "refused" not in found[1].values()
+
+
+def changes() -> Iterator[bytes]:
+    """Yield archives that end early, or have a damaged byte or sector, or something behind."""
+    marked = plain_writer.append(SMALL, {"b.npy": (SMALL[64:195], b"")}, b'{"n":1}')[2]
+    seal = marked.rindex(b"PK\5\6")
+    for data in (COMMITS, marked, zip64()):
+        for size in range(0, len(data), 1 if data is marked else 7):
+            yield data[:size]
+        for place in range(0, len(data), 3 if data is COMMITS else 1):
+            for mask in (0xFF, 0x01) if data is marked else (0x21,):
+                yield data[:place] + bytes([data[place] ^ mask]) + data[place + 1 :]
+        for place in range(0, len(data), 512):
+            yield (data[:place] + bytes(512) + data[place + 512 :])[: len(data)]
+    for data in UNFINISHED:
+        for size in range(len(SMALL), len(data), 3):
+            yield data[:size]
+            yield data[:size] + bytes(len(data) - size)
+        for place in range(len(SMALL), len(data), 5):
+            yield data[:place] + bytes([data[place] ^ 0x11]) + data[place + 1 :]
+    for size in range(5):
+        yield marked[:seal] + marked[seal : seal + size] + bytes(4 - size) + marked[seal + 4 :]
+    comment = SMALL[-22:] + b"xyz"
+    yield SMALL[:-2] + struct.pack("<H", len(comment)) + comment
+    record = b"PK\5\6" + bytes(30)
+    tails = [b"x", bytes(9), SMALL, b"x" + SMALL, COMMITS, bytes(300) + record]
+    tails += [bytes(size) + SMALL for size in (40, 150, 2000)]
+    for tail in tails:
+        for data in (SMALL, COMMITS):
+            yield data + tail
+
+
+def test_the_reader_of_the_page_refuses_what_npzkit_refuses():
+    """Of each damaged, truncated or unfinished archive, both read the same, or refuse the same."""
+    kinds = set()
+    for number, data in enumerate(changes()):
+        found = by_page(data)
+        expected = by_npzkit(data)
+        assert found == expected, number
+        kinds.add(found if isinstance(found, str) else found[0])
+    assert kinds == {"ambiguous", "refused", True, False}
+
+
+def test_higher_versions_are_refused_by_both():
+    """A footer, and an intent that matters, of version 2 are not read as version 1."""
+    footer = SMALL.index(b"NPZX") - 72
+    fields = SMALL[footer : footer + 64] + struct.pack("<L", 2)
+    newer = SMALL[:footer] + fields + struct.pack("<L", zlib.crc32(fields)) + SMALL[footer + 72 :]
+    assert by_page(newer) == by_npzkit(newer) == "newer"
+    begun = UNFINISHED[1]
+    place = begun.index(b".npzkit.append") + 18
+    follows = struct.pack("<L", 2) + begun[place + 4 : place + 16]
+    newer = begun[:place] + follows + struct.pack("<L", zlib.crc32(follows)) + begun[place + 20 :]
+    assert by_page(newer) == by_npzkit(newer) == "newer"
+
+
+# -- appending -------------------------------------------------------------------------
+
+
+def blocks_of(unit: str) -> bytes:
+    """Return the block of an array's one attribute."""
+    payload = b"KeyValuePairs\1" + b"\4\0unit\1\0" + unit.encode()
+    return struct.pack("<HH", 0x564B, len(payload)) + payload
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+APPENDS = [(0, 1, 0), (1, 0, 30), (15, 1, 0), (402, 2, 0), (402, 0, 600), (500, 0, 90), (515, 0, 300),
+           (3000, 1, 90), (3000, 1, 400), (3400, 0, 200), (1200, 0, 5000)]  # fmt: skip
+"""Items of the first array, how many are appended, and characters of metadata."""
+
+
+@pytest.mark.parametrize(("size", "count", "length"), APPENDS)
+def test_the_appender_of_the_page_writes_the_bytes_of_npzkit(size, count, length):
+    """Appends by the page are npzkit's to the byte; until the mark, the older commit is read."""
+    data = saved({"a": np.zeros(size, "i1")})
+    for number in range(2):
+        # The second one replaces what the first one appended.
+        added = {f"{key}": np.full(3, number) for key in range(count)}
+        metadata = {"n": number, "x": "x" * length} if length else {}
+        stream = io.BytesIO(data)
+        with npzkit.NpzWriter(stream, "a") as w:
+            for key, array in added.items():
+                w.add(key, array, attrs={"unit": "m"}, overwrite=key in w)
+            w.metadata.update(metadata)
+        members = {f"{key}.npy": (npy(array), blocks_of("m")) for key, array in added.items()}
+        comment = json.dumps(metadata, separators=(",", ":")).encode() if metadata else b""
+        states = plain_writer.append(data, members, comment)
+        assert states[2] == stream.getvalue()
+        before = by_npzkit(data)
+        for state in states[:2]:
+            assert by_npzkit(state) == by_page(state) == (True, *before[1:])
+        data = states[2]
+
+
+def test_the_appends_cross_sectors():
+    """Zeros were written before an intent, and before an end for both sizes of sectors."""
+    data = [saved({"a": np.zeros(size, "i1")}) for size, _, _ in APPENDS]
+    assert any(0 < -len(each) % 512 < intent.INTENT_SIZE for each in data)
+    rooms = set()
+    for each, (_, count, length) in zip(data, APPENDS, strict=True):
+        members = {f"{key}.npy": (npy(np.full(3, 0)), blocks_of("m")) for key in range(count)}
+        comment = b'{"n":0,"x":"%b"}' % (b"x" * length) if length else b""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plain_writer, "room_before_end", lambda *places: 0)
+            least = plain_writer.append(each, members, comment)[2]
+        room = len(plain_writer.append(each, members, comment)[2]) - len(least)
+        rooms.add((room > 0) + (room > 512))
+    assert rooms == {0, 1, 2}
+
+
+# -- metadata, nested data, folders -----------------------------------------------------
+
+
+TREES = [
+    {
+        "a": {"w": np.ones(2), "n": 1.5},
+        "l": [np.zeros(1), (None, "x", 2j)],
+        3: np.ones(1),
+        "3x": {},
+    },
+    {"a/b": np.ones(1), "a": {"c": np.zeros(2), "n": math.nan}},
+    [np.ones(1), {"x": [np.zeros(2)]}],
+    {"1": np.ones(1), 2: np.zeros(1), "t": [(), {}], "e": {"f": {}}},
+]
+
+
+def in_order(node: Any) -> str:
+    """Return a tree as text, the items of its mappings sorted."""
+    if isinstance(node, dict):
+        return f"{{{sorted((repr(name), in_order(item)) for name, item in node.items())}}}"
+    if isinstance(node, (list, tuple)):
+        return f"{type(node).__name__}{[in_order(item) for item in node]}"
+    return repr(node)
+
+
+@pytest.mark.parametrize("tree", TREES)
+def test_the_reader_of_the_page_restores_nested_data(tree):
+    """The note about nested data is used as the page says, to the same lists and dicts."""
+    stream = io.BytesIO()
+    npzkit.save(stream, tree)
+    archive = plain_reader.Archive(stream.getvalue())
+    arrays = {}
+    for name in archive.entries:
+        array = archive.array(name)
+        data = np.frombuffer(array.data, array.descr).reshape(array.shape)
+        arrays[name.removesuffix(".npy")] = data
+    found = plain_reader.restore(arrays, archive.metadata()["npzkit.tree"])
+    expected = npzkit.load_tree(io.BytesIO(stream.getvalue()))
+    assert in_order(found) == in_order(expected)
+
+
+def test_the_reader_of_the_page_reads_a_sharded_archive(tmp_path):
+    """The index has its checksum, and those of the shards' directories."""
+    with npzkit.ShardedWriter(tmp_path / "s", shard_size=1 << 14) as w:
+        for begin in range(0, 10_000, 2500):
+            w.add("a", np.arange(begin, begin + 2500), (begin,), (10_000,))
+        w.add("b", np.ones(3))
+        w.commit()
+    index = plain_reader.read_index((tmp_path / "s" / "index.json").read_bytes())
+    assert set(index) == {
+        "format", "version", "attempt", "metadata", "shards", "dtypes", "arrays", "parts"
+    }  # fmt: skip
+    shards = [(tmp_path / "s" / name).read_bytes() for name in index["shards"]["name"]]
+    archives = [plain_reader.Archive(data) for data in shards]
+    assert index["shards"]["size"] == list(map(len, shards))
+    assert index["shards"]["crc32"] == list(map(plain_reader.directory_crc32, archives))
+    count, found = index["arrays"]["parts"][0], np.zeros(index["arrays"]["shape"][0], "<i8")
+    assert count > 1
+    for part in range(count):
+        archive = archives[index["parts"]["shard"][part]]
+        name = index["parts"]["key"].get(str(part), "a") + ".npy"
+        array = archive.array(name)
+        begin = index["parts"]["offset"][part]
+        assert index["parts"]["shape"][part] == array.shape[0]
+        assert array.attrs["npzkit.part"] == {"key": "a", "offset": [begin], "shape": [10_000]}
+        assert archive.entries[name].crc32 == index["parts"]["crc32"][part]
+        found[begin : begin + array.shape[0]] = np.frombuffer(array.data, array.descr)
+    assert np.array_equal(found, np.arange(10_000))
+
+
+def test_the_reader_of_the_page_reads_a_checkpoint(tmp_path):
+    """The metadata of a step fit both checksums."""
+    with checkpoint.CheckpointStore(tmp_path) as store:
+        store.save(100, {"w": np.ones(3), "n": [1, np.zeros(2)]}, metrics={"loss": 0.5})
+    archive = plain_reader.Archive((tmp_path / "step_00000100.npz").read_bytes())
+    found = plain_reader.read_step(archive)
+    assert found.pop("npzkit.tree")
+    assert found == {"step": 100, "metrics": {"loss": 0.5}, "metadata": {}}
+
+
+# -- the page itself -------------------------------------------------------------------
+
+
+def rows_below(heading: str) -> list[tuple[int, int | None, str]]:
+    """Return offset, size and field of each row in the first table below a heading."""
+    table = PAGE[PAGE.index(heading) :]
+    found = re.search(
+        r"^\| offset \| size \| field.*\n\|[-:| ]+\n((?:\|.*\n)+)", table, re.MULTILINE
+    )
+    cells = [[cell.strip() for cell in row.split("|")[1:]] for row in found[1].splitlines()]
+    return [(int(cell[0]), int(cell[1]) if cell[1] else None, cell[2]) for cell in cells]
+
+
+@pytest.mark.parametrize(
+    ("heading", "size"),
+    [
+        ("Local header (4.3.7)", records.LOCAL_HEADER_SIZE),
+        ("Entry in the directory", records.CENTRAL_ENTRY_SIZE),
+        ("### Seek index", sozip._HEADER.size),
+        ("### Footer", index_footer.FOOTER_SIZE),
+        ("## Intent", intent.INTENT_SIZE),
+    ],
+)
+def test_the_tables_have_no_gaps(heading, size):
+    """In each table of bytes, a field begins where the one before it ends, up to the record's end."""
+    place = 0
+    for offset, length, _ in rows_below(heading):
+        assert offset == place
+        place += length or 0
+    assert place == size
+
+
+def test_the_tables_have_the_fields_of_the_code():
+    """Names, places and values in the tables of footer and intent are the code's."""
+    fields = [name.strip("`") for _, _, name in rows_below("### Footer")]
+    assert tuple(fields[:-3]) == index_footer.Footer._fields
+    places = {name.strip("`"): offset for offset, _, name in rows_below("## Intent")}
+    assert places["version"] == intent._VERSION_OFFSET
+    assert places["directory_offset"] == intent.MARK_OFFSET
+    assert f"0x{intent._ID:04X}" in PAGE
+    assert "512, and then for 4,096" in PAGE
+    assert intent._SECTOR_SIZES == (512, 4096)
+    assert f"0x{layout.EXTERNAL_ATTRIBUTES:08X}" in PAGE
+    assert (layout.ALIGNMENT, sozip.CHUNK_SIZE) == (64, 256 << 10)
+    for name in (intent.INTENT_NAME, long_comment.COMMENT_NAME, ".npzkit.index"):
+        assert f"| `{name}` |" in PAGE
+    versions = dict(
+        re.findall(r"^\| (\S.*?) \| (\d+) \| ", PAGE.split("## Versions")[1], re.MULTILINE)
+    )
+    assert versions == {
+        "footer": str(index_footer._VERSION),
+        "intent": str(intent._VERSION),
+        "seek index": str(sozip._VERSION),
+        "`index.json`": str(index_format.VERSION),
+        "`npzkit.checkpoint`": str(checkpoint.record._VERSION),
+    }
+
+
+def test_reserved_names_are_on_the_page():
+    """Every name that begins with "npzkit." and is written to archives is in the table."""
+    sources = "".join(
+        path.read_text(encoding="utf-8")
+        for path in Path(npzkit.__file__).parent.glob("*/*.py")
+        if path.parent.name not in {"viewer", "many", "conversion"}
+    )
+    names = set(re.findall(r'^_?[A-Z]\w* = "(npzkit\.\w+)"$', sources, re.MULTILINE))
+    assert len(names) >= 7
+    missing = {name for name in names if f"`{name}`" not in PAGE}
+    assert missing == set()
+
+
+def dumped(text: str) -> bytes:
+    """Return the bytes of an annotated dump: hexadecimal, text in quotes, or a byte many times."""
+    found = bytearray()
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("--"):
+            continue
+        place, content = re.match(r"(\d+) +(.+?)(?:   |$)", line).groups()
+        assert int(place) == len(found), line
+        if content.startswith('"'):
+            found += content[1:-1].encode()
+            continue
+        number, _, repeated = content.rpartition(" x ")
+        found += bytes.fromhex(repeated) * int(number or 1)
+    return bytes(found)
+
+
+def test_the_worked_example_is_the_real_one(tmp_path, monkeypatch):
+    """The page's code writes the archive whose bytes the page shows, and prints what it says."""
+    monkeypatch.chdir(tmp_path)
+    printed: list[str] = []
+    code = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    namespace = {"print": lambda *values: printed.append(" ".join(map(str, values)))}
+    for block in code:
+        exec(compile(block, "format.md", "exec"), namespace)
+    assert re.findall(r"^\s*print\(.*\)\s+# (.*)$", "\n".join(code), re.MULTILINE) == printed
+    shown_bytes = re.search(r"^```\n(-- the first commit.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)[
+        1
+    ]
+    assert dumped(shown_bytes) == (tmp_path / "two.npz").read_bytes()
+
+
+def test_the_readme_leads_to_the_page():
+    """The README's section on the bytes links to the page, which is part of the package."""
+    readme = Path(__file__).parent.parent / "README.md"
+    section = readme.read_text(encoding="utf-8").split("## The bytes")[1].split("\n## ")[0]
+    assert "(npzkit/guide/format.md)" in section
+
+
+def test_the_plain_programs_know_nothing_of_npzkit():
+    """The reader and the writer of the page import nothing but Python's own modules."""
+    support = Path(plain_reader.__file__).parent
+    code = "import plain_writer, sys; print('npzkit' in sys.modules, 'numpy' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", code], cwd=support, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == ["False", "False"]

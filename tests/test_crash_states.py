@@ -45,7 +45,13 @@ from crash import (
 )
 from deep import DEEP, amount
 from npzkit import TornArchiveWarning
-from npzkit.errors import ChecksumError, FormatError, StaleArchiveError, ZipFormatError
+from npzkit.errors import (
+    ChecksumError,
+    FormatError,
+    StaleArchiveError,
+    UnsupportedError,
+    ZipFormatError,
+)
 from npzkit.files import disk, path_sink, sink
 from npzkit.zip import writer as zip_writer
 
@@ -1145,16 +1151,17 @@ def test_an_empty_archive_in_a_file_object(monkeypatch):
     assert outcomes == {0, 1, "error"}
 
 
-def test_a_stream_without_arrays_is_committed_last():
-    """What cannot be taken back is not written before there is more of it, or the end."""
+def test_a_stream_is_committed_when_it_is_closed():
+    """Damage to the last of several commits that cannot be marked would show an older one: there is one."""
     stream = OneWay()
     with npzkit.NpzWriter(stream) as w:
-        w.commit()
         w["x"] = np.arange(3)
-    assert [key for key, *_ in found_by_npzkit(bytes(stream.data))[0]] == ["x"]
+        with pytest.raises(UnsupportedError, match="committed once"):
+            w.commit()
+        w["y"] = np.arange(3)
+    assert [key for key, *_ in found_by_npzkit(bytes(stream.data))[0]] == ["x", "y"]
     stream = OneWay()
-    with npzkit.NpzWriter(stream) as w:
-        w.commit()
+    npzkit.NpzWriter(stream).close()
     assert found_by_npzkit(bytes(stream.data)) == ([], {})
 
 

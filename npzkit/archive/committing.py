@@ -25,7 +25,8 @@ def commit(archive: WrittenArchive, *, is_last: bool = False) -> None:
     contents, metadata, sink = archive.contents, archive.metadata, archive.sink
     if sink.commits_once and not is_last:
         raise UnsupportedError(
-            "an archive that is uploaded is committed once, when it is closed",
+            "what is uploaded, or written where nothing can be changed later, is committed once: "
+            "when it is closed",
             path=archive.path, remedy="Leave out commit(), or write to a path.",
         )  # fmt: skip
     archive.unsealed.check_none_grows("commit()")

@@ -576,8 +576,8 @@ class NpzWriter:
             The path leads to another file now, or another program changed the
             file. What was not committed is discarded.
         UnsupportedError
-            The archive is written to a URL, where it is committed by `close`;
-            nothing is lost.
+            The archive is written to a URL, or to a file object that cannot seek,
+            where it is committed by `close`; nothing is lost.
         OSError
             Writing failed, for example because the disk is full. What was not
             committed is discarded.

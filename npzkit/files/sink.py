@@ -166,6 +166,8 @@ class FileSink(Sink):
         self._lock = threading.RLock()
         self.can_patch = _is_seekable(file)
         self.can_read = self.can_patch and file.readable()
+        # A commit that another one follows is changed last of all: in its place, nothing can be.
+        self.commits_once = not self.can_patch
         if committed_size is None:
             self._start = file.tell() if self.can_patch else 0
         else:
@@ -208,7 +210,7 @@ class FileSink(Sink):
     ) -> None:
         self.write(before)
         offset = self.position
-        is_sealed_last = self.can_patch and self.committed_size > 0
+        is_sealed_last = self.committed_size > 0
         self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:] if is_sealed_last else last)
         self._flush()
         if is_sealed_last:

@@ -241,16 +241,28 @@ def _find_end(
     """Return the end record whose comment ends at `end_offset`, or what is wrong with it."""
     low = max(end_offset - END_SIZE - COMMENT_MAX_SIZE, 0)
     fault: NpzkitError | None = None
-    # From front to back: of an end record in another's comment, other programs take the inner one.
-    for offset in reversed(find_fitting(source.read_at(low, end_offset - low), low)):
+    ends = []
+    for offset in find_fitting(source.read_at(low, end_offset - low), low):
         try:
-            end = place_end(source, offset, starts)
+            ends.append(place_end(source, offset, starts))
         except (ZipFormatError, UnsupportedError) as error:
-            fault = error
-        else:
-            check_alone(source, end)
-            return end, None
-    return None, fault
+            fault = fault or error
+    if not ends:
+        return None, fault
+    # Of an end record in another's comment, other programs take the inner one.
+    is_later = len(ends) > 1 and _appends_behind(source, *ends[:2])
+    end = ends[0 if is_later else -1]
+    check_alone(source, end)
+    return end, None
+
+
+def _appends_behind(source: Source, end: End, older: End) -> bool:
+    """Return whether an end is that of an append behind another end, whose size is damaged then."""
+    start, offset = end.start_offset, end.records_offset - end.record.directory_size
+    lead_size = min(FOOTER_SIZE, offset - start)
+    footer = parse_footer(source.read_at(offset - lead_size, lead_size), offset - start)
+    place = 0 if footer is None else start + footer.intent_offset
+    return older.record_offset < place and is_intent(source.read_at(place, INTENT_SIZE))
 
 
 def read_commit(

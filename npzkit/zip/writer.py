@@ -180,7 +180,7 @@ class ZipWriter:
     def _begin(self) -> int:
         """Write an append's intent, if this is its first record; return where the next goes."""
         sink = self.sink
-        if sink.position == sink.committed_size > 0 and sink.can_patch:
+        if sink.position == sink.committed_size > 0:
             intent = format_intent(sink.position, crc32(self._end))
             sink.write(intent)
             self._intent = sink.position - INTENT_SIZE, intent[-INTENT_SIZE:]

@@ -232,6 +232,25 @@ def test_an_end_record_in_the_comment(kind, strict):
     assert not npzkit.verify(data).ok
 
 
+def test_an_older_end_whose_comment_seems_to_end_the_file():
+    """A flipped bit in an older end's comment size hides no append: its intent says that it is the later one."""
+    size = 2048
+    for room in range(1000, size):
+        stream = io.BytesIO()
+        npzkit.save(stream, {"a": np.arange(3.0)})
+        first = stream.getvalue()
+        with npzkit.NpzWriter(stream, "a", auto_repack=False) as w:
+            w.add("b", np.zeros(room, "u1"))
+        data = bytearray(stream.getvalue())
+        if len(data) - len(first) >= size:
+            break
+    assert len(data) - len(first) == size
+    data[len(first) - 2 : len(first)] = struct.pack("<H", size)
+    assert list(npzkit.open(bytes(data), strict=True)) == loaded(data) == ["a", "b"]
+    with pytest.raises(AmbiguousArchiveError):
+        npzkit.open(bytes(data).replace(b"NZ4\0\1", b"NZ4\0\0"))
+
+
 def test_a_signature_without_room_for_a_record():
     """What no program can take for an end record keeps no archive from being read."""
     data = archive(Member("x.npy", npy(np.arange(6.0))), comment=b"PK\5\6" + bytes(17))

@@ -257,9 +257,9 @@ def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     if directory.unsealed:
         what = "the last end record has no signature; npzkit.repair and the next writer write it"
         yield Finding(None, "warning", what, directory.unsealed[-1])
-    elif (mark := directory.missing_mark(source)) is not None:
+    elif marks := directory.completion(source):
         what = "the last commit is not marked as complete; the next writer adds the mark"
-        yield Finding(None, "note", what, mark[0])
+        yield Finding(None, "note", what, marks[0][0])
     if has_damaged_index(source, directory):
         what = "its array index is damaged, which only makes it slower to open; save it again"
         yield Finding(None, "warning", what, directory.directory_offset)

@@ -58,7 +58,7 @@ from npzkit.zip.local_header_scan import (
     possible_headers,
 )
 from npzkit.zip.long_comment import COMMENT_NAME, read_comment
-from npzkit.zip.records import END_SIGNATURE, LOCAL_HEADER_SIGNATURE
+from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["repair"]
@@ -231,13 +231,7 @@ def _repair_end(
 def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
     """Cut off everything after the last commit, and complete that commit, and flushes."""
     cut_size = source.size - directory.end_offset
-    sealed_source = CorrectedSource(source)
-    patches = [(offset, END_SIGNATURE) for offset in directory.unsealed]
-    for patch in patches:
-        sealed_source.correct(*patch)
-    mark = directory.missing_mark(sealed_source)
-    if mark is not None:
-        patches.append(mark)
+    patches = directory.completion(source)
     if cut_size or patches:
         file = File(path)
         try:

@@ -24,7 +24,7 @@ from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
 from npzkit.zip.entry_records import listed_records
 from npzkit.zip.long_comment import LongComment, find_long_comment
-from npzkit.zip.records import END_SIGNATURE, END_SIZE
+from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["NOT_ADDED_TO", "Resumed", "open_archive"]
@@ -141,12 +141,9 @@ def _resume(file: Any, *, durable: bool, lock_timeout: float) -> Resumed:
 
 def _complete(sink: Sink, directory: Directory) -> bytes:
     """Write what the last commit lacks of its seal and its mark; return the bytes of its end."""
-    for offset in directory.unsealed:
-        sink.patch(offset, END_SIGNATURE)
     written = WrittenSource(sink, directory.end_offset)
-    mark = directory.missing_mark(written)
-    if mark is not None:
-        sink.patch(*mark)
+    for patch in directory.completion(written):
+        sink.patch(*patch)
     behind = directory.directory_offset + directory.size
     return written.read_at(behind, directory.end_offset - behind)
 

@@ -46,7 +46,7 @@ from npzkit.zip.intent import (
     parse_mark,
 )
 from npzkit.zip.long_comment import read_comment
-from npzkit.zip.records import END_SIZE
+from npzkit.zip.records import END_SIGNATURE, END_SIZE
 from npzkit.zip.tail import damaged_commit, find_last_commit, report_tail
 
 __all__ = [
@@ -147,24 +147,24 @@ class Directory(NamedTuple):
         bounds = self.start_offset, self.directory_offset
         return read_comment(source, self.comment, *bounds, size_limit)
 
-    def missing_mark(self, source: Source) -> tuple[int, bytes] | None:
-        """Return where the mark of its commit is missing or outdated, and the mark.
-
-        None if nothing is to be added; see `npzkit.zip.intent`.
-        """
+    def completion(self, source: Source) -> list[tuple[int, bytes]]:
+        """Return what its commit lacks, and where: seals, and the mark; see `npzkit.zip.intent`."""
+        patches = [(offset, END_SIGNATURE) for offset in self.unsealed]
         footer, start = self.footer, self.start_offset
         records_offset = self.directory_offset + self.size
         if footer is None or not 0 < footer.intent_offset < records_offset - start - INTENT_SIZE:
-            return None
+            return patches
         intent = source.read_at(start + footer.intent_offset, INTENT_SIZE)
-        end = source.read_at(records_offset, self.end_offset - records_offset)
+        end = bytearray(source.read_at(records_offset, self.end_offset - records_offset))
+        for offset, seal in patches[-1:]:
+            end[offset - records_offset : offset - records_offset + len(seal)] = seal
         mark = Mark(
             self.directory_offset - start, records_offset - start, self.end_offset - start,
             crc32(end),
         )  # fmt: skip
-        if not is_intent(intent) or parse_mark(intent) == mark:
-            return None
-        return start + footer.intent_offset + MARK_OFFSET, format_mark(intent, mark)
+        if is_intent(intent) and parse_mark(intent) != mark:
+            patches.append((start + footer.intent_offset + MARK_OFFSET, format_mark(intent, mark)))
+        return patches
 
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.

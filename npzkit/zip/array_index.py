@@ -262,7 +262,10 @@ def has_damaged_index(source: Source, directory: Directory) -> bool:
 def _find(source: Source, directory: Directory) -> _Body | None:
     """Read the index before a directory; None if there is none that is sound."""
     footer, end = directory.footer, directory.directory_offset
-    if footer is None or not _LEAST_SIZE <= footer.index_size <= end - directory.start_offset:
+    # Of two members with the same name, one has no entry that counts.
+    if footer is None or footer.entry_count != len(directory.entries):
+        return None
+    if not _LEAST_SIZE <= footer.index_size <= end - directory.start_offset:
         return None
     offset = end - footer.index_size
     body = _checked_body(source.read_at(offset, footer.index_size))

@@ -6,12 +6,14 @@ import io
 import shutil
 import subprocess
 import zipfile
+import zlib
 
 import npzkit
 import numpy as np
 import pytest
+from commits import with_footer
 from memory_store import InStore, MemoryStore
-from npzkit.errors import LimitExceededError, ZipFormatError
+from npzkit.errors import AmbiguousArchiveWarning, LimitExceededError, ZipFormatError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
@@ -137,6 +139,24 @@ def test_the_index_of_another_archive(written):
     mixed[end + 16 : end + 20] = (index.offset + len(foreign)).to_bytes(4, "little")
     assert index_of(mixed)[0] is None
     assert [info.shape for info in infos_of(mixed)] == [a.shape for a in ARRAYS.values()]
+
+
+def test_the_index_of_a_repeated_name(tmp_path):
+    """If two members have the same name, their own headers are read, also by an append."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.arange(3), "b": np.eye(2)})
+    data = path.read_bytes().replace(b"b.npy", b"a.npy")
+    begin = data.index(b"PK\1\2")
+    raw = bytearray(data[begin : data.index(b"PK\5\6")])
+    for place in (0, raw.rindex(b"PK\1\2")):
+        raw[place + 16 : place + 20] = bytes(4)
+    path.write_bytes(with_footer(data, directory_crc32=zlib.crc32(raw)))
+    with pytest.warns(AmbiguousArchiveWarning), npzkit.open(path) as npz:
+        assert npz.summary().count("float64") == 1
+        assert npz.info("a").shape == (2, 2)
+    with pytest.warns(AmbiguousArchiveWarning), npzkit.NpzWriter(path, "a") as w:
+        w["c"] = np.ones(1)
+    assert [info.shape for info in infos_of(path.read_bytes())] == [(2, 2), (1,)]
 
 
 def lying(data, change):

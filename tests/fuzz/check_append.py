@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import struct
 import zlib
 from collections.abc import Callable
 from typing import Any
 
 import npzkit
 import numpy as np
+import plain_reader
 from calls import LIMITS, Violation, attempt, by_numpy, folder_of, is_same, shown
+from differences import sealed
 from npzkit.errors import LimitExceededError, NpzkitError, PickleRefusedError, ZipFormatError
 
 __all__ = ["check_append"]
@@ -41,12 +44,21 @@ def check_append(data: bytes, thorough: bool) -> list[str]:
 class _Contents:
     """What can be read of an archive, by member name, and where its last commit ends.
 
-    That is 0 where it is one of no members: a first one behind it would be
+    If its comment does not fit its checksum, its arrays are read, but it is not appended to.
+    `committed` are the bytes up to there as a writer leaves them: with the seals and the mark
+    that are missing. The end is 0 where it is one of no members: a first one behind it would be
     nothing that np.load reads, and such an archive is begun anew.
     """
 
-    def __init__(self, npz: npzkit.NpzFile) -> None:
+    def __init__(self, data: bytes, npz: npzkit.NpzFile) -> None:
         self.end_offset = npz._archive.directory.end_offset if npz.files else 0
+        directory = npz._archive.directory
+        self.committed = _marked(sealed(data, npz), directory)[: self.end_offset]
+        footer = plain_reader.parse_footer(data, directory.directory_offset)
+        comment = len(directory.comment), zlib.crc32(directory.comment)
+        self.has_damaged_comment = footer is not None and (
+            comment[0] == footer.comment_size and comment[1] != footer.comment_crc32
+        )
         self.arrays: dict[str, Any] = {}
         self.last = npz._archive.find(npz.files[-1]) if npz.files else None
         for name in npz._archive.entries:
@@ -62,7 +74,26 @@ def _contents(data: bytes) -> _Contents | NpzkitError:
     if opened.error is not None:
         return opened.error
     with opened.value as npz:
-        return _Contents(npz)
+        return _Contents(data, npz)
+
+
+def _marked(data: bytes, directory: Any) -> bytes:
+    """Return an archive with the mark of its last commit, if that has a sound intent."""
+    begin, end = directory.directory_offset, directory.end_offset
+    footer = plain_reader.parse_footer(data, begin)
+    place = 0 if footer is None else footer.intent_offset
+    intent = data[place : place + 100]
+    if not 0 < place < begin + directory.size - 100 or not _is_intent(intent):
+        return data
+    records = begin + directory.size
+    mark = struct.pack("<3QL", begin, records, end, zlib.crc32(data[records:end]))
+    mark += struct.pack("<L", zlib.crc32(intent[48:68] + mark))
+    return data[: place + 68] + mark + data[place + 100 :]
+
+
+def _is_intent(data: bytes) -> bool:
+    crc = struct.pack("<L", zlib.crc32(data[48:64]))
+    return data[30:44] == b".npzkit.append" and data[64:68] == crc
 
 
 def _check_kept(wanted: dict[str, Any], after: bytes, kind: str) -> None:
@@ -152,18 +183,20 @@ def _bytes_of(path: str) -> bytes:
 
 def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> str:
     error, after = _appended(data, kind)
+    is_opened = not isinstance(before, NpzkitError)
     # A stream without bytes is begun anew, a file without any is no archive.
-    if isinstance(before, NpzkitError) and (data or "path" in kind):
+    if before.has_damaged_comment if is_opened else data or "path" in kind:
         if error is None or after != data:
             raise Violation(f"open: {shown(before)}; {kind} touched the file; it gave {error}")
         return f"{kind} refused: {type(error).__name__}"
     if error is not None:
         raise Violation(f"{kind}: {shown(error)}; but the archive opens")
-    arrays, end_offset, last = {}, 0, None
-    if not isinstance(before, NpzkitError):
+    arrays, end_offset, last, committed = {}, 0, None, b""
+    if is_opened:
         arrays, end_offset, last = dict(before.arrays), before.end_offset, before.last
+        committed = before.committed
     # With auto_repack, a path's file may have been written anew.
-    if kind != "remove by path" and after[:end_offset] != data[:end_offset]:
+    if kind != "remove by path" and after[:end_offset] != committed:
         raise Violation(f"{kind} touched what was committed")
     if kind == "give up":
         if end_offset:
@@ -175,7 +208,7 @@ def _check_append(data: bytes, before: _Contents | NpzkitError, kind: str) -> st
     if "remove" in kind:
         arrays.pop(last, None)
     _check_kept({**arrays, f"{NEW}.npy": ADDED}, after, kind)
-    _check_numpy_reads(data[:end_offset], after, kind)
+    _check_numpy_reads(committed, after, kind)
     return kind
 
 
@@ -250,9 +283,14 @@ def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
     if len(after) > len(data):
         return _check_relisted(data, before, after, report.value)
     end_offset = len(data) - report.value.cut_size
-    changed = sum(one != other for one, other in zip(after, data, strict=False))
+    known = (
+        data if isinstance(before, NpzkitError) else before.committed + data[before.end_offset :]
+    )
+    changed = sum(one != other for one, other in zip(after, known, strict=False))
     if len(after) != end_offset or changed > 4 * len(report.value.sealed):
-        raise Violation(f"{kind} did other than cut the tail off and write CRCs")
+        raise Violation(
+            f"{kind} did other than cut the tail off, complete the commit and write CRCs"
+        )
     if isinstance(before, NpzkitError):
         if not isinstance(before, LimitExceededError):
             raise Violation(f"{kind} went through; open: {shown(before)}")
@@ -267,7 +305,8 @@ def _check_relisted(
     data: bytes, before: _Contents | NpzkitError, after: bytes, report: npzkit.RepairReport
 ) -> str:
     """A directory behind a damaged one: what np.load read is still there."""
-    if not isinstance(before, ZipFormatError):
+    is_damaged = isinstance(before, ZipFormatError) or getattr(before, "has_damaged_comment", False)
+    if not is_damaged:
         raise Violation(f"a sound archive got another directory; it opens: {before}")
     if not after.startswith(data) or report.cut_size:
         raise Violation("repair in place touched what was there")

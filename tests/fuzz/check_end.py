@@ -7,7 +7,7 @@ import io
 import npzkit
 import numpy as np
 from calls import LIMITS, Violation, archives_differ, attempt, by_numpy
-from differences import Case, explain
+from differences import Case, explain, sealed
 
 __all__ = ["check_end"]
 
@@ -17,14 +17,17 @@ def check_end(data: bytes, thorough: bool) -> list[str]:
     opened = attempt("open", npzkit.open, data, limits=LIMITS)
     if opened.error is not None:
         return [f"refused: {type(opened.error).__name__}: {opened.error.what[:40]}"]
-    theirs = by_numpy(np.load, io.BytesIO(data))
-    if not isinstance(theirs, np.lib.npyio.NpzFile):
-        return ["read, and np.load refuses it"]
     with opened.value as npz:
+        complete = sealed(data, npz)
+        labels = ["rolled forward"] if complete != data else []
+        data = complete
+        theirs = by_numpy(np.load, io.BytesIO(data))
+        if not isinstance(theirs, np.lib.npyio.NpzFile):
+            return [*labels, "read, and np.load refuses it"]
         difference = archives_differ(npz, theirs)
         if difference is None:
-            return ["both read the same"]
+            return [*labels, "both read the same"]
         name = explain("torn", Case(data, npz, theirs, archive=theirs.zip))
         if name is None:
             raise Violation(f"npzkit and np.load: {difference}")
-        return [f"difference: {name}"]
+        return [*labels, f"difference: {name}"]

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import plain_reader
 from calls import archives_differ
 
-__all__ = ["DIFFERENCES", "Case", "explain"]
+__all__ = ["DIFFERENCES", "Case", "explain", "rolled_forward", "sealed"]
 
 _INTENT_SIZE = 100
 """Bytes of the first record of an append; zeros precede it if it would extend over a sector's end."""
@@ -176,6 +177,33 @@ def _claimed_ends(data: bytes) -> list[int]:
         for at in _ends_of(data)
         if at + 22 <= len(data)
     ]
+
+
+def _footer(case: Case) -> bytes:
+    """The footer of the array index, right before the directory that zipfile finds; or nothing."""
+    found = case.data[: case.archive.start_dir][-76:]
+    is_own = found[72:] == b"NPZX" and found[68:72] == struct.pack("<L", zlib.crc32(found[:68]))
+    return found if is_own else b""
+
+
+def _differs_from_checksum(case: Case) -> bool:
+    """The directory has another size, count of entries or checksum than the array index says."""
+    footer = _footer(case)
+    if not footer:
+        return False
+    infos, start, masked = case.archive.filelist, case.archive.start_dir, b""
+    for info in infos:
+        size = 46 + len(_raw_name(info)) + len(info.extra) + len(info.comment)
+        entry = case.data[start + len(masked) :][:size]
+        masked += entry[:16] + bytes(4) + entry[20:]
+    found = case.archive.start_dir, len(masked), len(infos), zlib.crc32(masked)
+    offset, size, count, crc = struct.unpack("<3Q28xL", footer[:56])
+    return found != (offset, size, count, crc)
+
+
+def _is_newer(case: Case) -> bool:
+    footer = _footer(case)
+    return bool(footer) and int.from_bytes(footer[64:68], "little") > 1
 
 
 def _has_twin_ends(case: Case) -> bool:
@@ -472,21 +500,36 @@ def _is_unfinished(case: Case) -> bool:
     )
     end, place = _end(data), data.rfind(b"PK\5\6")
     base = max(place - 76 * end.is_zip64 - end.size - end.offset, at)
-    return is_append and bool(data[at:base].strip(b"\0")) and _is_read(case, _sealed(case)[:at])
+    return is_append and bool(data[at:base].strip(b"\0")) and _is_read(case, data[:at])
 
 
-def _is_rolled_forward(case: Case) -> bool:
-    """The last append lacks no more than its seal: with it, np.load reads what npzkit does."""
-    sealed = _sealed(case)
-    return sealed != case.data and _is_read(case, sealed)
+def sealed(data: bytes, npz: Any) -> bytes:
+    """Return an archive with the seals that npzkit takes as written.
+
+    With them, other programs find what npzkit reads; without them, an older state.
+    """
+    complete = bytearray(data)
+    for place in npz._archive.directory.unsealed:
+        complete[place : place + 4] = b"PK\5\6"
+    return bytes(complete)
 
 
-def _sealed(case: Case) -> bytes:
-    """The archive with the signatures of end records that npzkit takes as written."""
-    data = bytearray(case.data)
-    for place in case.ours._archive.directory.unsealed:
-        data[place : place + 4] = b"PK\5\6"
-    return bytes(data)
+def rolled_forward(data: bytes) -> bytes:
+    """Return an archive with the seals that are missing, as the format's page says."""
+    try:
+        return plain_reader.recover(data)[0]
+    except plain_reader.RefusedError:
+        return data
+
+
+def _has_damaged_commit(case: Case) -> bool:
+    """Behind the end that zipfile finds is an append that was complete, or whose intent is damaged."""
+    data = case.data[case.archive.start_dir - _end(case.data).offset :]
+    try:
+        kind, _ = plain_reader.behind(data, plain_reader.read_end(data, data.rfind(b"PK\5\6")))
+    except plain_reader.RefusedError:
+        return False
+    return kind in ("complete", "damaged")
 
 
 def _is_read(case: Case, data: bytes) -> bool:
@@ -509,10 +552,6 @@ DIFFERENCES = (
         "torn", "read", "read", _is_unfinished,
     ),
     Difference(
-        "rolled forward", "an append that is complete but for its seal is committed; zipfile finds the end before it",
-        "torn", "read", "read", _is_rolled_forward,
-    ),
-    Difference(
         "another end record", "programs that take the first, or look at its comment's size, read other members",
         "open", "AmbiguousArchiveError: (another|two) end", "read", _ends_where_others_look,
     ),
@@ -523,6 +562,11 @@ DIFFERENCES = (
     Difference(
         "an end record begins the file", "behind an archive without members zipfile reads another one",
         "open", "ZipFormatError: ", "read", lambda case: case.data[:4] == b"PK\5\6" and case.data.rfind(b"PK\5\6") > 0,
+    ),
+    Difference(
+        "damaged commit", "zipfile finds the end before it; npzkit shows no older state than one that was complete",
+        "open", "(ZipFormatError: the end (of the last commit is missing|record or the directory of the last commit is damaged)"
+        "|UnsupportedError: the archive is split)", "read", _has_damaged_commit,
     ),
     Difference(
         "end record's comment", "its comment does not end where the file does, and no other one is whole",
@@ -540,6 +584,14 @@ DIFFERENCES = (
     Difference(
         "more members counted than the limit", "zipfile does not look at the count",
         "open", "LimitExceededError: the archive has too many members", "read", _is_miscounted,
+    ),
+    Difference(
+        "directory's checksum", "zipfile does not know that the array index has it",
+        "open", "ZipFormatError: the directory is damaged: it does not fit its checksum", "read", _differs_from_checksum,
+    ),
+    Difference(
+        "newer index", "it may say what this npzkit does not know; the arrays are still np.load's",
+        "open", "UnsupportedError: a newer npzkit wrote the archive's index", "read", _is_newer,
     ),
     Difference(
         "directory runs over", "its last entry is not whole",

@@ -148,8 +148,9 @@ class Archive:
                 entry.fit(offset=entry.member.place + entry.shift)
             out += entry.pack() + entry.name + entry.extra + entry.comment
         count, size = len(self.entries), len(out) - start
-        if fix:
-            _fit_array_index(out, start)
+        if fix and rng.random() < 0.9:
+            _fit_array_index(out, start, self.end.comment)
+        records = len(out) + len(self.before_end)
         known = {"disk_count": count, "count": count, "size": size, "offset": start}
         out += self.before_end
         if self.end64 is not None:
@@ -165,7 +166,10 @@ class Archive:
             is_small = self.end64 is None or rng.random() < 0.5
             self.end.fit(**(known if is_small else dict.fromkeys(known, -1)))
         self.end.fit(comment_size=len(self.end.comment))
-        return bytes(out + self.end.pack() + self.end.comment + self.tail)
+        out += self.end.pack() + self.end.comment
+        if fix and rng.random() < 0.8:
+            _fit_mark(out, start, records, len(out))
+        return bytes(out + self.tail)
 
     def both(self, member: Record) -> list[Record]:
         """Return a member's headers: the local one first, then its entries."""
@@ -194,26 +198,53 @@ def _entries(directory: bytes) -> list[Record]:
 # -- the array index -----------------------------------------------------------
 
 
+_FOOTER = struct.Struct("<6Q6L4s")
+
+
 def _array_index_of(data: bytes | bytearray, end: int) -> int:
     """Return where the body of the array index begins that ends at `end`; -1 if there is none."""
-    size = int.from_bytes(data[max(end - 8, 0) : max(end - 4, 0)], "little")
-    is_there = data[max(end - 4, 0) : end] == b"NPZX" and 83 <= size <= end
-    return end - size + 43 if is_there else -1
+    name = data.rfind(b".npzkit.index", 0, end)
+    is_there = data[max(end - 4, 0) : end] == b"NPZX" and 30 <= name <= end - 93
+    return name + 13 if is_there else -1
 
 
-def _fit_array_index(out: bytearray, end: int) -> None:
-    """Make the index that ends at `end` fit the directory that begins there."""
+def _intent_of(data: bytes | bytearray, end: int) -> int:
+    """Return where the intent of the append begins whose directory is at `end`; 0 without one."""
+    return max(data.rfind(b".npzkit.append", 0, end) - 30, 0)
+
+
+def _fit_array_index(out: bytearray, end: int, comment: bytes) -> None:
+    """Make the index that ends at `end` fit the directory that begins there, and a comment."""
     body = _array_index_of(out, end)
     if body < 0:
         return
-    directory = bytearray(out[end:])
-    at = 0
+    directory, at, count = bytearray(out[end:]), 0, 0
     while directory[at : at + 4] == b"PK\1\2" and at + 46 <= len(directory):
         directory[at + 16 : at + 20] = bytes(4)
         at += 46 + sum(struct.unpack_from("<3H", directory, at + 28))
-    struct.pack_into("<L", out, body + 8, zlib.crc32(directory))
+        count += 1
+    old = _FOOTER.unpack_from(out, end - 76)
+    intent = _intent_of(out, end) if old[3] else 0
+    footer = _FOOTER.pack(
+        end, len(directory), count, intent, *old[4:6], end - body + 43, zlib.crc32(directory),
+        len(comment), zlib.crc32(comment), old[10], 0, b"NPZX",
+    )  # fmt: skip
+    out[end - 76 : end] = footer[:68] + struct.pack("<L", zlib.crc32(footer[:68])) + footer[72:]
     sizes = (end - body,) * 2
     struct.pack_into("<3L", out, body - 29, zlib.crc32(out[body:end]), *sizes)
+
+
+def _fit_mark(out: bytearray, directory: int, records: int, end: int) -> None:
+    """Make the mark of the last append fit its end, as that is with its signature."""
+    intent = _intent_of(out, directory)
+    if not intent:
+        return
+    sealed = out[records:end]
+    seal = 76 if sealed.startswith(b"PK\6\6") else 0
+    sealed[seal : seal + 4] = b"PK\5\6"
+    mark = struct.pack("<3QL", directory, records, end, zlib.crc32(sealed))
+    follows = bytes(out[intent + 48 : intent + 68])
+    out[intent + 68 : intent + 100] = mark + struct.pack("<L", zlib.crc32(follows + mark))
 
 
 def _array_index(archive: Archive, rng: random.Random, others: _Others) -> None:
@@ -230,9 +261,10 @@ def _array_index(archive: Archive, rng: random.Random, others: _Others) -> None:
                 break
         return
     kind = rng.randrange(4)
-    count = int.from_bytes(gap[body + 4 : body + 8], "little")
-    notes = len(gap) - 24 - 6 * count
-    if kind == 0 and body + 16 <= notes and count:
+    footer = len(gap) - 76
+    count = int.from_bytes(gap[footer + 16 : footer + 24], "little")
+    notes = footer - 6 * count
+    if kind == 0 and body + 4 <= notes and count:
         at = notes + 6 * rng.randrange(count)
         field = rng.choice(((0, 4), (3, 1), (4, 2)))
         old = int.from_bytes(gap[at + field[0] :][: field[1]], "little")
@@ -245,7 +277,7 @@ def _array_index(archive: Archive, rng: random.Random, others: _Others) -> None:
         head = mutate_npy(bytes(gap[at : at + size]), rng)[:size]
         gap[at : at + size] = head.ljust(size)
     elif kind == 2:
-        at = body + 4 * rng.randrange(4)
+        at = rng.choice((body, *range(footer, len(gap), 4)))
         old = int.from_bytes(gap[at : at + 4], "little")
         gap[at : at + 4] = interesting(rng, old, 32).to_bytes(4, "little")
     else:
@@ -521,7 +553,7 @@ def _gaps(archive: Archive, rng: random.Random, others: _Others) -> None:
 
 def _ends(archive: Archive, rng: random.Random, others: _Others) -> None:
     """End records: zip64 ones more or less, comments, what stands around them."""
-    kind = rng.randrange(7)
+    kind = rng.randrange(8)
     if kind == 0:
         archive.end64 = Record("end64", signature=b"PK\6\6", record_size=44, version=45)
         archive.locator = Record("locator", signature=b"PK\6\7", disks=1)
@@ -540,6 +572,9 @@ def _ends(archive: Archive, rng: random.Random, others: _Others) -> None:
         archive.before_end = rng.choice(
             (b"PK\5\6", rng.randbytes(8), bytes(76), b"PK\6\7" + bytes(16))
         )
+    elif kind == 6:
+        # The seal of an append that was not finished, or was damaged.
+        archive.end.change("signature", rng.choice((bytes(4), b"PK\5\0", b"PK\5\7")))
     else:
         archive.prefix = rng.choice(
             (rng.randbytes(3) + archive.prefix, b"PK\3\4" + bytes(26), archive.prefix[1:])

@@ -21,7 +21,7 @@ import numpy as np
 import plain_reader
 from calls import archives_differ
 
-__all__ = ["DIFFERENCES", "Case", "explain", "rolled_forward", "sealed"]
+__all__ = ["DIFFERENCES", "Case", "explain", "has_twin_ends", "rolled_forward", "sealed"]
 
 _INTENT_SIZE = 100
 """Bytes of the first record of an append; zeros precede it if it would extend over a sector's end."""
@@ -206,9 +206,9 @@ def _is_newer(case: Case) -> bool:
     return bool(footer) and int.from_bytes(footer[64:68], "little") > 1
 
 
-def _has_twin_ends(case: Case) -> bool:
+def has_twin_ends(data: bytes) -> bool:
     """Two end records whose comments end at the same place: the file's end, or a torn commit's."""
-    ends = _claimed_ends(case.data)
+    ends = _claimed_ends(data)
     return len(set(ends)) < len(ends)
 
 
@@ -545,7 +545,7 @@ DIFFERENCES = (
     Difference(
         "two end records", "programs would read different members",
         "open", "AmbiguousArchiveError: two end of central directory", "read",
-        _has_twin_ends,
+        lambda case: has_twin_ends(case.data),
     ),
     Difference(
         "end record in an unfinished append", "zipfile takes the last signature, and that is in an array's data",

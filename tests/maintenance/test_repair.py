@@ -1250,3 +1250,16 @@ def test_a_long_name_of_control_characters_is_shortened(paths):
     with npzkit.open(output) as npz:
         assert [array.tolist() for array in npz.load_all().values()] == [[0, 1, 2]] * 2
         assert all(key.endswith("%0Aa") for key in npz)
+
+
+def test_no_cut_leaves_two_ends(tmp_path):
+    """Bytes behind the end stay if other programs would read another archive without them."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"a": np.arange(3)})
+    data = path.read_bytes()
+    empty = b"PK\5\6" + struct.pack("<4H2LH", 0, 0, 0, 0, 0, len(data), 0)
+    data = data[:-2] + struct.pack("<H", len(empty)) + empty + b"tail"
+    path.write_bytes(data)
+    with pytest.raises(AmbiguousArchiveError, match="two end"):
+        npzkit.repair(path)
+    assert path.read_bytes() == data

@@ -8,7 +8,6 @@ without a directory by `npzkit.zip.local_header_scan`, and checked by
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 from collections.abc import Mapping
 from typing import Any, cast
@@ -26,6 +25,7 @@ from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.source import Source
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, check_local, find_locations
+from npzkit.format.header import MAGIC_PREFIX
 from npzkit.limits import Limits
 from npzkit.maintenance.repair_report import Lost, RepairReport
 from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
@@ -36,6 +36,7 @@ from npzkit.members.metadata import parse_attrs
 from npzkit.reading.flush import complete_flushes
 from npzkit.reading.member import MemberReader
 from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
+from npzkit.zip.array_index import find_array_index
 from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.end_record import claimed_sizes
@@ -58,7 +59,12 @@ from npzkit.zip.local_header_scan import (
     possible_headers,
 )
 from npzkit.zip.long_comment import COMMENT_NAME, read_comment
-from npzkit.zip.records import LOCAL_HEADER_SIGNATURE
+from npzkit.zip.records import (
+    FLAG_DESCRIPTOR,
+    LOCAL_HEADER_SIGNATURE,
+    LOCAL_HEADER_SIZE,
+    SENTINEL_16,
+)
 from npzkit.zip.writer import ZipWriter
 
 __all__ = ["repair"]
@@ -295,7 +301,7 @@ class _Salvage:
                 self._find(newest)
                 comment = self._read_comment(newest.comment)
             else:
-                self._check(directory.entries, is_certain=directory.footer is not None)
+                self._check(directory.entries, directory)
                 cut_size = self._source.size - directory.end_offset
                 comment = plain_comment(directory.read_comment(self._source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
@@ -398,12 +404,12 @@ class _Salvage:
     def _find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""
         if newest.is_complete:
-            self._check(newest.entries, is_certain=newest.is_certain)
+            self._check(newest.entries, newest.directory)
             return
         if newest.last is None:
             self._scan(0)
         else:
-            self._check(newest.last.entries)
+            self._check(newest.last.entries, newest.last)
             self._check_uncommitted(newest.end_offset, keep=True)
         self._check(
             {
@@ -416,27 +422,26 @@ class _Salvage:
             # There is no member. Opening the file raises the error that describes it.
             read_directory(self._source, silent=True, limits=Limits())
 
-    def _check(self, entries: Mapping[str, Entry], *, is_certain: bool = False) -> None:
-        """Check the members that a directory lists, which fits its checksum if it is certain."""
+    def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
+        """Check the members that a directory lists, which is given if it is known completely."""
         for entry in entries.values():
             if not self._check_member(entry):
-                self._try_other_header(entry, entries, is_certain)
+                self._try_other_header(entry, entries, directory)
             self._meter.reach(entry.end_offset)
 
     def _try_other_header(
-        self, entry: Entry, entries: Mapping[str, Entry], is_certain: bool
+        self, entry: Entry, entries: Mapping[str, Entry], directory: Directory | None
     ) -> None:
         """Keep a member if only one of its two headers is damaged."""
+        is_certain = directory is not None and directory.footer is not None
         end = entry.end_offset
         found = find_member(self._source, entry.header_offset, end, self._allowance)
         # If the name in the entry is damaged, the name in the local header is used.
         is_renamed = (
             not is_certain and entry.flags & BAD_NAME and found and found.entry.name not in entries
         )
-        if not is_renamed and self._fits_data(entry, is_certain):
-            self._lost.pop()
-            self._keep(entry)
-        elif (
+        sound = None if is_renamed else self._with_own_header(entry, directory)
+        if sound is None and (
             found is not None
             and (found.entry.name == entry.name or is_renamed)
             and found.end_offset <= end
@@ -444,24 +449,40 @@ class _Salvage:
             and found.entry.compressed_size
             and member_error(self._reader, accepting_name(found.entry), self._threads) is None
         ):
+            sound = found.entry
+        if sound is not None:
             self._lost.pop()
-            self._keep(found.entry)
+            self._keep(sound)
 
-    def _fits_data(self, entry: Entry, is_certain: bool) -> bool:
-        """Return whether the data matches its directory entry, if the local header does not.
+    def _with_own_header(self, entry: Entry, directory: Directory | None) -> Entry | None:
+        """Return a listed member whose data matches its entry, if its local header does not.
 
-        Attributes that are certain are put in place of those in the local header.
+        From now on the header is read as the entry describes it.
         """
-        if not entry.compressed_size:
-            return False
-        extras = (b"", entry.extra) if is_certain and entry.extra else (b"",)
-        headers = possible_headers(self._source, entry)
-        for header, extra in itertools.product(headers, extras):
-            self._source.correct(entry.header_offset, header + extra)
+        is_certain = directory is not None and directory.footer is not None
+        if not (entry.compressed_size or is_certain):
+            # A CRC-32 of no bytes proves nothing.
+            return None
+        # The header says what a descriptor would.
+        entry = entry._replace(flags=entry.flags & ~FLAG_DESCRIPTOR)
+        starts = self._data_starts(entry, directory)
+        for header in possible_headers(self._source, entry, starts, is_certain=is_certain):
+            self._source.correct(entry.header_offset, header)
             if member_error(self._reader, accepting_name(entry), self._threads) is None:
-                return True
-        self._source.correct(entry.header_offset, b"")
-        return False
+                return entry
+            self._source.correct(entry.header_offset, b"")
+        return None
+
+    def _data_starts(self, entry: Entry, directory: Directory | None) -> Iterator[int]:
+        """Yield where a member's data may begin: as the array index says, or at an NPY header."""
+        named = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
+        index = None if directory is None else find_array_index(self._source, directory)
+        if directory is not None and index is not None:
+            yield named + int(index.extra_sizes[list(directory.entries).index(entry.name)])
+        size = min(SENTINEL_16 + len(MAGIC_PREFIX), entry.end_offset - named)
+        place = self._source.read_at(named, size).find(MAGIC_PREFIX)
+        if place >= 0:
+            yield named + place
 
     def _check_uncommitted(self, end_offset: int, *, keep: bool) -> None:
         """Keep sound members after the last commit, or report them."""

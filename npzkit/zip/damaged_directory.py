@@ -55,8 +55,8 @@ class NewestState(NamedTuple):
         Whether there are signs of a commit behind `last`, such as an end record.
     comment : bytes or None
         The archive's; None if it is lost.
-    is_certain : bool
-        Whether the entries fit the checksum of the newest directory.
+    directory : Directory or None
+        The newest one, if it is complete.
     """
 
     last: Directory | None
@@ -67,7 +67,7 @@ class NewestState(NamedTuple):
     is_restored: bool
     is_commit: bool
     comment: bytes | None
-    is_certain: bool = False
+    directory: Directory | None = None
 
     @property
     def end_offset(self) -> int:
@@ -101,10 +101,17 @@ def find_newest(source: Source) -> NewestState:
     is_complete = is_complete and not _has_members(source, place.begin)
     entries = _entries_of(records, place.begin)
     by_name = dict(zip((entry.name for entry in entries), records, strict=True))
+    named, comment = {entry.name: entry for entry in entries}, _find_comment(source, place)
+    directory = None
+    if is_complete:
+        positions = list(itertools.accumulate(map(len, records), initial=0))[:-1]
+        directory = Directory(
+            named, comment or b"", place.begin, place.end, b"".join(records), positions, 0,
+            place.footer,
+        )  # fmt: skip
     return NewestState(
-        last, place.begin, {entry.name: entry for entry in entries}, by_name,
-        is_complete, is_restored or not is_complete, True,
-        _find_comment(source, place), is_complete and place.footer is not None,
+        last, place.begin, named, by_name, is_complete, is_restored or not is_complete, True,
+        comment, directory,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ caller compares the data with the CRC. Knows no NPY.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32
@@ -19,7 +19,7 @@ from npzkit.files.source import Source
 from npzkit.zip.array_index import is_hidden
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, read_name
-from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
+from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
 from npzkit.zip.local_header import header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
@@ -49,6 +49,8 @@ _STEP_SIZE = 1 << 18
 _MAX_VERSION = 63
 _MAX_DESCRIPTOR_TRIES = 1000
 """Descriptors that are tried after data of unknown size: it may hold their signature."""
+_FORCED_ZIP64_SIZE = 20
+"""Of the extra field in local headers that np.savez writes."""
 _SIGNATURES = (
     LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE, b""
 )  # fmt: skip
@@ -106,36 +108,48 @@ class Found(NamedTuple):
     end_offset: int
 
 
-def possible_headers(source: Source, entry: Entry) -> Iterator[bytes]:
+def possible_headers(
+    source: Source, entry: Entry, starts: Iterable[int], *, is_certain: bool
+) -> Iterator[bytes]:
     """Yield the local headers that a listed member may have had before it was damaged.
 
-    They repeat the entry. The data begins where the header's own sizes say, where
-    the name's size says, or so that it ends where it must.
+    They repeat the entry.
+
+    Parameters
+    ----------
+    source : Source
+    entry : Entry
+        Without a descriptor.
+    starts : iterable of int
+        Where its data may begin. Then come the places that the header's own sizes say,
+        that other programs use, and from which the data ends where it must.
+    is_certain : bool
+        Whether the entry has the member's attributes, so that the header needs none.
     """
     offset = entry.header_offset
-    head = source.read_at(offset, min(LOCAL_HEADER_SIZE, entry.end_offset - offset))
-    if len(head) < LOCAL_HEADER_SIZE:
-        return
     named = offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-    extra_size = int.from_bytes(head[-2:], "little")
-    starts = (
-        offset + header_end(head),
-        named + extra_size,
-        entry.end_offset - entry.compressed_size,
-    )
-    for start in dict.fromkeys(starts):
-        if (
-            not 0 <= start - named <= SENTINEL_16
-            or start + entry.compressed_size > entry.end_offset
-        ):
+    last = entry.end_offset - entry.compressed_size
+    if named > last:
+        return
+    own_end = offset + header_end(source.read_at(offset, LOCAL_HEADER_SIZE))
+    own_size = own_end - offset - LOCAL_HEADER_SIZE
+    possible = (*starts, own_end, named + own_size, named, named + _FORCED_ZIP64_SIZE, last)
+    sizes = entry.uncompressed_size, entry.compressed_size
+    large = sizes if max(sizes) >= SENTINEL_32 else ()
+    if large:
+        sizes = SENTINEL_32, SENTINEL_32
+    for start in dict.fromkeys(possible):
+        extra_size = start - named
+        if not 0 <= extra_size <= SENTINEL_16 or start > last:
             continue
-        # The values of zip64 are in the extra field, which stays as it is.
-        sizes = (min(size, SENTINEL_32) for size in entry[5:7])
         fields = LOCAL.pack(
             LOCAL_HEADER_SIGNATURE, 0, entry.flags & SENTINEL_16, entry.method, 0, 0,
-            entry.crc32, *sizes, len(entry.raw_name), start - named,
+            entry.crc32, *reversed(sizes), len(entry.raw_name), extra_size,
         )  # fmt: skip
-        yield fields + entry.raw_name
+        # Zeros are an extra field without blocks.
+        extra = format_zip64(large).ljust(extra_size, b"\0") if is_certain else b""
+        if len(extra) <= extra_size:
+            yield fields + entry.raw_name + extra
 
 
 class HeaderScan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
@@ -299,13 +299,14 @@ class _Salvage:
             except NpzkitError:
                 newest = find_newest(self._source)
                 self._find(newest)
-                comment = self._read_comment(newest.comment)
+                comment = self._read_comment(newest)
             else:
                 self._check(directory.entries, directory)
                 cut_size = self._source.size - directory.end_offset
                 comment = plain_comment(directory.read_comment(self._source))
                 self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
-            self._check_any()
+            if newest is not None or directory.entries:
+                self._check_any()
             self._give_usable_names()
             writer = ZipWriter(sink, head_size=npy_header_size)
             self._copy(writer)
@@ -317,12 +318,15 @@ class _Salvage:
             raise
         return self._report(list(self._sound), output, cut_size, newest)
 
-    def _read_comment(self, comment: bytes | None) -> bytes:
+    def _read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""
         size = self._source.size
         try:
-            if comment is not None:
-                return plain_comment(read_comment(self._source, comment, 0, size))
+            if newest.last is not None and not newest.is_newest:
+                what = "the newest metadata may be lost: that of an older commit is kept"
+                self._lost.append((COMMENT_NAME, what, newest.end_offset))
+            if newest.comment is not None:
+                return plain_comment(read_comment(self._source, newest.comment, 0, size))
             self._lost.append((COMMENT_NAME, "the metadata is lost or damaged", size))
         except ZipFormatError as error:
             self._lost.append((COMMENT_NAME, error.what, error.offset or 0))
@@ -349,7 +353,7 @@ class _Salvage:
             known_end = newest.directory_offset if name in newest.records else newest.end_offset
             if entry.header_offset >= known_end or name not in listed:
                 listed[name] = record_of(entry)
-        comment = self._read_comment(newest.comment)
+        comment = self._read_comment(newest)
         size, known_size = self._source.size, min(self._source.size, _KNOWN_SIZE)
         parse_entries(b"".join(listed.values()), len(listed), 0, 0, size)
         known = self._source.original.read_at(size - known_size, known_size)
@@ -393,13 +397,17 @@ class _Salvage:
         kept = tuple(keys[name] for name in names)
         if newest is None:
             return RepairReport(output, kept, lost, cut_size)
-        known = names if newest.is_complete else newest.entries
-        uncertain = tuple(
-            keys[name]
-            for name in names
-            if name not in known or self._is_found_later(name, newest.directory_offset)
-        )
+        uncertain = tuple(keys[name] for name in names if not self._is_known(name, newest))
         return RepairReport(output, kept, lost, cut_size, newest.is_restored, uncertain)
+
+    def _is_known(self, name: str, newest: NewestState) -> bool:
+        """Return whether the newest directory says of a member that it is what is kept."""
+        if newest.is_complete or not newest.is_newest or name not in newest.known:
+            return newest.is_complete
+        found = self._sound.get(name)
+        return found is None or (
+            isinstance(found, Entry) and found.header_offset == newest.entries[name].header_offset
+        )
 
     def _find(self, newest: NewestState) -> None:
         """Check the members of an archive whose end is damaged."""
@@ -416,6 +424,15 @@ class _Salvage:
                 name: entry
                 for name, entry in newest.entries.items()
                 if not self._is_found_later(name, newest.directory_offset)
+            }
+        )
+        # Of two that disagree, the local header is right if its member is sound.
+        found = {one.header_offset for one in self._sound.values() if isinstance(one, Entry)}
+        self._check(
+            {
+                one.name: one
+                for one in newest.others
+                if one.name not in self._sound and one.header_offset not in found
             }
         )
         if not self._sound and not self._lost:

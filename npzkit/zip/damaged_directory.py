@@ -7,7 +7,7 @@ restores its entries. The caller checks whether a listed member is sound. Knows 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 from npzkit.errors import FormatError, NpzkitError, UnsupportedError
@@ -57,6 +57,12 @@ class NewestState(NamedTuple):
         The archive's; None if it is lost.
     directory : Directory or None
         The newest one, if it is complete.
+    is_newest : bool
+        Whether no commit followed that directory.
+    known : set of str
+        The members of which the newest directory says that they are as they are found.
+    others : list of Entry
+        Of members that may be listed too; see `npzkit.zip.restored_directory.Restored`.
     """
 
     last: Directory | None
@@ -68,6 +74,9 @@ class NewestState(NamedTuple):
     is_commit: bool
     comment: bytes | None
     directory: Directory | None = None
+    is_newest: bool = False
+    known: Set[str] = frozenset()
+    others: Sequence[Entry] = ()
 
     @property
     def end_offset(self) -> int:
@@ -90,28 +99,31 @@ def find_newest(source: Source) -> NewestState:
         A newer npzkit wrote it.
     """
     last = _find_last(source)
-    place, is_commit = _find_place(source)
+    place, is_newest, is_commit = _find_place(source)
     if place is None or (last is not None and place.begin < last.directory_offset):
         comment = find_comment(source) if last is None else plain_comment(last.comment)
         offset = 0 if last is None else last.directory_offset
         return NewestState(last, offset, {}, {}, False, True, is_commit, comment)
-    records, is_complete, is_restored = restore(source, place, last)
+    restored = restore(source, place, last)
+    records = restored.records
     # Of a newer commit there may be no more than members. Other programs write them over an
     # older directory.
-    is_complete = is_complete and not _has_members(source, place.begin)
+    is_complete = restored.is_complete and is_newest and not _has_members(source, place.begin)
     entries = _entries_of(records, place.begin)
-    by_name = dict(zip((entry.name for entry in entries), records, strict=True))
-    named, comment = {entry.name: entry for entry in entries}, _find_comment(source, place)
+    names = [entry.name for entry in entries]
+    named, found_comment = dict(zip(names, entries, strict=True)), _find_comment(source, place)
+    known = {name for name, record in zip(names, records, strict=True) if record in restored.known}
     directory = None
     if is_complete:
         positions = list(itertools.accumulate(map(len, records), initial=0))[:-1]
         directory = Directory(
-            named, comment or b"", place.begin, place.end, b"".join(records), positions, 0,
+            named, found_comment or b"", place.begin, place.end, b"".join(records), positions, 0,
             place.footer,
         )  # fmt: skip
     return NewestState(
-        last, place.begin, named, by_name, is_complete, is_restored or not is_complete, True,
-        comment, directory,
+        last, place.begin, named, dict(zip(names, records, strict=True)), is_complete,
+        restored.is_restored or not is_complete, True, found_comment, directory,
+        is_newest, known, restored.others,
     )  # fmt: skip
 
 
@@ -133,16 +145,18 @@ def _find_last(source: Source) -> Directory | None:
     return None
 
 
-def _find_place(source: Source) -> tuple[Place | None, bool]:
+def _find_place(source: Source) -> tuple[Place | None, bool, bool]:
     """Return where the newest directory is: as its index, its intent or its end record says.
 
-    Also returns whether an append behind the last commit is damaged.
+    Also returns whether no commit followed it, and whether an append behind the last commit
+    is damaged.
     """
     places: list[Place] = []
     footer = find_last_footer(source, (0,))
     if footer is not None:
-        begin, size = footer.directory_offset, footer.directory_size
-        places.append(Place(begin, begin + size, footer))
+        end = footer.directory_offset + footer.directory_size
+        archive_end = end + _RECORDS64_SIZE + END_SIZE + footer.comment_size
+        places.append(Place(footer.directory_offset, end, archive_end, footer))
     try:
         last = find_last_commit(source, (0,))
     except UnsupportedError:
@@ -150,12 +164,15 @@ def _find_place(source: Source) -> tuple[Place | None, bool]:
     except NpzkitError:
         last = None
     if last is not None and last.mark is not None:
-        begin, end = last.mark[:2]
-        places.append(Place(begin, max(begin, end)))
+        begin, end, archive_end, _ = last.mark
+        places.append(Place(begin, max(begin, end), archive_end, mark=last.mark))
     places += _place_by_record(source)
     # Of the same place, the first one has a checksum.
     place = max(places, key=lambda place: place.begin, default=None)
-    return place, last is not None and last.damage is not None
+    is_newest = place is not None and any(
+        other.begin == place.begin and source.size <= other.archive_end for other in places
+    )
+    return place, is_newest, last is not None and last.damage is not None
 
 
 def _place_by_record(source: Source) -> Iterator[Place]:
@@ -169,7 +186,7 @@ def _place_by_record(source: Source) -> Iterator[Place]:
         return
     begin = end.records_offset - end.record.directory_size
     if begin == end.record.directory_offset and begin >= 0:
-        yield Place(begin, end.records_offset)
+        yield Place(begin, end.records_offset, end.end_offset)
 
 
 def _has_members(source: Source, offset: int) -> bool:
@@ -198,7 +215,10 @@ def _find_comment(source: Source, place: Place) -> bytes | None:
     """Return the comment of the newest commit: the one that fits its checksum, if it has one."""
     footer = place.footer
     if footer is None:
-        return plain_comment(_comment_behind_record(source, place.end))
+        comment = _comment_behind_record(source, place.end)
+        # A mark says how large the end was.
+        is_lost = place.mark is not None and END_SIZE + len(comment) < place.archive_end - place.end
+        return None if is_lost else plain_comment(comment)
     theirs = find_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)

@@ -20,6 +20,7 @@ from npzkit.zip.entries import Entry, parse_entries
 from npzkit.zip.entry_records import entry_of, listed_records, record_of
 from npzkit.zip.extra_fields import CHANGED_PAIR
 from npzkit.zip.index_footer import Footer
+from npzkit.zip.intent import Mark
 from npzkit.zip.local_header import header_end
 from npzkit.zip.local_header_scan import Allowance, HeaderScan, find_member
 from npzkit.zip.member_checks import data_offset
@@ -30,7 +31,7 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIZE,
 )
 
-__all__ = ["Place", "restore"]
+__all__ = ["Place", "Restored", "restore"]
 
 _OFFSET_PLACE = 42
 """Of a member's offset in an entry of the directory (4.3.12)."""
@@ -39,18 +40,46 @@ _TRIED_SIZE = 1 << 28
 
 
 class Place(NamedTuple):
-    """Where a directory begins and ends, and its checksum if that is known."""
+    """Where a directory begins and ends, and what is said of it, if that is known.
+
+    `archive_end` is where the archive ended at the latest when it was written.
+    """
 
     begin: int
     end: int
+    archive_end: int
     footer: Footer | None = None
+    mark: Mark | None = None
 
 
-def restore(source: Source, place: Place, last: Directory | None) -> tuple[list[bytes], bool, bool]:
-    """Return a directory's entries, whether these are all, and whether any is restored.
+class Restored(NamedTuple):
+    """What is known of a directory.
 
-    If they are not all, they are those that agree with their members' own headers, or
-    whose name or offset is left.
+    Attributes
+    ----------
+    records : list of bytes
+        Its entries. If they are not all, they are those that agree with their members' own
+        headers, or whose name or offset is left.
+    is_complete : bool
+        Whether these are all.
+    is_restored : bool
+        Whether any is not from the directory itself.
+    known : set of bytes
+        Those that say what they did, attributes included.
+    others : list of Entry
+        Entries that do not agree with their members' own headers, because one of the two is
+        damaged; and members of which it is not known whether they were listed.
+    """
+
+    records: list[bytes]
+    is_complete: bool
+    is_restored: bool
+    known: set[bytes]
+    others: list[Entry]
+
+
+def restore(source: Source, place: Place, last: Directory | None) -> Restored:
+    """Return what is known of a directory.
 
     Parameters
     ----------
@@ -79,25 +108,34 @@ class _Restoration:
         self._data = source.read_at(self._begin, min(place.end, source.size) - self._begin)
         self._size = place.end - place.begin
         self._allowance = Allowance(source.size)
+        self._others: list[Entry] = []
         self._last_end = 0 if last is None else last.directory_offset
         self._older: dict[int, _Listed] = {}
         if last is not None and last.directory_offset < place.begin:
             older = map(_Listed, last.entries.values(), listed_records(last).values())
             self._older = {one.entry.header_offset: one for one in older}
 
-    def restore(self) -> tuple[list[bytes], bool, bool]:
+    def restore(self) -> Restored:
         written = [self._data[begin:end] for begin, end in _walk(self._data, 0)]
         if self._is_right(written):
-            return written, True, False
+            return Restored(written, True, False, set(written), [])
         kept = dict(self._agreeing())
         unlisted = self._unlisted([one.entry for one in kept.values()])
         found = list(self._in_order(kept, unlisted))
         if self._footer is not None:
+            # Most members that the directory before leaves out were removed, but one that
+            # was being created when that was written is listed now.
+            current = [one for one in unlisted if not self._is_left_out(one)]
             count = 2 + _TRIED_SIZE // (self._size + 1)
-            possible = itertools.islice(self._possible(_filled(found, unlisted)), count)
-            for records in filter(self._is_right, possible):
-                return records, True, True
-        return [one.record for one in found if isinstance(one, _Listed)], False, True
+            possible = itertools.chain(
+                self._possible(_filled(found, current)), self._possible(_filled(found, unlisted))
+            )
+            for records in filter(self._is_right, itertools.islice(possible, count)):
+                return Restored(records, True, True, set(records), [])
+        records = [one.record for one in found if isinstance(one, _Listed)]
+        known = {one.record for one in kept.values() if self._has_own_attributes(one)}
+        others = [*self._others, *(one.entry for one in unlisted if one not in found)]
+        return Restored(records, False, True, known, others)
 
     def _is_right(self, records: list[bytes]) -> bool:
         """Return whether entries are all of the directory: by its checksum, if it has one."""
@@ -116,9 +154,7 @@ class _Restoration:
         data, position = self._data, self._data.find(CENTRAL_ENTRY_SIGNATURE)
         while position >= 0 and not self._allowance.is_spent:
             _, end = next(_walk(data, position), (0, position))
-            # One whose sizes are damaged may have a few bytes of the next one as well.
-            is_whole = end == len(data) or data.startswith(CENTRAL_ENTRY_SIGNATURE, end)
-            entry = self._agreed(data[position:end]) if is_whole else None
+            entry = self._agreed(data[position:end]) if _is_whole(data, position, end) else None
             if entry is not None:
                 yield position, _Listed(entry, data[position:end])
                 position = end - 1
@@ -128,19 +164,27 @@ class _Restoration:
         """Return what an entry says, if its member's own headers say the same."""
         try:
             entry = entry_of(record, self._begin)
+        except NpzkitError:
+            return None
+        try:
             start = entry.header_offset
             end = start + header_end(self._source.read_at(start, LOCAL_HEADER_SIZE))
             self._allowance.charge(start, end)
             data_offset(self._source, entry, verify=False)
         except NpzkitError:
+            self._others.append(entry)
             return None
         return entry
+
+    def _has_own_attributes(self, one: _Listed) -> bool:
+        """Return whether a member's own header repeats the attributes in its entry."""
+        found = find_member(self._source, one.entry.header_offset, self._begin, self._allowance)
+        return found is not None and found.entry.extra == one.entry.extra
 
     def _unlisted(self, listed: list[Entry]) -> list[_Listed]:
         """Return the members that no other entry lists, in the order of a directory.
 
-        Of a name, that is the last one. Those that the directory before this one
-        leaves out were removed.
+        Of a name, that is the last one.
         """
         sizes = {one.header_offset: _least_size(one) for one in listed}
         begins = [*sorted(sizes), self._begin]
@@ -165,14 +209,17 @@ class _Restoration:
         )
 
     def _entered(self, entry: Entry) -> Iterator[tuple[str, _Listed]]:
-        """Yield a member that is found by its local header, unless it was removed before."""
+        """Yield a member that is found by its local header, with the entry that it had."""
         older = self._older.get(entry.header_offset)
-        if older is None and entry.header_offset < self._last_end:
-            return
         for record in (b"" if older is None else older.record, record_of(entry)):
             if record and self._agreed(record) is not None:
                 yield entry.name, _Listed(entry, record)
                 return
+
+    def _is_left_out(self, one: _Listed) -> bool:
+        """Return whether the directory before this one leaves out a member that was there."""
+        offset = one.entry.header_offset
+        return offset < self._last_end and offset not in self._older
 
     def _in_order(
         self, kept: dict[int, _Listed], unlisted: list[_Listed]
@@ -239,6 +286,20 @@ def _walk(data: bytes, position: int) -> Iterator[tuple[int, int]]:
             return
         yield position, end
         position = end
+
+
+def _is_whole(data: bytes, position: int, end: int) -> bool:
+    """Return whether an entry ends where the next one begins, or where a damaged one has room.
+
+    One whose sizes are damaged may have a few bytes of the next one as well.
+    """
+    if position == end:
+        return False
+    sizes = ENTRY_SIZES.unpack_from(data, position + 28)
+    following = data.find(CENTRAL_ENTRY_SIGNATURE, end - sizes[-1] - 3)
+    if following < 0:
+        following = len(data)
+    return following == end or following >= end + CENTRAL_ENTRY_SIZE
 
 
 def _hinted(

@@ -30,7 +30,9 @@ from npzkit.zip.dead_bytes import dead_size
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import BAD_NAME, Entry
 from npzkit.zip.entry_records import repeated_names
+from npzkit.zip.intent import INTENT_SIZE, MARK_OFFSET, is_damaged
 from npzkit.zip.layout import ALIGNMENT
+from npzkit.zip.records import END_SIGNATURE
 from npzkit.zip.sozip import find_index, has_index_member
 
 __all__ = [
@@ -52,9 +54,10 @@ class Finding(NamedTuple):
     key : str or None
         The array key; None if the row is about the archive.
     severity : {"error", "warning", "note"}
-        An error means that data cannot be read or trusted. A warning is about
-        something that ``strict=True`` refuses, or that may confuse other
-        programs. A note is about speed, space, or an option to read the array.
+        An error means that data cannot be read or trusted, or that something
+        that protects the archive is damaged. A warning is about something that
+        ``strict=True`` refuses, or that may confuse other programs. A note is
+        about speed, space, or an option to read the array.
     what : str
         The finding, in one sentence without a full stop.
     where : int or None
@@ -94,7 +97,9 @@ class VerifyReport(NamedTuple):
     def ok(self) -> bool:
         """Whether the archive has no error, so that all data can be read and trusted.
 
-        An unfinished append is not an error, see `torn_size`.
+        If only the array index or the mark of the last commit is damaged, all data can still
+        be read, but the next damage may cost some: that is an error. An unfinished append is
+        not, see `torn_size`.
         """
         return not any(row.severity == "error" for row in self.rows)
 
@@ -254,15 +259,37 @@ def archive_findings(
 
 def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     """Yield what the last commit lacks, though all of its members are listed."""
-    if directory.unsealed:
-        what = "the last end record has no signature; npzkit.repair and the next writer write it"
-        yield Finding(None, "warning", what, directory.unsealed[-1])
-    elif marks := directory.completion(source):
-        what = "the last commit is not marked as complete; the next writer adds the mark"
-        yield Finding(None, "note", what, marks[0][0])
+    for offset in directory.unsealed:
+        found = source.read_at(offset, len(END_SIGNATURE))
+        # A crash may leave a part of it.
+        is_torn = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=True))
+        severity, what = ("warning", "has no signature") if is_torn else ("error", "is damaged")
+        what = f"the last end record {what}; npzkit.repair and the next writer write it"
+        yield Finding(None, severity, what, offset)
+    yield from _intent_findings(source, directory)
     if has_damaged_index(source, directory):
-        what = "its array index is damaged, which only makes it slower to open; save it again"
-        yield Finding(None, "warning", what, directory.directory_offset)
+        what = "its array index is damaged: the arrays are read without it; npzkit.repack writes it"
+        yield Finding(None, "error", what, directory.directory_offset)
+
+
+def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
+    """Yield what is wrong with the intent of the last commit."""
+    footer, start = directory.footer, directory.start_offset
+    if footer is None or not footer.intent_offset:
+        return
+    offset = start + footer.intent_offset
+    intent = source.read_at(offset, min(INTENT_SIZE, source.size - offset))
+    lacking = dict(directory.completion(source))
+    mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
+    if is_damaged(intent, mark):
+        what = (
+            "the record that marks the last commit as complete does not fit it: one of them is "
+            "damaged; npzkit.repack writes both"
+        )
+        yield Finding(None, "error", what, offset)
+    elif offset + MARK_OFFSET in lacking:
+        what = "the last commit is not marked as complete; the next writer adds the mark"
+        yield Finding(None, "note", what, offset + MARK_OFFSET)
 
 
 def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:

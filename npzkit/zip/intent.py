@@ -41,7 +41,7 @@ from npzkit.zip.records import (
 
 __all__ = [
     "INTENT_NAME", "INTENT_SIZE", "MARK_OFFSET", "Behind", "Mark", "format_intent", "format_mark",
-    "is_intent", "members_begin", "parse_mark", "read_behind", "room_before_end",
+    "is_damaged", "is_intent", "members_begin", "parse_mark", "read_behind", "room_before_end",
 ]  # fmt: skip
 
 INTENT_NAME = ".npzkit.append"
@@ -109,6 +109,21 @@ def is_intent(data: bytes) -> bool:
     followed = _followed(data)
     is_named = data[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME)
     return is_named and followed[-4:] == _crc32(followed[:-4])
+
+
+def is_damaged(intent: bytes, mark: bytes) -> bool:
+    """Return whether 100 bytes are not what an append leaves that gets this mark.
+
+    A crash may leave a part of the mark. If another program has changed the end since, the
+    mark is still that of the end before.
+    """
+    _, end_offset, end_crc32 = _FOLLOWS.unpack_from(intent, _VERSION_OFFSET)
+    if format_intent(end_offset, end_crc32)[-INTENT_SIZE:][:MARK_OFFSET] != intent[:MARK_OFFSET]:
+        return True
+    old, new = parse_mark(intent), parse_mark(intent[:MARK_OFFSET] + mark)
+    if old is None or new is None:
+        return not mark.startswith(intent[MARK_OFFSET:].rstrip(b"\0"))
+    return old != new and old[:-1] == new[:-1]
 
 
 def _followed(intent: bytes) -> bytes:

@@ -270,7 +270,7 @@ def test_what_follows_a_commit_without_a_seal_is_cut_off(tmp_path):
 
 
 def test_a_damaged_index_is_reported(tmp_path):
-    """verify warns of any byte that flipped in the array index, and its arrays are still sound."""
+    """verify reports any byte that flipped in the array index, though its arrays are still sound."""
     data = saved(commits=2)
     path = tmp_path / "a.npz"
     begin = data.rindex(b".npzkit.index") - 30
@@ -283,7 +283,7 @@ def test_a_damaged_index_is_reported(tmp_path):
             found = npzkit.verify(path)
         except npzkit.NpzkitError:
             raise AssertionError(place) from None
-        assert [row for row in found.rows if "index" in row.what or row.severity == "error"], place
+        assert not found.ok, place
     assert not [row for row in npzkit.verify(data).rows if "index" in row.what]
 
 

@@ -275,10 +275,11 @@ def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
 def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     """Yield what is wrong with the intent of the last commit."""
     footer, start = directory.footer, directory.start_offset
-    if footer is None or not footer.intent_offset:
+    room = directory.directory_offset - start - INTENT_SIZE
+    if footer is None or not 0 < footer.intent_offset <= room:
         return
     offset = start + footer.intent_offset
-    intent = source.read_at(offset, min(INTENT_SIZE, source.size - offset))
+    intent = source.read_at(offset, INTENT_SIZE)
     lacking = dict(directory.completion(source))
     mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
     if is_damaged(intent, mark):

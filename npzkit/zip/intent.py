@@ -158,7 +158,7 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[Behind, M
         if mark is not None:
             return Behind.COMPLETE, mark
         # A file that ends within a mark was cut: the mark is written last.
-        is_cut = len(raw_mark) < _MARK_SIZE and any(raw_mark)
+        is_cut = data.startswith(follows) and len(raw_mark) < _MARK_SIZE and any(raw_mark)
         return Behind.DAMAGED if is_cut else Behind.UNFINISHED, None
     intent = data[_padding(end_offset) :][:INTENT_SIZE]
     if not intent[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME):

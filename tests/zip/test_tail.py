@@ -134,6 +134,7 @@ ROWS = [
     Row("zeros", lambda a: a + bytes(600), "torn", "it"),
     Row("much text", lambda a: a + 3000 * TEXT, "torn", "error"),
     Row("many zeros", lambda a: a + bytes(70_000), "torn", "error"),
+    Row("zeros, text", lambda a: a + bytes(75) + TEXT[:24], "torn", "it"),
     Row("beginning of a member", lambda a: a + SIGNED, "torn", "it"),
     Row("signature", lambda a: a + b"PK\5\6", "torn", "error"),
     Row("half an archive", lambda a: a + OTHER[: len(OTHER) // 2], "torn", "it"),

@@ -6,6 +6,7 @@ another language needs. Headings in comments are those of the page.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import struct
@@ -184,17 +185,29 @@ def check_alone(data: bytes, end: End) -> None:
 
 def find_end(data: bytes) -> End | None:
     """Return the end with which the file ends, or None: then it may be recovered."""
-    place = data.find(END, max(len(data) - TAIL_SIZE, 0))
+    place, ends = data.find(END, max(len(data) - TAIL_SIZE, 0)), []
     while place >= 0:
-        try:
+        with contextlib.suppress(RefusedError):
             end = read_end(data, place)
-        except RefusedError:
-            end = None
-        if end is not None and end.end_offset == len(data):
-            check_alone(data, end)
-            return end
+            if end.end_offset == len(data):
+                ends.append(end)
         place = data.find(END, place + 1)
-    return None
+    if not ends:
+        return None
+    end = ends[-1] if len(ends) > 1 and appends_behind(data, *ends[-2:]) else ends[0]
+    check_alone(data, end)
+    return end
+
+
+def appends_behind(data: bytes, older: End, end: End) -> bool:
+    """Whether an end is that of an append whose intent is behind another one."""
+    footer = parse_footer(data, end.offset)
+    if footer is None or footer.intent_offset <= older.record_offset:
+        return False
+    intent = data[footer.intent_offset :][:100]
+    return intent[30:44] == b".npzkit.append" and intent[64:68] == struct.pack(
+        "<L", zlib.crc32(intent[48:64])
+    )
 
 
 def read_directory(data: bytes, end: End) -> tuple[list[Entry], Footer | None]:
@@ -262,7 +275,8 @@ def behind(data: bytes, end: End) -> tuple[str, tuple[int, ...]]:
     raw_mark = found[len(expected) :]
     if all(byte in (0, known) for byte, known in zip(found, expected, strict=False)):
         if len(raw_mark) < 32:
-            return "damaged" if any(raw_mark) else "unfinished", ()
+            is_cut = found.startswith(expected) and any(raw_mark)
+            return "damaged" if is_cut else "unfinished", ()
         *mark, crc = struct.unpack("<3Q2L", raw_mark)
         is_marked = crc == zlib.crc32(expected[-20:] + raw_mark[:-4])
         return ("complete", tuple(mark)) if is_marked else ("unfinished", ())

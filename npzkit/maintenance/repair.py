@@ -107,6 +107,8 @@ def repair(
     own headers. If a member's own header is damaged, its data is checked against
     its directory entry.
 
+    Whatever may be older than the last commit is reported as uncertain, or as lost.
+
     Parameters
     ----------
     path : path or URL
@@ -160,7 +162,7 @@ def repair(
     >>> print(npzkit.repair(path, path, partial=True))  # doctest: +ELLIPSIS
     /...a.npz: 2 members kept
     the directory was lost: members were found by their own headers
-    uncertain: any of these arrays may have been removed or renamed before; ...
+    uncertain: any of these arrays may have been removed, renamed or changed; ...
     lost: y (at byte ...): truncated: its first ... of 1000 rows are kept, ...
     """
     location, target = find_locations((path, output), storage_options)
@@ -466,7 +468,8 @@ class _Salvage:
             and found.entry.compressed_size
             and member_error(self._reader, accepting_name(found.entry), self._threads) is None
         ):
-            sound = found.entry
+            # Of an entry that is certain, the CRC-32 alone may be damaged.
+            sound = entry._replace(crc32=found.entry.crc32) if is_certain else found.entry
         if sound is not None:
             self._lost.pop()
             self._keep(sound)

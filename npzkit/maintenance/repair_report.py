@@ -50,8 +50,9 @@ class RepairReport(NamedTuple):
         Whether the newest directory was damaged, so that members were searched
         for by their own headers.
     uncertain : tuple of str
-        Kept keys that are not in the readable part of the newest directory. The
-        arrays are sound, but may have been removed or renamed before.
+        Kept keys of which the readable part of the newest directory does not say
+        that they are current. The arrays are sound, but may have been removed or
+        renamed, or replaced by newer ones, and their attributes may be older.
     sealed : tuple of str
         Keys of arrays with an interrupted flush of a map, which was completed:
         their CRC-32 now matches their data.
@@ -107,7 +108,7 @@ class RepairReport(NamedTuple):
 
     def _uncertain_lines(self) -> list[str]:
         """Return the lines about uncertain keys."""
-        text = "may have been removed or renamed before; the record of it is lost"
+        text = "may have been removed, renamed or changed; the record of it is lost"
         if not self.uncertain:
             return []
         if self.uncertain == self.kept:

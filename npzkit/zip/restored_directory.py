@@ -250,24 +250,31 @@ class _Restoration:
         """Yield directories: of these entries, of others for all, and of one other."""
         records = [one.record for one in found]
         yield records
-        others = list(map(self._other, found))
-        yield others
-        for number, (record, other) in enumerate(zip(records, others, strict=True)):
-            if record != other:
+        others = [list(self._others_for(one)) for one in found]
+        yield [other[0] if other else one for one, other in zip(records, others, strict=True)]
+        for number, each in enumerate(others):
+            for other in each:
                 yield [*records[:number], other, *records[number + 1 :]]
 
-    def _other(self, one: _Listed) -> bytes:
-        """Return an entry as the directory before has it, or else as its member's headers say."""
-        older = self._older.get(one.entry.header_offset, one)
-        if older.record != one.record and older.entry.raw_name == one.entry.raw_name:
-            return older.record
+    def _others_for(self, one: _Listed) -> Iterator[bytes]:
+        """Yield an entry as the directory before has it, and as its member's headers say."""
         offset = one.entry.header_offset
+        older = self._older.get(offset, one)
+        if older.record != one.record and older.entry.raw_name == one.entry.raw_name:
+            yield older.record
         found = find_member(self._source, offset, self._begin, self._allowance)
         if found is None:
-            return one.record
+            return
         # Attributes that were changed later are in the directory alone.
         is_changed = CHANGED_PAIR in one.entry.extra
-        return record_of(found.entry._replace(extra=one.entry.extra) if is_changed else found.entry)
+        extra = one.entry.extra if is_changed else found.entry.extra
+        # Arrays that are created keep room there, in both headers.
+        begin = offset + LOCAL_HEADER_SIZE + len(found.entry.raw_name)
+        with_room = self._source.read_at(begin, found.data_start - begin)
+        for possible in (extra, with_room):
+            record = record_of(found.entry._replace(extra=possible))
+            if record != one.record:
+                yield record
 
 
 def _least_size(entry: Entry) -> int:

@@ -8,10 +8,13 @@ makes it 20,000.
 from __future__ import annotations
 
 import npzkit
+import numpy as np
 import pytest
 from damage import (
     ITS_OWN,
     Campaign,
+    Damage,
+    differences,
     folder_in_memory,
     is_error,
     keys_of,
@@ -19,7 +22,20 @@ from damage import (
     sampled_damage,
 )
 from deep import amount
-from grown_archives import CASES, made
+from grown_archives import (
+    CASES,
+    by_numpy_compressed,
+    by_zipfile,
+    deflated,
+    durable,
+    made,
+    stored,
+    with_changed_members,
+    with_created_arrays,
+    with_edited_attributes,
+    with_long_comments,
+)
+from history import held_as
 from npzkit.errors import NpzkitError
 from npzkit.zip.long_comment import COMMENT_NAME
 
@@ -121,6 +137,125 @@ def repairing_in(folder) -> Campaign:
                 raise AssertionError(f"{where}: {error}") from error
 
     return Campaign(check)
+
+
+def part_of(case, what, key=""):
+    """Return where the first part of a kind is."""
+    return next(p for p in case.parts if p.what == what and p.name.startswith(key.encode()))
+
+
+def repaired_both(case, damage, folder):
+    """Repair to a copy and in place; return the reports, and what is read then."""
+    path, output = folder / "damaged.npz", folder / "repaired.npz"
+    path.write_bytes(damage.of(case.data))
+    reports = npzkit.repair(path, output), npzkit.repair(path)
+    return [(report, read(report.output)) for report in reports]
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "place", "data"),
+    [
+        (stored, "d", 0, bytes(35)),
+        (stored, "d", 28, b"\xff"),
+        (deflated, "seekable", 0, bytes(35)),
+        (by_numpy_compressed, "c", 28, b"\xff"),
+        (by_zipfile, "c", 6, b"\0"),
+        (by_zipfile, "c", -1, b"\xff"),
+    ],
+)
+def test_a_local_header_that_is_lost(make, key, place, data, tmp_path):
+    """A copy finds the data where the array index or the directory says, and needs no descriptor."""
+    case = made(make, tmp_path)
+    headers = [
+        p for p in case.parts if p.what == "local header" and p.name == f"{key}.npy".encode()
+    ]
+    start = headers[0].start + place if place >= 0 else headers[-1].stop + place
+    report, found = repaired_both(case, Damage(start, data), tmp_path)[0]
+    assert not report.lost
+    assert not differences(found, case.commits[-1])
+
+
+def test_an_array_that_was_created_over_a_commit(tmp_path):
+    """If the signature of its entry is damaged, it is listed where it was, though the commit before lacks it."""
+    case = made(with_created_arrays, tmp_path)
+    for key in ("later", "now", "grown"):
+        start = part_of(case, "entry", key).start
+        for report, found in repaired_both(case, Damage(start, b"p"), tmp_path):
+            assert not report.uncertain
+            assert not differences(found, case.commits[-1])
+
+
+def test_edited_attributes_that_are_lost_are_named(tmp_path):
+    """Attributes that stood in a damaged entry alone may be older, and the array is uncertain."""
+    case = made(with_edited_attributes, tmp_path)
+    entry = part_of(case, "entry", "d")
+    for start, size in ((entry.start, 512), (entry.stop - 10, 1)):
+        damage = Damage(start, bytes(min(size, len(case.data) - start)))
+        for report, found in repaired_both(case, damage, tmp_path):
+            assert found.arrays["d"] == case.commits[-1].held["d"].array
+            assert found.attrs["d"] != case.commits[-1].held["d"].attrs
+            assert "d" in report.uncertain
+
+
+def test_the_crc_32_of_an_entry_costs_no_edited_attribute(tmp_path):
+    """If only the CRC-32 in an entry is damaged, the attributes in it are the ones that are kept."""
+    case = made(with_edited_attributes, tmp_path)
+    start = part_of(case, "entry", "d").start + 16
+    damage = Damage(start, bytes([case.data[start] ^ 1]))
+    for _, found in repaired_both(case, damage, tmp_path):
+        assert not differences(found, case.commits[-1])
+
+
+def test_a_long_comment_that_is_lost_is_named(tmp_path):
+    """Metadata whose sectors are lost, with all that follows, is reported."""
+    case = made(with_long_comments, tmp_path)
+    start = part_of(case, "footer").start
+    for report, found in repaired_both(
+        case, Damage(start, bytes(len(case.data) - start)), tmp_path
+    ):
+        assert not found.metadata
+        assert COMMENT_NAME in {row.key for row in report.lost}
+
+
+def test_older_versions_are_uncertain(tmp_path):
+    """If the newest version of an array is damaged, and its directory, an older one that is kept is named."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"a": np.arange(3.0), "b": np.arange(4)})
+    with npzkit.NpzWriter(path, "a", auto_repack=False) as w:
+        w.add("a", np.arange(3.0) + 9, overwrite=True)
+    data = bytearray(path.read_bytes())
+    data[data.rindex((np.arange(3.0) + 9).tobytes())] ^= 1
+    end = data.rindex(b"NPZX") - 72
+    path.write_bytes(data[:end] + bytes(len(data) - end))
+    for place in (output, None):
+        report = npzkit.repair(path, place) if place else npzkit.repair(path)
+        assert "a" in report.uncertain
+    assert read(output).arrays["a"] == held_as(np.arange(3.0))
+
+
+def test_an_end_record_before_the_last_commit(tmp_path):
+    """If bytes were inserted behind a commit, what follows is found, and everything is uncertain."""
+    case = made(with_changed_members, tmp_path)
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    for commit in case.commits[:-1]:
+        path.write_bytes(case.data[: commit.size] + b"PK\5\6" + case.data[commit.size :])
+        report = npzkit.repair(path, output)
+        found = read(output)
+        for key, (array, _) in case.commits[-1].held.items():
+            assert found.arrays[key] == array
+        assert report.uncertain == report.kept
+
+
+def test_every_byte_of_an_intent_is_checked(tmp_path):
+    """verify reports any byte of the newest intent that was flipped, and nothing of a sound one."""
+    case = made(durable, tmp_path)
+    assert npzkit.verify(case.data).ok
+    intent = part_of(case, "intent")
+    for start in range(intent.start, intent.stop):
+        damage = Damage(start, bytes([case.data[start] ^ 0x10]))
+        report = npzkit.verify(damage.of(case.data))
+        assert not report.ok, start - intent.start
+        assert "marks the last commit" in str(report)
 
 
 @pytest.mark.parametrize("make", CASES)

@@ -948,7 +948,7 @@ def test_the_report_goes_through_json_and_is_printed(paths):
     assert str(report).splitlines()[:3] == [
         f"{paths[1]}: 12 members kept",
         "the directory was lost: members were found by their own headers",
-        "uncertain: any of these arrays may have been removed or renamed before; the record of it is lost",
+        "uncertain: any of these arrays may have been removed, renamed or changed; the record of it is lost",
     ]
 
 

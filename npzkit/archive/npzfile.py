@@ -317,6 +317,11 @@ class NpzFile(Mapping[str, Any]):
         except NpzkitError as error:
             # As `Explained`, which would add to the time of each small array.
             raise explain(archive, error, key) from error.__cause__
+        except ValueError:
+            # If the member's own header is damaged, `out` may be what the array is.
+            if out is not None:
+                self.read(key, verify=verify)
+            raise
 
     def load_all(
         self,

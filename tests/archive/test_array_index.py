@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 from commits import with_footer
 from memory_store import InStore, MemoryStore
-from npzkit.errors import AmbiguousArchiveWarning, LimitExceededError, ZipFormatError
+from npzkit.errors import (
+    AmbiguousArchiveWarning,
+    ChecksumError,
+    LimitExceededError,
+    ZipFormatError,
+)
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
@@ -210,6 +215,19 @@ def test_no_data_is_read_by_a_lie(kind, written, tmp_path):
     assert npzkit.verify(path).ok
     with npzkit.open(path) as npz:
         assert (npz.info(key).shape, npz.info(key).dtype) == ((3, 4), np.dtype("f8"))
+
+
+def test_a_damaged_header_is_not_blamed_on_out(tmp_path):
+    """An array for `out` fits what is listed: if the member says otherwise, the member is wrong."""
+    path = tmp_path / "a.npz"
+    npzkit.save(path, {"x": np.arange(3, dtype="<i4")})
+    path.write_bytes(path.read_bytes().replace(b"<i4", b">i4", 1))
+    with npzkit.open(path) as npz:
+        out = np.empty(npz.lazy("x").shape, npz.lazy("x").dtype)
+        with pytest.raises(ChecksumError):
+            npz.read("x", out)
+        with pytest.raises(ZipFormatError, match="disagree"):
+            npz.read("x", out, verify=False)
 
 
 def test_a_lie_about_what_is_no_array(tmp_path):

@@ -117,11 +117,14 @@ def _bound(name: str, value: Any) -> int | None:
     return bound
 
 
+_DEFAULT = Limits()
+
+
 def limits_of(file: object, limits: Limits | None = None) -> Limits:
     """Return the limits for reading `file`: by default those of an archive that is open."""
     if limits is None:
         limits = getattr(file, "_limits", None)
-    return limits if isinstance(limits, Limits) else Limits()
+    return limits if isinstance(limits, Limits) else _DEFAULT
 
 
 def check_limits(limits: Limits | None, max_header_size: int, file: object = None) -> Limits:

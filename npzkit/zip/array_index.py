@@ -129,14 +129,14 @@ class Notes:
         self._rows[name] = _format_row(self._heads[head], extra_size, has_seek_index)
 
     def enter_plain(
-        self, names: Iterable[str], heads: Iterable[bytes], extra_sizes: Iterable[int]
+        self, names: Sequence[str], heads: Iterable[bytes], extra_sizes: Iterable[int]
     ) -> None:
         """Keep the notes of many members without seek indexes."""
         numbers = map(self._heads.__getitem__, heads)
         rows = map(_format_row, numbers, extra_sizes, repeat(False))
-        found = dict(zip(names, rows, strict=True))
-        self._is_new &= self._rows.keys().isdisjoint(found)
-        self._rows.update(found)
+        count = len(self._rows) + len(names)
+        self._rows.update(zip(names, rows, strict=True))
+        self._is_new &= len(self._rows) == count
 
     def format(
         self,

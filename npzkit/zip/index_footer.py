@@ -42,9 +42,10 @@ __all__ = ["FOOTER_SIZE", "Footer", "find_last_footer", "masked_crc32", "parse_f
 
 _VERSION = 1
 _MAGIC = b"NPZX"
-_FIELDS = struct.Struct("<6Q4L")
-_CHECKS = struct.Struct("<LL4s")
-FOOTER_SIZE = _FIELDS.size + _CHECKS.size
+_LAYOUT = struct.Struct("<6Q6L4s")
+FOOTER_SIZE = _LAYOUT.size
+_CHECKED_SIZE = FOOTER_SIZE - 8
+_CRC32 = struct.Struct("<L")
 _CRC32_OFFSET = 16
 """Of the field in an entry of the central directory (4.3.12)."""
 _FEW = 200
@@ -68,15 +69,16 @@ class Footer(NamedTuple):
 
     def format(self) -> bytes:
         """Return the footer's bytes."""
-        data = _FIELDS.pack(*self) + _VERSION.to_bytes(4, "little")
-        return data + crc32(data).to_bytes(4, "little") + _MAGIC
+        own_crc32 = crc32(_LAYOUT.pack(*self, _VERSION, 0, _MAGIC)[:_CHECKED_SIZE])
+        return _LAYOUT.pack(*self, _VERSION, own_crc32, _MAGIC)
 
     def fits(self, directory: bytes, positions: Sequence[int] | Ints) -> bool:
         """Return whether a directory, whose entries begin at `positions`, is the one it was."""
-        return (len(directory), len(positions)) == (
-            self.directory_size,
-            self.entry_count,
-        ) and self.directory_crc32 == masked_crc32(directory, positions)
+        return (
+            self.directory_size == len(directory)
+            and self.entry_count == len(positions)
+            and self.directory_crc32 == masked_crc32(directory, positions)
+        )
 
     def fits_comment(self, comment: bytes) -> bool:
         """Return whether a comment is as it was, or has another size: another program's."""
@@ -101,8 +103,9 @@ def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
     if len(data) < FOOTER_SIZE or not data.endswith(_MAGIC):
         return None
     data = data[-FOOTER_SIZE:]
-    version, own_crc32, _ = _CHECKS.unpack_from(data, _FIELDS.size)
-    if own_crc32 != crc32(data[:-8]):
+    fields = _LAYOUT.unpack(data)
+    version, own_crc32, _ = fields[10:]
+    if own_crc32 != crc32(data[:_CHECKED_SIZE]):
         return None
     if version > _VERSION:
         raise UnsupportedError(
@@ -110,7 +113,7 @@ def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
             found=f"version {version}", expected=f"at most {_VERSION}",
             remedy="Install a newer npzkit. np.load reads the arrays.",
         )  # fmt: skip
-    footer = Footer._make(_FIELDS.unpack_from(data))
+    footer = Footer._make(fields[:10])
     return footer if footer.directory_offset == directory_offset else None
 
 
@@ -138,7 +141,7 @@ def masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:
     data = bytearray(directory)
     if len(positions) < _FEW:
         for position in positions:
-            data[position + _CRC32_OFFSET : position + _CRC32_OFFSET + 4] = bytes(4)
+            _CRC32.pack_into(data, position + _CRC32_OFFSET, 0)
     else:
         windows_of(data, "<u4")[np.asarray(positions) + _CRC32_OFFSET] = 0
     return crc32(data)

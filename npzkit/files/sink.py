@@ -208,10 +208,9 @@ class FileSink(Sink):
     def commit(
         self, last: bytes, before: bytes = b"", mark: tuple[int, bytes] | None = None
     ) -> None:
-        self.write(before)
-        offset = self.position
         is_sealed_last = self.committed_size > 0
-        self.write(bytes(SEAL_SIZE) + last[SEAL_SIZE:] if is_sealed_last else last)
+        self.write(before + (bytes(SEAL_SIZE) + last[SEAL_SIZE:] if is_sealed_last else last))
+        offset = self.position - len(last)
         self._flush()
         if is_sealed_last:
             if mark is not None:
@@ -254,6 +253,8 @@ def write_all(file: Any, data: Buffer) -> None:
     view = memoryview(data)
     while view:
         written = file.write(view if len(view) < len(data) else data)
+        if written == len(view):
+            return
         if written is None and isinstance(file, io.RawIOBase):
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         if not isinstance(written, int):

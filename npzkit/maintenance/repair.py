@@ -468,8 +468,8 @@ class _Salvage:
             and found.entry.compressed_size
             and member_error(self._reader, accepting_name(found.entry), self._threads) is None
         ):
-            # Of an entry that is certain, the CRC-32 alone may be damaged.
-            sound = entry._replace(crc32=found.entry.crc32) if is_certain else found.entry
+            # The header describes the data; attributes that are certain are the directory's.
+            sound = found.entry._replace(extra=entry.extra) if is_certain else found.entry
         if sound is not None:
             self._lost.pop()
             self._keep(sound)

@@ -19,7 +19,7 @@ import npzkit
 import npzkit.files.disk
 import numpy as np
 import pytest
-from commits import unfinished
+from commits import unfinished, with_footer
 from deep import extent
 from forge import Member, archive, chunked, npy, sozip
 from hypothesis import given
@@ -1263,3 +1263,18 @@ def test_no_cut_leaves_two_ends(tmp_path):
     with pytest.raises(AmbiguousArchiveError, match="two end"):
         npzkit.repair(path)
     assert path.read_bytes() == data
+
+
+def test_an_entry_that_denies_its_member(tmp_path):
+    """If a directory fits its checksum and has a wrong flag, the member is kept, and all others."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    npzkit.save(path, {"a": np.arange(3), "b": np.arange(4)})
+    data = bytearray(path.read_bytes())
+    begin, end = data.index(b"PK\1\2"), data.index(b"PK\5\6")
+    data[begin + 8] |= 0x20
+    masked = data[begin:end]
+    for place in (0, masked.rindex(b"PK\1\2")):
+        masked[place + 16 : place + 20] = bytes(4)
+    path.write_bytes(with_footer(bytes(data), directory_crc32=zlib.crc32(masked)))
+    assert sorted(npzkit.repair(path, output).kept) == ["a", "b"]
+    assert np.load(output)["a"].tolist() == [0, 1, 2]

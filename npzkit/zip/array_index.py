@@ -32,12 +32,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
+from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
 from npzkit.zip.directory import Directory
 from npzkit.zip.directory_columns import Bools, Ints
-from npzkit.zip.index_footer import FOOTER_SIZE, Footer, masked_crc32
+from npzkit.zip.index_footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, masked_crc32
 from npzkit.zip.intent import INTENT_NAME
 from npzkit.zip.long_comment import COMMENT_NAME, format_hidden
+from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE, SENTINEL_16
 
 __all__ = [
@@ -254,9 +256,23 @@ def has_damaged_index(source: Source, directory: Directory) -> bool:
     end = directory.directory_offset
     size = min(end - directory.start_offset, _SEARCHED_SIZE + _ROW.size * len(directory.entries))
     data = source.read_at(end - size, size)
+    if data[-len(FOOTER_MAGIC) :] in (FOOTER_MAGIC, bytes(len(FOOTER_MAGIC))):
+        # Of a lost sector zeros are left, in the place of the footer or in front of its end.
+        return _members_end(source, directory) <= end - FOOTER_SIZE
     # A damaged footer does not say where the index begins, but its local header does.
     begin = data.rfind(_RAW_NAME) - LOCAL_HEADER_SIZE
     return begin >= 0 and begin + _BEGIN_SIZE + LOCAL.unpack_from(data, begin)[7] == size
+
+
+def _members_end(source: Source, directory: Directory) -> int:
+    """Return where the last member ends, at the latest if its local header is damaged."""
+    last = max(directory.entries.values(), key=lambda entry: entry.header_offset, default=None)
+    if last is None:
+        return directory.start_offset
+    try:
+        return data_offset(source, last, verify=False) + last.compressed_size
+    except NpzkitError:
+        return last.end_offset
 
 
 def _find(source: Source, directory: Directory) -> _Body | None:

@@ -38,10 +38,17 @@ from npzkit.errors import UnsupportedError
 from npzkit.files.source import Source
 from npzkit.zip.directory_columns import Ints, windows_of
 
-__all__ = ["FOOTER_SIZE", "Footer", "find_last_footer", "masked_crc32", "parse_footer"]
+__all__ = [
+    "FOOTER_MAGIC",
+    "FOOTER_SIZE",
+    "Footer",
+    "find_last_footer",
+    "masked_crc32",
+    "parse_footer",
+]
 
 _VERSION = 1
-_MAGIC = b"NPZX"
+FOOTER_MAGIC = b"NPZX"
 _LAYOUT = struct.Struct("<6Q6L4s")
 FOOTER_SIZE = _LAYOUT.size
 _CHECKED_SIZE = FOOTER_SIZE - 8
@@ -69,8 +76,8 @@ class Footer(NamedTuple):
 
     def format(self) -> bytes:
         """Return the footer's bytes."""
-        own_crc32 = crc32(_LAYOUT.pack(*self, _VERSION, 0, _MAGIC)[:_CHECKED_SIZE])
-        return _LAYOUT.pack(*self, _VERSION, own_crc32, _MAGIC)
+        own_crc32 = crc32(_LAYOUT.pack(*self, _VERSION, 0, FOOTER_MAGIC)[:_CHECKED_SIZE])
+        return _LAYOUT.pack(*self, _VERSION, own_crc32, FOOTER_MAGIC)
 
     def fits(self, directory: bytes, positions: Sequence[int] | Ints) -> bool:
         """Return whether a directory, whose entries begin at `positions`, is the one it was."""
@@ -100,7 +107,7 @@ def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
     UnsupportedError
         A newer npzkit wrote it.
     """
-    if len(data) < FOOTER_SIZE or not data.endswith(_MAGIC):
+    if len(data) < FOOTER_SIZE or not data.endswith(FOOTER_MAGIC):
         return None
     data = data[-FOOTER_SIZE:]
     fields = _LAYOUT.unpack(data)
@@ -124,14 +131,14 @@ def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
         low = max(high - _SCAN_SIZE, 0)
         begin = max(low - FOOTER_SIZE, 0)
         data = source.read_at(begin, high - begin)
-        place = data.rfind(_MAGIC)
+        place = data.rfind(FOOTER_MAGIC)
         while place >= 0:
-            end = place + len(_MAGIC)
+            end = place + len(FOOTER_MAGIC)
             for start in starts:
                 footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
                 if footer is not None:
                     return footer
-            place = data.rfind(_MAGIC, 0, end - 1)
+            place = data.rfind(FOOTER_MAGIC, 0, end - 1)
         high = low
     return None
 

@@ -256,8 +256,7 @@ def has_damaged_index(source: Source, directory: Directory) -> bool:
     end = directory.directory_offset
     size = min(end - directory.start_offset, _SEARCHED_SIZE + _ROW.size * len(directory.entries))
     data = source.read_at(end - size, size)
-    if data[-len(FOOTER_MAGIC) :] in (FOOTER_MAGIC, bytes(len(FOOTER_MAGIC))):
-        # Of a lost sector zeros are left, in the place of the footer or in front of its end.
+    if data.endswith(FOOTER_MAGIC):
         return _members_end(source, directory) <= end - FOOTER_SIZE
     # A damaged footer does not say where the index begins, but its local header does.
     begin = data.rfind(_RAW_NAME) - LOCAL_HEADER_SIZE

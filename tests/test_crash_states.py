@@ -940,7 +940,8 @@ def test_a_commit_without_its_directory_is_repaired_and_not_cut_off(tmp_path):
         npzkit.NpzWriter(path, "a")
     report = npzkit.repair(path)
     assert path.read_bytes().startswith(data)
-    assert (report.kept, report.uncertain, report.cut_size) == (("a", "n"), (), 0)
+    # What follows the end may have been a newer commit.
+    assert (report.kept, report.uncertain, report.cut_size) == (("a", "n"), ("a", "n"), 0)
     with recorded(tmp_path) as recorder:
         model = Model(arrays)
         model.held["n"] = Held(np.arange(400), large)

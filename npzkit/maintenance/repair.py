@@ -323,16 +323,17 @@ class _Salvage:
     def _read_comment(self, newest: NewestState) -> bytes:
         """Return the archive's comment, of any size; an empty one if it is damaged."""
         size = self._source.size
-        try:
-            if newest.last is not None and not newest.is_newest:
-                what = "the newest metadata may be lost: that of an older commit is kept"
-                self._lost.append((COMMENT_NAME, what, newest.end_offset))
-            if newest.comment is not None:
-                return plain_comment(read_comment(self._source, newest.comment, 0, size))
+        if newest.comment is None:
             self._lost.append((COMMENT_NAME, "the metadata is lost or damaged", size))
+            return b""
+        if newest.last is not None and not newest.is_newest:
+            what = "the newest metadata may be lost: that of an older commit is kept"
+            self._lost.append((COMMENT_NAME, what, newest.end_offset))
+        try:
+            return plain_comment(read_comment(self._source, newest.comment, 0, size))
         except ZipFormatError as error:
             self._lost.append((COMMENT_NAME, error.what, error.offset or 0))
-        return b""
+            return b""
 
     def relist(self, newest: NewestState, path: str, lock: FileLock) -> RepairReport:
         """Write the directory of the newest state at the end of the file.

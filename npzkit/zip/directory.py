@@ -395,8 +395,11 @@ def _read_last_commit(
     directory = _read(last.source, last.end, starts, strict, limits, silent=silent)
     footer, end = directory.footer, last.end
     commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)
-    if end.end_offset < commented_end == source.size:
-        # What follows the end is metadata, of which its record cuts a part off.
+    if end.end_offset < commented_end <= source.size and (
+        commented_end == source.size
+        or not source.read_at(end.end_offset, commented_end - end.end_offset).strip(b"\0")
+    ):
+        # What follows the end is metadata, or what is left of it: the size in its record is wrong.
         raise damaged_commit(source, end.record_offset, end.record_offset)
     is_noted = source.size > end.end_offset or last.unsealed
     if is_noted and (strict or not silent) and not source.is_being_written():

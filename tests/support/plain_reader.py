@@ -362,7 +362,9 @@ class Archive:
         self.end = end
         if self.footer is not None and end.end_offset < len(data):
             whole = end.record_offset + 22 + self.footer.comment_size
-            check(whole != len(data), "the size of the comment is damaged")
+            lacking = data[end.end_offset : whole]
+            is_lost = whole < len(data) and lacking and not lacking.strip(b"\0")
+            check(whole != len(data) and not is_lost, "the size of the comment is damaged")
         self.entries = {entry.name.decode(): entry for entry in found}
 
     def text(self) -> bytes:

@@ -548,6 +548,20 @@ def test_a_comment_that_goes_on(tmp_path):
             assert dict(npz.metadata) == META
 
 
+def test_metadata_lost_with_all_that_follows_it(tmp_path):
+    """If a sector with the size of an older comment and the rest of the file is lost, that is no empty comment."""
+    first, data = two_commits(metadata=True)
+    begin = first.rindex(b"PK\5\6") + 20
+    path = tmp_path / "a.npz"
+    path.write_bytes(data[:begin] + bytes(len(data) - begin))
+    with pytest.raises(ZipFormatError, match="repair"):
+        npzkit.open(path)
+    report = npzkit.repair(path)
+    assert report.kept == ("a",)
+    assert [lost.key for lost in report.lost] == [".npzkit.metadata"]
+    assert list(npzkit.open(path, strict=True)) == ["a"]
+
+
 @pytest.mark.parametrize("missing", [0, 1])
 def test_repair_makes_no_older_record_fit(tmp_path, missing):
     """Of two end records in a repaired file, only the new one ends with the file."""

@@ -241,12 +241,6 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
     cut_size = source.size - directory.end_offset
     patches = directory.completion(source)
     if cut_size or patches:
-        # An older record whose comment ends there may fit the end that the file gets.
-        left = CorrectedSource(source)
-        left.size = directory.end_offset
-        for patch in patches:
-            left.correct(*patch)
-        read_directory(left, silent=True, limits=Limits())
         file = File(path)
         try:
             for patch in patches:
@@ -256,8 +250,8 @@ def _cut(path: str, source: Source, directory: Directory, threads: int) -> Repai
         finally:
             file.close()
     keys = dict(zip(directory.entries, keys_of(directory.entries.keys()), strict=True))
-    sealed, damaged = complete_flushes(source, directory, threads)
-    lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in damaged)
+    sealed, left = complete_flushes(source, directory, threads)
+    lost = tuple(Lost(keys[one.entry.name], str(one), one.entry.header_offset) for one in left)
     return RepairReport(
         path, tuple(keys.values()), lost, cut_size, sealed=tuple(keys[name] for name in sealed),
         is_completed=bool(patches),

@@ -392,6 +392,8 @@ def _read_last_commit(
         raise _no_commit(source, starts, fault)
     if last.damage is not None:
         raise last.damage
+    # Without what follows it, other programs may take another end.
+    _find_end(last.source, last.end.end_offset, starts)
     directory = _read(last.source, last.end, starts, strict, limits, silent=silent)
     footer, end = directory.footer, last.end
     commented_end = end.record_offset + END_SIZE + (0 if footer is None else footer.comment_size)

@@ -13,9 +13,8 @@ import npzkit
 import numpy as np
 import plain_reader
 from calls import LIMITS, Violation, attempt, by_numpy, folder_of, is_same, shown
-from differences import has_twin_ends, sealed
+from differences import sealed
 from npzkit.errors import (
-    AmbiguousArchiveError,
     LimitExceededError,
     NpzkitError,
     PickleRefusedError,
@@ -282,10 +281,7 @@ def _check_cut(data: bytes, before: _Contents | NpzkitError) -> str:
         report = attempt(kind, npzkit.repair, path)
         after = _bytes_of(path)
     if report.error is not None:
-        is_refused = isinstance(before, NpzkitError) or (
-            isinstance(report.error, AmbiguousArchiveError) and has_twin_ends(data)
-        )
-        if after != data or not is_refused:
+        if after != data or not isinstance(before, NpzkitError):
             raise Violation(f"{kind}: {shown(report.error)}; touched: {after != data}; it opens")
         return f"{kind} refused: {type(report.error).__name__}"
     str(report.value)

@@ -1253,15 +1253,16 @@ def test_a_long_name_of_control_characters_is_shortened(paths):
 
 
 def test_no_cut_leaves_two_ends(tmp_path):
-    """Bytes behind the end stay if other programs would read another archive without them."""
+    """Bytes behind the end stay, and it is not opened, if others would read another archive without them."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {"a": np.arange(3)})
     data = path.read_bytes()
     empty = b"PK\5\6" + struct.pack("<4H2LH", 0, 0, 0, 0, 0, len(data), 0)
     data = data[:-2] + struct.pack("<H", len(empty)) + empty + b"tail"
     path.write_bytes(data)
-    with pytest.raises(AmbiguousArchiveError, match="two end"):
-        npzkit.repair(path)
+    for use in (npzkit.open, npzkit.repair, lambda path: npzkit.NpzWriter(path, "a")):
+        with pytest.raises(AmbiguousArchiveError, match="two end"):
+            use(path)
     assert path.read_bytes() == data
 
 

@@ -357,6 +357,7 @@ class Archive:
         self.data = data
         if end is None:
             self.data, end = recover(data)
+            find_end(self.data[: end.end_offset])
         self.is_odd = self.data is not data or end.end_offset < len(data)
         found, self.footer = read_directory(self.data, end)
         self.end = end

@@ -559,7 +559,8 @@ def test_metadata_lost_with_all_that_follows_it(tmp_path):
     report = npzkit.repair(path)
     assert report.kept == ("a",)
     assert [lost.key for lost in report.lost] == [".npzkit.metadata"]
-    assert list(npzkit.open(path, strict=True)) == ["a"]
+    with npzkit.open(path, strict=True) as npz:
+        assert list(npz) == ["a"]
 
 
 @pytest.mark.parametrize("missing", [0, 1])

@@ -220,7 +220,7 @@ class NpzWriter:
         self._preparation = Preparation(
             allow_pickle=allow_pickle, splitting=splitting_for(masked, strings)
         )
-        if not isinstance(metadata, (Mapping, NoneType)):
+        if not isinstance(metadata, (NoneType, Mapping)):
             raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
         format_metadata(metadata or {})
         timeout = check_timeout(lock_timeout)

@@ -44,12 +44,12 @@ def can_read(file: Any) -> bool:
     An ``os.PathLike`` is a path, also if it has methods to read and write, as
     ``py.path.local`` does.
     """
-    return hasattr(file, "read") and not isinstance(file, os.PathLike)
+    return hasattr(file, "read") and not hasattr(file, "__fspath__")
 
 
 def can_write(file: Any) -> bool:
     """Return whether `file` is a file object to write to, and not a path."""
-    return hasattr(file, "write") and not isinstance(file, os.PathLike)
+    return hasattr(file, "write") and not hasattr(file, "__fspath__")
 
 
 def is_archive(file: Any) -> bool:

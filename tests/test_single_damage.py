@@ -38,7 +38,7 @@ from grown_archives import CASES, Case, made, noise, random_commits, with_commen
 from history import Commit, History, held_as
 from npzkit.errors import NpzkitError, TornArchiveWarning, ZipFormatError
 
-SWEPT_COUNT = amount(100, 1_500)
+SWEPT_COUNT = amount(50, 1_500)
 """Archives of random sizes whose sectors are zeroed."""
 APPENDED_EVERY = 40 if DEEP else 8
 """One of so many states is appended to."""

@@ -86,7 +86,8 @@ def test_any_sector_of_a_directory(tmp_path, commits, size):
     directory, expected = directory_of(data), contents(data)
     begin = data.rindex(directory)
     end = begin + len(directory)
-    for start in range(begin // size * size, end, size * (extent(13, 1) if size == 512 else extent(3, 1))):
+    stride = size * extent(13 if size == 512 else 3, 1)
+    for start in range(begin // size * size, end, stride):
         first, last = max(start, begin), min(start + size, end)
         damaged = data[:first] + bytes(last - first) + data[last:]
         check_restored(tmp_path / "a.npz", damaged, expected)

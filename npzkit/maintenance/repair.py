@@ -285,6 +285,10 @@ class _Salvage:
         self._claimed: set[str] = set()
         # The offsets of members whose seek index leads to wrong data.
         self._wrongly_indexed: set[int] = set()
+        # The local headers of members without their own, by offset and name.
+        self._headers: dict[tuple[int, bytes], bytes] = {}
+        # The sizes of extra fields in local headers, as the index of a directory says.
+        self._indexed: tuple[Directory | None, dict[str, int]] = None, {}
 
     def write(self, sink: Any, output: str) -> RepairReport:
         """Find sound members, and write them."""
@@ -378,9 +382,12 @@ class _Salvage:
                 indexed = found.header_offset not in self._wrongly_indexed
                 part = self._meter.part(found.compressed_size, start=done)
                 renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
+                own = self._headers.get((found.header_offset, found.raw_name), b"")
+                self._source.correct(found.header_offset, own)
                 copy_member(
                     self._source, found, writer, renamed=renamed, indexed=indexed, advance=part.add
                 )
+                self._source.correct(found.header_offset, b"")
                 done += found.compressed_size
         self._meter.finish()
 
@@ -390,7 +397,9 @@ class _Salvage:
         # The key of a member depends on the names of the others.
         all_names = dict.fromkeys([*names, *(name for name, _, _ in self._lost)])
         keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
-        lost = tuple(Lost(keys[name], what, where) for name, what, where in self._lost)
+        lost = tuple(
+            Lost(keys[name], what, where) for name, what, where in dict.fromkeys(self._lost)
+        )
         kept = tuple(keys[name] for name in names)
         if newest is None:
             return RepairReport(output, kept, lost, cut_size)
@@ -468,11 +477,13 @@ class _Salvage:
         if sound is not None:
             self._lost.pop()
             self._keep(sound)
+        self._source.correct(entry.header_offset, b"")
 
     def _with_own_header(self, entry: Entry, directory: Directory | None) -> Entry | None:
         """Return a listed member whose data matches its entry, if its local header does not.
 
-        From now on the header is read as the entry describes it.
+        Its header is read as the entry describes it: now, and when the member is copied. The
+        bytes of it may also be those of another member.
         """
         is_certain = directory is not None and directory.footer is not None
         if not (entry.compressed_size or is_certain):
@@ -484,6 +495,7 @@ class _Salvage:
         for header in possible_headers(self._source, entry, starts, is_certain=is_certain):
             self._source.correct(entry.header_offset, header)
             if member_error(self._reader, accepting_name(entry), self._threads) is None:
+                self._headers[entry.header_offset, entry.raw_name] = header
                 return entry
             self._source.correct(entry.header_offset, b"")
         return None
@@ -491,9 +503,12 @@ class _Salvage:
     def _data_starts(self, entry: Entry, directory: Directory | None) -> Iterator[int]:
         """Yield where a member's data may begin: as the array index says, or at an NPY header."""
         named = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
-        index = None if directory is None else find_array_index(self._source, directory)
-        if directory is not None and index is not None:
-            yield named + int(index.extra_sizes[list(directory.entries).index(entry.name)])
+        if directory is not None and self._indexed[0] is not directory:
+            index = find_array_index(self._source, directory)
+            sizes = [] if index is None else index.extra_sizes.tolist()
+            self._indexed = directory, dict(zip(directory.entries, sizes, strict=False))
+        if directory is not None and entry.name in self._indexed[1]:
+            yield named + self._indexed[1][entry.name]
         size = min(SENTINEL_16 + len(MAGIC_PREFIX), entry.end_offset - named)
         place = self._source.read_at(named, size).find(MAGIC_PREFIX)
         if place >= 0:

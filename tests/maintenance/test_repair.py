@@ -1279,3 +1279,20 @@ def test_an_entry_that_denies_its_member(tmp_path):
     path.write_bytes(with_footer(bytes(data), directory_crc32=zlib.crc32(masked)))
     assert sorted(npzkit.repair(path, output).kept) == ["a", "b"]
     assert np.load(output)["a"].tolist() == [0, 1, 2]
+
+
+def test_a_header_that_would_lie_in_another_member(tmp_path):
+    """An entry with a damaged offset still leads to its data, and the array at that offset is copied as it is."""
+    path, output = tmp_path / "a.npz", tmp_path / "b.npz"
+    np.savez(path, x=np.arange(50), y=np.arange(60))
+    data = bytearray(path.read_bytes())
+    place = data.rindex(b"PK\1\2") + 42
+    offset = int.from_bytes(data[place : place + 4], "little")
+    data[place : place + 4] = (offset - 30).to_bytes(4, "little")
+    data[offset + 18] ^= 8
+    path.write_bytes(data)
+    assert set(npzkit.repair(path, output).kept) == {"x", "y"}
+    assert npzkit.verify(output).ok
+    with np.load(output) as npz:
+        assert npz["x"].tolist() == list(range(50))
+        assert npz["y"].tolist() == list(range(60))

@@ -251,7 +251,7 @@ def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
 def _rolled_forward(last: LastCommit, mark: Mark, starts: Sequence[int]) -> LastCommit:
     """Return the commit that a mark describes, with its seal in place, if the rest is sound."""
     source, before = last.source, last.end
-    begin, stop = (place + before.start_offset for place in mark[1:3])
+    begin, stop = (before.start_offset + at for at in (mark.records_offset, mark.end_offset))
     if before.end_offset <= begin <= stop - END_SIZE and stop <= source.size:
         data = bytearray(source.read_at(begin, stop - begin))
         seal = _RECORDS64_SIZE if data.startswith(ZIP64_END_SIGNATURE) else 0

@@ -44,6 +44,7 @@ from crash import (
     replay,
 )
 from deep import DEEP, amount
+from grown_archives import OneWay
 from npzkit import TornArchiveWarning
 from npzkit.errors import (
     ChecksumError,
@@ -269,20 +270,6 @@ def by_numpy(rng: random.Random, path: Path) -> Model:
     arrays = some_arrays(rng)
     rng.choice((np.savez, np.savez_compressed))(path, **arrays)
     return Model(arrays)
-
-
-class OneWay(io.RawIOBase):
-    """A file that cannot seek, so that zipfile writes data descriptors."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.data += data
-        return len(data)
 
 
 def by_zipfile(rng: random.Random, path: Path) -> Model:

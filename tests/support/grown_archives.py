@@ -18,7 +18,7 @@ from forge import npy
 from history import Commit, Held, History, held_as
 from npzkit.errors import TornArchiveWarning
 
-__all__ = ["CASES", "Case", "made", "noise", "random_commits", "with_comments"]
+__all__ = ["CASES", "Case", "OneWay", "made", "noise", "random_commits", "with_comments"]
 
 
 def noise(size: int, seed: int = 0) -> np.ndarray:

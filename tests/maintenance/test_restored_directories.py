@@ -11,8 +11,17 @@ import npzkit
 import numpy as np
 import pytest
 from commits import INTENT_NAME, INTENT_SIZE, SLOT_SIZE, unfinished, unsealed
+from damage import folder_in_memory
 from deep import extent
 from npzkit.errors import TornArchiveWarning, ZipFormatError
+
+
+@pytest.fixture
+def tmp_path(tmp_path):
+    """A folder in memory: each state is synced."""
+    with folder_in_memory(tmp_path) as place:
+        yield place
+
 
 ARRAYS = {
     "a": np.arange(6.0),

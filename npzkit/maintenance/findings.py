@@ -30,7 +30,7 @@ from npzkit.zip.dead_bytes import dead_size
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import BAD_NAME, Entry
 from npzkit.zip.entry_records import repeated_names
-from npzkit.zip.intent import INTENT_SIZE, MARK_OFFSET, is_damaged
+from npzkit.zip.intent import MARK_OFFSET, is_damaged
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.records import END_SIGNATURE
 from npzkit.zip.sozip import find_index, has_index_member
@@ -274,12 +274,10 @@ def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
 
 def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
     """Yield what is wrong with the intent of the last commit."""
-    footer, start = directory.footer, directory.start_offset
-    room = directory.directory_offset - start - INTENT_SIZE
-    if footer is None or not 0 < footer.intent_offset <= room:
+    found = directory.read_intent(source)
+    if found is None:
         return
-    offset = start + footer.intent_offset
-    intent = source.read_at(offset, INTENT_SIZE)
+    offset, intent = found
     lacking = dict(directory.completion(source))
     mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
     if is_damaged(intent, mark):

@@ -150,21 +150,29 @@ class Directory(NamedTuple):
     def completion(self, source: Source) -> list[tuple[int, bytes]]:
         """Return what its commit lacks, and where: seals, and the mark; see `npzkit.zip.intent`."""
         patches = [(offset, END_SIGNATURE) for offset in self.unsealed]
-        footer, start = self.footer, self.start_offset
-        records_offset = self.directory_offset + self.size
-        if footer is None or not 0 < footer.intent_offset < records_offset - start - INTENT_SIZE:
+        found = self.read_intent(source)
+        if found is None:
             return patches
-        intent = source.read_at(start + footer.intent_offset, INTENT_SIZE)
+        offset, intent = found
+        start, records_offset = self.start_offset, self.directory_offset + self.size
         end = bytearray(source.read_at(records_offset, self.end_offset - records_offset))
-        for offset, seal in patches[-1:]:
-            end[offset - records_offset : offset - records_offset + len(seal)] = seal
+        for place, seal in patches[-1:]:
+            end[place - records_offset : place - records_offset + len(seal)] = seal
         mark = Mark(
             self.directory_offset - start, records_offset - start, self.end_offset - start,
             crc32(end),
         )  # fmt: skip
         if is_intent(intent) and parse_mark(intent) != mark:
-            patches.append((start + footer.intent_offset + MARK_OFFSET, format_mark(intent, mark)))
+            patches.append((offset + MARK_OFFSET, format_mark(intent, mark)))
         return patches
+
+    def read_intent(self, source: Source) -> tuple[int, bytes] | None:
+        """Return where the intent of its commit is, and its bytes; None if there is none."""
+        room = self.directory_offset - self.start_offset - INTENT_SIZE
+        if self.footer is None or not 0 < self.footer.intent_offset <= room:
+            return None
+        offset = self.start_offset + self.footer.intent_offset
+        return offset, source.read_at(offset, INTENT_SIZE)
 
     def is_kept(self, source: Source) -> bool:
         """Whether the directory is still in its place and unchanged, including members' CRCs.

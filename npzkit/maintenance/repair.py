@@ -463,7 +463,7 @@ class _Salvage:
         is_renamed = (
             not is_certain and entry.flags & BAD_NAME and found and found.entry.name not in entries
         )
-        sound = None if is_renamed else self._with_own_header(entry, directory)
+        sound = None if is_renamed else self._with_own_header(entry, directory, is_certain)
         if sound is None and (
             found is not None
             and (found.entry.name == entry.name or is_renamed)
@@ -479,13 +479,14 @@ class _Salvage:
             self._keep(sound)
         self._source.correct(entry.header_offset, b"")
 
-    def _with_own_header(self, entry: Entry, directory: Directory | None) -> Entry | None:
+    def _with_own_header(
+        self, entry: Entry, directory: Directory | None, is_certain: bool
+    ) -> Entry | None:
         """Return a listed member whose data matches its entry, if its local header does not.
 
         Its header is read as the entry describes it: now, and when the member is copied. The
         bytes of it may also be those of another member.
         """
-        is_certain = directory is not None and directory.footer is not None
         if not (entry.compressed_size or is_certain):
             # A CRC-32 of no bytes proves nothing.
             return None

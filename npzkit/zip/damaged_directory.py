@@ -23,15 +23,12 @@ from npzkit.zip.long_comment import LongComment
 from npzkit.zip.records import (
     END_SIGNATURE,
     END_SIZE,
-    ZIP64_END_SIZE,
-    ZIP64_LOCATOR_SIZE,
+    ZIP64_RECORDS_SIZE,
 )
 from npzkit.zip.restored_directory import Place, restore
 from npzkit.zip.tail import find_commits, find_last_commit, last_record
 
 __all__ = ["NewestState", "find_newest", "plain_comment"]
-
-_RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 
 
 class NewestState(NamedTuple):
@@ -155,7 +152,7 @@ def _find_place(source: Source) -> tuple[Place | None, bool, bool]:
     footer = find_last_footer(source, (0,))
     if footer is not None:
         end = footer.directory_offset + footer.directory_size
-        archive_end = end + _RECORDS64_SIZE + END_SIZE + footer.comment_size
+        archive_end = end + ZIP64_RECORDS_SIZE + END_SIZE + footer.comment_size
         places.append(Place(footer.directory_offset, end, archive_end, footer))
     try:
         last = find_last_commit(source, (0,))
@@ -222,7 +219,7 @@ def _find_comment(source: Source, place: Place) -> bytes | None:
     theirs = find_comment(source)
     if theirs and len(theirs) != footer.comment_size:
         return plain_comment(theirs)
-    ends = [place.end + lead + END_SIZE for lead in (0, _RECORDS64_SIZE)]
+    ends = [place.end + lead + END_SIZE for lead in (0, ZIP64_RECORDS_SIZE)]
     possible = [
         source.read_at(end, footer.comment_size)
         for end in ends
@@ -238,7 +235,7 @@ def _find_comment(source: Source, place: Place) -> bytes | None:
 
 def _comment_behind_record(source: Source, offset: int) -> bytes:
     """Return what follows an end record, or zip64's and one, at `offset`."""
-    data = source.read_at(offset, min(max(source.size - offset, 0), _RECORDS64_SIZE + END_SIZE))
+    data = source.read_at(offset, min(max(source.size - offset, 0), ZIP64_RECORDS_SIZE + END_SIZE))
     lead = data.find(END_SIGNATURE)
     begin = offset + lead + END_SIZE
     if lead < 0 or begin > source.size:

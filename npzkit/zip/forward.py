@@ -52,6 +52,7 @@ from npzkit.zip.records import (
     ZIP64_END_SIZE,
     ZIP64_LOCATOR_SIGNATURE,
     ZIP64_LOCATOR_SIZE,
+    ZIP64_RECORDS_SIZE,
     data_descriptors,
     parse_local_header,
 )
@@ -59,7 +60,7 @@ from npzkit.zip.sozip import is_index_name
 
 __all__ = ["ForwardArchive", "ForwardMember", "hides_its_end", "open_forward"]
 
-_TAIL_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE + END_SIZE + COMMENT_MAX_SIZE
+_TAIL_SIZE = ZIP64_RECORDS_SIZE + END_SIZE + COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
 _FIXED_SIZES = {
     CENTRAL_ENTRY_SIGNATURE: CENTRAL_ENTRY_SIZE,

@@ -72,9 +72,9 @@ from npzkit.zip.records import (
     END_SIZE,
     LOCAL_HEADER_SIGNATURE,
     ZIP64_END_SIGNATURE,
-    ZIP64_END_SIZE,
     ZIP64_LOCATOR_SIGNATURE,
     ZIP64_LOCATOR_SIZE,
+    ZIP64_RECORDS_SIZE,
 )
 
 if TYPE_CHECKING:
@@ -91,7 +91,6 @@ _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
 _BEHIND_SIZE = 1024
-_RECORDS64_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
 _BEGINNINGS = (LOCAL_HEADER_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE)
 """What an archive begins with."""
 _LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
@@ -141,7 +140,7 @@ def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterato
     """Yield offsets of end records whose own numbers lead to an archive's start, last first."""
     # Offsets in an archive count from its start, or from the file's.
     bases = np.unique([0, *starts])
-    lead = _RECORDS64_SIZE
+    lead = ZIP64_RECORDS_SIZE
     high = end
     while high > 0:
         low = max(high - _SCAN_SIZE, 0)
@@ -181,17 +180,17 @@ def _read_claims(data: bytes, found: NDArray[np.int64]) -> _Claims:
     """Return columns of what the end records at `found` say."""
     locators = np.maximum(found - ZIP64_LOCATOR_SIZE, 0)
     signature = int.from_bytes(ZIP64_LOCATOR_SIGNATURE, "little")
-    has64 = (found >= _RECORDS64_SIZE) & (_fields(data, locators, "<u4") == signature)
+    has64 = (found >= ZIP64_RECORDS_SIZE) & (_fields(data, locators, "<u4") == signature)
     signature = int.from_bytes(ZIP64_END_SIGNATURE, "little")
-    has64[has64] = _fields(data, found[has64] - _RECORDS64_SIZE, "<u4") == signature
-    records64 = found[has64] - _RECORDS64_SIZE
+    has64[has64] = _fields(data, found[has64] - ZIP64_RECORDS_SIZE, "<u4") == signature
+    records64 = found[has64] - ZIP64_RECORDS_SIZE
     places = ((10, "<u2", 32), (12, "<u4", 40), (16, "<u4", 48))
     columns: list[Any] = []
     for place, dtype, place64 in places:
         column = _fields(data, found + place, dtype)
         column[has64] = _fields(data, records64 + place64, "<u8")
         columns.append(column)
-    return _Claims._make([*columns, has64 * np.int64(_RECORDS64_SIZE)])
+    return _Claims._make([*columns, has64 * np.int64(ZIP64_RECORDS_SIZE)])
 
 
 def _fields(data: bytes, offsets: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
@@ -254,7 +253,7 @@ def _rolled_forward(last: LastCommit, mark: Mark, starts: Sequence[int]) -> Last
     begin, stop = (before.start_offset + at for at in (mark.records_offset, mark.end_offset))
     if before.end_offset <= begin <= stop - END_SIZE and stop <= source.size:
         data = bytearray(source.read_at(begin, stop - begin))
-        seal = _RECORDS64_SIZE if data.startswith(ZIP64_END_SIGNATURE) else 0
+        seal = ZIP64_RECORDS_SIZE if data.startswith(ZIP64_END_SIGNATURE) else 0
         data[seal : seal + len(END_SIGNATURE)] = END_SIGNATURE
         if crc32(data) == mark.end_crc32:
             corrected = CorrectedSource(source)
@@ -300,7 +299,7 @@ def _begins_before_members(source: Source, place: int, end: End) -> bool:
         if first < sector_end or beginning in _BEGINNINGS:
             return True
         members = first + 1
-    begin = max(place - _RECORDS64_SIZE, 0)
+    begin = max(place - ZIP64_RECORDS_SIZE, 0)
     data = source.read_at(begin, place + END_SIZE - begin)
     columns = _read_claims(data, np.array([place - begin]))
     claims = _Claims._make(column.item() % (1 << 64) for column in columns)

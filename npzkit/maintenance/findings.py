@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import STORED
 from npzkit.errors import (
+    AmbiguousArchiveError,
     ClosedArchiveError,
     NpyFormatError,
     NpzkitError,
@@ -231,6 +232,10 @@ def archive_findings(
     `proceed` is called often, and may stop it.
     """
     torn = source.file_size - directory.end_offset
+    try:
+        directory.check_alone(source)
+    except AmbiguousArchiveError as error:
+        yield finding(None, error)
     if torn > 0:
         yield Finding(
             None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "

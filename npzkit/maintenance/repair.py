@@ -238,6 +238,7 @@ def _repair_end(
 
 def _cut(path: str, source: Source, directory: Directory, threads: int) -> RepairReport:
     """Cut off everything after the last commit, and complete that commit, and flushes."""
+    directory.check_alone(source)
     cut_size = source.size - directory.end_offset
     patches = directory.completion(source)
     if cut_size or patches:

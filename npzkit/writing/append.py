@@ -170,6 +170,7 @@ def _resume_file(file: Any) -> Resumed:
 def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     """Return the directory, and what is known of the archive."""
     directory = read_directory(source, limits=Limits())
+    directory.check_alone(source)
     comment, long = directory.read_comment(source), find_long_comment(directory.comment)
     listed, notes = listed_records(directory), read_notes(source, directory)
     return directory, Resumed(sink, listed, notes, comment, long)

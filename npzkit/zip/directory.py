@@ -47,7 +47,7 @@ from npzkit.zip.intent import (
 )
 from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIGNATURE, END_SIZE
-from npzkit.zip.tail import damaged_commit, find_last_commit, report_tail
+from npzkit.zip.tail import another_archive, damaged_commit, find_last_commit, report_tail
 
 __all__ = [
     "Directory",
@@ -91,6 +91,8 @@ class Directory(NamedTuple):
         What its array index says of it, if it has one.
     unsealed : tuple of int
         Where an end record that counts has no signature; see `npzkit.zip.tail`.
+    is_joined : bool
+        Whether another archive may follow it, behind zeros.
     """
 
     entries: Mapping[str, Entry]
@@ -102,6 +104,7 @@ class Directory(NamedTuple):
     start_offset: int
     footer: Footer | None = None
     unsealed: tuple[int, ...] = ()
+    is_joined: bool = False
 
     @property
     def size(self) -> int:
@@ -165,6 +168,11 @@ class Directory(NamedTuple):
         if is_intent(intent) and parse_mark(intent) != mark:
             patches.append((offset + MARK_OFFSET, format_mark(intent, mark)))
         return patches
+
+    def check_alone(self, source: Source) -> None:
+        """Raise AmbiguousArchiveError if what follows the archive must not be cut off."""
+        if self.is_joined:
+            raise another_archive(source, self.end_offset)
 
     def read_intent(self, source: Source) -> tuple[int, bytes] | None:
         """Return where the intent of its commit is, and its bytes; None if there is none."""
@@ -414,7 +422,7 @@ def _read_last_commit(
     is_noted = source.size > end.end_offset or last.unsealed
     if is_noted and (strict or not silent) and not source.is_being_written():
         report_tail(source, last, strict=strict)
-    return directory._replace(unsealed=last.unsealed)
+    return directory._replace(unsealed=last.unsealed, is_joined=last.is_joined)
 
 
 def _no_commit(source: Source, starts: Sequence[int], fault: NpzkitError | None) -> NpzkitError:

@@ -71,7 +71,8 @@ class Mark(NamedTuple):
 class Behind(Enum):
     """What the bytes behind an end are."""
 
-    UNFINISHED = "an append that is not marked as complete, or zeros"
+    UNFINISHED = "an append that is not marked as complete"
+    ZEROS = "zeros: of such an append, whose first sector was lost, or of something else"
     COMPLETE = "an append that is marked as complete"
     DAMAGED = "an append whose intent is damaged, or follows another end"
     FOREIGN = "nothing that an append writes"
@@ -159,7 +160,10 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[Behind, M
             return Behind.COMPLETE, mark
         # A file that ends within a mark was cut: the mark is written last.
         is_cut = data.startswith(follows) and len(raw_mark) < _MARK_SIZE and any(raw_mark)
-        return Behind.DAMAGED if is_cut else Behind.UNFINISHED, None
+        if is_cut:
+            return Behind.DAMAGED, None
+        is_zero = not data[: len(follows) + _MARK_SIZE].strip(b"\0")
+        return Behind.ZEROS if is_zero else Behind.UNFINISHED, None
     intent = data[_padding(end_offset) :][:INTENT_SIZE]
     if not intent[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME):
         return Behind.FOREIGN, None
@@ -178,10 +182,9 @@ def _check_version(intent: bytes) -> None:
         )  # fmt: skip
 
 
-def members_begin(end_offset: int) -> tuple[int, int]:
-    """Return where an append's first member begins, and where the sector of its intent ends."""
-    begin = end_offset + _padding(end_offset) + INTENT_SIZE
-    return begin, begin + -begin % _SECTOR_SIZES[0]
+def members_begin(end_offset: int) -> int:
+    """Return where the first member of an append behind an end begins."""
+    return end_offset + _padding(end_offset) + INTENT_SIZE
 
 
 def room_before_end(intent_offset: int, records_offset: int, end_offset: int) -> int:

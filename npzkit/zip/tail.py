@@ -14,7 +14,10 @@ What a crash leaves, with any of the sectors that were not synced:
 written                                        read
 =============================================  =========================================
 nothing, a part, or all of 1                   the older commit, with a warning
-of those, the intent's sector lost: zeros      the older commit, with a warning
+of those, the intent's sector lost: zeros      the older commit, with a warning. If others
+                                               would read an archive in one of its arrays,
+                                               nothing is cut off: two archives that were
+                                               joined with zeros between them look the same
 1; a part of the mark                          the older commit, with a warning
 1 and the mark; a part of the seal             the new commit, *rolled forward*: its end
                                                has the CRC-32 that the mark says
@@ -70,7 +73,6 @@ from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
     END_SIGNATURE,
     END_SIZE,
-    LOCAL_HEADER_SIGNATURE,
     ZIP64_END_SIGNATURE,
     ZIP64_LOCATOR_SIGNATURE,
     ZIP64_LOCATOR_SIZE,
@@ -81,8 +83,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
-    "LastCommit", "damaged_commit", "find_commits", "find_last_commit", "last_record",
-    "report_tail",
+    "LastCommit", "another_archive", "damaged_commit", "find_commits", "find_last_commit",
+    "last_record", "report_tail",
 ]  # fmt: skip
 
 _SCAN_SIZE = 1 << 22
@@ -91,8 +93,6 @@ _COMMIT_COUNT = 1000
 """End records that are tried: of those whose numbers fit a real file's first one is
 its last, and few commits are damaged."""
 _BEHIND_SIZE = 1024
-_BEGINNINGS = (LOCAL_HEADER_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE)
-"""What an archive begins with."""
 _LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
 """Bytes at the end of a file in which other programs look for an end record."""
 
@@ -111,6 +111,8 @@ class LastCommit(NamedTuple):
         Why the commit that follows it cannot be read: one that was complete.
     mark : Mark or None
         What that commit's intent says.
+    is_joined : bool
+        Whether another archive may follow, behind zeros: nothing is to be cut off.
     """
 
     source: Source
@@ -118,6 +120,7 @@ class LastCommit(NamedTuple):
     unsealed: tuple[int, ...] = ()
     damage: ZipFormatError | None = None
     mark: Mark | None = None
+    is_joined: bool = False
 
 
 # -- which record is the last that fits -------------------------------------------
@@ -217,7 +220,7 @@ def find_last_commit(source: Source, starts: Sequence[int]) -> LastCommit | None
     if end is None:
         return None
     found = LastCommit(CorrectedSource(source), end)
-    while found.end.end_offset < source.size and found.damage is None:
+    while found.end.end_offset < source.size and found.damage is None and not found.is_joined:
         newer = _next_commit(found, starts)
         if newer is None:
             break
@@ -226,9 +229,9 @@ def find_last_commit(source: Source, starts: Sequence[int]) -> LastCommit | None
 
 
 def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
-    """Return the commit that follows another one, or why it cannot be read.
+    """Return the commit that follows another one, or that one with what follows it instead.
 
-    None if there is none, but an unfinished append or other bytes.
+    None if that is an unfinished append, or bytes that others read past, too.
     """
     source, end = last.source, last.end
     check_alone(source, end)
@@ -242,8 +245,16 @@ def _next_commit(last: LastCommit, starts: Sequence[int]) -> LastCommit | None:
     place = last_record(source)
     if place is None or place < end.end_offset:
         return None
-    if kind is Behind.FOREIGN or _begins_before_members(source, place, end):
-        raise _another_archive(source, end.end_offset)
+    if kind is Behind.FOREIGN:
+        raise another_archive(source, end.end_offset)
+    begin = _archive_begin(source, place)
+    if begin is None:
+        return None
+    if kind is Behind.ZEROS:
+        return last._replace(is_joined=True)
+    # An array in an unfinished append may contain an archive: the intent precedes it.
+    if begin < end.start_offset + members_begin(end.end_offset - end.start_offset):
+        raise another_archive(source, end.end_offset)
     return None
 
 
@@ -275,48 +286,17 @@ def last_record(source: Source) -> int | None:
     return low + place if place >= 0 else None
 
 
-def _begins_before_members(source: Source, place: int, end: End) -> bool:
-    """Return whether others read an archive that begins before an append's members could.
-
-    An array in an unfinished append may contain an archive: the intent precedes it,
-    or what is left if the intent's sector was lost.
-
-    Parameters
-    ----------
-    source : Source
-    place : int
-        Where the end record is that others find.
-    end : End
-        Of the last commit.
-    """
-    members, sector_end = (
-        end.start_offset + at for at in members_begin(end.end_offset - end.start_offset)
-    )
-    size = min(members, source.size) - end.end_offset
-    if not source.read_at(end.end_offset, size).strip(b"\0"):
-        first = _first_not_zero(source, members)
-        beginning = source.read_at(first, min(4, source.size - first))
-        if first < sector_end or beginning in _BEGINNINGS:
-            return True
-        members = first + 1
+def _archive_begin(source: Source, place: int) -> int | None:
+    """Return where others begin to read an archive of which they find the end record at `place`."""
     begin = max(place - ZIP64_RECORDS_SIZE, 0)
     data = source.read_at(begin, place + END_SIZE - begin)
     columns = _read_claims(data, np.array([place - begin]))
     claims = _Claims._make(column.item() % (1 << 64) for column in columns)
     directory = place - claims.records64_size - claims.directory_size
     if directory < 0:
-        return False
+        return None
     is_read = claims.directory_size == 0 or source.read_at(directory, 4) == CENTRAL_ENTRY_SIGNATURE
-    return is_read and bool(place - claims.distance < members)
-
-
-def _first_not_zero(source: Source, offset: int) -> int:
-    """Return where the first byte is, from `offset` on, that is not zero."""
-    for at in range(offset, source.size, _SCAN_SIZE):
-        data = source.read_at(at, min(_SCAN_SIZE, source.size - at))
-        if left := data.lstrip(b"\0"):
-            return at + len(data) - len(left)
-    return source.size
+    return int(place - claims.distance) if is_read else None
 
 
 # -- what is said of it ------------------------------------------------------------
@@ -339,7 +319,7 @@ def damaged_commit(source: Source, start: int, offset: int) -> ZipFormatError:
     )
 
 
-def _another_archive(source: Source, end_offset: int) -> AmbiguousArchiveError:
+def another_archive(source: Source, end_offset: int) -> AmbiguousArchiveError:
     """Return the error for an archive that follows the end of another one."""
     return AmbiguousArchiveError(
         "another end of central directory record follows the end of the archive",

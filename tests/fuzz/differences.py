@@ -487,8 +487,8 @@ def _is_unfit(case: Case) -> bool:
 def _is_unfinished(case: Case) -> bool:
     """What follows the last commit is an append, as far as it was written, or lost sectors.
 
-    What zipfile finds is within that append, behind bytes other than zeros. The
-    commit is what np.load reads if the append is cut off.
+    What zipfile finds is within that append, behind its first record or the zeros of it.
+    The commit is what np.load reads if the append is cut off.
     """
     data, at = case.data, case.ours._archive.directory.end_offset
     room = -at % 512
@@ -499,9 +499,11 @@ def _is_unfinished(case: Case) -> bool:
         byte in (0, expected)
         for byte, expected in zip(written, right[:4] + right[30:], strict=False)
     )
+    is_lost = not data[at : begin + _INTENT_SIZE].strip(b"\0")
     end, place = _end(data), data.rfind(b"PK\5\6")
     base = max(place - 76 * end.is_zip64 - end.size - end.offset, at)
-    return is_append and bool(data[at:base].strip(b"\0")) and _is_read(case, data[:at])
+    is_behind = is_lost or bool(data[at:base].strip(b"\0"))
+    return is_append and is_behind and _is_read(case, data[:at])
 
 
 def sealed(data: bytes, npz: Any) -> bytes:

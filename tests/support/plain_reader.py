@@ -276,10 +276,13 @@ def behind(data: bytes, end: End) -> tuple[str, tuple[int, ...]]:
     if all(byte in (0, known) for byte, known in zip(found, expected, strict=False)):
         if len(raw_mark) < 32:
             is_cut = found.startswith(expected) and any(raw_mark)
-            return "damaged" if is_cut else "unfinished", ()
+            return "damaged" if is_cut else "unfinished" if any(found) else "zeros", ()
         *mark, crc = struct.unpack("<3Q2L", raw_mark)
         is_marked = crc == zlib.crc32(expected[-20:] + raw_mark[:-4])
-        return ("complete", tuple(mark)) if is_marked else ("unfinished", ())
+        is_zero = not any(found)
+        return (
+            ("complete", tuple(mark)) if is_marked else ("zeros" if is_zero else "unfinished", ())
+        )
     intent = found[zeros:]
     if intent[30:44] != b".npzkit.append":
         return "foreign", ()
@@ -318,25 +321,21 @@ def recover(data: bytes) -> tuple[bytes, End]:
             break
         data, end = roll_forward(data, end, mark)
     last = data.rfind(END, max(len(data) - TAIL_SIZE, 0), max(len(data) - 18, 0))
-    is_other = kind == "foreign" or begins_before_members(data, end.end_offset, last)
-    if last >= end.end_offset and is_other:
-        raise AmbiguousError("another archive follows")
+    if last >= end.end_offset:
+        begin = others_begin(data, last)
+        members = end.end_offset + (-end.end_offset % 512 if -end.end_offset % 512 < 100 else 0)
+        is_inside = kind == "unfinished" and begin is not None and begin < members + 100
+        if kind == "foreign" or is_inside:
+            raise AmbiguousError("another archive follows")
     return data, end
 
 
-def begins_before_members(data: bytes, end: int, place: int) -> bool:
-    """Whether others read an archive, by its end record, that begins before an append's members."""
-    members = end + (-end % 512 if -end % 512 < 100 else 0) + 100
-    if not data[end:members].strip(b"\0"):
-        first = len(data) - len(data[members:].lstrip(b"\0"))
-        in_sector = first < members + -members % 512
-        if in_sector or data[first : first + 4] in (b"PK\3\4", b"PK\6\6", END):
-            return True
-        members = first + 1
+def others_begin(data: bytes, place: int) -> int | None:
+    """Return where the archive begins that others read by an end record at a place."""
     size, offset = struct.unpack_from("<LL", data, place + 12)
     directory = place - size
     is_read = directory >= 0 and (not size or data[directory : directory + 4] == b"PK\1\2")
-    return is_read and directory - offset < members
+    return directory - offset if is_read else None
 
 
 # -- an archive ----------------------------------------------------------------

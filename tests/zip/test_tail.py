@@ -13,6 +13,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import npzkit
@@ -91,7 +92,8 @@ class Row(NamedTuple):
     make : callable
         Returns its bytes; the argument is the archive that npzkit is to find.
     outcome : str or type
-        "whole", "torn" (the archive is read, with a warning), or the error.
+        "whole", "torn" (the archive is read, with a warning), "joined" (the same, but nothing
+        is cut off), or the error.
     others : str
         What np.load reads: "it", "other", or "error".
     """
@@ -118,8 +120,9 @@ ROWS = [
     Row("two archives", lambda a: a + OTHER + OTHER, AmbiguousArchiveError, "other"),
     Row("itself", lambda a: a + a, AmbiguousArchiveError, "it"),
     Row("zero, archive", lambda a: a + b"\0" + OTHER, AmbiguousArchiveError, "other"),
-    Row("zeros, archive", lambda a: a + bytes(700) + OTHER, AmbiguousArchiveError, "other"),
-    Row("many zeros, archive", lambda a: a + bytes(70_000) + OTHER, AmbiguousArchiveError, "other"),
+    # Zeros are also what is left of an append whose first sector was lost.
+    Row("zeros, archive", lambda a: a + bytes(700) + OTHER, "joined", "other"),
+    Row("many zeros, archive", lambda a: a + bytes(70_000) + OTHER, "joined", "other"),
     Row("text, archive", lambda a: a + TEXT + OTHER, AmbiguousArchiveError, "other"),
     Row("archive, text", lambda a: a + OTHER + TEXT, AmbiguousArchiveError, "other"),
     Row("text, empty end", lambda a: a + TEXT + END, AmbiguousArchiveError, "other"),
@@ -165,18 +168,21 @@ def test_what_follows_an_archive(tmp_path, row, first):
         assert path.read_bytes() == data
         assert not npzkit.verify(path).ok
         return
-    is_torn = row.outcome == "torn"
+    is_torn = row.outcome != "whole"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with npzkit.open(path) as npz:
             assert (list(npz), dict(npz.metadata)) == (keys, metadata)
             assert npz["a"].tolist() == [0, 1, 2]
     assert [warning.category for warning in caught] == [TornArchiveWarning] * is_torn
-    report = npzkit.verify(path)
-    assert (report.ok, report.torn_size) == (True, len(data) - len(own))
+    report, is_joined = npzkit.verify(path), row.outcome == "joined"
+    assert (report.ok, report.torn_size) == (not is_joined, len(data) - len(own))
     if is_torn:
         with pytest.raises(ZipFormatError, match="torn"):
             npzkit.open(path, strict=True)
+    if is_joined:
+        check_nothing_is_cut_off(path)
+        return
     assert npzkit.repair(path).cut_size == len(data) - len(own)
     assert path.read_bytes() == own
     path.write_bytes(data)
@@ -188,6 +194,20 @@ def test_what_follows_an_archive(tmp_path, row, first):
     assert path.read_bytes().startswith(own)
     with npzkit.open(path, strict=True) as npz:
         assert (list(npz), dict(npz.metadata)) == ([*keys, "new"], metadata)
+
+
+def check_nothing_is_cut_off(path: Path) -> None:
+    """What may be another archive stays; repair copies the first one to another file."""
+    data, output = path.read_bytes(), path.with_name("copy.npz")
+    for change in (npzkit.repair, lambda path: npzkit.NpzWriter(path, "a")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TornArchiveWarning)
+            with pytest.raises(AmbiguousArchiveError, match="another end"):
+                change(path)
+    npzkit.repair(path, output)
+    assert path.read_bytes() == data
+    with npzkit.open(output, strict=True) as npz:
+        assert npz["a"].tolist() == [0, 1, 2]
 
 
 def test_an_archive_behind_other_bytes():

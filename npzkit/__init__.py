@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.benchmark import BenchmarkReport, benchmark
     from npzkit.analysis.diff import DiffReport, diff
-    from npzkit.analysis.statistics import Statistics, statistics
+    from npzkit.analysis.statistics import statistics
     from npzkit.archive.iterating import iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.kerchunk import kerchunk
     from npzkit.conversion.pack import PackReport, pack
+    from npzkit.display.histograms import Statistics
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
     from npzkit.limits import Limits

@@ -24,8 +24,6 @@ from npzkit.format.header import MAGIC_PREFIX
 from npzkit.format.memmap import open_memmap
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
-__all__ = ["load", "savez", "savez_compressed"]
-
 _ZIP_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-__all__ = ["imported"]
-
 
 def imported(name: str) -> Any:
     """Return a module whose import is complete, or None.

@@ -11,18 +11,6 @@ import operator
 from collections.abc import Iterable
 from typing import Any, NamedTuple, SupportsIndex
 
-__all__ = [
-    "DEFAULT_HEADER_SIZE",
-    "DEFAULT_METADATA_SIZE",
-    "MAX_DEPTH",
-    "Limits",
-    "check_limits",
-    "is_backed",
-    "limits_of",
-    "nests_deeper",
-    "parsed_size",
-]
-
 DEFAULT_HEADER_SIZE = 10_000
 """NumPy's default for ``max_header_size``, in bytes."""
 DEFAULT_METADATA_SIZE = 1 << 29

@@ -24,8 +24,6 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.urls import check_local, find_location
 from npzkit.sharding.opening import open
 
-__all__ = ["BenchmarkReport", "Timing", "benchmark"]
-
 _KEPT_SIZE = 1 << 28
 """The most bytes of arrays that are read all at once; larger archives are read one by one."""
 _NOT_COMPARED = (

@@ -25,8 +25,6 @@ from npzkit.members.strict_json import finite
 from npzkit.reading.blocks import blocks
 from npzkit.sharding.opening import opened
 
-__all__ = ["DiffReport", "Difference", "Problem", "diff", "plain"]
-
 _PIECE_SIZE = 1 << 20
 """Bytes of an array that are compared at a time. The computation takes several times as much."""
 

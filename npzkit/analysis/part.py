@@ -15,8 +15,6 @@ import numpy as np
 
 from npzkit.reading.blocks import blocks
 
-__all__ = ["Part"]
-
 _PIECE_SIZE = 1 << 20
 """Bytes of a piece."""
 

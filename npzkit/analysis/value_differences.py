@@ -12,8 +12,6 @@ import numpy as np
 
 from npzkit.display.piecewise import is_numeric
 
-__all__ = ["Tolerance", "are_comparable", "is_distance"]
-
 
 class Tolerance(NamedTuple):
     """How far apart values may be and still count as equal.

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from npzkit.archive.npzfile import NpzFile
     from npzkit.members.info import ArrayInfo
 
-__all__ = [
-    "PIECE_SIZE",
-    "approach",
-    "check_array",
-    "checked_array",
-    "for_each_piece",
-    "is_taken_by_parts",
-]
-
 T = TypeVar("T")
 
 PIECE_SIZE = 1 << 20

@@ -10,8 +10,6 @@ from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import UnsupportedError
 from npzkit.zip.dead_bytes import fills_most
 
-__all__ = ["commit", "finish"]
-
 
 def commit(archive: WrittenArchive, *, is_last: bool = False) -> None:
     """Make all that was written and changed the archive's contents.

@@ -15,8 +15,6 @@ from npzkit.writing.created_array import CreatedArray, Hooks
 from npzkit.writing.filled_array import begin_filled
 from npzkit.writing.growing_array import begin_growing
 
-__all__ = ["create"]
-
 
 def create(archive: WrittenArchive, plan: Plan) -> CreatedArray:
     """Begin an array; see `NpzWriter.create`. Called alone, as by `WrittenArchive.alone`."""

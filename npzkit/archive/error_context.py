@@ -9,8 +9,6 @@ from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError
 from npzkit.members.keys import key_of, member_of
 
-__all__ = ["Explained", "explain"]
-
 
 class Explained:
     """A block of code that reads from an archive, and whose errors say where.

@@ -20,8 +20,6 @@ from npzkit.errors import (
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.reading.streaming import Comparison, StreamedArchive
 
-__all__ = ["iter_arrays"]
-
 
 def iter_arrays(
     stream: Any,

@@ -28,8 +28,6 @@ from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.zip.random_access import RandomAccess
 
-__all__ = ["LazyArray"]
-
 _CHUNK_SIZE = 1 << 20
 """Bytes of a chunk if the member has no chunks of its own."""
 _ROWS_SIZE = 1 << 24

@@ -16,8 +16,6 @@ from npzkit.members.amounts import format_count, format_size
 from npzkit.members.info import ArrayInfo, short_dtype
 from npzkit.members.metadata import parse_metadata
 
-__all__ = ["SHOWN_COUNT", "archive_html", "array_html", "drawing", "members_html", "picture"]
-
 _PICTURE_COUNT = 20
 """Arrays that have a picture: parts of each are read."""
 _PICTURE_SIZE = 96, 64

@@ -34,9 +34,7 @@ from npzkit.reading.npy_stream import LocatedStream
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
-    from npzkit.maintenance.verify import VerifyReport
-
-__all__ = ["NOT_MAPPED", "NpzFile"]
+    from npzkit.maintenance.findings import VerifyReport
 
 NOT_MAPPED = (
     "an archive in a store cannot be mapped into memory",

@@ -26,13 +26,11 @@ from npzkit.members.records import is_record
 from npzkit.writing.append import open_archive
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, coding_for
+from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import CHUNK_SIZE
-from npzkit.zip.writer import Coding
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts
-
-__all__ = ["NpzWriter"]
 
 
 class NpzWriter:

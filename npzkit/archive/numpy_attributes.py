@@ -14,8 +14,6 @@ from typing import Any
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.source import Source, SourceFile, duplicate
 
-__all__ = ["ArrayAttributes", "Handles", "file_of"]
-
 
 class Handles:
     """The handles on one archive.

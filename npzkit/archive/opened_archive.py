@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from npzkit.reading.maps import Maps
     from npzkit.zip.random_access import RandomAccess
 
-__all__ = ["MmapMode", "OpenedArchive", "check_mmap_mode", "path_of"]
-
 MmapMode = Literal["r", "c", "r+"]
 
 

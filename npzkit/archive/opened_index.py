@@ -17,8 +17,6 @@ from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 
-__all__ = ["OpenedIndex"]
-
 _ASKED_COUNT = 8
 """The most members that are described one by one before all are described at once."""
 _PRICE = 50

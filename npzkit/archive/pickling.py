@@ -13,8 +13,6 @@ from typing import Any
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import StaleArchiveError
 
-__all__ = ["reduced", "shown_state", "state_of"]
-
 
 def reduced(
     archive: OpenedArchive, open_again: Callable[..., Any], options: Mapping[str, Any]

@@ -16,8 +16,6 @@ from npzkit.members.keys import SUFFIX, check_key
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
 from npzkit.zip.entry_records import entry_of
 
-__all__ = ["hand_over", "rename"]
-
 
 def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
     """Give the array `old` the key `new`, in its place; see `NpzWriter.rename`.

@@ -15,8 +15,6 @@ from typing import Any
 from npzkit.errors import ClosedArchiveError
 from npzkit.files.disk import kept_open
 
-__all__ = ["OPEN_COUNT", "Recent", "Reopened"]
-
 OPEN_COUNT = 128
 """Archives that stay open, as in xarray: systems allow 256 files per process and more."""
 

@@ -17,13 +17,11 @@ from npzkit.members.metadata import TREE_KEY, without_note
 from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
+from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import CHUNK_SIZE
-from npzkit.zip.writer import Coding
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Splitting
-
-__all__ = ["prepare_arrays", "save", "write_members"]
 
 
 def save(

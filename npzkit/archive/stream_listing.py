@@ -21,8 +21,6 @@ from npzkit.reading.streaming import StreamedArchive, entries_by_key
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.sozip import find_index
 
-__all__ = ["StreamListing"]
-
 
 class StreamListing:
     """The members of an archive in a stream, which is read to its end.

@@ -15,15 +15,6 @@ from npzkit.members.metadata import parse_attrs
 from npzkit.zip.directory import Directory
 from npzkit.zip.sozip import find_index
 
-__all__ = [
-    "archive_facts",
-    "archive_info",
-    "format_archive",
-    "info_or_blank",
-    "member_info",
-    "read_info",
-]
-
 
 def member_info(archive: OpenedArchive, key: str) -> ArrayInfo:
     """Return what is known of a member; see `npzkit.NpzFile.info`."""

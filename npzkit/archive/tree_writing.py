@@ -16,9 +16,7 @@ from npzkit.members.keys import SUFFIX
 from npzkit.members.metadata import TREE_KEY, format_metadata
 from npzkit.members.notes import FLAT, listed
 from npzkit.writing.array_members import Member
-from npzkit.zip.writer import Coding
-
-__all__ = ["write_tree"]
+from npzkit.zip.member_writer import Coding
 
 
 def write_tree(

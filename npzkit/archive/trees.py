@@ -22,9 +22,6 @@ from npzkit.members.notes import links
 from npzkit.members.restoring import unflatten
 from npzkit.members.selection import UNREAD, Selection
 
-__all__ = ["TREE_KEY", "read_tree"]
-
-
 Read = Callable[[Collection[str]], dict[str, Any]]
 """Returns the arrays of an archive by their keys."""
 

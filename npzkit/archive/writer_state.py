@@ -16,8 +16,6 @@ from npzkit.errors import ClosedArchiveError, NpzkitError
 from npzkit.files.sink import Sink
 from npzkit.writing.unsealed_arrays import Unsealed
 
-__all__ = ["WriterState"]
-
 T = TypeVar("T")
 
 

@@ -23,12 +23,10 @@ from npzkit.writing.prepared_array import Prepared
 from npzkit.writing.small_arrays import SmallArrays
 from npzkit.writing.unsealed_arrays import Unsealed
 from npzkit.zip.deflate import deflate_small
-from npzkit.zip.writer import Coding
+from npzkit.zip.member_writer import Coding
 
 if TYPE_CHECKING:
     from npzkit.members.note_edits import EditedNote
-
-__all__ = ["WrittenArchive"]
 
 T = TypeVar("T")
 

@@ -17,8 +17,6 @@ from collections.abc import Callable
 from functools import cache
 from traceback import clear_frames
 
-__all__ = ["Background", "Saving", "outlive_pools"]
-
 
 class Saving:
     """One call of `CheckpointStore.save`, which may still be under way.

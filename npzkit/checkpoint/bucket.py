@@ -35,9 +35,7 @@ from npzkit.files.stores import Version
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location
 from npzkit.writing.array_members import Member
-from npzkit.zip.writer import Coding
-
-__all__ = ["Bucket"]
+from npzkit.zip.member_writer import Coding
 
 _FRESH_SECONDS = 1.0
 """How long a list of objects tells what a single one is. One request brings all."""

@@ -28,8 +28,6 @@ from npzkit.maintenance.findings import Finding, VerifyReport, finding
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.zip.extra_fields import foreign_extra
 
-__all__ = ["ATTEMPTS", "Catalog", "StoreReport", "is_gone", "record_of"]
-
 _GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
 ATTEMPTS = 20

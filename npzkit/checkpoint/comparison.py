@@ -17,8 +17,6 @@ from npzkit.members.leaves import MISSING
 from npzkit.members.restoring import unflatten
 from npzkit.members.selection import UNREAD
 
-__all__ = ["compare_steps"]
-
 _FILLED: Any = object()
 """The place of a container that has items."""
 

@@ -30,9 +30,7 @@ from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
-from npzkit.zip.writer import Coding
-
-__all__ = ["AS_SAVED", "Files", "Folder", "Identity", "Listing", "Status"]
+from npzkit.zip.member_writer import Coding
 
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""

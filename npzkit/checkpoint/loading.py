@@ -27,8 +27,6 @@ from npzkit.errors import (
 )
 from npzkit.members.selection import Selection
 
-__all__ = ["Checkpoint", "Loader", "Request", "looks_at"]
-
 _LOOKS = 200
 """How often steps are listed at most, if what was listed is removed each time."""
 

@@ -12,8 +12,6 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
-__all__ = ["MetricsOf", "Mode", "Policy", "best", "best_of", "every", "latest"]
-
 Mode = Literal["min", "max"]
 MetricsOf = Callable[[int], Mapping[str, Any]]
 

@@ -14,8 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Readers", "readers_of"]
-
 
 class Readers:
     """The readers of the steps in one place.

@@ -25,17 +25,6 @@ from npzkit.members.metadata import (
 from npzkit.writing.array_members import Member
 from npzkit.writing.small_arrays import SmallArrays
 
-__all__ = [
-    "Record",
-    "check_metadata",
-    "check_metrics",
-    "check_step",
-    "format_record",
-    "names_crc32",
-    "parse_record",
-    "sealed",
-]
-
 _OWN_KEY = "npzkit.checkpoint"
 """The key of the format's version and of the checksums."""
 _VERSION = 1

@@ -20,8 +20,6 @@ from npzkit.checkpoint.step_names import shown_steps
 from npzkit.errors import warn
 from npzkit.members.keys import suggestion
 
-__all__ = ["Retention"]
-
 _logger = logging.getLogger("npzkit.checkpoint")
 
 

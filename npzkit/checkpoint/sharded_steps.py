@@ -39,9 +39,7 @@ from npzkit.sharding.shard_names import (
 )
 from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.writing.array_members import Member
-from npzkit.zip.writer import Coding
-
-__all__ = ["ShardedSteps"]
+from npzkit.zip.member_writer import Coding
 
 _LOOKS = 20
 """How often a place is listed at most, if what it has changes each time."""

@@ -18,8 +18,6 @@ import numpy as np
 from npzkit.files.threads import run, thread_count
 from npzkit.writing.prepared_array import as_unlabelled
 
-__all__ = ["Snapshot", "is_changeable"]
-
 _TASK_SIZE = 1 << 22
 """Bytes that a thread copies at a time."""
 _ALIGNMENT = 64

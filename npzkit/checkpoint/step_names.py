@@ -8,15 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-__all__ = [
-    "is_step_name",
-    "name_of_folder",
-    "name_of_step",
-    "shown_steps",
-    "steps_in",
-    "steps_of_folders",
-]
-
 _SUFFIX = ".npz"
 _STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
 _SHOWN_COUNT = 5

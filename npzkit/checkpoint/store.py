@@ -45,14 +45,12 @@ from npzkit.errors import (
     warn,
 )
 from npzkit.files.urls import Location, check_local, find_location
-from npzkit.maintenance.verify import VerifyReport
+from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
 from npzkit.members.nesting import flatten
 from npzkit.members.selection import Selection
 from npzkit.sharding.amounts import parse_size
 from npzkit.writing.coding import Compression
-
-__all__ = ["CheckpointStore", "WhenBusy"]
 
 WhenBusy = Literal["wait", "skip", "raise"]
 

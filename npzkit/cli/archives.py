@@ -17,30 +17,18 @@ from npzkit.cli.opening import named_file, naming_in_warnings
 from npzkit.cli.output import (
     Telling,
     error_text,
-    format_count,
     print_json,
-    printable,
     progress,
     say,
 )
 from npzkit.cli.refusals import Refusal, check_absent
-from npzkit.errors import NpzkitError, UnsupportedError, shown_url
+from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
 from npzkit.files.progress import Meter, Report
 from npzkit.files.urls import Location, find_location
+from npzkit.members.amounts import format_count
 from npzkit.members.keys import find_collisions
 from npzkit.sharding.opening import holds_index
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of
-
-__all__ = [
-    "Archive",
-    "Outcome",
-    "Outputs",
-    "files_argument",
-    "find_archives",
-    "folder_options",
-    "shown_path",
-    "work_through",
-]
 
 SUFFIX = ".npz"
 """The suffix of archives in folders."""

@@ -8,12 +8,16 @@ import click
 
 import npzkit
 from npzkit.cli.opening import named_file
-from npzkit.cli.output import format_size, json_option, print_json, print_table, progress
+from npzkit.cli.output import (
+    json_option,
+    print_json,
+    print_table,
+    progress,
+)
+from npzkit.members.amounts import format_size
 
 if TYPE_CHECKING:
     from npzkit.analysis.benchmark import Timing
-
-__all__ = ["bench"]
 
 
 @click.command()

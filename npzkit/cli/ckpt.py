@@ -18,25 +18,24 @@ from npzkit.cli.listed_members import members_of, tell_unreadable
 from npzkit.cli.ls import print_members
 from npzkit.cli.opening import as_text, info_dict
 from npzkit.cli.output import (
-    format_count,
-    format_size,
     in_a_line,
     json_option,
     print_fields,
     print_json,
     print_table,
-    printable,
     report_error,
     say,
 )
 from npzkit.cli.wording import at_prompt, message_of
-from npzkit.errors import NoCheckpointError, shown_url
+from npzkit.errors import NoCheckpointError, printable, shown_url
 from npzkit.files.urls import Location, find_location
+from npzkit.members.amounts import (
+    format_count,
+    format_size,
+)
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
-
-__all__ = ["ckpt"]
 
 
 class _Folder(click.Path):

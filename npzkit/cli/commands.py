@@ -20,8 +20,6 @@ from npzkit.files.urls import default_options
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-__all__ = ["Commands", "npzkit_command", "run"]
-
 _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
     "bench": ("bench", "Measure how fast FILE is read here, by npzkit and by NumPy."),

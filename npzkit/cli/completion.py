@@ -7,8 +7,6 @@ from click.shell_completion import get_completion_class
 
 from npzkit.cli.opening import COMPLETE_VARIABLE
 
-__all__ = ["completion"]
-
 
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))

@@ -10,19 +10,18 @@ import click
 import npzkit
 from npzkit.cli.opening import file_size, named_file
 from npzkit.cli.output import (
-    format_count,
-    format_size,
     json_option,
     print_json,
     print_notes,
-    printable,
     progress,
 )
 from npzkit.cli.pack import check_level
 from npzkit.cli.refusals import refusing
-from npzkit.errors import ConversionError, shown_url
-
-__all__ = ["convert"]
+from npzkit.errors import ConversionError, printable, shown_url
+from npzkit.members.amounts import (
+    format_count,
+    format_size,
+)
 
 
 @click.command()

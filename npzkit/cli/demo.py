@@ -6,8 +6,6 @@ import click
 
 from npzkit.cli.output import console
 
-__all__ = ["demo"]
-
 
 @click.command()
 @click.argument("folder", required=False, type=click.Path(exists=True, file_okay=False))

@@ -10,23 +10,20 @@ import click
 import npzkit
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
 from npzkit.cli.output import (
-    format_count,
     in_a_line,
     json_option,
     print_json,
     print_table,
-    printable,
     progress,
     report_error,
     say,
 )
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import shown_url
+from npzkit.errors import printable, shown_url
+from npzkit.members.amounts import format_count
 
 if TYPE_CHECKING:
     from npzkit.analysis.diff import Difference, Problem
-
-__all__ = ["diff"]
 
 
 @click.command()

@@ -12,7 +12,12 @@ import click
 
 import npzkit
 from npzkit.cli.opening import complete_key, inputs_argument, named_file
-from npzkit.cli.output import json_option, print_json, print_notes, printable, progress
+from npzkit.cli.output import (
+    json_option,
+    print_json,
+    print_notes,
+    progress,
+)
 from npzkit.cli.pack import (
     check_level,
     compression_options,
@@ -21,10 +26,8 @@ from npzkit.cli.pack import (
     table_delimiter,
 )
 from npzkit.cli.refusals import Refusal, check_new_key, refusing
-from npzkit.errors import ConversionError, UnsafeNameError
+from npzkit.errors import ConversionError, UnsafeNameError, printable
 from npzkit.files.urls import Location, find_location
-
-__all__ = ["add", "mv", "rm"]
 
 
 def _writer(file: str, **options: Any) -> npzkit.NpzWriter:

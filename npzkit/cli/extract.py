@@ -19,21 +19,18 @@ from npzkit.cli.opening import (
     opened,
 )
 from npzkit.cli.output import (
-    format_count,
     in_a_line,
     json_option,
     metering,
     print_json,
-    printable,
     progress,
     say,
 )
 from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
-from npzkit.errors import ConversionError, shown_url
-
-__all__ = ["extract"]
+from npzkit.errors import ConversionError, printable, shown_url
+from npzkit.members.amounts import format_count
 
 
 @contextlib.contextmanager

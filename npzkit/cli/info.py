@@ -21,15 +21,15 @@ from npzkit.cli.opening import (
     shape_text,
 )
 from npzkit.cli.output import (
-    format_ratio,
-    format_size,
     json_option,
     print_fields,
     print_json,
-    printable,
 )
-
-__all__ = ["info"]
+from npzkit.errors import printable
+from npzkit.members.amounts import (
+    format_ratio,
+    format_size,
+)
 
 
 @click.command()

@@ -13,8 +13,6 @@ from itertools import repeat
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
-__all__ = ["json_text"]
-
 _SCALARS: Mapping[type, Callable[[Any], str]] = {
     str: encode_basestring_ascii,
     int: int.__repr__,

@@ -15,8 +15,6 @@ from npzkit.cli.wording import message_of
 if TYPE_CHECKING:
     from npzkit.cli.opening import Listing
 
-__all__ = ["Member", "members_of", "tell_unreadable"]
-
 _STEP = 1000
 """Members between two updates of the progress bar."""
 

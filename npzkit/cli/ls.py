@@ -23,24 +23,23 @@ from npzkit.cli.opening import (
     shape_text,
 )
 from npzkit.cli.output import (
-    format_count,
-    format_ratio,
-    format_size,
     json_option,
     print_json,
     print_table,
     print_text,
-    printable,
     report_error,
 )
-from npzkit.errors import shown_url
+from npzkit.errors import printable, shown_url
 from npzkit.files.file_objects import is_archive
 from npzkit.files.source import open_source
+from npzkit.members.amounts import (
+    format_count,
+    format_ratio,
+    format_size,
+)
 
 if TYPE_CHECKING:
     from npzkit.cli.opening import Listing
-
-__all__ = ["ls", "print_members"]
 
 _METADATA_LENGTH = 500
 """Characters of metadata shown by ls without -l."""

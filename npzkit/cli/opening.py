@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import npzkit
-from npzkit.cli.output import printable
-from npzkit.errors import shown_url
+from npzkit.errors import printable, shown_url
 from npzkit.files.file_objects import cannot_seek
 from npzkit.files.urls import Location, find_location
 
@@ -31,28 +30,6 @@ if TYPE_CHECKING:
 
     Listing = npzkit.NpzFile | StreamListing
     """An archive whose headers can be read."""
-
-__all__ = [
-    "COMPLETE_VARIABLE",
-    "NESTED_TEXT",
-    "archive_argument",
-    "archives_argument",
-    "as_text",
-    "complete_key",
-    "dtype_text",
-    "file_size",
-    "forward_input",
-    "info_dict",
-    "inputs_argument",
-    "key_argument",
-    "listed",
-    "named_file",
-    "naming_in_warnings",
-    "opened",
-    "pickle_option",
-    "seekable_input",
-    "shape_text",
-]
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -24,33 +24,6 @@ import click
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
 from npzkit.files.progress import Meter, current_reception
-from npzkit.members.amounts import format_count, format_ratio, format_size
-
-__all__ = [
-    "Telling",
-    "can_print",
-    "colour",
-    "console",
-    "counting",
-    "discard",
-    "error_text",
-    "format_count",
-    "format_ratio",
-    "format_size",
-    "in_a_line",
-    "json_option",
-    "metering",
-    "print_fields",
-    "print_json",
-    "print_notes",
-    "print_table",
-    "print_text",
-    "printable",
-    "progress",
-    "report_error",
-    "say",
-    "terminal_width",
-]
 
 _BAR_AFTER = 1.0
 """Seconds of work before a bar appears."""

@@ -13,22 +13,20 @@ import click
 import npzkit
 from npzkit.cli.opening import file_size, inputs_argument, opened
 from npzkit.cli.output import (
-    format_count,
-    format_size,
     json_option,
     print_json,
     print_notes,
-    printable,
     progress,
 )
 from npzkit.cli.refusals import Refusal, refusing
-from npzkit.errors import ConversionError, UnsafeNameError, shown_url
+from npzkit.errors import ConversionError, UnsafeNameError, printable, shown_url
+from npzkit.members.amounts import (
+    format_count,
+    format_size,
+)
 
 if TYPE_CHECKING:
     from npzkit.conversion.inputs import Given
-
-__all__ = ["PIPE", "binary_stdout", "check_level", "compression_options", "input_options",
-           "named_inputs", "pack", "table_delimiter"]  # fmt: skip
 
 PIPE = "-"
 """Stands for the standard streams."""

@@ -14,13 +14,11 @@ import click
 import numpy as np
 
 from npzkit.analysis.part import Part
-from npzkit.analysis.statistics import Histogram
-from npzkit.cli.output import printable
 from npzkit.conversion.output_paths import replacing
+from npzkit.display.histograms import Histogram
 from npzkit.display.piecewise import as_numbers
+from npzkit.errors import printable
 from npzkit.reading.blocks import BLOCK_SIZE
-
-__all__ = ["draw", "kind_of_picture", "new_figure"]
 
 _LINE_COUNT = 100_000
 _IMAGE_SIDE = 2000

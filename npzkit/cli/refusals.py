@@ -16,8 +16,6 @@ from npzkit.errors import NpzkitError, UnsafeNameError
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 
-__all__ = ["Refusal", "check_absent", "check_new_key", "refusing"]
-
 
 class Refusal(click.ClickException):
     """A request that cannot be fulfilled as it was made; the exit code is 2."""

@@ -15,12 +15,11 @@ from npzkit.cli.archives import (
     work_through,
 )
 from npzkit.cli.opening import file_size, named_file
-from npzkit.cli.output import format_size, json_option, printable
+from npzkit.cli.output import json_option
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import shown_url
+from npzkit.errors import printable, shown_url
 from npzkit.files.progress import Report
-
-__all__ = ["repack"]
+from npzkit.members.amounts import format_size
 
 
 @click.command()

@@ -22,8 +22,6 @@ from npzkit.cli.wording import at_prompt
 from npzkit.errors import shown_url
 from npzkit.files.progress import Report
 
-__all__ = ["repair"]
-
 
 @click.command()
 @files_argument

@@ -14,20 +14,19 @@ from npzkit.cli.opening import (
     opened,
 )
 from npzkit.cli.output import (
-    format_count,
-    format_size,
     in_a_line,
     json_option,
     print_json,
-    printable,
     progress,
     say,
 )
 from npzkit.cli.refusals import refusing
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import UnsupportedError
-
-__all__ = ["report"]
+from npzkit.errors import UnsupportedError, printable
+from npzkit.members.amounts import (
+    format_count,
+    format_size,
+)
 
 
 @click.command()

@@ -13,7 +13,10 @@ import numpy as np
 
 import npzkit
 from npzkit.analysis.part import Part
-from npzkit.analysis.statistics import Histogram, Statistics, measure_part, part_of
+from npzkit.analysis.statistics import (
+    measure_part,
+    part_of,
+)
 from npzkit.archive.checked_pieces import approach, checked_array
 from npzkit.cli.opening import (
     archive_argument,
@@ -30,15 +33,17 @@ from npzkit.cli.output import (
     print_fields,
     print_json,
     print_table,
-    printable,
     terminal_width,
 )
 from npzkit.cli.plotting import draw, kind_of_picture
 from npzkit.cli.slicing import Index, parse_index
+from npzkit.display.histograms import (
+    Histogram,
+    Statistics,
+)
 from npzkit.display.piecewise import is_numeric
+from npzkit.errors import printable
 from npzkit.limits import is_backed
-
-__all__ = ["show"]
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Index", "parse_index"]
-
 _ITEM = re.compile(
     r"""\s*(?:
         (?P<dots>\.\.\.)

@@ -21,8 +21,6 @@ from rich.table import Table
 
 import npzkit
 
-__all__ = ["find_data", "run"]
-
 _BOXED_WIDTH = 80
 _DIGITS, _PHOTOGRAPHS = "digits.npz", "photographs.npz"
 

@@ -12,16 +12,15 @@ from npzkit.cli.opening import archive_argument, dtype_text, listed, shape_text
 from npzkit.cli.output import (
     can_print,
     colour,
-    format_count,
-    format_size,
     json_option,
     print_json,
-    printable,
 )
 from npzkit.cli.refusals import Refusal
-from npzkit.errors import shown_url
-
-__all__ = ["tree"]
+from npzkit.errors import printable, shown_url
+from npzkit.members.amounts import (
+    format_count,
+    format_size,
+)
 
 _JSON_DEPTH = 200
 """Most levels of folders in JSON. Each takes two levels of objects."""

@@ -18,12 +18,13 @@ from npzkit.cli.archives import (
     work_through,
 )
 from npzkit.cli.opening import archives_argument, complete_key, forward_input
-from npzkit.cli.output import in_a_line, json_option, printable
+from npzkit.cli.output import (
+    in_a_line,
+    json_option,
+)
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import shown_url
+from npzkit.errors import printable, shown_url
 from npzkit.files.progress import Report
-
-__all__ = ["outcome_of", "verify"]
 
 
 @click.command()

@@ -9,9 +9,8 @@ import click
 
 import npzkit
 from npzkit.cli.opening import archives_argument
-from npzkit.cli.output import printable, say
-
-__all__ = ["view"]
+from npzkit.cli.output import say
+from npzkit.errors import printable
 
 
 @click.command()

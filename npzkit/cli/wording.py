@@ -11,8 +11,6 @@ import re
 
 from npzkit.errors import NpzkitError
 
-__all__ = ["advice_at_prompt", "at_prompt", "is_python", "message_of"]
-
 _WORDS = (
     (r"npzkit\.repair\([^()]*\), at a prompt npzkit repair FILE -o OTHER",
      "npzkit repair FILE -o OTHER"),

@@ -10,8 +10,6 @@ from collections.abc import Callable
 
 from npzkit.codecs.isal import isal_or_zlib
 
-__all__ = ["crc32", "crc32_combine"]
-
 crc32: Callable[..., int] = isal_or_zlib.crc32
 
 

@@ -25,16 +25,6 @@ from npzkit.codecs.libdeflate import inflate_into
 from npzkit.codecs.methods import BZIP2, DEFLATED, DEFLATED64, LZMA, METHOD_NAMES, ZSTANDARD
 from npzkit.errors import UnsupportedError, ZipFormatError
 
-__all__ = [
-    "DECOMPRESSORS",
-    "CopyableInflate",
-    "Decompressor",
-    "decompressor",
-    "inflate_chunk",
-    "inflate_start",
-    "inflate_whole",
-]
-
 
 class Decompressor(Protocol):
     """The interface of the decoders of all methods.

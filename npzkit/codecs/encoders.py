@@ -19,16 +19,6 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.final_block import can_continue, continuable
 
-__all__ = [
-    "CANDIDATES",
-    "STORED_BLOCKS",
-    "Encoder",
-    "choose_encoder",
-    "deflate_chunk",
-    "encoder_for_level",
-    "encoder_for_small",
-]
-
 _MODULES = {
     "isal": "isal.isal_zlib",
     "zlib-ng": "zlib_ng.zlib_ng",

@@ -9,8 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["exported_functions"]
-
 
 def exported_functions(module: str, *names: str) -> tuple[Any, ...] | None:
     """Return functions of an extension module, whose types the caller sets.

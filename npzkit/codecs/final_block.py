@@ -15,8 +15,6 @@ from collections.abc import Callable
 
 from npzkit.codecs.extension_functions import exported_functions
 
-__all__ = ["can_continue", "continuable"]
-
 _FLUSH_BLOCK = 5
 _BEHIND_BLOCK, _IN_LAST_BLOCK, _UNUSED_BITS = 128, 64, 7
 """Parts of `data_type` after a call: documented in zlib.h for ``Z_BLOCK``."""

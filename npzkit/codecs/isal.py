@@ -8,8 +8,6 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-__all__ = ["isal_or_zlib"]
-
 isal_or_zlib: Any
 try:
     # Its CRC-32 is 10 times as fast as zlib's and its inflation up to twice as

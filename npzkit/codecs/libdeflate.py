@@ -13,8 +13,6 @@ from collections.abc import Callable
 
 from npzkit.codecs.extension_functions import exported_functions
 
-__all__ = ["inflate_into"]
-
 
 def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
     """Inflate a raw deflate stream that fills `memory` exactly.

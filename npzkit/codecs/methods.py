@@ -9,19 +9,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-__all__ = [
-    "BZIP2",
-    "DEFLATED",
-    "DEFLATED64",
-    "LZMA",
-    "METHOD_NAMES",
-    "STORED",
-    "ZSTANDARD",
-    "check_level",
-    "method_name",
-    "method_number",
-]
-
 STORED = 0
 DEFLATED = 8
 DEFLATED64 = 9

@@ -13,8 +13,6 @@ import numpy as np
 
 from npzkit.reading.blocks import BLOCK_SIZE
 
-__all__ = ["InFile", "make_file"]
-
 _NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
 """From systems that cannot reserve room in a file."""
 

@@ -18,9 +18,6 @@ from npzkit.format import drop_metadata
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.reading.blocks import blocks
 
-__all__ = ["Array", "Contents", "Options", "Say", "array_of", "as_void", "is_c_number",
-           "plain_dtype", "unreadable", "why_not_npy"]  # fmt: skip
-
 Say = Callable[[str], object]
 """Takes a note for the user: what is not kept, or changes."""
 

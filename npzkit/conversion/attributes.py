@@ -15,8 +15,6 @@ from npzkit.errors import printable
 from npzkit.limits import is_backed
 from npzkit.members.strict_json import format_json, parse_json
 
-__all__ = ["JSON_ATTRIBUTE", "from_library", "join_json", "named", "split_json"]
-
 JSON_ATTRIBUTE = "npzkit.json"
 """Holds, as one JSON text, the attributes that a format has no type for."""
 _OWN = "npzkit."

@@ -40,8 +40,6 @@ from npzkit.members.keys import check_key
 from npzkit.sharding.opening import holds_index, is_sharded, open
 from npzkit.writing.coding import level_for
 
-__all__ = ["ConvertReport", "convert"]
-
 
 class ConvertReport(NamedTuple):
     """What `convert` wrote.

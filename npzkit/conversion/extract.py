@@ -22,8 +22,6 @@ from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 from npzkit.sharding.opening import opened
 
-__all__ = ["ExtractReport", "extract", "is_table", "write_member", "write_table_of"]
-
 _FORMATS = ("npy", "csv")
 
 

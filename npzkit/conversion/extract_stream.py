@@ -37,8 +37,6 @@ from npzkit.reading.streaming import StreamedArchive, entries_by_key
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardMember
 
-__all__ = ["Wanted", "extract_stream"]
-
 _PIECE_SIZE = 1 << 18
 
 

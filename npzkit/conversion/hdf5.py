@@ -19,8 +19,6 @@ from npzkit.conversion.stores import array_in_store, say_group, void_for
 from npzkit.errors import printable
 from npzkit.reading.blocks import block_shape
 
-__all__ = ["NESTED", "read", "why_unfit", "write"]
-
 NESTED = True
 """A group is not an array: no key may be the folder of another."""
 _CHUNK_SIZE = 1 << 20

@@ -30,9 +30,6 @@ from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.sharding.opening import holds_index, open
 
-__all__ = ["ARCHIVE_SUFFIX", "SUFFIXES", "Given", "Input", "Inputs", "arrays_in_folder",
-           "given_inputs", "opened_inputs", "read_input"]  # fmt: skip
-
 ARCHIVE_SUFFIX = ".npz"
 SUFFIXES = (SUFFIX, *DELIMITERS)
 """Of files that are one array."""

@@ -27,8 +27,6 @@ from npzkit.members.strict_json import format_json
 from npzkit.sharding.opening import open as open_archive
 from npzkit.sharding.shardedfile import ShardedFile
 
-__all__ = ["kerchunk"]
-
 _CHUNK_SIZE = 1 << 24
 """Most bytes of a chunk, if the array can be divided evenly."""
 _RESERVED = {".zarray", ".zattrs", ".zgroup", ".zmetadata"}

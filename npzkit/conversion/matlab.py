@@ -25,8 +25,6 @@ from npzkit.conversion.arrays import (
 )
 from npzkit.errors import ConversionError, printable
 
-__all__ = ["read", "why_unfit", "write"]
-
 _VARIABLE = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}", re.ASCII)
 _CLASSES = {
     "double": "f8", "single": "f4", "logical": "?", "int8": "i1", "uint8": "u1", "int16": "i2",

@@ -26,8 +26,6 @@ from npzkit.errors import ConversionError, PickleRefusedError, printable
 from npzkit.format.array import npy_header
 from npzkit.members.keys import SUFFIX
 
-__all__ = ["can_replace", "read", "why_unfit", "write"]
-
 
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:

@@ -28,8 +28,6 @@ from npzkit.members.multipart import PARTS_ATTRIBUTE
 from npzkit.reading import blocks
 from npzkit.sharding.opening import open
 
-__all__ = ["array_in", "read", "why_unfit", "write", "write_array"]
-
 
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator
 from npzkit.errors import ConversionError, NpzkitError, UnsafeNameError
 from npzkit.members.keys import SUFFIX, check_key, find_collisions
 
-__all__ = ["check_absent", "check_file_names", "check_file_path", "path_within", "replacing"]
-
 
 def check_absent(path: str, *, overwrite: bool) -> None:
     """Raise FileExistsError if something, also a link, is at `path`, unless it is replaced."""

@@ -30,8 +30,6 @@ from npzkit.reading import blocks
 from npzkit.writing.append import NOT_ADDED_TO
 from npzkit.writing.coding import Compression, level_for
 
-__all__ = ["PackReport", "add", "pack"]
-
 
 class PackReport(NamedTuple):
     """What `pack` wrote.

@@ -22,8 +22,6 @@ from npzkit.conversion.arrays import Array, Contents, Options, Say, unreadable
 from npzkit.errors import printable
 from npzkit.members.strict_json import format_json, parse_json
 
-__all__ = ["read", "why_unfit", "write"]
-
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "complex64": "C64", "bool": "BOOL",
     "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",

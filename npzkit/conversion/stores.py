@@ -18,8 +18,6 @@ from npzkit.errors import printable
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.reading.blocks import blocks
 
-__all__ = ["array_in_store", "say_group", "void_for", "why_nested"]
-
 _LARGEST_CHUNK = 1 << 30
 """Bytes of a chunk that is read: libraries allocate a whole one."""
 

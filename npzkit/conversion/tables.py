@@ -24,9 +24,6 @@ from npzkit.files.urls import Location
 from npzkit.limits import is_backed
 from npzkit.reading import blocks
 
-__all__ = ["DELIMITERS", "TableOptions", "check_delimiter", "check_writable", "read_table",
-           "write_array", "write_table"]  # fmt: skip
-
 DELIMITERS: dict[str, str | None] = {".csv": ",", ".tsv": "\t", ".txt": None}
 """By a file's suffix; None means any white space."""
 

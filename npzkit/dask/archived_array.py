@@ -13,8 +13,6 @@ import numpy as np
 
 from npzkit.archive.reopening import Reopened
 
-__all__ = ["ArchivedArray"]
-
 
 class ArchivedArray:
     """An array of an archive, which is read by indexing it. Can be pickled.

@@ -14,8 +14,6 @@ from dask import config
 from dask.array.core import normalize_chunks
 from dask.utils import parse_bytes
 
-__all__ = ["Chunks", "chosen_chunks", "chunk_size", "natural_chunks"]
-
 Chunks = tuple[tuple[int, ...], ...]
 """The lengths of the chunks along each axis, as dask has them."""
 

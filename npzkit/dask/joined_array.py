@@ -16,8 +16,6 @@ from npzkit.dask.archived_array import ArchivedArray
 from npzkit.dask.sources import Source
 from npzkit.reading.indexing import Positions, select
 
-__all__ = ["JoinedArray", "grouped_sources"]
-
 _GROUP_COUNT = 16
 """Most archives of a chunk: a task names each."""
 

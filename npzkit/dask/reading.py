@@ -17,8 +17,6 @@ from npzkit.dask.chunking import Chunks, chosen_chunks, chunk_size
 from npzkit.dask.joined_array import JoinedArray, grouped_sources
 from npzkit.dask.sources import Source, check_alike, find_sources, first_items
 
-__all__ = ["from_npz"]
-
 _SAMPLE_SIZE = 4096
 _PROVEN_COUNT = 4
 """CRC-32s that tell any two arrays apart."""

@@ -19,8 +19,6 @@ from npzkit.sharding.records import ShardRecord
 from npzkit.sharding.shard_names import new_writer, shard_name
 from npzkit.sharding.shard_writing import Part, write_shard
 
-__all__ = ["Block", "Destination", "commit_shards", "grouped", "write_blocks"]
-
 _BLOCKS_COUNT = 256
 """Most blocks of a shard, so that a task does not wait for thousands."""
 

@@ -25,8 +25,6 @@ from npzkit.many.paths import find_files
 from npzkit.sharding.opening import open as open_archive
 from npzkit.sharding.shardedfile import ShardedFile
 
-__all__ = ["Source", "check_alike", "find_sources", "first_items"]
-
 _FETCH_COUNT = 16
 """Distant archives that are opened at once."""
 

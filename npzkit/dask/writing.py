@@ -36,8 +36,6 @@ from npzkit.sharding.shard_names import new_attempt
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 
-__all__ = ["to_npz"]
-
 
 def to_npz(
     url: Any,

@@ -15,8 +15,6 @@ import numpy as np
 from npzkit.display.sampling import BUDGET, PIECE_SIZE, Box, Proceed, box_of, go_on, read_each
 from npzkit.errors import UnsupportedError, printable
 
-__all__ = ["TablePage", "cell_text", "table_page"]
-
 _CELL_LENGTH = 80
 """Characters of a cell."""
 _CELL_COUNT = 10_000

@@ -14,14 +14,6 @@ import numpy as np
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.display.sampling import BUDGET, Proceed, box_of, go_on, read_each, spread_parts
 
-__all__ = [
-    "Histogram",
-    "HistogramOverview",
-    "Statistics",
-    "histogram_overview",
-    "statistics_of",
-]
-
 
 class Histogram(NamedTuple):
     """How many numbers are in each bin, as `numpy.histogram` returns it.

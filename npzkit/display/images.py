@@ -15,8 +15,6 @@ import numpy as np
 
 from npzkit.display.sampling import BUDGET, PIECE_SIZE, Box, Proceed, box_of, go_on, read_each
 
-__all__ = ["ImageOverview", "image_overview"]
-
 
 @dataclass(frozen=True, eq=False)
 class ImageOverview:

@@ -23,8 +23,6 @@ from npzkit.display.sampling import (
     spread,
 )
 
-__all__ = ["LineOverview", "line_overview"]
-
 
 @dataclass(frozen=True, eq=False)
 class LineOverview:

@@ -14,17 +14,6 @@ import numpy as np
 
 from npzkit.display.piecewise import is_numeric
 
-__all__ = [
-    "COLOUR_COUNTS",
-    "Part",
-    "as_colours",
-    "as_drawn",
-    "is_numeric",
-    "shares",
-    "unit_of",
-    "value_range",
-]
-
 Part = Literal["magnitude", "phase", "real", "imag"]
 """The number that stands for a complex one."""
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Bins", "PieceStatistics", "as_numbers", "is_nan_in", "is_numeric", "measure"]
-
 _BIN_COUNT = 20
 """Bins of a histogram, at most."""
 _SLICE_COUNT = 1 << 17

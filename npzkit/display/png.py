@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["png_bytes"]
-
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _PALETTE, _RGB, _RGBA = 3, 2, 6
 """Colour types: a byte per pixel is a place in the palette."""

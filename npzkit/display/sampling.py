@@ -21,21 +21,6 @@ from npzkit.files.threads import Pipeline
 from npzkit.reading.blocks import block_shape, blocks_of_shape
 from npzkit.reading.habits import ReadHabits
 
-__all__ = [
-    "BUDGET",
-    "PIECE_SIZE",
-    "Beginning",
-    "Box",
-    "Proceed",
-    "box_of",
-    "go_on",
-    "is_by_columns",
-    "reachable",
-    "read_each",
-    "spread",
-    "spread_parts",
-]
-
 Proceed = Callable[[], object]
 """Called between reads of a few MiB at most. It raises an exception to cancel."""
 

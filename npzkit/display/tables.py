@@ -12,8 +12,6 @@ from typing import Any
 
 from npzkit.errors import printable, shown_key
 
-__all__ = ["SHOWN_COUNT", "Markup", "block", "line", "lines_html", "short_texts", "table"]
-
 SHOWN_COUNT = 100
 """Rows that are shown of what may be any number."""
 

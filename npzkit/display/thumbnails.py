@@ -21,15 +21,13 @@ from npzkit.display.numbers import (
     COLOUR_COUNTS,
     as_colours,
     as_drawn,
-    is_numeric,
     shares,
     value_range,
 )
+from npzkit.display.piecewise import is_numeric
 from npzkit.display.png import png_bytes
 from npzkit.display.sampling import Proceed, go_on, is_by_columns
 from npzkit.display.tables import Markup
-
-__all__ = ["HEIGHT", "WIDTH", "Thumbnail", "histogram_markup", "line_markup", "thumbnail"]
 
 WIDTH, HEIGHT = 160, 120
 """CSS pixels that a picture takes at most, unless the caller says otherwise."""

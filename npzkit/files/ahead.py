@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from npzkit.files.source import LentSource, Source
 
-__all__ = ["REQUEST_COUNT", "AheadSource", "Span", "grouped", "joined", "pieces_of"]
-
 T = TypeVar("T")
 Span = tuple[int, int]
 """Where a range begins and ends in the file."""

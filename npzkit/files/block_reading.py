@@ -15,8 +15,6 @@ from npzkit.files.progress import Advance
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 
-__all__ = ["BLOCK_SIZE", "crc32_at", "read_blocks"]
-
 BLOCK_SIZE = 1 << 24
 """Bytes per task of a thread."""
 _STEP_SIZE = 1 << 20

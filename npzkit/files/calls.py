@@ -13,8 +13,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, TypeVar
 
-__all__ = ["Calls", "patiently", "started"]
-
 T = TypeVar("T")
 
 PATIENCE = 0.4

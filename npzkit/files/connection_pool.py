@@ -20,8 +20,6 @@ from urllib.parse import SplitResult
 
 from npzkit.files.http_connection import Connection, Exchange, Origin, Route, origin_of, proxy_of
 
-__all__ = ["Connections"]
-
 _IDLE_COUNT = 64
 """Most connections of a route that are kept unused. One archive uses ten at a time."""
 _IDLE_SECONDS = 50.0

@@ -10,8 +10,6 @@ import itertools
 
 from npzkit.files.source import Source
 
-__all__ = ["CorrectedSource"]
-
 
 class CorrectedSource(Source):
     """A file with some of its bytes corrected: readers find them right.

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _VERSION = r"[?&](versionId|versionid|generation)=|^g(s|cs)://.*#[0-9]+$"
 """How S3, Azure and Google's store name a version in a URL."""
 
-__all__ = ["check_writable", "open_destination", "open_upload"]
-
 
 def open_destination(
     file: Any, *, exclusive: bool = False, durable: bool = False, lock_timeout: float = 0.0

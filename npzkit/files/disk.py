@@ -19,10 +19,6 @@ from typing import Any, NoReturn, Protocol
 
 from npzkit.errors import ClosedArchiveError
 
-__all__ = ["CLOSED", "OPEN_FLAGS", "RENAMES_OPEN_FILES", "Buffer", "Descriptor", "File", "Place",
-           "check_binary", "duplicated", "kept_open", "link", "make_directory",
-           "remove_directory", "replace", "sync_directory", "unlink"]  # fmt: skip
-
 _CALL_SIZE = 1 << 30
 """Most bytes per call. Linux writes at most 2 GiB per call, and macOS refuses more."""
 _READ_SIZE = 1 << 22

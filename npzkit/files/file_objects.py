@@ -15,20 +15,6 @@ from typing import Any, cast
 from npzkit.errors import FormatError
 from npzkit.files.disk import OPEN_FLAGS, Descriptor
 
-__all__ = [
-    "UNNAMED",
-    "can_read",
-    "can_write",
-    "cannot_seek",
-    "check_regular",
-    "is_archive",
-    "is_plain_file",
-    "name_of",
-    "open_regular",
-    "position_of",
-    "unwrapped",
-]
-
 UNNAMED = "object"
 """The name that NumPy shows for a file object without a name."""
 _FLAGS = os.O_RDONLY | OPEN_FLAGS | getattr(os, "O_NONBLOCK", 0)

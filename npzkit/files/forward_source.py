@@ -17,8 +17,6 @@ from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_read, name_of
 from npzkit.files.source import Source
 
-__all__ = ["ForwardSource"]
-
 _AHEAD_SIZE = 1 << 18
 """Bytes asked for at a time of streams that return what has arrived."""
 _PIECE_SIZE = 1 << 20

@@ -34,8 +34,6 @@ from npzkit.files.stores import (
 )
 from npzkit.files.urls import Location, hide_secrets
 
-__all__ = ["FsspecStore", "status_of", "version_in"]
-
 _MARKS = (
     # Of the bytes, or of each version of them.
     "ETag", "etag", "generation", "version_id", "content_md5", "md5Hash", "Content-MD5", "Digest",

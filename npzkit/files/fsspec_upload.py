@@ -16,8 +16,6 @@ from npzkit.files.fsspec_store import FsspecStore
 from npzkit.files.stores import TransientError
 from npzkit.files.uploads import Condition, Upload, replaced
 
-__all__ = ["FsspecUpload", "MemoryUpload"]
-
 _BLOCK_SIZE = 1 << 23
 """Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""
 

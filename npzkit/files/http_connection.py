@@ -24,17 +24,6 @@ from urllib.request import getproxies, proxy_bypass
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance
 
-__all__ = [
-    "Connection",
-    "Exchange",
-    "Origin",
-    "Route",
-    "basic_auth",
-    "origin_of",
-    "proxy_of",
-    "split_url",
-]
-
 Origin = tuple[str, str, int]
 """Scheme, host and port."""
 

@@ -32,8 +32,6 @@ from npzkit.files.stores import (
 )
 from npzkit.files.urls import Location, hide_secrets
 
-__all__ = ["HttpStore"]
-
 _TIMEOUT = 30.0
 _MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)

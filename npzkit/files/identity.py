@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-__all__ = ["Identity", "identity_of"]
-
 
 class Identity(NamedTuple):
     """The state of a file when it was looked at.

@@ -17,8 +17,6 @@ from npzkit.files.urls import Location, find_location
 if TYPE_CHECKING:
     from npzkit.files.stores import Store
 
-__all__ = ["open_anywhere", "open_stream"]
-
 
 def open_anywhere(
     file: Any, *, owned: bool = False, storage_options: Mapping[str, Any] | None = None

@@ -26,8 +26,6 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["FileLock", "check_timeout", "holding", "is_locked", "lock_path"]
-
 _FIRST_WAIT = 0.001
 _LONGEST_WAIT = 0.05
 _GRACE = 0.03

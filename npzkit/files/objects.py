@@ -18,8 +18,6 @@ from npzkit.files.fsspec_store import FsspecStore, version_in
 from npzkit.files.stores import Version, tried
 from npzkit.files.urls import Location
 
-__all__ = ["Listed", "Objects"]
-
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
 

@@ -33,8 +33,6 @@ from npzkit.files.file_objects import can_write
 from npzkit.files.locking import FileLock, lock_path
 from npzkit.files.sink import SEAL_SIZE, FileSink, Sink
 
-__all__ = ["PathSink", "open_sink"]
-
 _BUFFER_SIZE = 1 << 22
 """Bytes of small writes that are gathered for one system call."""
 _DIRECT_SIZE = 1 << 16

@@ -11,8 +11,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
-__all__ = ["Advance", "Meter", "Part", "Reception", "Report", "current_reception", "receiving"]
-
 Report = Callable[[int, int], object]
 """A function of the bytes done so far and the bytes in total."""
 Advance = Callable[[int], object]

@@ -22,8 +22,6 @@ from npzkit.files.stores import Store, Version, tried, warn_unversioned
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 
-__all__ = ["TAIL_SIZE", "RemoteSource"]
-
 _LONGEST_WAIT = 60.0
 """Seconds to wait for one of them to end."""
 

@@ -16,8 +16,6 @@ from npzkit.files.fsspec_store import FsspecStore, status_of
 from npzkit.files.stores import TransientError
 from npzkit.files.uploads import Condition, Upload, replaced
 
-__all__ = ["S3Upload", "end_uploads", "remove_version"]
-
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the
 request that repeats it, look like those of another writer."""

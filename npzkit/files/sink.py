@@ -18,8 +18,6 @@ from npzkit.files.disk import Buffer
 from npzkit.files.file_objects import name_of, unwrapped
 from npzkit.files.source import Source
 
-__all__ = ["SEAL_SIZE", "FileSink", "Sink", "WrittenSource", "write_all"]
-
 _ZEROS_SIZE = 1 << 22
 """Zeros written at a time to skip bytes."""
 SEAL_SIZE = 4

@@ -40,19 +40,6 @@ _CALL_SIZE = 1 << 26
 
 T = TypeVar("T")
 
-__all__ = [
-    "BufferSource",
-    "FileSource",
-    "LentSource",
-    "SeekingSource",
-    "Source",
-    "SourceFile",
-    "TailSource",
-    "closed_error",
-    "duplicate",
-    "open_source",
-]
-
 
 def _never() -> bool:
     return False

@@ -23,18 +23,6 @@ from npzkit.errors import (
 )
 from npzkit.files.progress import Advance
 
-__all__ = [
-    "Opened",
-    "Store",
-    "TransientError",
-    "Version",
-    "changed",
-    "no_ranges",
-    "parse_content_range",
-    "tried",
-    "warn_unversioned",
-]
-
 ATTEMPTS = 4
 """Times that a request is made before it fails: three more after the first."""
 FIRST_DELAY = 0.1

@@ -24,8 +24,6 @@ from itertools import repeat
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-__all__ = ["Pipeline", "run", "thread_count"]
-
 T = TypeVar("T")
 
 _PENDING_TASKS = 2

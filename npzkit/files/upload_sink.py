@@ -21,8 +21,6 @@ from npzkit.files.stores import tried
 from npzkit.files.threads import Pipeline
 from npzkit.files.uploads import Upload
 
-__all__ = ["UploadSink"]
-
 PART_SIZE = 1 << 23
 """Bytes of the first parts. S3 takes no part below 5 MiB, except for the last one."""
 GROWTH = 1000

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from npzkit.errors import StaleArchiveError
 
-__all__ = ["ANY", "Condition", "Upload", "replaced"]
-
 
 class Condition(NamedTuple):
     """What must be at a name for an upload to appear there.

@@ -18,15 +18,6 @@ from urllib.parse import quote, unquote, urlsplit
 
 from npzkit.errors import UnsupportedError, shown_url
 
-__all__ = [
-    "Location",
-    "check_local",
-    "default_options",
-    "find_location",
-    "find_locations",
-    "hide_secrets",
-]
-
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::[A-Za-z][A-Za-z0-9+.-]+)*://", re.ASCII)
 _LOCAL = ("file", "local")
 _SECRET_OPTION = re.compile(

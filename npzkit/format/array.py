@@ -35,24 +35,6 @@ from npzkit.format.literal import parse_literal
 from npzkit.imported import imported
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
-__all__ = [
-    "array_bytes",
-    "array_header",
-    "check_savable",
-    "data_pieces",
-    "empty_array",
-    "needs_pickle",
-    "npy_header",
-    "read_array",
-    "read_bytes",
-    "read_growing",
-    "read_header",
-    "read_pickle",
-    "read_rest_of_header",
-    "shaped",
-    "write_array",
-]
-
 PIECE_SIZE = 2**24
 """Bytes of a strided array to make contiguous at a time, as in NumPy."""
 

@@ -18,8 +18,6 @@ import numpy as np
 from npzkit.errors import NpyFormatError, warn
 from npzkit.format.literal import MAX_DEPTH
 
-__all__ = ["descr_to_dtype", "drop_metadata", "dtype_to_descr", "is_legacy"]
-
 _TYPE_STRING = re.compile(
     r"[<>|=]?(?:[A-Za-z_]+[0-9]{0,18}|\?)(?:\[([0-9]{0,10})[A-Za-zμ]+\])?", re.ASCII
 )

@@ -28,28 +28,6 @@ from npzkit.format.descr import descr_to_dtype, drop_metadata
 from npzkit.format.literal import DAMAGED_REMEDY, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
-__all__ = [
-    "ARRAY_ALIGN",
-    "CUT_REMEDY",
-    "EXPECTED_KEYS",
-    "GROWTH_AXIS_MAX_DIGITS",
-    "MAGIC_LEN",
-    "MAGIC_PREFIX",
-    "PREFIX_SIZE",
-    "NpyHeader",
-    "check_size",
-    "check_version",
-    "end_of_data",
-    "format_header",
-    "header_fields",
-    "header_size",
-    "index_shape",
-    "is_fortran_ordered",
-    "parse_header",
-    "plain_dtype",
-    "warn_python2",
-]
-
 MAGIC_PREFIX = b"\x93NUMPY"
 MAGIC_LEN = len(MAGIC_PREFIX) + 2
 ARRAY_ALIGN = 64

@@ -23,8 +23,6 @@ from typing import Any
 
 from npzkit.errors import NpyFormatError
 
-__all__ = ["DAMAGED_REMEDY", "parse_literal"]
-
 DAMAGED_REMEDY = "The file is damaged, or was not written by a NumPy-compatible program."
 
 MAX_DEPTH = 100

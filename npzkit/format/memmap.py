@@ -28,8 +28,6 @@ from npzkit.format.header import (
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
-__all__ = ["isfileobj", "open_memmap"]
-
 
 def isfileobj(f: Any) -> bool:
     """Return whether `f` is a file of the operating system, with a descriptor.

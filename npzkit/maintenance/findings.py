@@ -36,16 +36,6 @@ from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.records import END_SIGNATURE
 from npzkit.zip.sozip import find_index, has_index_member
 
-__all__ = [
-    "Finding",
-    "VerifyReport",
-    "archive_findings",
-    "finding",
-    "header_findings",
-    "unused_index",
-    "wanted_entries",
-]
-
 
 class Finding(NamedTuple):
     """One row of a report.

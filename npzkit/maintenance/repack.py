@@ -38,11 +38,10 @@ from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
+from npzkit.zip.member_writer import Coding
 from npzkit.zip.records import SENTINEL_16
 from npzkit.zip.sozip import CHUNK_SIZE, check_chunk_size, find_index
-from npzkit.zip.writer import Coding, ZipWriter
-
-__all__ = ["repack", "repack_dead"]
+from npzkit.zip.writer import ZipWriter
 
 _MAX_ALIGNMENT = 1 << 15
 """Padding is an extra field, whose size is limited to 64 KiB."""

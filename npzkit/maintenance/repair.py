@@ -67,8 +67,6 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["repair"]
-
 _NEEDS_OUTPUT = "Pass a path or a URL as output: what is sound is saved there."
 
 _KNOWN_SIZE = 1 << 16

@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 from npzkit.errors import printable, shown_key
 from npzkit.members.amounts import format_count
 
-__all__ = ["Lost", "RepairReport"]
-
 _SHOWN_COUNT = 10
 """Most uncertain keys that the printed report lists."""
 

@@ -20,10 +20,9 @@ from npzkit.zip.entries import Entry
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra
 from npzkit.zip.member_checks import MAX_RATIOS
 from npzkit.zip.member_stream import MemberStream
+from npzkit.zip.member_writer import Coding
 from npzkit.zip.records import FLAG_DESCRIPTOR, SENTINEL_16
-from npzkit.zip.writer import Coding, ZipWriter
-
-__all__ = ["RowsLeft", "find_rows", "is_seen_cut"]
+from npzkit.zip.writer import ZipWriter
 
 _STEP_SIZE = 1 << 18
 

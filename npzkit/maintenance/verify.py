@@ -53,16 +53,6 @@ from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.sozip import SeekIndex, find_index
 
-__all__ = [
-    "Finding",
-    "VerifyReport",
-    "has_wrong_index",
-    "member_error",
-    "read_size",
-    "verify",
-    "verify_source",
-]
-
 _STEP_SIZE = 1 << 18
 _PEEK_SIZE = 1 << 20
 """Smallest member for which progress takes into account whether it is read twice."""

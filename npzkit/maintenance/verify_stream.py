@@ -31,8 +31,6 @@ from npzkit.zip.forward import ForwardMember
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import FLAG_DESCRIPTOR
 
-__all__ = ["verify_stream"]
-
 
 class _Checked(NamedTuple):
     """What was found of a member when its data came."""

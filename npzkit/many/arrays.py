@@ -21,17 +21,6 @@ from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, extension_name, res
 from npzkit.members.info import ArrayInfo
 from npzkit.members.strict_json import format_json, parse_json
 
-__all__ = [
-    "CACHE_MARK",
-    "Arrays",
-    "Known",
-    "arrays_of",
-    "format_known",
-    "nbytes_of",
-    "own_dtype",
-    "parse_known",
-]
-
 CACHE_MARK = b"x\x01"
 """The first bytes of what `format_known` returns, as zlib writes them at level 1."""
 _VERSION = 2

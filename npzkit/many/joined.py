@@ -23,8 +23,6 @@ from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.reading.member import check_out
 
-__all__ = ["JoinedArray", "Layout"]
-
 _CHUNK_SIZE = 1 << 20
 """Bytes of a chunk of small files: as of an array in one file."""
 

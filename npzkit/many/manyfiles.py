@@ -25,8 +25,6 @@ from npzkit.many.paths import Found, find_files
 from npzkit.many.reading import Files, read_headers
 from npzkit.members.keys import check_several, missing
 
-__all__ = ["ManyFiles", "Samples", "open_many"]
-
 _THREADS = 16
 """Threads that wait for stores."""
 _CHOOSE = "Choose the arrays that are to be joined: keys=[...]."

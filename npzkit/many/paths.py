@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from npzkit.files.urls import Location, find_location, find_locations
 
-__all__ = ["Found", "find_files", "in_order"]
-
 _DIGITS, _END = re.compile(r"(\d+)"), re.compile(r"\D*\Z")
 _DIGITS_AT_END = re.compile(r"\d*\Z")
 

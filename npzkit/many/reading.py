@@ -30,8 +30,6 @@ from npzkit.many.skeleton import Skeleton, skeleton_of
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs
 
-__all__ = ["Files", "read_headers"]
-
 _ALIKE_COUNT = 4
 """Kinds of files of the same size that are kept in mind."""
 _BATCH = 64

@@ -21,8 +21,6 @@ from npzkit.members.info import ArrayInfo
 from npzkit.zip.entries import walk_entries
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED
 
-__all__ = ["Skeleton", "skeleton_of"]
-
 _MAX_SIZE = 1 << 24
 """Bytes of the largest file. In larger ones, the data takes most of the time."""
 _MAX_COUNT = 256

@@ -5,8 +5,6 @@ Owns their form, in tables and in messages. Does not import NumPy.
 
 from __future__ import annotations
 
-__all__ = ["format_count", "format_ratio", "format_size"]
-
 
 def format_count(count: int, noun: str) -> str:
     """Return a count with its noun: ``1 member``, ``2,000 members``."""

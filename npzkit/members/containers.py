@@ -16,8 +16,6 @@ from npzkit.members.jax_arrays import is_pytree, pytree_items, rebuilt_pytree
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record
 from npzkit.members.tensors import is_tensor
 
-__all__ = ["child_key", "children_of", "is_changeable", "is_within", "rebuilt", "update"]
-
 
 def children_of(node: Any) -> dict[Any, Any] | None:
     """Return the items of a container by name or index, or None for a leaf.

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["DIMENSIONS", "made_up_dimensions", "named_dimensions"]
-
 DIMENSIONS = "_ARRAY_DIMENSIONS"
 """The attribute's name, by xarray's convention for Zarr."""
 

@@ -16,14 +16,6 @@ import numpy as np
 from npzkit.errors import UnsupportedError, warn
 from npzkit.format.descr import is_legacy
 
-__all__ = [
-    "DTYPE_ATTRIBUTE",
-    "check_dtype",
-    "extension_name",
-    "restore",
-    "restored_dtype",
-]
-
 DTYPE_ATTRIBUTE = "npzkit.dtype"
 
 

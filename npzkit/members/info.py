@@ -22,14 +22,6 @@ from npzkit.members.metadata import user_attrs
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
 
-__all__ = [
-    "ArchiveInfo",
-    "ArrayInfo",
-    "describe",
-    "format_summary",
-    "short_dtype",
-]
-
 
 class ArchiveInfo(NamedTuple):
     """The layout of an archive. Offsets are bytes from the start of the file.

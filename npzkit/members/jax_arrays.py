@@ -16,18 +16,6 @@ import numpy as np
 
 from npzkit.imported import imported
 
-__all__ = [
-    "array_like",
-    "form_of",
-    "is_array",
-    "is_pytree",
-    "is_random_key",
-    "key_data",
-    "number_like",
-    "pytree_items",
-    "rebuilt_pytree",
-]
-
 _KNOWN = {dict, list, NoneType, OrderedDict, defaultdict}
 
 

@@ -12,18 +12,6 @@ from operator import itemgetter
 
 from npzkit.errors import MemberNotFoundError, NpzkitError, UnsafeNameError, shown_key
 
-__all__ = [
-    "SUFFIX",
-    "check_key",
-    "check_keys",
-    "check_several",
-    "find_collisions",
-    "key_of",
-    "keys_of",
-    "member_of",
-    "missing",
-]
-
 SUFFIX = ".npy"
 _NAME_MAX_SIZE = 0xFFFF
 _FILE_NAME_MAX_LENGTH = 255

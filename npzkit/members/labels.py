@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import UnsupportedError
 
-__all__ = ["check_unlabelled"]
-
 
 class _Kind(NamedTuple):
     """What a class has besides the numbers, what to do, and whether this applies to a value."""

@@ -27,8 +27,6 @@ from npzkit.errors import NpyFormatError, UnsupportedError
 from npzkit.limits import is_backed
 from npzkit.members.tensors import is_tensor, special_dtype, to_array
 
-__all__ = ["KINDS", "MISSING", "decode", "encode", "exact_array", "holds_more"]
-
 MISSING: Any = object()
 """The place of an array, or of a value, that is not there."""
 

@@ -26,8 +26,6 @@ from npzkit.members.tensors import (
     tensor_like,
 )
 
-__all__ = ["Fitting", "SavedTensor"]
-
 _PYTHON = (bool, int, float, complex, str, bytes)
 
 

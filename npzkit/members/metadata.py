@@ -19,23 +19,6 @@ from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, find_extra, format_key_v
 from npzkit.zip.extra_fields import parse_key_value_pairs as _parse_pairs
 from npzkit.zip.long_comment import find_long_comment
 
-__all__ = [
-    "TREE_KEY",
-    "as_read",
-    "check_attrs",
-    "check_json_size",
-    "check_metadata_size",
-    "crc32_without",
-    "format_attrs",
-    "format_metadata",
-    "own_attrs",
-    "parse_attrs",
-    "parse_metadata",
-    "user_attrs",
-    "with_item",
-    "without_note",
-]
-
 TREE_KEY = "npzkit.tree"
 """The key of the note about nested data, which `npzkit.members.nesting` makes and reads."""
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from npzkit.errors import NpyFormatError, UnsupportedError
 
-__all__ = ["PARTS_ATTRIBUTE", "OnParts", "Part", "Splitting", "check_splitting", "join"]
-
 OnParts = Literal["refuse", "split"]
 
 PARTS_ATTRIBUTE = "npzkit.parts"

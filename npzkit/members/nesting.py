@@ -24,8 +24,6 @@ from npzkit.members.notes import INT, MAX_DEPTH, MAX_FIELDS
 from npzkit.members.records import fields_of, is_dataclass, is_namedtuple, is_record, named
 from npzkit.members.tensors import identity, is_tensor, is_tensor_type, special_dtype
 
-__all__ = ["check_tree", "flatten", "is_nested"]
-
 _SINGLE_KEY = "arr_0"
 """The key of an array that is a tree, which `numpy.savez` gives it too."""
 

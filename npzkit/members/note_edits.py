@@ -39,8 +39,6 @@ from npzkit.members.notes import (
     nodes_of,
 )
 
-__all__ = ["EditedNote"]
-
 
 class EditedNote:
     """The note of one archive's tree.

@@ -36,26 +36,6 @@ from npzkit.members.containers import child_key
 from npzkit.members.leaves import KINDS
 from npzkit.members.selection import Selection
 
-__all__ = [
-    "FLAT",
-    "INT",
-    "MAX_DEPTH",
-    "MAX_FIELDS",
-    "check_version",
-    "has_ints",
-    "is_leaf",
-    "is_link",
-    "is_named",
-    "is_sequence",
-    "is_single",
-    "is_value",
-    "items_of",
-    "links",
-    "listed",
-    "name_in",
-    "nodes_of",
-]
-
 MAX_DEPTH = 200
 """Largest depth of a tree."""
 MAX_FIELDS = 1000

@@ -13,8 +13,6 @@ from typing import Any
 
 from npzkit.members.jax_arrays import is_pytree, pytree_items
 
-__all__ = ["fields_of", "is_dataclass", "is_namedtuple", "is_record", "named"]
-
 _MAX_TYPES = 1000
 """Namedtuples that are kept, because making one takes a tenth of a millisecond."""
 

@@ -33,8 +33,6 @@ from npzkit.members.notes import (
 from npzkit.members.records import named
 from npzkit.members.selection import UNREAD, Selection
 
-__all__ = ["unflatten"]
-
 
 def unflatten(
     arrays: Mapping[str, Any],

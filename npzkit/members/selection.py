@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 from npzkit.members.containers import is_within
 from npzkit.members.keys import missing
 
-__all__ = ["UNREAD", "Selection"]
-
 UNREAD: Any = object()
 """The place of what is there, but was not read."""
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from npzkit.limits import MAX_DEPTH, nests_deeper
 
-__all__ = ["finite", "format_json", "is_deeper", "is_float", "parse_json"]
-
 _FLOAT_KEY = "npzkit.float"
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 """By the names that Python's `json` has for them too. NaN is always the same object, so that

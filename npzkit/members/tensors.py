@@ -16,22 +16,6 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.imported import imported
 from npzkit.members.extension_dtypes import extension_name
 
-__all__ = [
-    "SPECIAL",
-    "Form",
-    "fill",
-    "form_of",
-    "from_array",
-    "identity",
-    "is_tensor",
-    "is_tensor_type",
-    "native",
-    "special_dtype",
-    "tensor_like",
-    "to_array",
-    "view_of",
-]
-
 SPECIAL = {"complex32": "float16", "float4_e2m1fn_x2": "uint8"}
 """Dtypes that neither NumPy nor ml_dtypes has, and those of the arrays with their bytes."""
 

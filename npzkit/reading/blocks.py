@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-__all__ = ["BLOCK_SIZE", "block_shape", "blocks", "blocks_of_shape", "place_of", "position_at"]
-
 BLOCK_SIZE = 1 << 25
 """Bytes of an array that are in memory at a time, roughly."""
 

@@ -17,8 +17,6 @@ from npzkit.format.header import MAX_DIMENSIONS
 from npzkit.reading.indexing import Positions
 from npzkit.zip.random_access import RandomAccess
 
-__all__ = ["read_block"]
-
 _SPAN_SIZE = 1 << 22
 """Bytes read at a time if only part of them is wanted."""
 

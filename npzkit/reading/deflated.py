@@ -18,8 +18,6 @@ from npzkit.errors import ZipFormatError
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 
-__all__ = ["Inflation", "Part"]
-
 Part = tuple[int, int] | None
 """The CRC-32 and the size of a task's inflated bytes; None if it failed."""
 

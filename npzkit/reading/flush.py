@@ -27,8 +27,6 @@ from npzkit.zip.crc_update import Seals, Unsealed, find_unsealed, seal
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
 
-__all__ = ["Sealer", "complete_flushes", "is_outdated"]
-
 _TIMEOUT = 5.0
 """Seconds that a flush waits for a writer, which may be about to list the old CRC."""
 _RATE = 200_000_000

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["ReadHabits"]
-
 
 class ReadHabits(NamedTuple):
     """How a lazy array is read.

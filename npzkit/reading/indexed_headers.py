@@ -26,8 +26,6 @@ from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.records import FLAG_UTF8, LOCAL_HEADER_SIZE
 
-__all__ = ["IndexedHeaders", "index_disagrees", "read_indexed_headers"]
-
 _METHOD_NAMES = np.array([method_name(number) for number in range(DEFLATED + 1)], object)
 """By their numbers."""
 _OF_HEADERS = ("shape", "dtype", "fortran_order", "nbytes")

@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Positions", "Selection", "select"]
-
 Positions = range | np.ndarray[Any, Any]
 """Ascending, each once: a range with a positive step, or an array of intp."""
 

@@ -32,8 +32,6 @@ from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry
 
-__all__ = ["fetch_groups", "read_many"]
-
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""
 T = TypeVar("T")

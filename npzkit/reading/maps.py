@@ -26,8 +26,6 @@ from npzkit.reading.flush import Sealer
 from npzkit.zip.crc_update import check_resealable
 from npzkit.zip.entries import Entry
 
-__all__ = ["Maps"]
-
 _ACCESS = {"r": mmap.ACCESS_READ, "c": mmap.ACCESS_COPY}
 
 

@@ -63,17 +63,6 @@ from npzkit.zip.sozip import find_index
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess
 
-__all__ = [
-    "CHUNKED_SIZE",
-    "SMALL_SIZE",
-    "MemberReader",
-    "Options",
-    "Pending",
-    "Result",
-    "check_out",
-    "is_plain",
-]
-
 SMALL_SIZE = 1 << 16
 """Members up to this size are read whole, headers and all, in one call."""
 _EXTRA_GUESS = 128

@@ -18,8 +18,6 @@ from npzkit.members.keys import SUFFIX
 from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_stream import MemberStream
 
-__all__ = ["LocatedStream", "check_nbytes", "is_array", "read_pickled", "read_stream_header"]
-
 
 def is_array(prefix: bytes, entry: Entry) -> bool:
     """Whether a member is an array: a .npy member must be one, others may be."""

@@ -23,18 +23,6 @@ from npzkit.format.header import MAGIC_PREFIX, PREFIX_SIZE, NpyHeader, header_si
 from npzkit.zip.entries import Entry
 from npzkit.zip.local_header import find_data
 
-__all__ = [
-    "GAP_SIZE",
-    "HEADS_SIZE",
-    "SPAN_SIZE",
-    "HeaderFinder",
-    "Window",
-    "aligned",
-    "inflated",
-    "memory_for",
-    "read_window",
-]
-
 SPAN_SIZE = 1 << 20
 """Bytes of neighbours read in one call, and kept alive by any array of them."""
 GAP_SIZE = 1 << 14

@@ -21,8 +21,6 @@ from npzkit.reading.shared_read import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window
 from npzkit.zip.directory_columns import Bools, Columns, Ints, windows_of
 from npzkit.zip.local_header import find_many
 
-__all__ = ["Layout", "Sweep", "is_small", "spans_of"]
-
 _START = np.dtype("<u8,<u2")
 """Magic and version, then the length of the header's text, in version 1.0."""
 _MAGIC = int.from_bytes(MAGIC_PREFIX + b"\x01\x00", "little")

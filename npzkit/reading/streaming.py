@@ -22,8 +22,6 @@ from npzkit.zip.directory import Directory
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardArchive, ForwardMember, open_forward
 
-__all__ = ["Comparison", "StreamedArchive", "entries_by_key"]
-
 
 class Comparison(NamedTuple):
     """What the directory says of the arrays that were read before it.

@@ -20,8 +20,6 @@ from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.maintenance.findings import finding
 from npzkit.members.info import ArrayInfo
 
-__all__ = ["COMPLETE_SIZE", "Look", "looks"]
-
 COMPLETE_SIZE = 1 << 20
 """Bytes of an array that is read completely, and so checked."""
 _BATCH_SIZE = 1 << 25

@@ -24,8 +24,6 @@ from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.reports.looks import COMPLETE_SIZE, Look
 from npzkit.sharding.opening import is_sharded
 
-__all__ = ["page_html"]
-
 
 def page_html(npz: NpzFile, seen: Sequence[Look]) -> str:
     """Return the page about an archive, of which some arrays were looked at.

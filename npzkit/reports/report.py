@@ -21,8 +21,6 @@ from npzkit.members.keys import check_several, missing
 from npzkit.reports.looks import Look, looks
 from npzkit.sharding.opening import opened
 
-__all__ = ["ArchiveReport", "report"]
-
 _FRAME_HEIGHT = 600
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import operator
 import re
 
-__all__ = ["parse_size"]
-
 _UNITS = {"": 1, "B": 1} | {
     prefix + unit: base**power
     for unit, base in (("B", 1000), ("iB", 1024))

@@ -23,8 +23,6 @@ from npzkit.sharding.records import ShardRecord, StoredPart, record_file
 from npzkit.sharding.shard_names import INDEX_NAME, attempt_of, is_temporary
 from npzkit.sharding.tiling import fault_of
 
-__all__ = ["commit_index", "discard", "read_records"]
-
 _READ_COUNT = 10
 """Shards whose records are read at once."""
 _ABANDONED_SECONDS = 3600

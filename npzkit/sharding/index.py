@@ -30,8 +30,6 @@ from npzkit.sharding.shard_names import check_attempt, check_shard_names
 from npzkit.sharding.tiling import fault_of, find_untiled
 from npzkit.zip.member_checks import MAX_RATIOS
 
-__all__ = ["ArrayRow", "Index", "PartRow", "ShardRow"]
-
 _MAX_CRC = 2**32 - 1
 _MAX_METHOD = 2**16 - 1
 _USUAL_SIZE = 2.0**62

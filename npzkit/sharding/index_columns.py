@@ -13,8 +13,6 @@ import numpy as np
 
 from npzkit.errors import IndexFormatError
 
-__all__ = ["by_number", "check_names", "column", "listed", "mapping", "starts_of", "strings"]
-
 _MAX_INT = 2**63 - 1
 
 

@@ -50,8 +50,6 @@ from npzkit.members.strict_json import format_json, parse_json
 from npzkit.sharding.index import ArrayRow, Index, ShardRow
 from npzkit.sharding.index_columns import check_names
 
-__all__ = ["FORMAT", "MAX_SIZE", "check_index_size", "format_index", "parse_index"]
-
 FORMAT = "npzkit sharded archive"
 VERSION = 1
 MAX_SIZE = 1 << 26

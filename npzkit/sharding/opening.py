@@ -17,8 +17,6 @@ from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits
 from npzkit.sharding.shard_names import INDEX_NAME
 
-__all__ = ["holds_index", "is_sharded", "open", "opened"]
-
 
 def open(
     file: Any,

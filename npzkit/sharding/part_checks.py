@@ -16,8 +16,6 @@ from npzkit.sharding.index import Index
 from npzkit.sharding.records import PART_ATTRIBUTE, StoredPart, part_of
 from npzkit.zip.entries import Entry
 
-__all__ = ["differences", "prove_part"]
-
 _PLACE = PART_ATTRIBUTE.encode()
 
 

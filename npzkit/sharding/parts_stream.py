@@ -18,8 +18,6 @@ from npzkit.format.array import array_bytes
 from npzkit.format.descr import dtype_to_descr
 from npzkit.format.header import format_header
 
-__all__ = ["PartsStream"]
-
 _PIECE_SIZE = 1 << 22
 
 

@@ -26,8 +26,6 @@ from npzkit.files.urls import Location, find_location
 from npzkit.sharding.index_format import check_index_size
 from npzkit.sharding.shard_names import INDEX_NAME
 
-__all__ = ["Folder", "Found", "Place", "Prefix", "place_of"]
-
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "
     "it is a folder of checkpoints, use npzkit.checkpoint.CheckpointStore(path)"

@@ -17,17 +17,6 @@ from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
 from npzkit.sharding.places import Place
 
-__all__ = [
-    "PART_ATTRIBUTE",
-    "ShardRecord",
-    "StoredPart",
-    "part_attribute",
-    "part_of",
-    "record_file",
-    "record_of",
-    "version_of",
-]
-
 PART_ATTRIBUTE = "npzkit.part"
 """The attribute of a part that is not a complete array: the key and the shape of its array,
 and where it belongs."""

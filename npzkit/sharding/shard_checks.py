@@ -16,8 +16,6 @@ from npzkit.sharding.part_checks import differences
 from npzkit.sharding.records import StoredPart, record_of
 from npzkit.sharding.shards import OpenShards
 
-__all__ = ["verify_shards"]
-
 Progress = Callable[[int, int], object]
 Wanted = dict[int, list[tuple[int, int | None]]]
 """By shard: the numbers of arrays and parts that are checked; None where there is no part."""

@@ -12,17 +12,6 @@ from collections.abc import Iterable
 
 from npzkit.errors import UnsafeNameError
 
-__all__ = [
-    "INDEX_NAME",
-    "attempt_of",
-    "check_attempt",
-    "check_shard_names",
-    "is_temporary",
-    "new_attempt",
-    "new_writer",
-    "shard_name",
-]
-
 INDEX_NAME = "index.json"
 _ATTEMPT = r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,62}[A-Za-z0-9])?"
 _WRITER_SIZE = 4

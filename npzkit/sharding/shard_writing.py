@@ -19,9 +19,6 @@ from npzkit.sharding.records import ShardRecord, part_attribute, record_file
 from npzkit.writing.array_members import Member
 from npzkit.writing.coding import Compression, coding_for
 
-__all__ = ["Part", "add_part", "add_parts", "check_part", "write_shard"]
-
-
 _MAX_LENGTH = 2**63 - 1
 
 

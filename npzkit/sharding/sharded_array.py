@@ -22,8 +22,6 @@ from npzkit.reading.indexing import Positions, Selection
 from npzkit.sharding.index import Index
 from npzkit.sharding.shards import OpenShards
 
-__all__ = ["ShardedArray"]
-
 _CHUNK_SIZE = 1 << 20
 
 

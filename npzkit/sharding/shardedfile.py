@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.maintenance.findings import VerifyReport
 
-__all__ = ["PartInfo", "ShardedFile"]
-
 _REPR_COUNT = 5
 _UNPROVEN_SIZE = 1 << 24
 """Bytes that an index may claim before its shards are looked at."""
@@ -196,7 +194,11 @@ class ShardedFile(NpzFile):
         return f"ShardedFile {self.path!r} with keys: {keys}"
 
     def _repr_html_(self) -> str:
-        from npzkit.archive.notebook import SHOWN_COUNT, drawing, members_html
+        from npzkit.archive.notebook import (
+            drawing,
+            members_html,
+        )
+        from npzkit.display.tables import SHOWN_COUNT
 
         title = repr(f"{self.path}")
         is_open = self._archive.is_open

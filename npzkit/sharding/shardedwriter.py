@@ -29,8 +29,6 @@ from npzkit.sharding.shard_writing import Part, add_part, check_part
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 
-__all__ = ["ShardedWriter"]
-
 
 class ShardedWriter:
     """Write a sharded archive: a folder of ``.npz`` files and their index.

@@ -19,8 +19,6 @@ from npzkit.sharding.index import Index
 from npzkit.sharding.places import Place
 from npzkit.sharding.records import version_of
 
-__all__ = ["OpenShards"]
-
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""
 _DISTANT_COUNT = 512

@@ -21,8 +21,6 @@ import numpy as np
 
 from npzkit.errors import IndexFormatError
 
-__all__ = ["fault_of", "find_untiled"]
-
 _PRIME = np.uint64(2**31 - 1)
 """Levels are numbers modulo this prime, so that products fit into 64 bits."""
 _ROUNDS = 3

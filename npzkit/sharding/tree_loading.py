@@ -17,8 +17,6 @@ from npzkit.limits import Limits
 from npzkit.members.selection import Selection
 from npzkit.sharding.opening import open
 
-__all__ = ["load_tree"]
-
 
 def load_tree(
     file: Any,

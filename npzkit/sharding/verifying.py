@@ -14,8 +14,6 @@ from npzkit.maintenance import verify as single
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.sharding.opening import is_sharded, opened
 
-__all__ = ["verify"]
-
 
 def verify(
     file: Any,

@@ -15,8 +15,6 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.reading.indexing import Positions, Selection
 from npzkit.sharding.sharded_array import ShardedArray
 
-__all__ = ["boxes_of", "read_box"]
-
 
 def boxes_of(array: LazyArray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return offset and shape of each part of an array."""

@@ -44,8 +44,6 @@ from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.torch.boxes import boxes_of
 from npzkit.torch.values import decode_value, encode_value
 
-__all__ = ["ENTRY", "Item", "format_entry", "key_for", "metadata_of", "parse_items"]
-
 ENTRY = "npzkit.torch"
 """The key of the entry in the metadata of an archive."""
 _VERSION = 1

@@ -14,8 +14,6 @@ from npzkit.files.locking import lock_path
 from npzkit.sharding.places import Place
 from npzkit.sharding.shard_names import attempt_of, is_temporary
 
-__all__ = ["find_leftovers", "remove_leftovers"]
-
 
 def find_leftovers(place: Place) -> list[str]:
     """Return the files that do not count any more once a save that begins now is committed."""

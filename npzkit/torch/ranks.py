@@ -13,8 +13,6 @@ from typing import Any
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, find_location
 
-__all__ = ["own_threads", "rank_folder"]
-
 
 def own_threads(threads: int | None) -> int:
     """Return `threads`, or this process's share of the processors of its machine.

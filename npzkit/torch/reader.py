@@ -33,8 +33,6 @@ from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.ranks import own_threads, rank_folder
 from npzkit.torch.values import decode_value
 
-__all__ = ["NpzStorageReader"]
-
 _LARGE_SIZE = 1 << 20
 """Bytes of a tensor that is read by a thread of its own."""
 

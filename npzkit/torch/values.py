@@ -31,8 +31,6 @@ from npzkit.members.leaves import KINDS, MISSING, decode, encode
 from npzkit.members.records import is_namedtuple, named
 from npzkit.members.tensors import from_array, is_tensor
 
-__all__ = ["decode_value", "encode_value"]
-
 _PLAIN = (NoneType, bool, int, float, str)
 """Types that are their own notes."""
 _ITEMS: dict[str, Callable[..., Any]] = {

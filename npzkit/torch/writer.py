@@ -37,8 +37,6 @@ from npzkit.torch.values import encode_value
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 
-__all__ = ["NpzStorageWriter"]
-
 
 class _Attempt(NamedTuple):
     """What the coordinator tells the ranks, in ``SavePlan.storage_data``."""

@@ -11,8 +11,6 @@ from types import TracebackType
 from tornado.log import app_log
 from tornado.web import HTTPError, RequestHandler
 
-__all__ = ["Answer"]
-
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; sandbox",

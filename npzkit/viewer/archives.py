@@ -23,16 +23,6 @@ from npzkit.viewer.keys import KeyTree
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource
 
-__all__ = [
-    "Archive",
-    "close_archives",
-    "damage_in",
-    "field_dtype",
-    "open_archives",
-    "source_of",
-    "why_hidden",
-]
-
 _LABEL_LENGTH = 60
 
 

@@ -11,8 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-__all__ = ["Background", "Cancelled", "Work"]
-
 T = TypeVar("T")
 
 _THREAD_COUNT = 3

@@ -8,8 +8,6 @@ from __future__ import annotations
 from functools import cache
 from importlib.resources import files
 
-__all__ = ["browser_file"]
-
 
 @cache
 def browser_file(name: str) -> str:

@@ -19,8 +19,6 @@ from npzkit.viewer.archives import Archive, damage_in
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.texts import error_html
 
-__all__ = ["Checking"]
-
 _FINDING_COUNT = 50
 """Findings that are shown."""
 

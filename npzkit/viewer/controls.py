@@ -15,7 +15,7 @@ import numpy as np
 from bokeh.layouts import column, row
 from bokeh.models import Button, RadioButtonGroup, Select, Slider, Spacer, Spinner, Toggle
 
-from npzkit.display.numbers import is_numeric
+from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
 from npzkit.viewer.finding import SOUGHT
 from npzkit.viewer.palettes import PALETTES
@@ -31,8 +31,6 @@ from npzkit.viewer.views import (
     row_count,
     views_of,
 )
-
-__all__ = ["Controls"]
 
 _ALL_FIELDS = ""
 _FIELD_COUNT = 500

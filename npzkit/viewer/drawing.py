@@ -17,7 +17,13 @@ from npzkit.display.cells import TablePage, table_page
 from npzkit.display.histograms import HistogramOverview, histogram_overview
 from npzkit.display.images import ImageOverview, image_overview
 from npzkit.display.lines import LineOverview, line_overview
-from npzkit.display.numbers import as_colours, as_drawn, is_numeric, unit_of, value_range
+from npzkit.display.numbers import (
+    as_colours,
+    as_drawn,
+    unit_of,
+    value_range,
+)
+from npzkit.display.piecewise import is_numeric
 from npzkit.display.sampling import Proceed, reachable
 from npzkit.errors import shown_key
 from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
@@ -40,19 +46,6 @@ from npzkit.viewer.views import (
     views_of,
     window_of,
 )
-
-__all__ = [
-    "Counts",
-    "HistogramDrawn",
-    "ImageDrawn",
-    "LineDrawn",
-    "Pane",
-    "PictureDrawn",
-    "TableDrawn",
-    "difference_of",
-    "draw",
-    "largest_place",
-]
 
 VIEW_BUDGET = 1 << 25
 """Bytes that are read for an image, a line or a page of a table, roughly."""

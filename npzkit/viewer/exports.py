@@ -25,8 +25,6 @@ from npzkit.viewer.archives import Archive, field_dtype, source_of, why_hidden
 from npzkit.viewer.shown import Shown, parse_link
 from npzkit.viewer.views import drawn_axes, items_of, settled
 
-__all__ = ["SaveHandler", "Slice", "can_be_csv"]
-
 _PIECE_SIZE = 1 << 22
 """Bytes that are read and sent at a time."""
 _NAME_LENGTH = 80

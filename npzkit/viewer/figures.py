@@ -28,8 +28,6 @@ from npzkit.viewer.palettes import LABEL_COUNT, palette_of
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.signs import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
 
-__all__ = ["HistogramFigure", "ImageFigure", "LineFigure", "Ranges", "figure_of"]
-
 _SPECIAL = ["rgba(0,0,0,0)", NAN_COLOUR, PLUS_COLOUR, MINUS_COLOUR]
 """The colours of usual values, NaN, and infinities."""
 

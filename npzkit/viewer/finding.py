@@ -19,8 +19,6 @@ from npzkit.reading.blocks import position_at
 from npzkit.viewer.shown import Shown, Window
 from npzkit.viewer.views import drawn_axes, settled
 
-__all__ = ["SOUGHT", "Place", "find_place", "shown_at"]
-
 SOUGHT = {
     "minimum": "Minimum", "maximum": "Maximum", "nan": "First NaN",
     "difference": "Largest difference",

@@ -17,8 +17,6 @@ import socket
 
 from npzkit.viewer.peers import is_other_user
 
-__all__ = ["Guard", "host_in_url", "is_loopback"]
-
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]@/\\\s]+)(?::([0-9]{1,5}))?")
 _ANY = {"0.0.0.0", "::"}  # noqa: S104 - recognised, not bound
 """The addresses that stand for all of a machine."""

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import printable
 
-__all__ = ["KeyTree", "Row"]
-
 _DEPTH = 50
 """Folders in each other. What follows is one name, because a key may have 30,000 slashes."""
 _NAME_LENGTH = 300

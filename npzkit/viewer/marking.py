@@ -15,8 +15,6 @@ from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource
 from npzkit.viewer.views import items_of
 
-__all__ = ["differing_cells"]
-
 Cells = frozenset[tuple[int, int]]
 
 

@@ -38,8 +38,6 @@ from npzkit.viewer.texts import (
 from npzkit.viewer.tree_panel import TreePanel
 from npzkit.viewer.views import settled
 
-__all__ = ["Page"]
-
 _WAIT = '<span class="wait">Reading…</span>'
 _AND = " &nbsp;·&nbsp; "
 """Between two things that are said."""

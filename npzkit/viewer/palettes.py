@@ -17,8 +17,6 @@ from bokeh.palettes import (
     interp_palette,
 )
 
-__all__ = ["LABEL_COUNT", "PALETTES", "palette_of"]
-
 PALETTES = {
     "viridis": "Viridis", "magma": "Magma", "inferno": "Inferno", "cividis": "Cividis",
     "greys": "Greys", "turbo": "Turbo", "diverging": "Diverging", "cyclic": "Cyclic",

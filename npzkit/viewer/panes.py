@@ -28,8 +28,6 @@ from npzkit.viewer.shown import Shown
 from npzkit.viewer.texts import notes_html, page_html, statistics_html
 from npzkit.viewer.views import column_count, drawn_axes, row_count
 
-__all__ = ["Panes", "Reason"]
-
 Reason = Literal["choice", "zoom", "size"]
 """Why something is read: it was chosen, or the same is shown in more or less detail, or in
 figures of another size."""

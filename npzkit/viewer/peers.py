@@ -11,8 +11,6 @@ import os
 import sys
 from collections.abc import Iterator
 
-__all__ = ["is_other_user", "user_of"]
-
 _TABLES = "/proc/net/tcp", "/proc/net/tcp6"
 _LOCAL, _REMOTE, _USER, _INODE = 1, 2, 7, 9
 """Fields of a line."""

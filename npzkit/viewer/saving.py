@@ -21,8 +21,6 @@ from npzkit.viewer.exports import can_be_csv
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.views import items_of
 
-__all__ = ["Saving"]
-
 
 def caption_of(archives: Sequence[Archive], shown: Shown) -> str:
     """Return what a picture shows: the file, the key, and the part as in Python.

@@ -27,8 +27,6 @@ from npzkit.viewer.answers import Answer
 from npzkit.viewer.exports import SaveHandler
 from npzkit.viewer.guard import Guard, host_in_url
 
-__all__ = ["PageServer"]
-
 _GRACE_SECONDS = 2.0
 """A page that is loaded again is back within this time."""
 _UNUSED_MS = 10_000

@@ -12,8 +12,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-__all__ = ["Shown", "Window", "format_link", "parse_link", "shown_of"]
-
 Window = tuple[int, int]
 """The first position, and the one after the last."""
 

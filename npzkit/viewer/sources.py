@@ -14,16 +14,7 @@ import numpy as np
 
 from npzkit.archive.checked_pieces import approach
 from npzkit.archive.lazyarray import LazyArray
-from npzkit.display.numbers import is_numeric
-
-__all__ = [
-    "ApartSource",
-    "ArraySource",
-    "DifferenceSource",
-    "UnequalSource",
-    "are_texts",
-    "why_no_difference",
-]
+from npzkit.display.piecewise import is_numeric
 
 Index = tuple[Any, ...]
 

@@ -14,8 +14,6 @@ from jinja2 import Environment
 
 from npzkit.viewer.browser_files import browser_file
 
-__all__ = ["TEMPLATE", "theme", "widget_style"]
-
 TEMPLATE = Environment(autoescape=True).from_string(browser_file("page.html"))
 """The page around the widgets."""
 

@@ -29,19 +29,6 @@ from npzkit.viewer.drawing import (
 )
 from npzkit.viewer.signs import MINUS_COLOUR, NAN_COLOUR, PLUS_COLOUR
 
-__all__ = [
-    "about_html",
-    "archive_html",
-    "array_html",
-    "damaged_html",
-    "error_html",
-    "notes_html",
-    "page_html",
-    "statistics_html",
-    "title_html",
-]
-
-
 _TITLE_LENGTH = 200
 """Characters of a key in a title."""
 

@@ -24,8 +24,6 @@ from npzkit.viewer.archives import Archive
 from npzkit.viewer.background import Background, Work
 from npzkit.viewer.keys import Row
 
-__all__ = ["TreePanel"]
-
 _ROW_COUNT = 400
 """Rows that are sent. The last one brings as many more."""
 _OPEN_COUNT = 60

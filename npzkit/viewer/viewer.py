@@ -17,8 +17,6 @@ from npzkit.errors import UnsupportedError, warn
 from npzkit.viewer.guard import is_loopback
 from npzkit.viewer.shown import Shown, format_link, parse_link
 
-__all__ = ["Viewer", "view"]
-
 _HEIGHT = 640
 """Pixels of the page in a notebook's cell."""
 

@@ -11,23 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.display.numbers import COLOUR_COUNTS, is_numeric
+from npzkit.display.numbers import COLOUR_COUNTS
+from npzkit.display.piecewise import is_numeric
 from npzkit.viewer.shown import Shown, Window
-
-__all__ = [
-    "PARTS",
-    "SCALES",
-    "TABLE_COLUMNS",
-    "TABLE_ROWS",
-    "VIEWS",
-    "column_count",
-    "drawn_axes",
-    "items_of",
-    "row_count",
-    "settled",
-    "views_of",
-    "window_of",
-]
 
 VIEWS = {
     "image": "Image", "picture": "Picture", "line": "Line", "table": "Table",

@@ -27,8 +27,6 @@ from npzkit.zip.long_comment import LongComment, find_long_comment
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["NOT_ADDED_TO", "Resumed", "open_archive"]
-
 NOT_ADDED_TO = (
     "an archive in a store cannot be added to",
     "Copy it to a path with npzkit.repack(url, path), add to that file, and upload it with "

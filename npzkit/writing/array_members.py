@@ -14,12 +14,10 @@ from npzkit.codecs.methods import STORED
 from npzkit.members.keys import check_key, check_keys
 from npzkit.writing.prepared_array import Prepared, prepare
 from npzkit.writing.small_arrays import SMALL_SIZE, Heads, SmallArrays, gather
-from npzkit.zip.writer import Coding
+from npzkit.zip.member_writer import Coding
 
 if TYPE_CHECKING:
     from npzkit.members.multipart import OnParts, Part, Splitting
-
-__all__ = ["Member", "Preparation", "splitting_for"]
 
 Member = Prepared | SmallArrays
 

@@ -18,9 +18,7 @@ from npzkit.files.sink import Sink
 from npzkit.format.header import index_shape
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.deflate import MAX_BLOCK_SIZE
-from npzkit.zip.writer import Coding
-
-__all__ = ["Plan", "plan_array"]
+from npzkit.zip.member_writer import Coding
 
 _HEADER_ROOM = 256
 """At least the bytes of a local header besides name and attributes: fields, zip64, padding."""

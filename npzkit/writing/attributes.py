@@ -13,8 +13,6 @@ from npzkit.zip.entry_records import with_block
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
 from npzkit.zip.records import parse_central_entry
 
-__all__ = ["EditedAttributes"]
-
 
 class EditedAttributes:
     """The attributes of an archive's members, by member name, as dicts to be changed."""

@@ -9,10 +9,8 @@ from __future__ import annotations
 from typing import Literal
 
 from npzkit.codecs.methods import STORED, check_level, method_number
+from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import check_chunk_size
-from npzkit.zip.writer import Coding
-
-__all__ = ["Compression", "check_coding", "coding_for", "level_for"]
 
 Compression = Literal["stored", "deflated"] | int | None
 

@@ -18,8 +18,6 @@ from npzkit.writing.small_arrays import SmallArrays
 from npzkit.writing.unsealed_arrays import Unsealed
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["Contents"]
-
 
 class Contents:
     """The members of one archive, by key.

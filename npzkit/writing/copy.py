@@ -23,8 +23,6 @@ from npzkit.zip.records import FLAG_UTF8, SENTINEL_16
 from npzkit.zip.sozip import find_index
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["PIECE_SIZE", "check_copyable", "copy_member", "npy_header_size", "rename_entry"]
-
 PIECE_SIZE = 1 << 24
 """Bytes that are read and written at a time."""
 

@@ -21,8 +21,6 @@ from npzkit.errors import ClosedArchiveError, UnsupportedError
 from npzkit.format.array import check_savable, data_pieces
 from npzkit.writing.prepared_array import as_array
 
-__all__ = ["BLOCK_SIZE", "CreatedArray", "Hooks", "row_range", "without_lead"]
-
 BLOCK_SIZE = 1 << 24
 """Bytes that are copied, or held by a map, at a time."""
 

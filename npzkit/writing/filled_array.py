@@ -22,8 +22,6 @@ from npzkit.writing.array_plan import Plan
 from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["FilledArray", "begin_filled"]
-
 
 class FilledArray(CreatedArray):
     """An array whose place in the file is known, to be filled in any order.

@@ -20,8 +20,6 @@ from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
-__all__ = ["AppendedArray", "begin_growing"]
-
 
 class AppendedArray(CreatedArray):
     """An array that is written by appending rows, or by assigning them in order.

@@ -11,8 +11,6 @@ from typing import Any
 
 from npzkit.members.metadata import format_metadata, parse_metadata
 
-__all__ = ["EditedMetadata"]
-
 
 class EditedMetadata:
     """The metadata of one archive, as a dict to be changed.

@@ -28,8 +28,6 @@ from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import format_attrs
 from npzkit.members.tensors import is_tensor, to_array
 
-__all__ = ["Prepared", "as_array", "as_unlabelled", "prepare", "prepare_header"]
-
 
 def as_array(value: Any, key: str, dtype: Any = None) -> np.ndarray[Any, Any]:
     """Convert an object to a NumPy array.

@@ -19,8 +19,6 @@ from npzkit.format.array import array_header
 from npzkit.writing.prepared_array import Prepared, prepare
 from npzkit.zip.small_members import SmallMembers
 
-__all__ = ["SMALL_SIZE", "Heads", "SmallArrays", "gather"]
-
 SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied; larger ones are written from their own memory."""
 _RUN_SIZE = 1 << 19

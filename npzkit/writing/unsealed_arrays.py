@@ -12,8 +12,6 @@ from npzkit.members.keys import SUFFIX
 if TYPE_CHECKING:
     from npzkit.writing.created_array import CreatedArray
 
-__all__ = ["Unsealed"]
-
 
 class Unsealed:
     """The created arrays of one archive, until they are sealed.

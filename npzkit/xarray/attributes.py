@@ -13,8 +13,6 @@ import numpy as np
 
 from npzkit.members.dimensions import DIMENSIONS
 
-__all__ = ["GROUPS", "attrs_from_json", "attrs_to_json"]
-
 GROUPS = "npzkit.groups"
 """The key of the archive's metadata for groups: their attributes by their paths."""
 _FILL_VALUES = ("_FillValue", "missing_value")

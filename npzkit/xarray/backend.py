@@ -19,8 +19,6 @@ from npzkit.sharding.opening import holds_index
 from npzkit.sharding.opening import open as open_archive
 from npzkit.xarray.store import Dims, NpzStore, dimensions_of, groups_of, normal_group
 
-__all__ = ["NpzBackend"]
-
 
 class NpzBackend(BackendEntrypoint):
     """Opens ``.npz`` archives for xarray, which finds it by the name ``npzkit``.

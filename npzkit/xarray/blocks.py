@@ -17,8 +17,6 @@ from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 
-__all__ = ["check_strings", "fill", "fixed_width_blocks", "is_chunked", "write_rows"]
-
 _ROWS_SIZE = 1 << 27
 """Most bytes of rows that are in memory at a time, unless one block has more."""
 

@@ -20,8 +20,6 @@ from npzkit.members.metadata import without_note
 from npzkit.xarray.attributes import GROUPS, attrs_from_json
 from npzkit.xarray.variables import StoredArray
 
-__all__ = ["Dims", "NpzStore", "dimensions_of", "groups_of", "normal_group"]
-
 Dims = Mapping[str, str | Sequence[str]]
 """The names of dimensions, by key."""
 

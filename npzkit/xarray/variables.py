@@ -13,8 +13,6 @@ from xarray.core import indexing
 
 from npzkit.archive.reopening import Reopened
 
-__all__ = ["StoredArray"]
-
 _TIME_UNITS = {"s", "ms", "us", "ns"}
 """Units of datetime64 and timedelta64 that xarray takes."""
 _FINER_UNITS = {"ps", "fs", "as"}

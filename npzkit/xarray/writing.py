@@ -26,8 +26,6 @@ from npzkit.xarray.attributes import GROUPS, attrs_to_json
 from npzkit.xarray.blocks import check_strings, fill, fixed_width_blocks, is_chunked, write_rows
 from npzkit.xarray.store import normal_group
 
-__all__ = ["to_npz"]
-
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
 """What `encoding` says to npzkit."""
 _CF_ENCODING = {

@@ -42,17 +42,6 @@ from npzkit.zip.long_comment import COMMENT_NAME, format_hidden
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE, SENTINEL_16
 
-__all__ = [
-    "INDEX_NAME",
-    "ArrayIndex",
-    "Note",
-    "Notes",
-    "find_array_index",
-    "has_damaged_index",
-    "is_hidden",
-    "read_notes",
-]
-
 INDEX_NAME = ".npzkit.index"
 _HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
 _RAW_NAME = INDEX_NAME.encode()

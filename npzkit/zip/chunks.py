@@ -19,8 +19,6 @@ from npzkit.files.source import Source
 from npzkit.files.threads import run
 from npzkit.zip.sozip import SeekIndex
 
-__all__ = ["Chunks"]
-
 _TASK_SIZES = 1 << 18, 1 << 22
 """Least and most uncompressed bytes per task of a thread. With larger tasks, some
 threads are idle at the end: 1 % of 128 MiB took 3.1 instead of 2.4 ms."""

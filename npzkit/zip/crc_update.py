@@ -25,8 +25,6 @@ from npzkit.zip.records import (
     FLAG_DESCRIPTOR,
 )
 
-__all__ = ["Seals", "Unsealed", "check_resealable", "current_entries", "find_unsealed", "seal"]
-
 _CRC32 = struct.Struct("<L")
 _LOCAL_CRC32_OFFSET = 14
 _ENTRY_CRC32_OFFSET = 16

@@ -28,8 +28,6 @@ from npzkit.zip.records import (
 from npzkit.zip.restored_directory import Place, restore
 from npzkit.zip.tail import find_commits, find_last_commit, last_record
 
-__all__ = ["NewestState", "find_newest", "plain_comment"]
-
 
 class NewestState(NamedTuple):
     """What the end of a damaged archive shows.

@@ -24,8 +24,6 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.sozip import find_index, format_index_member
 
-__all__ = ["dead_size", "fills_most", "has_first_member"]
-
 _SLACK_SIZE = 160
 """Bytes of extra field and descriptor that are not looked for: usual padding has fewer."""
 _SEEN_SIZE = 2048

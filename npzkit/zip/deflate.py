@@ -21,8 +21,6 @@ from npzkit.codecs.encoders import (
 )
 from npzkit.files.threads import Pipeline
 
-__all__ = ["MAX_BLOCK_SIZE", "DeflatedData", "deflate_small"]
-
 MAX_BLOCK_SIZE = 0xFFFF
 """Bytes that a stored block of deflate can hold."""
 

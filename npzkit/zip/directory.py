@@ -49,17 +49,6 @@ from npzkit.zip.long_comment import read_comment
 from npzkit.zip.records import END_SIGNATURE, END_SIZE
 from npzkit.zip.tail import another_archive, damaged_commit, find_last_commit, report_tail
 
-__all__ = [
-    "Directory",
-    "Entry",
-    "check_member_count",
-    "check_total_size",
-    "not_an_archive",
-    "read_commit",
-    "read_directory",
-]
-
-
 _ATTEMPT_COUNT = 20
 """Times that a file is read again if it is truncated at that moment."""
 _SIGNATURE_BEGINNING = b"PK"

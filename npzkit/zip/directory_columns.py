@@ -27,8 +27,6 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = ["Columns", "parse_columns", "take_zip64", "windows_of"]
-
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 Bools = np.ndarray[Any, np.dtype[np.bool_]]
 

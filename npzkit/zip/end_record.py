@@ -22,18 +22,6 @@ from npzkit.zip.records import (
     EndOfCentralDirectory,
 )
 
-__all__ = [
-    "COMMENT_MAX_SIZE",
-    "End",
-    "check_alone",
-    "claimed_sizes",
-    "describe",
-    "find_base",
-    "find_fitting",
-    "place_end",
-    "resolve_end",
-]
-
 COMMENT_MAX_SIZE = 0xFFFF
 
 

@@ -34,22 +34,6 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = [
-    "BAD_NAME",
-    "UNICODE_PATH",
-    "UNKNOWN_SIZE",
-    "Entry",
-    "accepting_name",
-    "check_names",
-    "is_usual",
-    "name_error",
-    "parse_entries",
-    "read_name",
-    "resolve_zip64",
-    "usable_name",
-    "walk_entries",
-]
-
 _CONTROL = "[\x00-\x1f\x7f]"
 BAD_NAME = 1 << 16
 """The mark of a name that cannot be used, above the 16 bits that flags have in a file.

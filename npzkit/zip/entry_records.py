@@ -21,14 +21,6 @@ from npzkit.zip.records import (
     parse_central_entry,
 )
 
-__all__ = [
-    "entry_of",
-    "listed_records",
-    "record_of",
-    "repeated_names",
-    "with_block",
-]
-
 
 def listed_records(directory: Directory) -> dict[str, bytes]:
     """Return the entries of a directory as bytes, by name.

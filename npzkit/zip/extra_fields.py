@@ -14,27 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from npzkit.errors import LimitExceededError, ZipFormatError
 from npzkit.zip.records import SENTINEL_32
 
-__all__ = [
-    "CHANGED_NAME",
-    "CHANGED_PAIR",
-    "KEY_VALUE_PAIRS_ID",
-    "KEY_VALUE_SIGNATURE",
-    "UNICODE_PATH_ID",
-    "ZIP64_ID",
-    "find_extra",
-    "foreign_extra",
-    "format_alignment",
-    "format_extra",
-    "format_key_value_pairs",
-    "format_padding",
-    "format_zip64",
-    "iter_extra",
-    "merge_zip64",
-    "parse_key_value_pairs",
-    "parse_unicode_path",
-    "parse_zip64",
-]
-
 ZIP64_ID = 0x0001
 UNICODE_PATH_ID = 0x7075
 KEY_VALUE_PAIRS_ID = 0x564B

@@ -58,8 +58,6 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.sozip import is_index_name
 
-__all__ = ["ForwardArchive", "ForwardMember", "hides_its_end", "open_forward"]
-
 _TAIL_SIZE = ZIP64_RECORDS_SIZE + END_SIZE + COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
 _FIXED_SIZES = {

@@ -17,8 +17,6 @@ from npzkit.zip.entries import UNKNOWN_SIZE, Entry
 from npzkit.zip.member_checks import check_entry
 from npzkit.zip.member_stream import MemberStream
 
-__all__ = ["ArrivingStream", "LateStream", "UndescribedStream"]
-
 _LZMA_END_MARK = 1 << 1
 """The flag that says that a stream of LZMA has an end mark (section 4.4.4)."""
 _DICTIONARY_SIZE = 1 << 26

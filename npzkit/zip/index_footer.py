@@ -38,15 +38,6 @@ from npzkit.errors import UnsupportedError
 from npzkit.files.source import Source
 from npzkit.zip.directory_columns import Ints, windows_of
 
-__all__ = [
-    "FOOTER_MAGIC",
-    "FOOTER_SIZE",
-    "Footer",
-    "find_last_footer",
-    "masked_crc32",
-    "parse_footer",
-]
-
 _VERSION = 1
 FOOTER_MAGIC = b"NPZX"
 _LAYOUT = struct.Struct("<6Q6L4s")

@@ -39,11 +39,6 @@ from npzkit.zip.records import (
     format_local_header,
 )
 
-__all__ = [
-    "INTENT_NAME", "INTENT_SIZE", "MARK_OFFSET", "Behind", "Mark", "format_intent", "format_mark",
-    "is_damaged", "is_intent", "members_begin", "parse_mark", "read_behind", "room_before_end",
-]  # fmt: skip
-
 INTENT_NAME = ".npzkit.append"
 _RAW_NAME = INTENT_NAME.encode()
 _ID = 0x5A4E

@@ -15,19 +15,6 @@ from npzkit.zip import records
 from npzkit.zip.extra_fields import format_alignment, format_padding, format_zip64
 from npzkit.zip.records import SENTINEL_16, SENTINEL_32, CentralEntry, LocalHeader
 
-__all__ = [
-    "ALIGNMENT",
-    "EXTERNAL_ATTRIBUTES",
-    "PADDINGS",
-    "ZIP64_SIZE",
-    "central_bytes",
-    "central_entry",
-    "end_bytes",
-    "local_bytes",
-    "local_header",
-    "needs_zip64",
-]
-
 ALIGNMENT = 64
 """Alignment of stored data: a cache line. Page-aligned data was read 30 % slower, and
 data at an offset of 8 bytes took twice the time."""

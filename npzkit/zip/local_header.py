@@ -34,15 +34,6 @@ from npzkit.zip.records import (
     SENTINEL_32,
 )
 
-__all__ = [
-    "LOCAL_FIELDS",
-    "REPEATED",
-    "find_data",
-    "find_many",
-    "header_end",
-    "resolve_sizes",
-]
-
 REPEATED = ("flags", "method", "crc32", "compressed_size", "uncompressed_size")
 """Fields of a local header that repeat those of the same name in its `Entry`; the sizes last."""
 

@@ -39,11 +39,6 @@ from npzkit.zip.records import (
 )
 from npzkit.zip.sozip import is_index_name
 
-__all__ = [
-    "Allowance", "Found", "HeaderScan", "find_comment", "find_member",
-    "is_followed", "possible_headers",
-]  # fmt: skip
-
 _SCAN_SIZE = 1 << 22
 _STEP_SIZE = 1 << 18
 _MAX_VERSION = 63

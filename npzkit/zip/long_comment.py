@@ -24,8 +24,6 @@ from npzkit.zip.records import (
     VERSION_DEFAULT,
 )
 
-__all__ = ["COMMENT_NAME", "LongComment", "find_long_comment", "format_hidden", "read_comment"]
-
 COMMENT_NAME = ".npzkit.metadata"
 _SIZES = struct.Struct("<LLLHxx")
 _BEGINNING = LOCAL.pack(

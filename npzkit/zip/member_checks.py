@@ -17,8 +17,6 @@ from npzkit.zip.entries import BAD_NAME, Entry, check_names, is_usual
 from npzkit.zip.local_header import find_data, header_end
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED, LOCAL_HEADER_SIZE
 
-__all__ = ["MAX_RATIOS", "check_crc32", "check_entry", "data_offset"]
-
 MAX_RATIOS = {DEFLATED: 1032, DEFLATED64: 29_128}
 """The most bytes that one compressed byte can become: a match of 258 bytes takes 2
 bits, one of 65,538 in Deflate64 takes 18."""

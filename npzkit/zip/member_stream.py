@@ -17,8 +17,6 @@ from npzkit.files.source import Source
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import MAX_RATIOS, check_crc32
 
-__all__ = ["MemberStream"]
-
 _INPUT_SIZES = 1 << 12, 1 << 18
 """Compressed bytes fed at a time: as many as bytes are wanted, within bounds. A
 header takes few, and threads do not wait for each other's small pieces: two

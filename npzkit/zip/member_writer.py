@@ -20,8 +20,6 @@ from npzkit.zip.layout import ZIP64_SIZE, local_header, needs_zip64
 from npzkit.zip.records import LOCAL_HEADER_SIZE, LocalHeader
 from npzkit.zip.sozip import CHUNK_SIZE, SeekIndex, format_index_member
 
-__all__ = ["Coding", "MemberWriter", "extra_size", "head_of"]
-
 _STEP_SIZE = 1 << 20
 """Bytes that are written right after their CRC was taken, while they are in the cache."""
 _KEPT_SIZE = 1 << 20

@@ -30,8 +30,6 @@ from npzkit.zip.member_checks import MAX_RATIOS
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.sozip import find_index
 
-__all__ = ["RandomAccess", "open_random_access", "open_stored"]
-
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
 DISTANT_GRANULARITY = 1 << 20

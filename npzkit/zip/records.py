@@ -16,44 +16,6 @@ from typing import Any, NamedTuple
 
 from npzkit.errors import LimitExceededError, ZipFormatError
 
-__all__ = [
-    "CENTRAL",
-    "CENTRAL_ENTRY_SIZE",
-    "END_SIGNATURE",
-    "END_SIZE",
-    "ENTRY_FIELDS",
-    "ENTRY_LAYOUT",
-    "ENTRY_READ",
-    "ENTRY_SIZES",
-    "FLAG_DESCRIPTOR",
-    "FLAG_ENCRYPTED",
-    "FLAG_UTF8",
-    "LOCAL",
-    "LOCAL_HEADER_SIGNATURE",
-    "LOCAL_HEADER_SIZE",
-    "LOCAL_LAYOUT",
-    "SENTINEL_16",
-    "SENTINEL_32",
-    "CentralEntry",
-    "EndOfCentralDirectory",
-    "LocalHeader",
-    "Zip64EndOfCentralDirectory",
-    "Zip64Locator",
-    "data_descriptors",
-    "format_central_entry",
-    "format_data_descriptor",
-    "format_end_of_central_directory",
-    "format_local_header",
-    "format_zip64_end_of_central_directory",
-    "format_zip64_locator",
-    "matches_data_descriptor",
-    "parse_central_entry",
-    "parse_end_of_central_directory",
-    "parse_local_header",
-    "parse_zip64_end_of_central_directory",
-    "parse_zip64_locator",
-]
-
 # Signatures. Readers check them; writers begin each record with them.
 LOCAL_HEADER_SIGNATURE = b"PK\x03\x04"  # section 4.3.7, before each member
 CENTRAL_ENTRY_SIGNATURE = b"PK\x01\x02"  # section 4.3.12, one a listed member

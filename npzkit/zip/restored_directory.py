@@ -31,8 +31,6 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIZE,
 )
 
-__all__ = ["Place", "Restored", "restore"]
-
 _OFFSET_PLACE = 42
 """Of a member's offset in an entry of the directory (4.3.12)."""
 _TRIED_SIZE = 1 << 28

@@ -35,8 +35,6 @@ from npzkit.zip.records import (
     LocalHeader,
 )
 
-__all__ = ["SmallMembers", "format_members"]
-
 _COLUMN_COUNT = 16
 """The fewest members that are formatted by columns: of fewer, one by one is faster."""
 _PADDING_SIZES = np.array([len(padding) for padding in PADDINGS])

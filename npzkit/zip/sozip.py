@@ -33,20 +33,6 @@ from npzkit.zip.records import (
     parse_local_header,
 )
 
-__all__ = [
-    "CHUNK_SIZE",
-    "CHUNK_SIZE_LIMITS",
-    "SeekIndex",
-    "check_chunk_size",
-    "find_index",
-    "format_index",
-    "format_index_member",
-    "has_index_member",
-    "index_name",
-    "is_index_name",
-    "parse_index",
-]
-
 CHUNK_SIZE = 1 << 18
 """Uncompressed bytes of a chunk: 32 KiB cost two to four times the speed."""
 CHUNK_SIZE_LIMITS = 1 << 12, 1 << 26

@@ -82,11 +82,6 @@ from npzkit.zip.records import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = [
-    "LastCommit", "another_archive", "damaged_commit", "find_commits", "find_last_commit",
-    "last_record", "report_tail",
-]  # fmt: skip
-
 _SCAN_SIZE = 1 << 22
 """Bytes searched at a time for the last commit."""
 _COMMIT_COUNT = 1000

@@ -42,8 +42,6 @@ from npzkit.zip.records import LocalHeader
 from npzkit.zip.small_members import SmallMembers, format_members
 from npzkit.zip.sozip import SeekIndex, format_index_member
 
-__all__ = ["Coding", "ReservedMember", "ZipWriter"]
-
 _BLOCK_SIZE = 1 << 24
 """Stored bytes that are written in one call, and whose CRC one thread takes: a file
 written by pieces of 1 MiB was three times slower to map later."""

@@ -24,7 +24,6 @@ from calls import (
 )
 from differences import Case, explain, rolled_forward, sealed
 from memory_store import InStore, MemoryStore
-from npzkit.archive.trees import TREE_KEY
 from npzkit.errors import (
     ChecksumError,
     LimitExceededError,
@@ -35,6 +34,7 @@ from npzkit.errors import (
     ZipFormatError,
 )
 from npzkit.files import remote, stores
+from npzkit.members.metadata import TREE_KEY
 from npzkit.reading import many as bulk
 from npzkit.reading import member as reader
 from npzkit.zip import directory

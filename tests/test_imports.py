@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import ast
-import functools
 import importlib
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import npzkit
-
-ROOT = Path(npzkit.__file__).parent
+from structure import MODULES, ROOT, imports_of, inner_imports, room_of
 
 ROOMS = [
     {"errors", "imported", "limits"},
@@ -65,41 +62,6 @@ THIRD_PARTIES = {
     "xarray": {"dask", "xarray"},
 }
 """Which room, or module, imports which package that is optional."""
-
-
-def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(part for part in parts if part != "__init__")
-
-
-MODULES = {module_name(path): path for path in ROOT.rglob("*.py")}
-
-
-@functools.cache
-def imports_of(path: Path) -> set[str]:
-    """Every module a file imports, inside functions too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            names = {f"{node.module}.{alias.name}" for alias in node.names}
-            inner = {name for name in names if name.removeprefix("npzkit.") in MODULES}
-            found |= inner if inner == names else inner | {node.module or ""}
-    return found
-
-
-def inner_imports(name: str) -> set[str]:
-    return {
-        module.removeprefix("npzkit").removeprefix(".")
-        for module in imports_of(MODULES[name])
-        if module.split(".")[0] == "npzkit"
-    }
-
-
-def room_of(name: str) -> str:
-    return name.split(".")[0]
 
 
 def test_every_module_is_in_a_room():

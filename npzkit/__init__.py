@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
-    from npzkit.analysis.benchmark import BenchmarkReport, benchmark
     from npzkit.analysis.diff import DiffReport, diff
     from npzkit.analysis.statistics import statistics
     from npzkit.archive.iterating import iter_arrays
@@ -53,7 +52,6 @@ __all__ = [
     "ArchiveInfo",
     "ArchiveReport",
     "ArrayInfo",
-    "BenchmarkReport",
     "ConvertReport",
     "DiffReport",
     "ExtractReport",
@@ -71,7 +69,6 @@ __all__ = [
     "TornArchiveWarning",
     "VerifyReport",
     "Viewer",
-    "benchmark",
     "checkpoint",
     "convert",
     "diff",
@@ -104,7 +101,6 @@ _HOMES = {
     "ArchiveInfo": "npzkit.members.info",
     "ArchiveReport": "npzkit.reports.report",
     "ArrayInfo": "npzkit.members.info",
-    "BenchmarkReport": "npzkit.analysis.benchmark",
     "ConvertReport": "npzkit.conversion.convert",
     "DiffReport": "npzkit.analysis.diff",
     "ExtractReport": "npzkit.conversion.extract",
@@ -122,7 +118,6 @@ _HOMES = {
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.findings",
     "Viewer": "npzkit.viewer.viewer",
-    "benchmark": "npzkit.analysis.benchmark",
     "convert": "npzkit.conversion.convert",
     "diff": "npzkit.analysis.diff",
     "extract": "npzkit.conversion.extract",

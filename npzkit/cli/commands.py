@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
-    "bench": ("bench", "Measure how fast FILE is read here, by npzkit and by NumPy."),
     "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
     "completion": ("completion", "Print the script that completes commands and keys in SHELL."),
     "convert": ("convert", "Convert SRC to DST, each in the format that its name says."),

@@ -23,7 +23,6 @@ from npzkit.cli.pack import (
     compression_options,
     input_options,
     named_inputs,
-    table_delimiter,
 )
 from npzkit.cli.refusals import Refusal, check_new_key, refusing
 from npzkit.errors import ConversionError, UnsafeNameError, printable
@@ -58,32 +57,29 @@ def add(
     overwrite: bool,
     compression: Any,
     level: int | None,
-    header: bool | None,
-    delimiter: str | None,
     allow_pickle: bool,
     as_json: bool,
 ) -> None:
     """Add arrays to the archive FILE, in place.
 
-    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), the URL of
-    one of these, a folder, or - for one .npy from a pipe. The key is KEY, or the
-    file name without its suffix. Attributes and metadata of archives are kept. Metadata of FILE is
-    replaced only with --overwrite. If one array cannot be added, none is.
+    IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
+    for one .npy from a pipe. The key is KEY, or the file name without its suffix.
+    Attributes and metadata of archives are kept. Metadata of FILE is replaced only
+    with --overwrite. If one array cannot be added, none is.
 
     Example: npzkit add model.npz more=bias.npy
     """
     from npzkit.conversion.pack import add as add_to_archive
 
     check_level(compression, level)
-    delimiter = table_delimiter(delimiter)
     with (
         refusing(ConversionError, UnsafeNameError),
         named_inputs(inputs, allow_pickle=allow_pickle) as found,
         progress("add") as tell,
     ):
         report = add_to_archive(
-            file, found, compression=compression, level=level, delimiter=delimiter,
-            header=header, allow_pickle=allow_pickle, overwrite=overwrite, progress=tell,
+            file, found, compression=compression, level=level, allow_pickle=allow_pickle,
+            overwrite=overwrite, progress=tell,
         )  # fmt: skip
     print_notes(report.notes)
     replaced = set(report.replaced)

@@ -26,7 +26,7 @@ from npzkit.cli.output import (
     progress,
     say,
 )
-from npzkit.cli.pack import PIPE, binary_stdout, table_delimiter
+from npzkit.cli.pack import PIPE, binary_stdout
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
 from npzkit.errors import ConversionError, printable, shown_url
@@ -91,7 +91,7 @@ def extract(
 
     Example: npzkit extract model.npz weights -d arrays
     """
-    delimiter = table_delimiter(delimiter) or ","
+    delimiter = _checked(delimiter)
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
     with refusing(ConversionError):
@@ -116,6 +116,16 @@ def extract(
     for text in failed.values():
         say(text)
     click.get_current_context().exit(1 if failed else 0)
+
+
+def _checked(delimiter: str) -> str:
+    r"""Check the option --delimiter; ``\t`` is a tab."""
+    from npzkit.conversion.tables import check_delimiter
+
+    try:
+        return check_delimiter("\t" if delimiter == r"\t" else delimiter)
+    except ValueError as error:
+        raise Refusal(f"--{error}.") from error
 
 
 def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: str, delimiter: str) -> None:

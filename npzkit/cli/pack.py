@@ -55,31 +55,9 @@ def input_options(command: Any) -> Any:
             "--allow-pickle", is_flag=True,
             help="Accept Python objects, which can run code from IN.",
         ),
-        click.option(
-            "--delimiter",
-            help="The character between the cells of a text table. By default a comma for .csv, "
-            "a tab for .tsv, white space for .txt.",
-        ),
-        click.option(
-            "--header/--no-header", default=None,
-            help="Whether the first row of a table names its columns. By default it does if none "
-            "of its cells is a value, but some cells below are.",
-        ),
     ):  # fmt: skip
         command = option(command)
     return command
-
-
-def table_delimiter(delimiter: str | None) -> str | None:
-    r"""Check the option --delimiter; ``\t`` is a tab."""
-    if delimiter is None:
-        return None
-    from npzkit.conversion.tables import check_delimiter
-
-    try:
-        return check_delimiter("\t" if delimiter == r"\t" else delimiter)
-    except ValueError as error:
-        raise Refusal(f"--{error}.") from error
 
 
 def check_level(compression: str, level: int | None) -> None:
@@ -139,28 +117,23 @@ def pack(
     inputs: tuple[str, ...],
     compression: Any,
     level: int | None,
-    delimiter: str | None,
-    header: bool | None,
     allow_pickle: bool,
     force: bool,
     as_json: bool,
 ) -> None:
     """Put arrays into a new archive OUT.
 
-    IN is an .npy file, a table (.csv, .tsv, .txt), an archive (.npz), the URL of
-    one of these, a folder, or - for one .npy from a pipe. The key is KEY, or the
-    file name without its suffix. Arrays of a folder have their paths in it as keys, and those of an
-    archive their own keys. If KEY is given, it comes before these, with a
-    slash. Attributes and metadata of archives are kept. OUT may be - for a
-    pipe, or a URL such as s3://bucket/new.npz.
+    IN is an .npy file, an archive (.npz), the URL of one of these, a folder, or -
+    for one .npy from a pipe. The key is KEY, or the file name without its suffix.
+    Arrays of a folder have their paths in it as keys, and those of an archive their
+    own keys. If KEY is given, it comes before these, with a slash. Attributes and
+    metadata of archives are kept. OUT may be - for a pipe, or a URL such as
+    s3://bucket/new.npz.
 
     Example: npzkit pack new.npz weights.npy first=bias.npy
     """
-    from npzkit.conversion.inputs import SUFFIXES
-
     check_level(compression, level)
-    delimiter = table_delimiter(delimiter)
-    if out != PIPE and os.path.splitext(out)[1].lower() in SUFFIXES:
+    if out != PIPE and out.lower().endswith(".npy"):
         raise Refusal(f"OUT, which comes first, would be {out!r}; an archive ends in .npz.")
     with (
         refusing(ConversionError, UnsafeNameError),
@@ -169,8 +142,8 @@ def pack(
     ):
         report = npzkit.pack(
             binary_stdout() if out == PIPE else out, found,
-            compression=compression, level=level, delimiter=delimiter, header=header,
-            allow_pickle=allow_pickle, overwrite=force, progress=tell,
+            compression=compression, level=level, allow_pickle=allow_pickle, overwrite=force,
+            progress=tell,
         )  # fmt: skip
     print_notes(report.notes)
     if out == PIPE:

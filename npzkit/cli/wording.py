@@ -41,7 +41,6 @@ _WORDS = (
     (r"npzkit\.(convert|pack)\b", r"npzkit \1"),
     (r"a pair \(key, path\)", "KEY=PATH"),
     (r"skip=True", "--skip"),
-    (r"header=False", "--no-header"),
     (r" To begin a new run, catch NoCheckpointError\.", ""),
     (r"npzkit\.checkpoint\.CheckpointStore\(path\)", "npzkit ckpt ls FOLDER"),
     (r"store\.steps lists them", "npzkit ckpt ls FOLDER lists them"),

@@ -238,7 +238,7 @@ def _source_format(path: str) -> _Format:
     if found is None or found is _ZARR:
         raise ConversionError(
             f"the file is not a folder, and its suffix is none of {' '.join(_SUFFIXES)}", path=path,
-            remedy="Use npzkit.pack for .npy files and tables.",
+            remedy="Use npzkit.pack for .npy files.",
         )  # fmt: skip
     return found
 

@@ -1,4 +1,4 @@
-"""What archives are packed from: .npy files, text tables, archives, folders, streams, URLs.
+"""What archives are packed from: .npy files, archives, folders, streams, URLs.
 
 Owns which files are arrays, and the key of each.
 """
@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from npzkit import format as npy
 from npzkit.archive.checked_pieces import is_taken_by_parts
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import Say
-from npzkit.conversion.tables import DELIMITERS, TableOptions, read_table
 from npzkit.errors import (
     ConversionError,
     KeyExistsError,
@@ -25,16 +24,12 @@ from npzkit.errors import (
 )
 from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.locations import open_stream
-from npzkit.files.progress import Advance
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.sharding.opening import holds_index, open
 
 ARCHIVE_SUFFIX = ".npz"
-SUFFIXES = (SUFFIX, *DELIMITERS)
-"""Of files that are one array."""
-_IN_FOLDERS = (SUFFIX, ".csv", ".tsv")
-"""Most .txt files in folders are not tables."""
+_TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
 _STREAM_KEY = "arr_0"
 """Of an array from a stream, as in `numpy.savez`."""
 
@@ -82,10 +77,9 @@ class Input(NamedTuple):
 
     @property
     def work(self) -> int:
-        """Bytes that are read for them: twice as many if they are looked through first."""
-        if self.archive is not None:
-            return self.size * (2 if is_taken_by_parts(self.archive.info(self.member)) else 1)
-        return self.size * (1 if self.suffix == SUFFIX else 2)
+        """Bytes that are read for them: twice as many if they are checked first."""
+        is_checked = self.archive is not None and is_taken_by_parts(self.archive.info(self.member))
+        return self.size * (2 if is_checked else 1)
 
 
 class Inputs(NamedTuple):
@@ -252,19 +246,25 @@ def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterat
     if item.suffix == ARCHIVE_SUFFIX:
         yield from _in_archive(prefix, path, archives.open(file), say)
         return
-    if item.suffix not in SUFFIXES:
-        raise ConversionError(
-            f"the file's suffix is none of {' '.join(SUFFIXES)} {ARCHIVE_SUFFIX}", path=path,
-            remedy="Use npzkit.convert for other formats.",
-        )  # fmt: skip
+    if item.suffix != SUFFIX:
+        raise _not_packed(item)
     yield item
+
+
+def _not_packed(item: Input) -> ConversionError:
+    """Return the error for a file of another kind."""
+    what = f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}"
+    remedy = "Use npzkit.convert for other formats."
+    if item.suffix in _TABLE_SUFFIXES:
+        what = "a text table is not packed"
+        remedy = "Read it with NumPy's genfromtxt or with pandas, and save the arrays."
+    return ConversionError(what, path=item.path, remedy=remedy)
 
 
 def _in_folder(path: str, prefix: str, say: Say) -> Iterator[Input]:
     items = [item._replace(key=prefix + item.key) for item in arrays_in_folder(path, say)]
     if not items:
-        kinds = " ".join(_IN_FOLDERS)
-        raise ConversionError(f"there is no array in the folder: none of {kinds}", path=path)
+        raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=path)
     yield from items
 
 
@@ -277,9 +277,7 @@ def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Inpu
             yield Input(prefix + key, path, npz, key)
 
 
-def arrays_in_folder(
-    folder: str, say: Say, suffixes: Sequence[str] = _IN_FOLDERS
-) -> Iterator[Input]:
+def arrays_in_folder(folder: str, say: Say) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
     Hidden files and folders are skipped. So are files of no known kind and
@@ -296,7 +294,7 @@ def arrays_in_folder(
                 continue
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
             is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
-            if suffix.lower() in suffixes and is_inside and os.path.isfile(path):
+            if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
                 yield Input(stem.replace(os.sep, "/"), path)
             else:
                 passed.append(name)
@@ -310,32 +308,14 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def read_input(
-    item: Input,
-    options: TableOptions | None = None,
-    *,
-    allow_pickle: bool = False,
-    advance: Advance | None = None,
-) -> Any:
-    """Read an array that is not in an archive. An .npy file becomes a map, which takes no memory.
-
-    Parameters
-    ----------
-    item : Input
-    options : TableOptions, optional
-    allow_pickle : bool, default False
-    advance : callable, optional
-        Called with each number of bytes that were read of a table.
+def read_input(item: Input, *, allow_pickle: bool = False) -> Any:
+    """Read an array that is not in an archive. A file on a disk becomes a map.
 
     Raises
     ------
     NpzkitError, OSError
-        The file is damaged, needs pickle, or is not a table.
+        The file is damaged, or needs pickle.
     """
-    file = item.path if item.location is None else item.location
-    if item.suffix != SUFFIX:
-        ignore: Advance = lambda size: None  # noqa: E731
-        return read_table(file, item.suffix, options or TableOptions(), advance or ignore)
     try:
         if item.stream is not None:
             return npy.read_array(item.stream, allow_pickle=allow_pickle)
@@ -345,7 +325,7 @@ def read_input(
             except PickleRefusedError:
                 if not allow_pickle:
                     raise
-        with open_stream(file) as stream:
+        with open_stream(item.path if item.location is None else item.location) as stream:
             return npy.read_array(stream, allow_pickle=allow_pickle)
     except NpzkitError as error:
         raise error.locate(path=item.path) from error.__cause__

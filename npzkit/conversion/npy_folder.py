@@ -30,7 +30,7 @@ from npzkit.members.keys import SUFFIX
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a folder; one without an array is an error."""
-    items = list(arrays_in_folder(path, say, (SUFFIX,)))
+    items = list(arrays_in_folder(path, say))
     if not items:
         raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=path)
     yield Contents({}, [_array(item) for item in items])

@@ -18,7 +18,6 @@ from npzkit.conversion.arrays import Array, Say, array_of
 from npzkit.conversion.inputs import Given, Input, Inputs, given_inputs, opened_inputs, read_input
 from npzkit.conversion.npz import array_in, write_array
 from npzkit.conversion.output_paths import check_file_path
-from npzkit.conversion.tables import TableOptions, check_delimiter
 from npzkit.errors import KeyExistsError, printable
 from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import UNNAMED, can_write
@@ -58,14 +57,12 @@ def pack(
     *,
     compression: Compression = "stored",
     level: int | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
     allow_pickle: bool = False,
     overwrite: bool = False,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PackReport:
-    r"""Pack .npy files, text tables, folders and archives into a new archive.
+    """Pack .npy files, folders and archives into a new archive.
 
     Large arrays are read and written in parts, so that they take little memory.
     The archive appears at its path or URL when it is complete.
@@ -76,9 +73,9 @@ def pack(
         The archive to write. A path is taken as it is, no ``.npz`` is appended.
         URLs are as in `NpzWriter`.
     inputs : path, URL, NpzFile, file object, iterable of these, or mapping
-        ``.npy`` files, tables (``.csv``, ``.tsv``, ``.txt``), archives
-        (``.npz``), folders, and binary file objects that give one .npy. URLs
-        are as in `npzkit.open`; an .npy file behind one is read into memory. A
+        ``.npy`` files, archives (``.npz``), folders, and binary file objects
+        that give one .npy. URLs are as in `npzkit.open`; an .npy file behind one
+        is read into memory. A
         mapping, or pairs in the iterable, give keys to them. The usual key is
         the file's name without its suffix; ``arr_0`` for a file object. Arrays
         of a folder have their paths in it as keys, and those of an archive
@@ -87,12 +84,6 @@ def pack(
     compression : {"stored", "deflated"} or int, default "stored"
     level : int, optional
         0 to 9, for ``compression="deflated"``.
-    delimiter : str, optional
-        Of tables: one character. By default it is a comma for .csv, a tab for
-        .tsv, and white space for .txt.
-    header : bool, optional
-        Whether the first row of a table names its columns. By default it does
-        if none of its cells is a value, but some cells below are.
     allow_pickle : bool, default False
         Whether to read and write arrays of Python objects, which runs code
         from the inputs.
@@ -115,7 +106,7 @@ def pack(
     OSError
         An input does not exist, or the archive cannot be written.
     ConversionError
-        An input is not an array or a table, or a folder has no array.
+        An input is not an array, or a folder has no array.
     UnsafeNameError
         Two inputs have the same key (`KeyExistsError`), or a key cannot be saved.
     NpzkitError
@@ -135,15 +126,14 @@ def pack(
     >>> import npzkit, numpy as np, os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.save(os.path.join(folder, "weights.npy"), np.eye(2))
-    ...     with open(os.path.join(folder, "table.csv"), "w") as table:
-    ...         _ = table.write("x,y\n1,2.5\n")
+    ...     np.save(os.path.join(folder, "bias.npy"), np.ones(2))
     ...     path = os.path.join(folder, "a.npz")
     ...     report = npzkit.pack(path, folder)
     ...     with npzkit.open(path) as npz:
-    ...         print(report.keys, npz["table"])
-    ('table', 'weights') [(1, 2.5)]
+    ...         print(report.keys, npz["bias"])
+    ('bias', 'weights') [1. 1.]
     """
-    packing = _packing(compression, level, delimiter, header, allow_pickle)
+    packing = _packing(compression, level, allow_pickle)
     given = given_inputs(inputs)
     file, *sources = find_locations([file, *(source for _, source in given)], storage_options)
     given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
@@ -197,14 +187,11 @@ def add(
 def _packing(
     compression: Compression = "stored",
     level: int | None = None,
-    delimiter: str | None = None,
-    header: bool | None = None,
     allow_pickle: bool = False,
 ) -> _Packing:
     """Check arguments."""
     method = method_number(compression)
-    tables = TableOptions(None if delimiter is None else check_delimiter(delimiter), header)
-    return _Packing(method, level_for(method, level), tables, allow_pickle)
+    return _Packing(method, level_for(method, level), allow_pickle)
 
 
 class _Packing(NamedTuple):
@@ -214,13 +201,11 @@ class _Packing(NamedTuple):
     ----------
     method : int
     level : int or None
-    tables : TableOptions
     allow_pickle : bool
     """
 
     method: int
     level: int | None
-    tables: TableOptions
     allow_pickle: bool
 
     @property
@@ -271,7 +256,7 @@ class _Packing(NamedTuple):
 
     def _add(self, writer: NpzWriter, path: str | None, item: Input, advance: Advance) -> None:
         """Read an array and write it."""
-        array, attrs = self._read(item, advance, in_parts=path is not None)
+        array, attrs = self._read(item, in_parts=path is not None)
         if not isinstance(array, Array):
             writer.add(item.key, array, attrs=attrs, overwrite=True)
             return
@@ -279,16 +264,14 @@ class _Packing(NamedTuple):
             del writer[item.key]
         write_array(writer, array.watched(advance), path, attrs, is_deflated=self.is_deflated)
 
-    def _read(
-        self, item: Input, advance: Advance, *, in_parts: bool
-    ) -> tuple[Any, Mapping[str, Any]]:
+    def _read(self, item: Input, *, in_parts: bool) -> tuple[Any, Mapping[str, Any]]:
         """Return an array, as an `Array` if it is taken in parts, and its attributes."""
         if item.archive is not None:
             info = item.archive.info(item.member)
             if is_taken_by_parts(info):
                 return array_in(item.archive, item.member)._replace(key=item.key), info.attrs
             return item.archive.read(item.member), info.attrs
-        found = read_input(item, self.tables, allow_pickle=self.allow_pickle, advance=advance)
+        found = read_input(item, allow_pickle=self.allow_pickle)
         is_large = isinstance(found, np.memmap) and found.nbytes > blocks.BLOCK_SIZE
         return array_of(item.key, found) if is_large and in_parts else found, {}
 

@@ -156,20 +156,18 @@ def as_npy(array):
 
 
 def test_packing_what_urls_name(cli, server, tmp_path):
-    """.npy files, tables and archives behind URLs are inputs of pack and add as files are."""
+    """.npy files and archives behind URLs are inputs of pack and add as files are."""
     weights = np.arange(30_000.0)
     npy = server.put(as_npy(weights), "/my%20weights.npy")
-    table = server.put(b"x,y\n1,2.5\n3,4.5\n", "/data/table.csv")
     out = tmp_path / "new.npz"
     server.files["/my%20weights.npy"] = as_npy(weights)
-    given = [f"{npy}?signature=a=b", f"first={npy}", table, f"other={server.url_of_data}?a=b"]
+    given = [f"{npy}?signature=a=b", f"first={npy}", f"other={server.url_of_data}?a=b"]
     found = cli("pack", out, *given)
     assert (found.code, found.err) == (0, "")
     with npzkit.open(out) as npz:
-        assert npz.files == ["my weights", "first", "table", *(f"other/{key}" for key in ARRAYS)]
+        assert npz.files == ["my weights", "first", *(f"other/{key}" for key in ARRAYS)]
         np.testing.assert_array_equal(npz["my weights"], weights)
         np.testing.assert_array_equal(npz["first"], weights)
-        assert npz["table"].tolist() == [(1, 2.5), (3, 4.5)]
         np.testing.assert_array_equal(npz["other/w2"], ARRAYS["w2"])
         assert npz.metadata == {"step": 7}
     assert cli("add", out, f"more={npy}").code == 0

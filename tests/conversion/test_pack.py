@@ -1,4 +1,4 @@
-"""npzkit.pack: files, folders, tables, archives and streams to an archive."""
+"""npzkit.pack: files, folders, archives and streams to an archive."""
 
 from __future__ import annotations
 
@@ -43,9 +43,8 @@ def test_keys_are_given_by_a_mapping_or_by_pairs(here):
 
 
 def test_every_kind_of_input_together(here):
-    """Files, tables, folders, archives, open archives and streams go into one archive."""
+    """Files, folders, archives, open archives and streams go into one archive."""
     np.save("x.npy", np.arange(3))
-    (here / "t.csv").write_text("1,2\n3,4\n")
     (here / "folder").mkdir()
     np.save("folder/y.npy", np.ones(2))
     npzkit.save("old.npz", {"z": np.zeros(2)}, metadata={"step": 1})
@@ -53,10 +52,10 @@ def test_every_kind_of_input_together(here):
     npzkit.save(memory, {"m": np.zeros(1)})
     with npzkit.open(memory) as npz, open("x.npy", "rb") as stream:
         report = npzkit.pack(
-            "a.npz", ["x.npy", "t.csv", "folder", ("old", "old.npz"), npz, stream, ("s", "x.npy")]
+            "a.npz", ["x.npy", "folder", ("old", "old.npz"), npz, stream, ("s", "x.npy")]
         )
         assert npz["m"].tolist() == [0]
-    assert report.keys == ("x", "t", "y", "old/z", "m", "arr_0", "s")
+    assert report.keys == ("x", "y", "old/z", "m", "arr_0", "s")
     with npzkit.open("a.npz") as found:
         assert found.files == list(report.keys)
         assert found.metadata == {"step": 1}
@@ -156,9 +155,9 @@ def test_folders(here):
     np.save("in/.hidden.npy", np.ones(4))
     (here / "in/README.txt").write_text("not a table\n")
     report = npzkit.pack("a.npz", {"pre": "in"})
-    assert report.notes == ("in: skipped 1 entry that is not an array: README.txt",)
+    assert report.notes == ("in: skipped 2 entries that are not arrays: README.txt, t.csv",)
     with npzkit.open("a.npz") as npz:
-        assert tuple(npz.files) == report.keys == ("pre/b", "pre/t", "pre/deep/a")
+        assert tuple(npz.files) == report.keys == ("pre/b", "pre/deep/a")
     (here / "empty").mkdir()
     with pytest.raises(ConversionError, match="no array in the folder"):
         npzkit.pack("b.npz", "empty")
@@ -269,15 +268,18 @@ def test_files_that_are_no_arrays(here, content, what):
 def test_wrong_arguments(here):
     """A missing file, an unknown kind, and what is no input at all are errors of their kinds."""
     np.save("x.npy", np.ones(2))
-    (here / "x.docx").write_bytes(b"")
+    for name in ("x.docx", "t.csv", "t.tsv", "t.TXT"):
+        (here / name).write_bytes(b"")
     for error, what, inputs, options in (
         (FileNotFoundError, "no.npy", "no.npy", {}),
         (ConversionError, r"none of \.npy .* Use npzkit\.convert", "x.docx", {}),
+        (ConversionError, "genfromtxt or with pandas", "t.csv", {}),
+        (ConversionError, "genfromtxt or with pandas", ["x.npy", "t.tsv"], {}),
+        (ConversionError, "genfromtxt or with pandas", {"t": "t.TXT"}, {}),
         (TypeError, "inputs must be", [np.ones(2)], {}),
         (TypeError, "inputs must be", {1: "x.npy"}, {}),
         (ValueError, "level", "x.npy", {"level": 3}),
         (ValueError, "compression", "x.npy", {"compression": "bzip2"}),
-        (ValueError, "delimiter", "x.npy", {"delimiter": "ab"}),
     ):
         with pytest.raises(error, match=what):
             npzkit.pack("a.npz", inputs, **options)

@@ -139,7 +139,6 @@ USES = {
     "shards": lambda url: npzkit.ShardedWriter(url).__enter__(),
     "report": lambda url: npzkit.report(url, "r.html"),
     "report to": lambda url: npzkit.report("local.npz", url),
-    "benchmark": npzkit.benchmark,
     "checkpoint": lambda url: in_store(url, lambda store: store.save(1, ARRAYS)),
     "load checkpoint": lambda url: in_store(url, lambda store: store.load()),
     "dask": lambda url: from_npz(url, "x"),

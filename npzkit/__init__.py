@@ -19,19 +19,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.diff import DiffReport, diff
+    from npzkit.analysis.part import ArrayPart
     from npzkit.analysis.statistics import statistics
-    from npzkit.archive.iterating import iter_arrays
+    from npzkit.archive.iterating import can_stream, iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
     from npzkit.archive.npzwriter import NpzWriter
-    from npzkit.archive.save import save
+    from npzkit.archive.saving import save
+    from npzkit.archive.stream_listing import StreamListing
     from npzkit.conversion.convert import ConvertReport, convert
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.kerchunk import kerchunk
-    from npzkit.conversion.pack import PackReport, pack
+    from npzkit.conversion.pack import PackReport, add, pack
     from npzkit.display.histograms import Statistics
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
+    from npzkit.files.progress import receiving
+    from npzkit.files.urls import default_storage_options, local_path
     from npzkit.limits import Limits
     from npzkit.maintenance.findings import VerifyReport
     from npzkit.maintenance.repack import repack
@@ -52,6 +56,7 @@ __all__ = [
     "ArchiveInfo",
     "ArchiveReport",
     "ArrayInfo",
+    "ArrayPart",
     "ConvertReport",
     "DiffReport",
     "ExtractReport",
@@ -66,11 +71,15 @@ __all__ = [
     "ShardedFile",
     "ShardedWriter",
     "Statistics",
+    "StreamListing",
     "TornArchiveWarning",
     "VerifyReport",
     "Viewer",
+    "add",
+    "can_stream",
     "checkpoint",
     "convert",
+    "default_storage_options",
     "diff",
     "errors",
     "extract",
@@ -79,9 +88,11 @@ __all__ = [
     "kerchunk",
     "load",
     "load_tree",
+    "local_path",
     "open",
     "open_many",
     "pack",
+    "receiving",
     "repack",
     "repair",
     "report",
@@ -101,6 +112,7 @@ _HOMES = {
     "ArchiveInfo": "npzkit.members.info",
     "ArchiveReport": "npzkit.reports.report",
     "ArrayInfo": "npzkit.members.info",
+    "ArrayPart": "npzkit.analysis.part",
     "ConvertReport": "npzkit.conversion.convert",
     "DiffReport": "npzkit.analysis.diff",
     "ExtractReport": "npzkit.conversion.extract",
@@ -115,23 +127,29 @@ _HOMES = {
     "ShardedFile": "npzkit.sharding.shardedfile",
     "ShardedWriter": "npzkit.sharding.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
+    "StreamListing": "npzkit.archive.stream_listing",
     "TornArchiveWarning": "npzkit.errors",
     "VerifyReport": "npzkit.maintenance.findings",
     "Viewer": "npzkit.viewer.viewer",
+    "add": "npzkit.conversion.pack",
+    "can_stream": "npzkit.archive.iterating",
     "convert": "npzkit.conversion.convert",
+    "default_storage_options": "npzkit.files.urls",
     "diff": "npzkit.analysis.diff",
     "extract": "npzkit.conversion.extract",
     "iter_arrays": "npzkit.archive.iterating",
     "kerchunk": "npzkit.conversion.kerchunk",
     "load": "npzkit.drop_ins",
     "load_tree": "npzkit.sharding.tree_loading",
+    "local_path": "npzkit.files.urls",
     "open": "npzkit.sharding.opening",
     "open_many": "npzkit.many.manyfiles",
     "pack": "npzkit.conversion.pack",
+    "receiving": "npzkit.files.progress",
     "repack": "npzkit.maintenance.repack",
     "repair": "npzkit.maintenance.repair",
     "report": "npzkit.reports.report",
-    "save": "npzkit.archive.save",
+    "save": "npzkit.archive.saving",
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.save import prepare_arrays, write_members
+from npzkit.archive.saving import prepare_arrays, write_members
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
 from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of, open_regular
 from npzkit.files.locations import open_stream

@@ -1,6 +1,6 @@
 """The error tree: one class for each way a file or a call can be wrong.
 
-Owns the classes, the form of their messages, and how a name from a file is
+Owns the classes, the form of their messages, and how names, counts and sizes are
 shown. Imports nothing from npzkit and never opens a file. A layer raises with
 what it knows (an offset, what was found). The layers above add what they know
 (the key, the path) with `NpzkitError.locate`, so that no path is passed down.
@@ -93,6 +93,9 @@ __all__ = [
     "UnsupportedError",
     "UnversionedFileWarning",
     "ZipFormatError",
+    "format_count",
+    "format_ratio",
+    "format_size",
     "is_damage",
     "printable",
     "shown_key",
@@ -187,6 +190,44 @@ def _shown_link(link: str) -> str:
     if path != rest and ("http" in link.lower() or "=" in rest[len(path) :]):
         rest = f"{path}?..."
     return f"{scheme}://{rest}"
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return a count with its noun.
+
+    Examples
+    --------
+    >>> format_count(1, "member"), format_count(2000, "member")
+    ('1 member', '2,000 members')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def format_size(size: int) -> str:
+    """Return a number of bytes with a unit.
+
+    Examples
+    --------
+    >>> format_size(500), format_size(64 << 20)
+    ('500 B', '64.0 MiB')
+    """
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def format_ratio(compressed_size: int, size: int) -> str:
+    """Return a compressed size as a share of the size.
+
+    Examples
+    --------
+    >>> format_ratio(38, 100), format_ratio(0, 0)
+    ('38 %', '-')
+    """
+    return f"{100 * compressed_size / size:.0f} %" if size else "-"
 
 
 class NpzkitError(Exception):

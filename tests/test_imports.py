@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import npzkit
-from structure import MODULES, ROOT, imports_of, inner_imports, room_of
+from structure import MODULES, ROOT, imports_of, inner_imports, names_imported, room_of
 
 ROOMS = [
     {"errors", "imported", "limits"},
@@ -100,6 +100,19 @@ def test_what_a_room_must_not_know():
         for module in imports_of(MODULES[name]):
             for unknown in forbidden:
                 assert not (module == unknown or module.startswith(unknown + ".")), (name, module)
+
+
+def test_commands_use_public_names_alone():
+    """A module of cli/ imports names of `__all__`, of npzkit or a public module, and its own room."""
+    own = [name for name in MODULES if room_of(name) == "cli"]
+    for name in own:
+        for module, imported in names_imported(MODULES[name]):
+            room, _, inner = module.partition(".")
+            if room != "npzkit" or room_of(inner) == "cli":
+                continue
+            assert not inner or inner in npzkit._MODULES, f"{name}: {module} is not public"
+            public = importlib.import_module(module).__all__
+            assert not imported or imported in public, f"{name}: {module}.{imported} is not public"
 
 
 def test_public_names_are_those_that_checkers_see():

@@ -19,19 +19,19 @@ _PIECE_SIZE = 1 << 20
 """Bytes of a piece."""
 
 
-class Part:
-    """A part of an array, read piece by piece.
+class ArrayPart:
+    """A part of an array, of which shape and dtype are known before it is read.
 
     Parameters
     ----------
     source : LazyArray or numpy.ndarray
-    items : tuple, optional
+    items : object, optional
         The index: integers, slices, Ellipsis, and one list or array of integers
         or booleans at most. What a list or an array chooses is read at once.
     field : str, optional
         The field of a structured array.
     fortran_order : bool, default False
-        Whether the array is stored by columns; pieces are read in this order.
+        Whether the array is stored by columns; `pieces` are read in this order.
 
     Attributes
     ----------
@@ -49,18 +49,31 @@ class Part:
     Raises
     ------
     IndexError
-        The array has no such part, in NumPy's words.
+        The array has no such part or field.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"w": np.arange(1_000_000.0).reshape(1000, 1000)})
+    >>> with npzkit.open(stream) as npz:
+    ...     part = npzkit.ArrayPart(npz.lazy("w"), np.s_[::2, -1])
+    ...     part.shape, part.nbytes, part.read(slice(2)), len(list(part.pieces()))
+    ((500,), 4000, array([ 999., 2999.]), 1)
     """
 
     def __init__(
         self,
         source: Any,
-        items: tuple[Any, ...] = (),
+        items: Any = (),
         field: str | None = None,
         *,
         fortran_order: bool = False,
     ) -> None:
-        self._index = items
+        # A new axis changes no value.
+        items = tuple(
+            item for item in (items if isinstance(items, tuple) else (items,)) if item is not None
+        )
         self._field = field
         self._fortran_order = fortran_order
         dtype = _field_dtype(source.dtype, field)
@@ -87,7 +100,7 @@ class Part:
         return self.size * int(self.source.dtype.itemsize)
 
     def read(self, *slices: slice) -> Any:
-        """Return the part of it that a slice for each axis chooses; all without them."""
+        """Return what a slice for each axis chooses of the part, or all of it."""
         left = iter(slices or [slice(None)] * len(self.shape))
         chosen = tuple(
             _as_slice(item[next(left)]) if isinstance(item, range) else item for item in self._items
@@ -97,10 +110,6 @@ class Part:
     def field_of(self, values: Any) -> Any:
         """Return the field that is wanted of some of the array's items."""
         return values if self._field is None else values[self._field]
-
-    def of(self, source: Any) -> Part:
-        """Return the same part of the same array, read by other means."""
-        return Part(source, self._index, self._field, fortran_order=self._fortran_order)
 
     def last_position(self) -> tuple[int, ...]:
         """Return the position in the array after which nothing is read; it is not empty."""

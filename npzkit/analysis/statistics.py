@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.analysis.part import Part
+from npzkit.analysis.part import ArrayPart
 from npzkit.archive.checked_pieces import for_each_piece
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
@@ -80,37 +80,20 @@ def statistics(
     2.5
     """
     with opened(file) as npz:
-        part = part_of(npz, key, index, field)
+        info = npz.info(key)
+        has_objects = info.dtype is not None and info.dtype.hasobject
+        source = npz.read(key) if has_objects else npz.lazy(key)
+        part = ArrayPart(source, index, field, fortran_order=bool(info.fortran_order))
         meter = Meter(progress, part.nbytes)
-        found = measure_part(npz, key, part, meter.add, threads)
+        found = _measure(npz, key, part, meter.add, threads)
         meter.finish()
         return found
 
 
-def part_of(npz: NpzFile, key: str, index: Any = (), field: str | None = None) -> Part:
-    """Return a part of an array; an array of Python objects is read completely.
-
-    Raises
-    ------
-    IndexError
-        The array has no such part or field.
-    NpzkitError
-        As `NpzFile.lazy` and, for Python objects, `NpzFile.read`.
-    """
-    info = npz.info(key)
-    # A new axis changes no value.
-    items = tuple(
-        item for item in (index if isinstance(index, tuple) else (index,)) if item is not None
-    )
-    if info.dtype is not None and info.dtype.hasobject:
-        return Part(npz.read(key), items, field)
-    return Part(npz.lazy(key), items, field, fortran_order=bool(info.fortran_order))
-
-
-def measure_part(
-    npz: NpzFile, key: str, part: Part, advance: Advance, threads: int | None = None
+def _measure(
+    npz: NpzFile, key: str, part: ArrayPart, advance: Advance, threads: int | None
 ) -> Statistics:
-    """Compute the statistics of a part of the array `key`; see `statistics`."""
+    """Compute the statistics of a part of the array `key`."""
     if not is_numeric(part.dtype):
         raise UnsupportedError(
             "statistics need numbers",

@@ -19,6 +19,10 @@ from npzkit.errors import (
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits, check_limits
 from npzkit.reading.streaming import Comparison, StreamedArchive
+from npzkit.zip.forward import hides_its_end
+
+_HEAD_SIZE = 30
+"""Bytes of a local header without its name."""
 
 
 def iter_arrays(
@@ -124,6 +128,30 @@ def iter_arrays(
         pickle_kwargs=pickle_kwargs,
     )
     return _iterate(archive, strict)
+
+
+def can_stream(stream: Any) -> bool:
+    """Return whether an archive in a stream can be read from front to back.
+
+    The answer is False if the first array does not say where it ends, as in what ``np.savez``
+    writes to a pipe: `iter_arrays` raises `UnsupportedError` for it. Copy such a stream to a
+    file, and open that.
+
+    Parameters
+    ----------
+    stream : io.BufferedReader
+        It has a method ``peek``, which takes nothing from the stream. For other objects the
+        answer is True.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> file = io.BytesIO()
+    >>> npzkit.save(file, {"x": np.arange(3)})
+    >>> npzkit.can_stream(io.BufferedReader(io.BytesIO(file.getvalue())))
+    True
+    """
+    return not hasattr(stream, "peek") or not hides_its_end(stream.peek(_HEAD_SIZE))
 
 
 def _iterate(archive: StreamedArchive, strict: bool) -> Iterator[tuple[str, Any]]:

@@ -596,6 +596,12 @@ class NpzFile(Mapping[str, Any]):
         """
         return self._archive.known_info(key) or member_info(self._archive, key)
 
+    @property
+    def file_size(self) -> int:
+        """Bytes of the file, or of all files of a sharded archive."""
+        self._archive.check_open()
+        return self._archive.source.file_size
+
     def archive_info(self) -> ArchiveInfo:
         """Return details of the archive as a file, including its unused space.
 

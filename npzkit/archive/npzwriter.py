@@ -7,14 +7,23 @@ change the archive, and to `npzkit.writing`, which makes members of arrays.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal
 
-from npzkit.archive.written_archive import open_written
+from npzkit.archive.committing import commit, finish
+from npzkit.archive.written_archive import WrittenArchive
+from npzkit.files.file_objects import can_write, name_of
+from npzkit.files.locking import check_timeout
+from npzkit.files.threads import thread_count
+from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.metadata import check_attrs
+from npzkit.members.metadata import check_attrs, format_metadata
 from npzkit.members.records import is_record
+from npzkit.writing.append import open_archive
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, coding_for
 from npzkit.zip.member_writer import Coding
@@ -205,14 +214,26 @@ class NpzWriter:
         if mode not in ("w", "x", "a"):
             raise ValueError(f"mode must be 'w', 'x' or 'a', not {mode!r}")
         self._coding = check_coding(compression, level, chunk_size, seekable)
+        count = thread_count(threads)
         self._preparation = Preparation(
             allow_pickle=allow_pickle, splitting=splitting_for(masked, strings)
         )
-        self._auto_repack = auto_repack
-        self._archive = open_written(
-            file, mode, metadata=metadata, durable=durable, threads=threads,
-            lock_timeout=lock_timeout, storage_options=storage_options,
-        )  # fmt: skip
+        if not isinstance(metadata, (NoneType, Mapping)):
+            raise TypeError(f"metadata must be a mapping, not {type(metadata).__name__}")
+        format_metadata(metadata or {})
+        timeout = check_timeout(lock_timeout)
+        self._durable, self._auto_repack = durable, auto_repack
+        file = find_location(file, storage_options)
+        if not (can_write(file) or isinstance(file, Location)):
+            file = os.fsdecode(file)
+        name = name_of(file) if can_write(file) else str(file)
+        opened = open_archive(file, mode, durable=durable, lock_timeout=timeout)
+        try:
+            self._archive = WrittenArchive(opened, name, metadata or {}, count)
+        except BaseException:
+            # Nobody has the writer yet.
+            opened.sink.abort()
+            raise
 
     # -- what there is ------------------------------------------------------
 
@@ -337,12 +358,12 @@ class NpzWriter:
     def _hand_over(self, key: str) -> None:
         """Keep an array that goes, if the metadata says that it has other keys too."""
         if self._archive.metadata.values:
-            from npzkit.archive.tree_edits import hand_over
+            from npzkit.archive.renaming import hand_over
 
             hand_over(self._archive, key.__eq__)
 
     def _add_tree(self, key: str, tree: Any, coding: Coding, *, overwrite: bool) -> None:
-        from npzkit.archive.tree_edits import write_tree
+        from npzkit.archive.tree_writing import write_tree
         from npzkit.members.nesting import flatten
 
         arrays, note = flatten(tree, key)
@@ -435,10 +456,11 @@ class NpzWriter:
         name = check_key(key)
         coding = coding_for(self._coding, compression, level, chunk_size, seekable)
         check_attrs(attrs)
+        from npzkit.archive.creating import create
         from npzkit.writing.array_plan import plan_array
 
         plan = plan_array(key, name, shape, dtype, attrs, coding, fortran_order=fortran_order)
-        return archive.alone(archive.create, plan.for_sink(archive.sink, archive.path))
+        return archive.alone(create, archive, plan.for_sink(archive.sink, archive.path))
 
     # -- edits --------------------------------------------------------------
 
@@ -502,7 +524,7 @@ class NpzWriter:
         archive = self._archive
         archive.state.check_open(old)
         name = check_key(new)
-        from npzkit.archive.tree_edits import rename
+        from npzkit.archive.renaming import rename
 
         archive.alone(rename, archive, old, new, name)
 
@@ -566,7 +588,7 @@ class NpzWriter:
         that opens the archive meanwhile finds either the previous commit or
         this one.
         """
-        self._archive.alone(self._archive.commit)
+        self._archive.alone(commit, self._archive)
 
     def close(self) -> None:
         """Commit and close the file. Closing it again does nothing.
@@ -594,11 +616,14 @@ class NpzWriter:
         archive, state = self._archive, self._archive.state
         if state.is_open or state.failure:
             state.check_open()
-        elif state.is_inherited:
+        elif state.turns.is_inherited:
             # Closed before the fork.
             return
-        archive.contents.seal_all()
-        state.run(archive.finish, self._auto_repack, ends=True)
+        archive.unsealed.close()
+        state.turns.take(self._finish)
+
+    def _finish(self) -> None:
+        finish(self._archive, durable=self._durable, auto_repack=self._auto_repack)
 
     def abort(self) -> None:
         """Discard what was written since the last commit, and close the file.
@@ -616,7 +641,11 @@ class NpzWriter:
         RuntimeError
             Called during another call, for example by a signal handler.
         """
-        self._archive.state.abort()
+        state = self._archive.state
+        if state.turns.is_inherited:
+            state.discard()
+        else:
+            state.turns.take(state.discard)
 
     def __enter__(self) -> NpzWriter:
         return self
@@ -624,22 +653,28 @@ class NpzWriter:
     def __exit__(
         self, exc_type: type[BaseException] | None, error: BaseException | None, *_: object
     ) -> None:
-        if error is not None:
-            self._archive.state.abandon(error)
+        if exc_type is None:
+            try:
+                self.close()
+            except BaseException:
+                # An interrupt may have come before it did anything.
+                with contextlib.suppress(RuntimeError, OSError):
+                    self.abort()
+                raise
             return
         try:
-            self.close()
-        except BaseException as failed:
-            # An interrupt may have come before it did anything.
-            self._archive.state.abandon(failed)
-            raise
+            self.abort()
+        except OSError as second:
+            if error is not None:
+                path = self._archive.path
+                error.add_note(f"npzkit: {path!r} is as at its last commit, but: {second}")
 
     def __del__(self) -> None:
         archive = getattr(self, "_archive", None)
         if archive is None or not archive.state.is_open:
             return
         try:
-            if not archive.state.is_inherited:
+            if not archive.state.turns.is_inherited:
                 warnings.warn(
                     f"NpzWriter {archive.path!r} was never closed; what it wrote is discarded",
                     ResourceWarning,

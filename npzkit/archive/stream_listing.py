@@ -23,10 +23,10 @@ from npzkit.zip.sozip import find_index
 
 
 class StreamListing:
-    """The members of an archive in a stream, which is read to its end.
+    """The members of an archive in a stream, which is read to its end and not kept.
 
-    Has the methods of `npzkit.NpzFile` that need no data. The data is not
-    checked.
+    It has the methods of `npzkit.NpzFile` that need no data: ``files``, ``info``,
+    ``metadata``, ``archive_info`` and ``file_size``. The data is not checked.
 
     Parameters
     ----------
@@ -36,7 +36,17 @@ class StreamListing:
     Raises
     ------
     NpzkitError, OSError
-        As `npzkit.open`.
+        As `npzkit.iter_arrays`.
+
+    Examples
+    --------
+    >>> import io, npzkit, numpy as np
+    >>> stream = io.BytesIO()
+    >>> npzkit.save(stream, {"x": np.arange(3), "y": np.eye(2)})
+    >>> _ = stream.seek(0)
+    >>> listing = npzkit.StreamListing(stream)
+    >>> listing.files, listing.info("y").shape
+    (['x', 'y'], (2, 2))
     """
 
     def __init__(self, stream: Any, limits: Limits | None = None) -> None:
@@ -73,6 +83,11 @@ class StreamListing:
         """The archive's metadata."""
         limit = self._archive.limits.metadata_size
         return parse_metadata(self._directory.read_comment(self._archive.source, limit), limit)
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of the archive, of which the stream had as many."""
+        return self._archive.source.file_size
 
     def info(self, key: str) -> ArrayInfo:
         """Return details of an array; see `npzkit.NpzFile.info`."""

@@ -1,22 +1,8 @@
-"""What a writer may do now: whether it is open, whose turn it is, what a failure leaves.
+"""Whether a writer can write: whose turn it is, and what a failure discards.
 
-Owns the states of a writer. "Writing" below is what `WriterState.run` calls; any thread
-may ask for it, and one at a time gets its turn.
-
-| state | add, create, edits | commit | close | abort |
-|---|---|---|---|---|
-| open | allowed | allowed | commits: closed | discards: closed |
-| open, an array grows | edits, rows of this array | ValueError | seals it first | discards |
-| open, during a write | waits for the other thread | waits | waits | waits |
-| the same, in one thread | RuntimeError | RuntimeError | RuntimeError | RuntimeError |
-| closed | ClosedArchiveError | ClosedArchiveError | nothing | nothing |
-| given up | ClosedArchiveError: why | the same | the same | nothing |
-| open, in a forked child | ClosedArchiveError | the same | the same | closes the copy |
-
-An error that comes before anything is written changes nothing: the writer stays open. One
-that comes while something is written may leave half a member behind, so the archive is
-given up: it goes back to its last commit. An error of the close itself gives it up too, and
-says that what was written is in its place if its commit was complete.
+Owns the states of a writer: open, closed, given up. A failed write may leave
+half a member behind, so the archive goes back to its last commit. Also owns the
+lock of its threads, and that only the process that opened the archive writes.
 """
 
 from __future__ import annotations
@@ -24,11 +10,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from npzkit.errors import ClosedArchiveError, NpzkitError
 from npzkit.files.sink import Sink
-from npzkit.writing.contents import Contents
+from npzkit.writing.unsealed_arrays import Unsealed
+
+T = TypeVar("T")
 
 
 class WriterState:
@@ -37,8 +25,8 @@ class WriterState:
     Parameters
     ----------
     sink : Sink
-    contents : Contents
-        Its created arrays accept no more data once the archive is closed.
+    unsealed : Unsealed
+        Accept no more data once the archive is given up.
     path : str
         For messages.
 
@@ -47,70 +35,34 @@ class WriterState:
     is_open : bool
     failure : str
         Why the archive was given up; empty if it was not.
+    turns : Turns
     """
 
-    def __init__(self, sink: Sink, contents: Contents, path: str) -> None:
-        self._sink, self._contents, self._path = sink, contents, path
-        self._process = os.getpid()
-        # Reentrant, so that a signal handler gets an error instead of waiting for ever.
-        self._lock = threading.RLock()
-        self._is_writing = False
+    def __init__(self, sink: Sink, unsealed: Unsealed, path: str) -> None:
+        self._sink, self._unsealed, self._path = sink, unsealed, path
+        self.turns = Turns(path)
         self.is_open = True
         self.failure = ""
 
-    @property
-    def is_inherited(self) -> bool:
-        """Whether this is a forked child's copy: its lock may be held for ever."""
-        return os.getpid() != self._process
-
     def check_open(self, key: str | None = None) -> None:
         """Raise ClosedArchiveError unless the archive can be written to."""
-        if os.getpid() != self._process:
-            raise ClosedArchiveError(
-                "the writer belongs to the process that made it, and this is a forked child",
-                path=self._path, key=key, remedy="Write in that process, or to another file.",
-            )  # fmt: skip
-        if self.failure:
-            raise ClosedArchiveError(
-                self.failure, path=self._path, key=key, remedy="Write it again from the start."
-            )
+        self.turns.check_process(key)
+        self.check_sound(key)
         if not self.is_open:
             raise ClosedArchiveError(
                 "the writer is closed", path=self._path, key=key,
                 remedy='Open another one: NpzWriter(path, mode="a") adds to the archive.',
             )  # fmt: skip
 
-    def run(self, work: Callable[..., Any], *args: Any, ends: bool = False) -> Any:
-        """Call what changes the archive, while no other thread does.
-
-        If it `ends` the archive, it is called in every state, but not in a forked child.
-
-        Raises
-        ------
-        ClosedArchiveError, RuntimeError
-            See the table of the module.
-        """
-        if os.getpid() != self._process:
-            self.check_open()
-        with self._lock:
-            if self._is_writing:
-                raise RuntimeError(
-                    "the writer was called while it was writing, by a signal handler or by "
-                    "the file object itself; call it when that is done"
-                )
-            self._is_writing = True
-            try:
-                if not (self.is_open or ends):
-                    self.check_open()
-                return work(*args)
-            except NpzkitError as error:
-                error.locate(path=self._path)
-                raise
-            finally:
-                self._is_writing = False
+    def check_sound(self, key: str | None = None) -> None:
+        """Raise ClosedArchiveError if the archive was given up."""
+        if self.failure:
+            raise ClosedArchiveError(
+                self.failure, path=self._path, key=key, remedy="Write it again from the start."
+            )
 
     def giving_up(self, what: str = "an array could not be written") -> GivingUp:
-        """Give the archive up if the ``with`` block fails; `what` is then the reason."""
+        """Discard what was not committed if the ``with`` block fails; `what` is then the reason."""
         return GivingUp(self, self._sink, what)
 
     def give_up(self, what: str, error: BaseException, *, is_in_place: bool = False) -> None:
@@ -128,9 +80,10 @@ class WriterState:
             Whether what was written counts all the same.
         """
         outcome = "what was written is in its place" if is_in_place else self._outcome
-        self.failure = what
+        self.is_open, self.failure = False, what
+        self._unsealed.forget()
         try:
-            self._end()
+            self._sink.abort()
         except OSError as second:
             outcome = self._doubtful(outcome, second)
         self.failure = f"{outcome}, as {what}: {error!r}"
@@ -151,39 +104,18 @@ class WriterState:
             return f"{outcome}; its bytes are still in the file, but readers skip them: {error}"
         return f"{outcome}, but could not be removed: {error}"
 
-    def _end(self) -> None:
-        self.is_open = False
-        self._contents.forget_created()
-        self._sink.abort()
-
-    def _discard(self) -> None:
-        if self.is_open:
-            self._end()
-
-    def abort(self) -> None:
+    def discard(self) -> None:
         """Close without a commit, unless it is closed.
 
         Raises
         ------
         OSError
             What was written is still in the file.
-        RuntimeError
-            This thread is writing.
         """
-        if self.is_inherited:
-            self._discard()
-        else:
-            self.run(self._discard, ends=True)
-
-    def abandon(self, error: BaseException) -> None:
-        """Abort because of an error, to which is added what could not be removed."""
-        try:
-            self.abort()
-        except RuntimeError:
-            # What this thread is writing when the error comes fails by it as well.
-            return
-        except OSError as second:
-            error.add_note(f"npzkit: {self._path!r} is as at its last commit, but: {second}")
+        if self.is_open:
+            self.is_open = False
+            self._unsealed.forget()
+            self._sink.abort()
 
 
 class GivingUp:
@@ -204,3 +136,59 @@ class GivingUp:
             # If only the folder could not be synced, the commit is done.
             is_in_place = self._sink.committed_size > self._committed_size
             self._state.give_up(self._what, error, is_in_place=is_in_place)
+
+
+class Turns:
+    """Lets the calls of one writer work one after the other.
+
+    Parameters
+    ----------
+    path : str
+        For messages.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._process = os.getpid()
+        # Reentrant, so that a signal handler gets an error instead of waiting for ever.
+        self._lock = threading.RLock()
+        self._is_writing = False
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a forked child's copy: its lock may be held for ever."""
+        return os.getpid() != self._process
+
+    def check_process(self, key: str | None = None) -> None:
+        """Raise ClosedArchiveError in a forked child."""
+        if os.getpid() != self._process:
+            raise ClosedArchiveError(
+                "the writer belongs to the process that made it, and this is a forked child",
+                path=self._path, key=key, remedy="Write in that process, or to another file.",
+            )  # fmt: skip
+
+    def take(self, work: Callable[..., T], *args: Any) -> T:
+        """Call `work` while no other thread writes.
+
+        Raises
+        ------
+        RuntimeError
+            A call further up in this thread is writing.
+        ClosedArchiveError
+            This is a forked child.
+        """
+        self.check_process()
+        with self._lock:
+            if self._is_writing:
+                raise RuntimeError(
+                    "the writer was called while it was writing, by a signal handler or by "
+                    "the file object itself; call it when that is done"
+                )
+            self._is_writing = True
+            try:
+                return work(*args)
+            except NpzkitError as error:
+                error.locate(path=self._path)
+                raise
+            finally:
+                self._is_writing = False

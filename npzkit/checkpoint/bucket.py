@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.save import write_members
+from npzkit.archive.saving import write_members
 from npzkit.checkpoint.background import outlive_pools
 from npzkit.checkpoint.folder import AS_SAVED, Identity, Listing, Status
 from npzkit.checkpoint.step_names import (

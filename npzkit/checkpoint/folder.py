@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, Protocol
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.save import write_members
+from npzkit.archive.saving import write_members
 from npzkit.checkpoint.step_names import (
     name_of_folder,
     name_of_step,

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 
 from npzkit.analysis.diff import DiffReport
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.save import prepare_arrays
+from npzkit.archive.saving import prepare_arrays
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import ATTEMPTS, Catalog, StoreReport, is_gone, record_of
 from npzkit.checkpoint.comparison import compare_steps

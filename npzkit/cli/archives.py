@@ -7,31 +7,31 @@ a command continues after a file that fails. Knows nothing about the work itself
 from __future__ import annotations
 
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
 
+import npzkit
 from npzkit.cli.opening import named_file, naming_in_warnings
 from npzkit.cli.output import (
+    Report,
     Telling,
     error_text,
     print_json,
     progress,
+    raise_final,
     say,
 )
-from npzkit.cli.refusals import Refusal, check_absent
-from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_url
-from npzkit.files.progress import Meter, Report
-from npzkit.files.urls import Location, find_location
-from npzkit.members.amounts import format_count
-from npzkit.members.keys import find_collisions
-from npzkit.sharding.opening import holds_index
-from npzkit.sharding.shard_names import INDEX_NAME, attempt_of
+from npzkit.cli.refusals import Refusal, refusing
+from npzkit.errors import NpzkitError, UnsupportedError, format_count, printable, shown_url
 
 SUFFIX = ".npz"
 """The suffix of archives in folders."""
+_INDEX_NAME, _SHARD_PREFIX = "index.json", "shard-"
+"""What the folder of a sharded archive has."""
 
 files_argument = click.argument(
     "files", metavar="FILE...", nargs=-1, required=True, type=named_file
@@ -123,7 +123,7 @@ def find_archives(
             found.append(Archive(path, os.path.basename(shown_url(path).partition("?")[0])))
             seen.add(os.path.realpath(path))
             continue
-        if not recursive and holds_index(path):
+        if not recursive and _holds_index(path):
             found.append(_sharded(path, os.path.basename(path), takes_sharded))
             continue
         if not recursive:
@@ -137,6 +137,11 @@ def find_archives(
         if not inside:
             raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
     return found
+
+
+def _holds_index(folder: str) -> bool:
+    """Return whether a folder is a sharded archive."""
+    return os.path.isfile(os.path.join(folder, _INDEX_NAME))
 
 
 def _sharded(path: str, name: str, is_taken: bool) -> Archive:
@@ -156,12 +161,12 @@ def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator
         inner[:] = sorted(
             name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
         )
-        is_sharded = INDEX_NAME in names and holds_index(place)
+        is_sharded = _INDEX_NAME in names and _holds_index(place)
         if is_sharded:
             yield _sharded(place, os.path.relpath(place, folder), takes_sharded)
         for name in sorted(names):
             path = os.path.join(place, name)
-            if is_sharded and attempt_of(name) is not None:
+            if is_sharded and name.startswith(_SHARD_PREFIX):
                 continue
             if name.lower().endswith(SUFFIX) and os.path.isfile(path):
                 yield Archive(path, os.path.relpath(path, folder))
@@ -193,32 +198,35 @@ class Outputs:
             return
         if os.path.lexists(str(output)) and not os.path.isdir(str(output)):
             raise Refusal(f"{output!r} is a file. Several archives need a folder for --output.")
-        for name, _ in find_collisions(archive.name.replace(os.sep, "/") for archive in archives):
-            raise Refusal(
-                f"two files would be written to {name!r} in {output!r}. Use a folder for each."
-            )
+        names: set[str] = set()
+        for archive in archives:
+            # Some systems take names for the same that differ in this.
+            name = unicodedata.normalize("NFC", archive.name).casefold()
+            if name in names:
+                raise Refusal(
+                    f"two files would be written to {archive.name!r} in {output!r}. "
+                    "Use a folder for each."
+                )
+            names.add(name)
 
-    def path_for(self, archive: Archive) -> str | None:
-        """Return the path for a copy, and create its folder.
+    def path_for(self, archive: Archive) -> tuple[str, bool] | None:
+        """Return the path for a copy, and whether a file there may be replaced.
 
-        Raises
-        ------
-        Refusal
-            Another file already exists there. An archive is replaced only if
-            `output` is its own path.
+        The folder of a local path is created. An archive is replaced without --force only
+        if `output` is its own path.
         """
         if self._output is None:
             return None
-        path, is_url = self._output, isinstance(find_location(self._output), Location)
-        if self._is_folder:
+        path, local = self._output, npzkit.local_path(self._output)
+        if not self._is_folder:
+            is_own = os.path.realpath(path) == os.path.realpath(archive.path)
+            return path, self._force or is_own
+        if local is None:
             # A URL has slashes on every system.
-            name = archive.name
-            path = f"{path.rstrip('/')}/{name}" if is_url else os.path.join(path, name)
-        if self._is_folder or os.path.realpath(path) != os.path.realpath(archive.path):
-            check_absent(path, force=self._force)
-        if self._is_folder and not is_url:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        return path
+            return f"{path.rstrip('/')}/{archive.name}", self._force
+        path = os.path.join(path, archive.name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return path, self._force
 
 
 def shown_path(path: str) -> str:
@@ -239,18 +247,19 @@ def work_through(
     A file that fails is reported, and the others are still processed.
     """
     outcomes = []
-    total, done = sum(archive.size for archive in archives), 0
+    total, begun = sum(archive.size for archive in archives), 0
     with progress(what, counts_received=False) as tell:
-        meter = Meter(tell, total)
+        if total:
+            tell(0, total)
         for archive in archives:
             size = archive.size
-            outcome = _outcome(archive, work, _share(meter, done, size), tell)
+            outcome = _outcome(archive, work, _share(tell, begun, size, total), tell)
             outcomes.append(outcome)
             if outcome.text and not as_json:
                 tell.hide()
                 click.echo(outcome.text)
-            done += size
-            meter.reach(done)
+            begun += size
+            tell(begun, total)
     if as_json:
         print_json([outcome.document for outcome in outcomes])
     elif len(archives) > 1 and not quiet:
@@ -260,13 +269,9 @@ def work_through(
     return max(outcome.code for outcome in outcomes)
 
 
-def _share(meter: Meter, start: int, size: int) -> Report:
-    """Return a function that counts the progress of one archive as a share of its bytes."""
-
-    def tell(done: int, total: int) -> None:
-        meter.reach(start + size * done // max(total, 1))
-
-    return tell
+def _share(tell: Telling, start: int, size: int, total: int) -> Report:
+    """Return a function that shows the progress of one archive as a share of its bytes."""
+    return lambda done, whole: tell(start + size * done // max(whole, 1), total)
 
 
 def _outcome(
@@ -275,11 +280,10 @@ def _outcome(
     try:
         if archive.error is not None:
             raise archive.error
-        with naming_in_warnings(shown_path(archive.path), tell.hide):
+        with naming_in_warnings(shown_path(archive.path), tell.hide), refusing():
             return work(archive, report)
     except (NpzkitError, OSError, Refusal) as error:
-        if click.get_current_context().obj or isinstance(error, BrokenPipeError):
-            raise
+        raise_final(error)
         text, code = error_text(error)
         is_named = getattr(error, "path", None) is not None or shown_path(archive.path) in text
     if not is_named:

@@ -23,16 +23,12 @@ from npzkit.cli.output import (
     print_fields,
     print_json,
     print_table,
+    raise_final,
     report_error,
     say,
 )
 from npzkit.cli.wording import at_prompt, message_of
-from npzkit.errors import NoCheckpointError, printable, shown_url
-from npzkit.files.urls import Location, find_location
-from npzkit.members.amounts import (
-    format_count,
-    format_size,
-)
+from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
 
 if TYPE_CHECKING:
     from npzkit.checkpoint import CheckpointStore, Policy
@@ -42,8 +38,8 @@ class _Folder(click.Path):
     """A folder that exists, or a URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = find_location(value)
-        return value if isinstance(found, Location) else super().convert(found, param, ctx)
+        found = npzkit.local_path(value)
+        return value if found is None else super().convert(found, param, ctx)
 
 
 _folder_argument = click.argument(
@@ -66,10 +62,11 @@ def ckpt() -> None:
 
 
 def _looks(store: CheckpointStore) -> Iterator[tuple[int, ...]]:
-    """Yield the steps, again if none of them exists any more."""
-    from npzkit.checkpoint.loading import looks_at
-
-    return looks_at(lambda: store.steps)
+    """Yield the steps, and again until they stay the same: a run may have replaced all."""
+    last: tuple[int, ...] | None = None
+    while (steps := store.steps) != last:
+        last = steps
+        yield steps
 
 
 # -- ls -------------------------------------------------------------------------
@@ -174,8 +171,7 @@ def _age(modified: float) -> str:
 
 def _draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     """Draw a line per metric."""
-    from npzkit.cli.plotting import new_figure
-    from npzkit.conversion.output_paths import replacing
+    from npzkit.cli.plotting import new_figure, save_figure
 
     figure, suffix = new_figure(path)
     axes: Any = figure.subplots()
@@ -189,8 +185,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
     axes.set_xlabel("step")
     if axes.get_lines():
         axes.legend()
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=suffix, dpi=150)
+    save_figure(figure, path, suffix)
 
 
 # -- show -----------------------------------------------------------------------
@@ -318,8 +313,7 @@ def diff(folder: str, a: int, b: int, as_json: bool) -> None:
         with npzkit.checkpoint.CheckpointStore(folder) as store:
             report = store.diff(a, b)
     except (npzkit.NpzkitError, OSError) as error:
-        if context.find_root().obj or isinstance(error, BrokenPipeError):
-            raise
+        raise_final(error)
         report_error(error)
         context.exit(2)
     changes = {"changed": report.changed, "added": report.added, "removed": report.removed}

@@ -9,13 +9,11 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 import npzkit
-from npzkit.files.progress import receiving
-from npzkit.files.urls import default_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -96,6 +94,13 @@ def npzkit_command() -> None:
     """
 
 
+class Run(NamedTuple):
+    """The object of click's context: whether --debug was given, and what URLs send."""
+
+    is_debugging: bool
+    reception: Any
+
+
 def run(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit code.
 
@@ -118,12 +123,13 @@ def _run(arguments: list[str]) -> int:
         options = _take_storage_options(arguments)
         with (
             contextlib.nullcontext() if is_debugging else _one_word_for_interrupts(),
-            default_options(options),
-            receiving(),
+            npzkit.default_storage_options(options),
+            npzkit.receiving() as reception,
         ):
             code = npzkit_command.main(
-                arguments or ["--help"], "npzkit", standalone_mode=False, obj=is_debugging
-            )
+                arguments or ["--help"], "npzkit", standalone_mode=False,
+                obj=Run(is_debugging, reception),
+            )  # fmt: skip
         sys.stdout.flush()
     except BrokenPipeError:
         return _end_output()

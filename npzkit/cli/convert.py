@@ -17,11 +17,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.pack import check_level
 from npzkit.cli.refusals import refusing
-from npzkit.errors import ConversionError, printable, shown_url
-from npzkit.members.amounts import (
-    format_count,
-    format_size,
-)
+from npzkit.errors import ConversionError, format_count, format_size, printable, shown_url
 
 
 @click.command()

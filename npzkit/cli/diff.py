@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,15 +15,12 @@ from npzkit.cli.output import (
     print_json,
     print_table,
     progress,
+    raise_final,
     report_error,
     say,
 )
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import printable, shown_url
-from npzkit.members.amounts import format_count
-
-if TYPE_CHECKING:
-    from npzkit.analysis.diff import Difference, Problem
+from npzkit.errors import format_count, printable, shown_url
 
 
 @click.command()
@@ -67,8 +64,7 @@ def diff(
                 left, right, rtol=rtol, atol=atol, metadata=metadata, verify=not fast, progress=tell
             )
     except (npzkit.NpzkitError, OSError) as error:
-        if context.obj or isinstance(error, BrokenPipeError):
-            raise
+        raise_final(error)
         report_error(error)
         context.exit(2)
     paths = {"a": shown_url(a), "b": shown_url(b)}
@@ -94,12 +90,12 @@ def diff(
     context.exit(2 if report.problems else 1 if report.rows else 0)
 
 
-def _problem_dict(problem: Problem, paths: dict[str, str]) -> dict[str, Any]:
+def _problem_dict(problem: Any, paths: dict[str, str]) -> dict[str, Any]:
     return {"path": paths[problem.archive], "key": problem.key, "what": problem.what,
             "where": problem.where}  # fmt: skip
 
 
-def _problem_text(problem: Problem, paths: dict[str, str]) -> str:
+def _problem_text(problem: Any, paths: dict[str, str]) -> str:
     path = paths[problem.archive]
     name = "the standard input" if path == "-" else path
     where = "" if problem.where is None else f" (at byte {problem.where})"
@@ -123,7 +119,7 @@ def _summary(report: npzkit.DiffReport, *, fast: bool) -> str:
     return text
 
 
-def _cells(row: Difference) -> list[str]:
+def _cells(row: Any) -> list[str]:
     found = _difference_dict(row)
     return [
         "-" if row.key is None else printable(row.key),
@@ -139,19 +135,23 @@ _KINDS = {"added": "only in B", "removed": "only in A", "objects": "pickles, whi
 """Names of some kinds of difference at a prompt, where the archives are A and B."""
 
 
-def _difference_dict(row: Difference) -> dict[str, Any]:
+def _difference_dict(row: Any) -> dict[str, Any]:
     a, b = (_shown(value, row) for value in (row.a, row.b))
     return {"key": row.key, "what": _KINDS.get(row.kind, row.kind), "a": a, "b": b,
             "value_count": row.value_count, "worst": row.worst}  # fmt: skip
 
 
-def _shown(value: Any, row: Difference) -> Any:
+def _shown(value: Any, row: Any) -> Any:
     """Return what an archive has: a value as JSON has it, anything else as text."""
     if row.kind == "values":
-        from npzkit.analysis.diff import plain
-
-        return "no Unicode" if value is None else plain(value)
+        return "no Unicode" if value is None else _plain(value)
     if row.kind == "bytes":
         return f"{value:,} bytes" if isinstance(value, int) else f"an array of {value}"
     show: dict[str, Callable[[Any], str]] = {"shape": shape_text, "dtype": dtype_text}
     return None if value is None else show.get(row.kind, as_text)(value)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of an array as a number, or as text."""
+    item = value.item() if hasattr(value, "item") else value
+    return item if isinstance(item, (bool, int, float)) else str(value)

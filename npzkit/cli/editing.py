@@ -24,15 +24,15 @@ from npzkit.cli.pack import (
     input_options,
     named_inputs,
 )
-from npzkit.cli.refusals import Refusal, check_new_key, refusing
+from npzkit.cli.refusals import Refusal, refusing
 from npzkit.errors import ConversionError, UnsafeNameError, printable
-from npzkit.files.urls import Location, find_location
 
 
 def _writer(file: str, **options: Any) -> npzkit.NpzWriter:
     """Open an archive for changes; raise FileNotFoundError if it does not exist."""
-    if not isinstance(find_location(file), Location):
-        os.stat(file)
+    local = npzkit.local_path(file)
+    if local is not None:
+        os.stat(local)
     return npzkit.NpzWriter(file, mode="a", **options)
 
 
@@ -69,15 +69,13 @@ def add(
 
     Example: npzkit add model.npz more=bias.npy
     """
-    from npzkit.conversion.pack import add as add_to_archive
-
     check_level(compression, level)
     with (
         refusing(ConversionError, UnsafeNameError),
         named_inputs(inputs, allow_pickle=allow_pickle) as found,
         progress("add") as tell,
     ):
-        report = add_to_archive(
+        report = npzkit.add(
             file, found, compression=compression, level=level, allow_pickle=allow_pickle,
             overwrite=overwrite, progress=tell,
         )  # fmt: skip
@@ -118,8 +116,7 @@ def mv(file: str, old: str, new: str, as_json: bool) -> None:
 
     Example: npzkit mv model.npz weights layer/weights
     """
-    check_new_key(new)
-    with _writer(file) as writer:
+    with refusing(UnsafeNameError), _writer(file) as writer:
         if old in writer.files and new in writer.files and new != old:
             raise Refusal(f"{new!r} already exists in {file!r}. Remove it first with npzkit rm.")
         writer.rename(old, new)

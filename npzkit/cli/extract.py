@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -21,7 +20,6 @@ from npzkit.cli.opening import (
 from npzkit.cli.output import (
     in_a_line,
     json_option,
-    metering,
     print_json,
     progress,
     say,
@@ -29,23 +27,7 @@ from npzkit.cli.output import (
 from npzkit.cli.pack import PIPE, binary_stdout
 from npzkit.cli.refusals import Refusal, refusing
 from npzkit.cli.wording import message_of
-from npzkit.errors import ConversionError, printable, shown_url
-from npzkit.members.amounts import format_count
-
-
-@contextlib.contextmanager
-def _text_stdout() -> Iterator[TextIO]:
-    """Yield the standard output stream; in UTF-8 unless it is a terminal."""
-    if sys.stdout.isatty():
-        yield sys.stdout
-        return
-    sys.stdout.flush()
-    text = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8", newline="")
-    try:
-        yield text
-        text.flush()
-    finally:
-        text.detach()
+from npzkit.errors import ConversionError, format_count, printable, shown_url
 
 
 @click.command()
@@ -91,7 +73,9 @@ def extract(
 
     Example: npzkit extract model.npz weights -d arrays
     """
-    delimiter = _checked(delimiter)
+    delimiter = "\t" if delimiter == r"\t" else delimiter
+    if len(delimiter) != 1 or delimiter in '\r\n"':
+        raise Refusal(f"--delimiter must be one character, not {delimiter!r}.")
     if not folder:
         raise Refusal("--dir is empty; the folder you are in is --dir .")
     with refusing(ConversionError):
@@ -118,29 +102,16 @@ def extract(
     click.get_current_context().exit(1 if failed else 0)
 
 
-def _checked(delimiter: str) -> str:
-    r"""Check the option --delimiter; ``\t`` is a tab."""
-    from npzkit.conversion.tables import check_delimiter
-
-    try:
-        return check_delimiter("\t" if delimiter == r"\t" else delimiter)
-    except ValueError as error:
-        raise Refusal(f"--{error}.") from error
-
-
-def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: str, delimiter: str) -> None:
+def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: Any, delimiter: str) -> None:
     if len(keys) != 1:
         raise click.UsageError(f"-d - writes one array, and {len(keys)} are wanted.")
-    from npzkit.conversion.extract import is_table, write_member, write_table_of
-
-    info = npz.info(keys[0])
-    with metering("extract", info.nbytes) as meter:
-        part = meter.part(info.nbytes)
-        if kind == "csv" and is_table(info):
-            with _text_stdout() as text:
-                shown = printable if text.isatty() else str
-                write_table_of(npz, keys[0], text, delimiter, part, shown)
-            return
-        out = binary_stdout()
-        write_member(npz, keys[0], out, part.add)
-        out.flush()
+    is_shown = kind == "csv" and sys.stdout.isatty()
+    text = io.BytesIO()
+    with progress("extract") as tell:
+        npzkit.extract(
+            npz, text if is_shown else binary_stdout(), keys, format=kind, delimiter=delimiter,
+            progress=tell,
+        )  # fmt: skip
+    if is_shown:
+        lines = text.getvalue().decode().split("\n")
+        click.echo("\n".join(map(printable, lines)), nl=False)

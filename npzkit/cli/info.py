@@ -19,17 +19,14 @@ from npzkit.cli.opening import (
     key_argument,
     opened,
     shape_text,
+    without_note,
 )
 from npzkit.cli.output import (
     json_option,
     print_fields,
     print_json,
 )
-from npzkit.errors import printable
-from npzkit.members.amounts import (
-    format_ratio,
-    format_size,
-)
+from npzkit.errors import format_ratio, format_size, printable
 
 
 @click.command()
@@ -49,8 +46,6 @@ def info(file: str, key: str | None, as_json: bool) -> None:
         if key is None:
             members = members_of(npz, npz.files)
             bad = [member for member in members if member.info is None]
-            from npzkit.members.metadata import without_note
-
             found = _archive_facts(npz, members)
             fields = _archive_fields(found, *without_note(npz.metadata))
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,22 +20,17 @@ from npzkit.cli.opening import (
     info_dict,
     listed,
     shape_text,
+    without_note,
 )
 from npzkit.cli.output import (
     json_option,
     print_json,
     print_table,
     print_text,
+    raise_final,
     report_error,
 )
-from npzkit.errors import printable, shown_url
-from npzkit.files.file_objects import is_archive
-from npzkit.files.source import open_source
-from npzkit.members.amounts import (
-    format_count,
-    format_ratio,
-    format_size,
-)
+from npzkit.errors import format_count, format_ratio, format_size, printable, shown_url
 
 if TYPE_CHECKING:
     from npzkit.cli.opening import Listing
@@ -98,10 +92,11 @@ def ls(
                 else:
                     if len(files) > 1:
                         click.echo(("" if is_first else "\n") + f"{printable(shown_url(file))}:")
-                    _print_members(npz, members, _file_size(file, npz), is_long)
+                    _print_members(npz, members, is_long)
         except (npzkit.NpzkitError, OSError) as error:
-            if len(files) == 1 or isinstance(error, BrokenPipeError) or context.obj:
+            if len(files) == 1:
                 raise
+            raise_final(error)
             # The other files are still listed.
             code = max(code, report_error(error))
             continue
@@ -126,20 +121,10 @@ def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Mem
     return members
 
 
-def _file_size(file: str, npz: Listing) -> int:
-    """Return the size of the file, which is more than the sum of its members."""
-    if os.path.isfile(file):
-        return os.path.getsize(file)
-    if not is_archive(npz) or isinstance(npz, npzkit.ShardedFile):
-        return npz.archive_info().size
-    # Of an archive at a URL, other details may take a request.
-    return open_source(npz).file_size
-
-
 def _archive_dict(file: str, npz: Listing, members: Sequence[Member]) -> dict[str, Any]:
     return {
         "path": shown_url(file),
-        "size": _file_size(file, npz),
+        "size": npz.file_size,
         "metadata": dict(npz.metadata),
         "members": [
             info_dict(member.info) if member.info else {"key": member.key, "error": member.error}
@@ -189,10 +174,8 @@ _LONG_COLUMNS = [
 ]
 
 
-def _print_members(npz: Listing, members: Sequence[Member], file_size: int, is_long: bool) -> None:
-    print_members(members, len(npz), file_size, is_long=is_long)
-    from npzkit.members.metadata import without_note
-
+def _print_members(npz: Listing, members: Sequence[Member], is_long: bool) -> None:
+    print_members(members, len(npz), npz.file_size, is_long=is_long)
     metadata, is_tree = without_note(npz.metadata)
     if is_tree:
         print_text(f"nested: {NESTED_TEXT}")

@@ -19,16 +19,12 @@ import click
 
 import npzkit
 from npzkit.errors import printable, shown_url
-from npzkit.files.file_objects import cannot_seek
-from npzkit.files.urls import Location, find_location
 
 if TYPE_CHECKING:
     import numpy as np
     from click.shell_completion import CompletionItem
 
-    from npzkit.archive.stream_listing import StreamListing
-
-    Listing = npzkit.NpzFile | StreamListing
+    Listing = npzkit.NpzFile | npzkit.StreamListing
     """An archive whose headers can be read."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,8 +35,8 @@ _COMPLETED_COUNT = 1000
 """Most keys that are offered at a prompt."""
 _NEEDS_QUOTES = re.compile(r"[^\w@%+=:,./-]")
 """Characters that are unsafe for bash, which inserts completions without quotes."""
-_HEAD_SIZE = 30
-"""Bytes of a pipe that are looked at first."""
+_NOTE = "npzkit.tree"
+"""The metadata that says how nested data was saved."""
 _DTYPE_LENGTH = 40
 """Characters of a dtype in a table."""
 
@@ -69,10 +65,8 @@ pickle_option = click.option(
 
 def file_size(path: str) -> int | None:
     """Return the bytes of a file; None for a folder or a URL."""
-    found = find_location(path)
-    if isinstance(found, Location) or os.path.isdir(found):
-        return None
-    return os.path.getsize(found)
+    found = npzkit.local_path(path)
+    return None if found is None or os.path.isdir(found) else os.path.getsize(found)
 
 
 @contextlib.contextmanager
@@ -90,10 +84,8 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 def listed(file: str) -> Iterator[Listing]:
     """Open FILE for what is known without data. A pipe is read once, and not kept."""
     with forward_input(file) as source, naming_in_warnings(printable(shown_url(file))):
-        if cannot_seek(source):
-            from npzkit.archive.stream_listing import StreamListing
-
-            yield StreamListing(source)
+        if _cannot_seek(source):
+            yield npzkit.StreamListing(source)
         else:
             with npzkit.open(source) as npz:
                 yield npz
@@ -115,7 +107,7 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
 
 def seekable_input(file: str) -> contextlib.AbstractContextManager[Any]:
     """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
-    return _copied_if(file, cannot_seek)
+    return _copied_if(file, _cannot_seek)
 
 
 def forward_input(file: str) -> contextlib.AbstractContextManager[Any]:
@@ -123,7 +115,7 @@ def forward_input(file: str) -> contextlib.AbstractContextManager[Any]:
 
     A pipe that cannot be followed, as that of np.savez, is copied to a temporary file.
     """
-    return _copied_if(file, lambda source: cannot_seek(source) and _hides_an_end(source))
+    return _copied_if(file, lambda source: _cannot_seek(source) and not npzkit.can_stream(source))
 
 
 @contextlib.contextmanager
@@ -148,13 +140,9 @@ def _input(file: str) -> Iterator[Any]:
         yield file
 
 
-def _hides_an_end(stream: Any) -> bool:
-    """Whether a pipe begins with an array whose end it does not show."""
-    if not hasattr(stream, "peek"):
-        return False
-    from npzkit.zip.forward import hides_its_end
-
-    return hides_its_end(stream.peek(_HEAD_SIZE))
+def _cannot_seek(source: Any) -> bool:
+    """Return whether this is a pipe, and not a path or a file."""
+    return not isinstance(source, str) and not source.seekable()
 
 
 @contextlib.contextmanager
@@ -239,6 +227,12 @@ def as_text(value: Any) -> str:
 
 
 NESTED_TEXT = "npzkit.load_tree returns the data as it was saved"
+
+
+def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Return metadata without npzkit's note about nested data, and whether it was there."""
+    own = {name: value for name, value in metadata.items() if name != _NOTE}
+    return own, len(own) < len(metadata)
 
 
 def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:

@@ -23,7 +23,9 @@ import click
 
 from npzkit.cli.wording import at_prompt, message_of
 from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
-from npzkit.files.progress import Meter, current_reception
+
+Report = Callable[[int, int], object]
+"""A function of the work done so far and the work in total."""
 
 _BAR_AFTER = 1.0
 """Seconds of work before a bar appears."""
@@ -248,6 +250,18 @@ def in_a_line(text: str) -> str:
     return printable(" ".join(text.split()))
 
 
+def _run() -> Any:
+    """Return the `npzkit.cli.commands.Run` of the command, or None in Python."""
+    context = click.get_current_context(silent=True)
+    return context and context.find_root().obj
+
+
+def raise_final(error: Exception) -> None:
+    """Raise an error that ends a command on many files: any with --debug, and a closed output."""
+    if isinstance(error, BrokenPipeError) or _run().is_debugging:
+        raise error
+
+
 def report_error(error: Exception) -> int:
     """Print an error as one line, and return the exit code."""
     text, code = error_text(error)
@@ -367,19 +381,18 @@ def progress(
 
 
 @contextlib.contextmanager
-def metering(what: str, total: int) -> Iterator[Meter]:
-    """Show a bar. The block gets a meter to count bytes with."""
-    with progress(what) as tell:
-        meter = Meter(tell, total)
-        yield meter
-        meter.finish()
-
-
-@contextlib.contextmanager
 def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a bar. The block gets a function to call with the bytes of each step."""
-    with metering(what, total) as meter:
-        yield meter.add
+    done = 0
+    with progress(what) as tell:
+
+        def add(count: int) -> None:
+            nonlocal done
+            done = min(done + count, total)
+            tell(done, total)
+
+        yield add
+        tell(total, total)
 
 
 @contextlib.contextmanager
@@ -427,12 +440,14 @@ class _Bar:
         self._told = 0, 0
         self._is_over = False
         self._lock = threading.Lock()
-        self._reception = current_reception() if in_bytes else None
+        run = _run()
+        self._reception = run.reception if run and in_bytes else None
         if self._reception is not None:
             self._reception.watch = self._draw
 
     def show(self, done: int, total: int) -> None:
-        self._told = done, total
+        # A file that is read twice begins again.
+        self._told = max(done, self._told[0]), total
         self._draw()
 
     def _amounts(self) -> tuple[int, int]:

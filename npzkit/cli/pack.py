@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import click
 
@@ -19,14 +19,14 @@ from npzkit.cli.output import (
     progress,
 )
 from npzkit.cli.refusals import Refusal, refusing
-from npzkit.errors import ConversionError, UnsafeNameError, printable, shown_url
-from npzkit.members.amounts import (
+from npzkit.errors import (
+    ConversionError,
+    UnsafeNameError,
     format_count,
     format_size,
+    printable,
+    shown_url,
 )
-
-if TYPE_CHECKING:
-    from npzkit.conversion.inputs import Given
 
 PIPE = "-"
 """Stands for the standard streams."""
@@ -67,20 +67,18 @@ def check_level(compression: str, level: int | None) -> None:
 
 
 @contextlib.contextmanager
-def named_inputs(texts: Sequence[str], *, allow_pickle: bool = False) -> Iterator[list[Given]]:
+def named_inputs(texts: Sequence[str], *, allow_pickle: bool = False) -> Iterator[list[Any]]:
     """Yield what arguments name, each ``[KEY=]PATH``; archives are open for the block.
 
     ``-`` is one .npy from a pipe.
     """
-    from npzkit.conversion.inputs import ARCHIVE_SUFFIX
-
     with contextlib.ExitStack() as stack:
         archives: dict[str, npzkit.NpzFile] = {}
 
         def source(path: str) -> Any:
             if path == PIPE:
                 return _binary_stdin()
-            if os.path.isdir(path) or not path.lower().endswith(ARCHIVE_SUFFIX):
+            if os.path.isdir(path) or not path.lower().endswith(".npz"):
                 return path
             if path not in archives:
                 archives[path] = stack.enter_context(opened(path, allow_pickle=allow_pickle))

@@ -6,27 +6,27 @@ module imports matplotlib, which the extra `plot` installs.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Callable
 from typing import Any, Literal
 
 import click
 import numpy as np
 
-from npzkit.analysis.part import Part
-from npzkit.conversion.output_paths import replacing
-from npzkit.display.histograms import Histogram
-from npzkit.display.piecewise import as_numbers
+import npzkit
 from npzkit.errors import printable
-from npzkit.reading.blocks import BLOCK_SIZE
 
+_BLOCK_SIZE = 1 << 25
+"""Bytes that are read at a time."""
 _LINE_COUNT = 100_000
 _IMAGE_SIDE = 2000
 _COLOUR_COUNTS = 3, 4
 """Lengths of the last axis of a picture: red, green, blue, and optionally opacity."""
 
 
-def kind_of_picture(part: Part) -> Literal["line", "image", "colours", "histogram"]:
+def kind_of_picture(part: npzkit.ArrayPart) -> Literal["line", "image", "colours", "histogram"]:
     """Return the kind of picture for a part of an array.
 
     ``colours`` is a picture of shape (height, width, 3) or (height, width, 4).
@@ -40,8 +40,8 @@ def kind_of_picture(part: Part) -> Literal["line", "image", "colours", "histogra
 
 
 def draw(
-    part: Part,
-    histogram: Histogram | None,
+    part: npzkit.ArrayPart,
+    statistics: npzkit.Statistics | None,
     title: str,
     path: str,
     advance: Callable[[int], object],
@@ -50,10 +50,10 @@ def draw(
 
     Parameters
     ----------
-    part : Part
+    part : npzkit.ArrayPart
         A part with numbers.
-    histogram : Histogram or None
-        The histogram of the complete part, if it is neither a line nor an image.
+    statistics : Statistics or None
+        Of the complete part, if it is neither a line nor an image.
     title : str
         A title, which may come from a file. It is never parsed as a formula.
     path : str
@@ -64,7 +64,8 @@ def draw(
     figure, suffix = new_figure(path)
     axes: Any = figure.subplots()
     kind, step = kind_of_picture(part), _step(part)
-    if kind == "histogram" and histogram is not None:
+    if kind == "histogram" and statistics is not None and statistics.histogram is not None:
+        histogram = statistics.histogram
         edges = histogram.edges.view(np.int64) if part.dtype.kind in "mM" else histogram.edges
         axes.stairs(histogram.counts, edges, fill=True)
     elif part.size and kind == "line":
@@ -79,8 +80,12 @@ def draw(
     caption += f", every {step}th" if step > 1 else ""
     # The title may have signs of a formula.
     axes.set_title(caption[:120], parse_math=False, fontsize="medium")
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=suffix, dpi=150)
+    save_figure(figure, path, suffix)
+
+
+def is_numeric(dtype: np.dtype[Any]) -> bool:
+    """Return whether values of a dtype, which may be one of ml_dtypes, can be drawn."""
+    return dtype.kind in "biufcmM" or (dtype.kind == "V" and dtype.type is not np.void)
 
 
 def new_figure(path: str) -> tuple[Any, str]:
@@ -99,27 +104,51 @@ def new_figure(path: str) -> tuple[Any, str]:
     return figure, suffix
 
 
-def _step(part: Part) -> int:
+def save_figure(figure: Any, path: str, suffix: str) -> None:
+    """Write a picture, which appears complete or not at all."""
+    target = os.path.abspath(path)
+    os.stat(os.path.dirname(target))
+    temporary = f"{target}.{os.getpid()}.tmp"
+    try:
+        figure.savefig(temporary, format=suffix, dpi=150)
+        if os.path.exists(target):
+            shutil.copymode(target, temporary)
+        os.replace(temporary, target)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _step(part: npzkit.ArrayPart) -> int:
     """Return the step along the first two axes."""
     if len(part.shape) == 1:
         return -(-part.shape[0] // _LINE_COUNT) or 1
     return -(-max(part.shape[:2], default=0) // _IMAGE_SIDE) or 1
 
 
-def _values(part: Part, step: int, advance: Callable[[int], object]) -> np.ndarray[Any, Any]:
+def _values(
+    part: npzkit.ArrayPart, step: int, advance: Callable[[int], object]
+) -> np.ndarray[Any, Any]:
     """Return every `step`-th item of the first two axes, as numbers that can be drawn."""
     steps = [step] * len(part.shape[:2]) + [1] * len(part.shape[2:])
     shape = [len(range(0, length, by)) for length, by in zip(part.shape, steps, strict=True)]
     found = np.empty(shape)
     row_size = max(part.nbytes // part.shape[0] * step, 1)
-    count = max(BLOCK_SIZE // row_size, 1)
+    count = max(_BLOCK_SIZE // row_size, 1)
     others = [slice(None, None, by) for by in steps[1:]]
     for row in range(0, shape[0], count):
         rows = slice(row * step, (row + count) * step, step)
         values = part.read(rows, *others)
-        found[row : row + count] = as_numbers(values, part.dtype).reshape(np.shape(values))
+        found[row : row + count] = _numbers(values, part.dtype)
         advance(row_size * count)
     return found
+
+
+def _numbers(values: Any, dtype: np.dtype[Any]) -> Any:
+    """Return the magnitudes of complex numbers, and dates as their numbers."""
+    if dtype.kind == "c":
+        return np.abs(values)
+    return values.astype(np.int64) if dtype.kind in "mM" else values
 
 
 def _colours(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

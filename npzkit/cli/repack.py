@@ -15,11 +15,9 @@ from npzkit.cli.archives import (
     work_through,
 )
 from npzkit.cli.opening import file_size, named_file
-from npzkit.cli.output import json_option
+from npzkit.cli.output import Report, json_option
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import printable, shown_url
-from npzkit.files.progress import Report
-from npzkit.members.amounts import format_size
+from npzkit.errors import format_size, printable, shown_url
 
 
 @click.command()
@@ -70,11 +68,11 @@ def repack(
 
     def work(archive: Archive, report: Report) -> Outcome:
         before = archive.size
-        target = outputs.path_for(archive) or archive.path
+        target, overwrite = outputs.path_for(archive) or (archive.path, True)
         try:
             npzkit.repack(
                 archive.path, target, compression, align, level=level, seekable=seekable,
-                durable=durable, progress=report,
+                durable=durable, overwrite=overwrite, progress=report,
             )  # fmt: skip
         except ValueError as error:
             if isinstance(error, npzkit.NpzkitError):

@@ -16,11 +16,10 @@ from npzkit.cli.archives import (
     work_through,
 )
 from npzkit.cli.opening import named_file
-from npzkit.cli.output import json_option
+from npzkit.cli.output import Report, json_option
 from npzkit.cli.verify import outcome_of
 from npzkit.cli.wording import at_prompt
 from npzkit.errors import shown_url
-from npzkit.files.progress import Report
 
 
 @click.command()
@@ -66,22 +65,23 @@ def repair(
     archives = find_archives(files, recursive=recursive, output=output)
     outputs = Outputs(archives, output, force=force)
 
-    def save(archive: Archive, target: str, report: Report) -> Outcome:
+    def save(archive: Archive, target: str, overwrite: bool, report: Report) -> Outcome:
         found = npzkit.repair(
-            archive.path, target, partial=partial, uncommitted=uncommitted, progress=report
-        )
+            archive.path, target, partial=partial, uncommitted=uncommitted, overwrite=overwrite,
+            progress=report,
+        )  # fmt: skip
         return _repaired(archive, found, quiet=quiet)
 
     def work(archive: Archive, report: Report) -> Outcome:
         target = outputs.path_for(archive)
         if target is not None:
-            return save(archive, target, report)
+            return save(archive, *target, report)
         if not in_place:
             return _cut(archive, report, quiet=quiet)
         verified = npzkit.verify(archive.path, progress=report)
         if verified.ok and not verified.torn_size:
             return outcome_of(archive, verified, quiet=quiet)
-        return save(archive, archive.path, report)
+        return save(archive, archive.path, True, report)
 
     code = work_through("repair", archives, work, as_json=as_json, quiet=quiet)
     click.get_current_context().exit(code)

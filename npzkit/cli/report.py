@@ -22,11 +22,7 @@ from npzkit.cli.output import (
 )
 from npzkit.cli.refusals import refusing
 from npzkit.cli.wording import at_prompt
-from npzkit.errors import UnsupportedError, printable
-from npzkit.members.amounts import (
-    format_count,
-    format_size,
-)
+from npzkit.errors import UnsupportedError, format_count, format_size, printable
 
 
 @click.command()

@@ -12,12 +12,6 @@ import click
 import numpy as np
 
 import npzkit
-from npzkit.analysis.part import Part
-from npzkit.analysis.statistics import (
-    measure_part,
-    part_of,
-)
-from npzkit.archive.checked_pieces import approach, checked_array
 from npzkit.cli.opening import (
     archive_argument,
     dtype_text,
@@ -27,23 +21,19 @@ from npzkit.cli.opening import (
     shape_text,
 )
 from npzkit.cli.output import (
+    Report,
     can_print,
     counting,
     json_option,
     print_fields,
     print_json,
     print_table,
+    progress,
     terminal_width,
 )
-from npzkit.cli.plotting import draw, kind_of_picture
+from npzkit.cli.plotting import draw, is_numeric, kind_of_picture
 from npzkit.cli.slicing import Index, parse_index
-from npzkit.display.histograms import (
-    Histogram,
-    Statistics,
-)
-from npzkit.display.piecewise import is_numeric
 from npzkit.errors import printable
-from npzkit.limits import is_backed
 
 _SUMMARISED = 1000
 """Items from which on NumPy prints the corners alone."""
@@ -53,8 +43,12 @@ _CORNERS_COUNT = 50_000
 """Items that are printed at most."""
 _LINE_WIDTH = 75
 """Columns that NumPy fills."""
+_CLAIMED_COUNT = 1_000_000
+"""Items that a shape may claim for which the file has no bytes."""
 _BYTES_SHOWN = 1000
 """Bytes shown of a member that is no array."""
+_STEP_SIZE = 1 << 25
+"""Bytes of an array that are read between two updates of the progress bar."""
 _BAR_WIDTH = 40
 _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
@@ -114,9 +108,9 @@ def show(
         part = _part(npz, info, index, allow_pickle)
         if stats or plot:
             _check_numbers(part, info)
-            _show_numbers(npz, part, info, Wanted(stats, plot, as_json))
+            _show_numbers(npz, part, info, index, Wanted(stats, plot, as_json))
         else:
-            _show_values(npz, part, info, as_json)
+            _show_values(npz, part, info, index, as_json)
 
 
 def _is_slice(text: str) -> bool:
@@ -138,28 +132,39 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     return npz.files[0]
 
 
-def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool) -> Part:
+def _part(
+    npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool
+) -> npzkit.ArrayPart:
     """Return what SLICE chooses; Python objects are read completely, where that is allowed."""
     if info.dtype is not None and info.dtype.hasobject and not allow_pickle:
         raise click.ClickException(
             f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
             "the file. If you trust it, pass --allow-pickle"
         )
+    has_objects = info.dtype is not None and info.dtype.hasobject
+    source = npz.read(info.key) if has_objects else npz.lazy(info.key)
     try:
-        return part_of(npz, info.key, index.items, index.field)
+        return npzkit.ArrayPart(source, index.items, index.field)
     except IndexError as error:
         told = f"{error}; the array's shape is {shape_text(info.shape)}"
         raise click.UsageError(f"SLICE: {told}.") from error
 
 
-def _show_values(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, as_json: bool) -> None:
+def _show_values(
+    npz: npzkit.NpzFile,
+    part: npzkit.ArrayPart,
+    info: npzkit.ArrayInfo,
+    index: Index,
+    as_json: bool,
+) -> None:
     reads_all = as_json or math.prod(info.shape or ()) <= _SUMMARISED
     try:
-        with counting("read", part.source.nbytes) as advance:
-            if reads_all and part.is_whole and isinstance(part.source, npzkit.LazyArray):
-                part = part.of(checked_array(npz, info.key, advance))
-            elif not info.seekable and part.size and isinstance(part.source, npzkit.LazyArray):
-                approach(part.source, part.last_position(), bool(info.fortran_order), advance)
+        with progress("read") as tell:
+            if isinstance(part.source, npzkit.LazyArray):
+                if reads_all and part.is_whole:
+                    part = npzkit.ArrayPart(npz.read(info.key), field=index.field)
+                else:
+                    _approach(part, info, tell)
             if as_json:
                 values = part.read()
                 facts = {"key": info.key, "shape": np.shape(values), "dtype": str(part.dtype)}
@@ -177,6 +182,19 @@ def _show_values(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, as_jso
         click.echo("\n".join(map(printable, text.split("\n"))))
 
 
+def _approach(part: npzkit.ArrayPart, info: npzkit.ArrayInfo, tell: Report) -> None:
+    """Read what comes before a part that cannot be reached otherwise, and show the progress."""
+    lazy = part.source
+    if info.seekable or not (part.size and lazy.shape):
+        return
+    order: Any = "F" if info.fortran_order else "C"
+    end = int(np.ravel_multi_index(part.last_position(), lazy.shape, order=order))
+    step = max(_STEP_SIZE // max(lazy.dtype.itemsize, 1), 1)
+    for place in range(step, end, step):
+        lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
+        tell(place, end)
+
+
 def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> None:
     """Show the beginning of a member that is not an array."""
     with npz.stream(info.key) as stream:
@@ -191,7 +209,7 @@ def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> N
 # -- values -------------------------------------------------------------------
 
 
-def _text(part: Part) -> str:
+def _text(part: npzkit.ArrayPart) -> str:
     """Return the values as NumPy prints them; read only those that it prints."""
     width = min(terminal_width() or _LINE_WIDTH, _LINE_WIDTH)
     if not part.shape:
@@ -217,11 +235,11 @@ def _text(part: Part) -> str:
         return str(corners)
 
 
-def _corners_size(part: Part, edge: int) -> int:
+def _corners_size(part: npzkit.ArrayPart, edge: int) -> int:
     return math.prod(min(length, 2 * edge + 1) for length in part.shape)
 
 
-def _corners(part: Part, edge: int) -> np.ndarray[Any, Any]:
+def _corners(part: npzkit.ArrayPart, edge: int) -> np.ndarray[Any, Any]:
     """Return the array with only one of the items that NumPy does not print.
     NumPy prints it like the whole, because a long axis stays longer than twice
     the edges.
@@ -249,7 +267,8 @@ def _plain(values: Any) -> Any:
         array = array.astype(np.float64)
     if array.dtype.kind in "mM":
         array = array.astype(str)
-    if not is_backed(array.shape, array.nbytes):
+    # Lists of nothing take memory too.
+    if math.prod(filter(None, array.shape)) > _CLAIMED_COUNT + array.nbytes:
         raise ValueError(
             "an array of its shape would fill the memory; choose a part of it by SLICE"
         )
@@ -259,7 +278,7 @@ def _plain(values: Any) -> Any:
 # -- numbers ------------------------------------------------------------------
 
 
-def _check_numbers(part: Part, info: npzkit.ArrayInfo) -> None:
+def _check_numbers(part: npzkit.ArrayPart, info: npzkit.ArrayInfo) -> None:
     """Raise unless the values are numbers."""
     if is_numeric(part.dtype):
         return
@@ -280,14 +299,20 @@ class Wanted(NamedTuple):
     as_json: bool
 
 
-def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wanted: Wanted) -> None:
+def _show_numbers(
+    npz: npzkit.NpzFile,
+    part: npzkit.ArrayPart,
+    info: npzkit.ArrayInfo,
+    index: Index,
+    wanted: Wanted,
+) -> None:
     found = None
     if wanted.stats or kind_of_picture(part) == "histogram":
-        with counting("measure", part.nbytes) as advance:
-            found = measure_part(npz, info.key, part, advance)
+        with progress("measure") as tell:
+            found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
     if wanted.plot:
         with counting("read", part.nbytes) as advance:
-            draw(part, found.histogram if found else None, info.key, wanted.plot, advance)
+            draw(part, found, info.key, wanted.plot, advance)
         if not wanted.stats and wanted.as_json:
             print_json({"key": info.key, "output": wanted.plot})
         elif not wanted.stats:
@@ -300,7 +325,9 @@ def _show_numbers(npz: npzkit.NpzFile, part: Part, info: npzkit.ArrayInfo, wante
             _print_statistics(facts, part.dtype, found.histogram)
 
 
-def _facts(part: Part, info: npzkit.ArrayInfo, found: Statistics) -> dict[str, Any]:
+def _facts(
+    part: npzkit.ArrayPart, info: npzkit.ArrayInfo, found: npzkit.Statistics
+) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "key": info.key,
         "shape": part.shape,
@@ -329,9 +356,7 @@ def _value(number: Any) -> Any:
     return str(number)
 
 
-def _print_statistics(
-    facts: Mapping[str, Any], dtype: np.dtype[Any], histogram: Histogram | None
-) -> None:
+def _print_statistics(facts: Mapping[str, Any], dtype: np.dtype[Any], histogram: Any) -> None:
     is_complex = facts["dtype"].startswith("complex")
     fields = [
         ("key", printable(facts["key"])),
@@ -351,12 +376,12 @@ def _print_statistics(
         _print_histogram(histogram, by_integer=_is_by_integer(dtype, histogram))
 
 
-def _is_by_integer(dtype: np.dtype[Any], histogram: Histogram) -> bool:
+def _is_by_integer(dtype: np.dtype[Any], histogram: Any) -> bool:
     """Whether each bin is one integer."""
     return dtype.kind in "biu" and bool(histogram.edges[1] - histogram.edges[0] == 1)
 
 
-def _bin_names(histogram: Histogram, *, by_integer: bool) -> list[str]:
+def _bin_names(histogram: Any, *, by_integer: bool) -> list[str]:
     """Return the label of each bin: its integer, or its edges."""
     edges = histogram.edges.tolist()
     if by_integer:
@@ -371,7 +396,7 @@ def _bin_names(histogram: Histogram, *, by_integer: bool) -> list[str]:
     return [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
 
 
-def _print_histogram(histogram: Histogram, *, by_integer: bool) -> None:
+def _print_histogram(histogram: Any, *, by_integer: bool) -> None:
     """Print a bar for each bin."""
     sign = "█" if can_print("█") else "#"
     largest = max(histogram.counts)

@@ -16,11 +16,7 @@ from npzkit.cli.output import (
     print_json,
 )
 from npzkit.cli.refusals import Refusal
-from npzkit.errors import printable, shown_url
-from npzkit.members.amounts import (
-    format_count,
-    format_size,
-)
+from npzkit.errors import format_count, format_size, printable, shown_url
 
 _JSON_DEPTH = 200
 """Most levels of folders in JSON. Each takes two levels of objects."""

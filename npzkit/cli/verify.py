@@ -19,12 +19,12 @@ from npzkit.cli.archives import (
 )
 from npzkit.cli.opening import archives_argument, complete_key, forward_input
 from npzkit.cli.output import (
+    Report,
     in_a_line,
     json_option,
 )
 from npzkit.cli.wording import at_prompt
 from npzkit.errors import printable, shown_url
-from npzkit.files.progress import Report
 
 
 @click.command()

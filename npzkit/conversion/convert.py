@@ -32,7 +32,7 @@ from npzkit.files.progress import Meter, Report
 from npzkit.files.sink import Sink
 from npzkit.files.urls import (
     Location,
-    default_options,
+    default_storage_options,
     find_locations,
 )
 from npzkit.maintenance.repack import repack
@@ -206,7 +206,7 @@ def convert(
         sink = _sink(destination, target, overwrite=overwrite)
     else:
         _check_target(dst, target, overwrite=overwrite)
-    with default_options(location.options) if is_url else nullcontext():
+    with default_storage_options(location.options) if is_url else nullcontext():
         if source == target == _NPZ and not is_sharded(src):
             repack(src, sink or dst, compression, level=level, progress=progress)
             with open(destination) as npz:

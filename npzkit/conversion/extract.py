@@ -5,10 +5,11 @@ Owns which file each array becomes, and what happens to damaged ones.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, NamedTuple, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast
 
 from npzkit.archive.checked_pieces import PIECE_SIZE, checked_array
 from npzkit.archive.npzfile import NpzFile
@@ -16,7 +17,7 @@ from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.conversion.tables import check_delimiter, check_writable, write_array
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
-from npzkit.files.file_objects import cannot_seek
+from npzkit.files.file_objects import can_write, cannot_seek
 from npzkit.files.progress import Advance, Meter, Part, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
@@ -43,7 +44,7 @@ class ExtractReport(NamedTuple):
 
 def extract(
     file: Any,
-    folder: str | os.PathLike[str] = ".",
+    folder: str | os.PathLike[str] | BinaryIO = ".",
     keys: Iterable[str] | None = None,
     *,
     format: Literal["npy", "csv"] = "npy",  # noqa: A002 - as in other libraries
@@ -63,8 +64,9 @@ def extract(
     file : path, bytes-like, file object or NpzFile
         The archive. A file object that cannot seek, such as a pipe, is read
         from front to back. Files then get their names at its end.
-    folder : path, default "."
-        Created if necessary.
+    folder : path or binary file object, default "."
+        A folder is created if necessary. A file object, such as ``sys.stdout.buffer``, takes
+        one array.
     keys : iterable of str, optional
         The arrays to write; all by default.
     format : {"npy", "csv"}, default "npy"
@@ -126,7 +128,12 @@ def extract(
         raise ValueError(f"format must be 'npy' or 'csv', not {format!r}")
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
-    delimiter, folder = check_delimiter(delimiter), os.fsdecode(folder)
+    delimiter = check_delimiter(delimiter)
+    if can_write(folder):
+        with opened(file) as npz:
+            _extract_to_stream(npz, cast(BinaryIO, folder), keys, format, delimiter, progress)
+        return ExtractReport({}, {})
+    folder = os.fsdecode(cast(str, folder))
     if cannot_seek(file):
         chosen = None if keys is None else list(keys)
         how = Wanted(folder, chosen, format == "csv", delimiter, skip, overwrite)
@@ -141,6 +148,31 @@ def extract(
         meter.finish()
     failed = extraction.failed
     return ExtractReport({key: targets[key] for key in targets if key not in failed}, failed)
+
+
+def _extract_to_stream(
+    npz: NpzFile,
+    out: BinaryIO,
+    keys: Iterable[str] | None,
+    kind: str,
+    delimiter: str,
+    progress: Report | None,
+) -> None:
+    """Write one array to a binary file object."""
+    wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+    if len(wanted) != 1:
+        raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
+    key = wanted[0]
+    info = npz.info(key)
+    meter = Meter(progress, info.nbytes)
+    part = meter.part(info.nbytes)
+    if kind == "csv" and is_table(info):
+        # Unlike io.TextIOWrapper, it does not close the file object.
+        text: Any = codecs.getwriter("utf-8")(out)
+        write_table_of(npz, key, text, delimiter, part)
+    else:
+        write_member(npz, key, out, part.add)
+    meter.finish()
 
 
 class _Extraction(NamedTuple):
@@ -220,13 +252,6 @@ def write_member(npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> Non
             advance(len(piece))
 
 
-def write_table_of(
-    npz: NpzFile,
-    key: str,
-    out: TextIO,
-    delimiter: str,
-    part: Part,
-    shown: Callable[[str], str] = str,
-) -> None:
-    """Write an array as text, in parts if it is large; `shown` as in `write_table`."""
-    write_array(checked_array(npz, key, part.add), out, delimiter, part.add, shown)
+def write_table_of(npz: NpzFile, key: str, out: TextIO, delimiter: str, part: Part) -> None:
+    """Write an array as text, in parts if it is large."""
+    write_array(checked_array(npz, key, part.add), out, delimiter, part.add)

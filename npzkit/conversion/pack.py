@@ -168,7 +168,11 @@ def add(
         Whether to replace arrays that have the same keys, and metadata of the
         same names, which otherwise stays.
     **options
-        The other parameters of `pack`.
+        The other parameters of `pack`, except `storage_options`.
+
+    Returns
+    -------
+    PackReport
 
     Raises
     ------
@@ -176,6 +180,18 @@ def add(
         The archive already has one of the keys, and `overwrite` is False.
     NpzkitError, OSError, ValueError, TypeError
         As `pack`, and as `NpzWriter` in mode "a". The archive stays as it was.
+
+    Examples
+    --------
+    >>> import npzkit, numpy as np, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path, bias = os.path.join(folder, "a.npz"), os.path.join(folder, "bias.npy")
+    ...     npzkit.save(path, {"weights": np.eye(2)})
+    ...     np.save(bias, np.zeros(2))
+    ...     report = npzkit.add(path, bias)
+    ...     with npzkit.open(path) as npz:
+    ...         print(report.keys, npz.files)
+    ('bias',) ['weights', 'bias']
     """
     packing = _packing(**options)
     check_local(file, *NOT_ADDED_TO)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 import numpy as np
@@ -44,19 +44,17 @@ def write_table(
     dtype: np.dtype[Any],
     rows: Iterable[np.ndarray[Any, Any]],
     delimiter: str,
-    shown: Callable[[str], str] = str,
 ) -> None:
     """Write rows of plain values as text, the names of fields first.
 
-    Numbers are written so that they read back as the same. `shown` is called
-    with each text before it is written.
+    Numbers are written so that they read back as the same.
     """
     writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
     if dtype.names:
-        writer.writerow(map(shown, dtype.names))
+        writer.writerow(dtype.names)
     for part in rows:
         for row in _texts(part):
-            writer.writerow([shown(cell) if isinstance(cell, str) else cell for cell in row])
+            writer.writerow(row)
 
 
 def write_array(
@@ -64,14 +62,13 @@ def write_array(
     out: TextIO,
     delimiter: str,
     advance: Advance = lambda size: None,
-    shown: Callable[[str], str] = str,
 ) -> None:
     """Write an array that is a table, maybe a lazy one, some rows at a time; see `write_table`.
 
     `advance` is called with the bytes of these rows.
     """
     if not array.shape:
-        write_table(out, array.dtype, [array[()].reshape(1)], delimiter, shown)
+        write_table(out, array.dtype, [array[()].reshape(1)], delimiter)
         return
     row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
 
@@ -80,7 +77,7 @@ def write_array(
             yield array[index]
             advance((index[0].stop - index[0].start) * row_size)
 
-    write_table(out, array.dtype, rows(), delimiter, shown)
+    write_table(out, array.dtype, rows(), delimiter)
 
 
 def _texts(part: np.ndarray[Any, Any]) -> Iterator[Iterable[Any]]:

@@ -231,8 +231,7 @@ class PathSink(Sink):
                 self._flush()
         else:
             self._flush()
-            self._begin_to_change()
-            self._file.patch(self.position, data)
+            self._put(self.position, data)
             self.position += len(data)
             self._flushed = self.position
 
@@ -247,9 +246,12 @@ class PathSink(Sink):
         if self._buffer:
             # A debugger may hold views of the buffer, so it is replaced instead of emptied.
             gathered, self._buffer = self._buffer, bytearray()
-            self._begin_to_change()
-            self._file.patch(self.position - len(gathered), gathered)
+            self._put(self.position - len(gathered), gathered)
         self._flushed = self.position
+
+    def _put(self, offset: int, data: Buffer) -> None:
+        self._begin_to_change()
+        self._file.patch(offset, data)
 
     def reserve(self, size: int, *, mapped: bool = False) -> None:
         self._begin_to_change()
@@ -273,8 +275,7 @@ class PathSink(Sink):
 
     def patch(self, offset: int, data: Buffer) -> None:
         self._flush_before(offset + len(data))
-        self._begin_to_change()
-        self._file.patch(offset, data)
+        self._put(offset, data)
 
     # -- commits ------------------------------------------------------------
 

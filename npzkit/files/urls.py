@@ -88,7 +88,7 @@ def find_location(file: Any, storage_options: Mapping[str, Any] | None = None) -
     file : object
     storage_options : mapping, optional
         For the store. They come before those of a `UPath`, and before
-        `default_options`.
+        `default_storage_options`.
 
     Raises
     ------
@@ -141,6 +141,25 @@ def find_locations(files: Iterable[Any], storage_options: Mapping[str, Any] | No
         find_location(file, storage_options) if is_url else location
         for file, location, is_url in zip(files, found, urls, strict=True)
     ]
+
+
+def local_path(file: str | os.PathLike[str]) -> str | None:
+    """Return the path of a local file, or None for the URL of a store or a server.
+
+    Parameters
+    ----------
+    file : path or URL
+
+    Examples
+    --------
+    >>> import npzkit
+    >>> npzkit.local_path("data/a.npz"), npzkit.local_path("file:///tmp/a%20b.npz")
+    ('data/a.npz', '/tmp/a b.npz')
+    >>> npzkit.local_path("s3://bucket/a.npz") is None
+    True
+    """
+    found = find_location(file)
+    return None if isinstance(found, Location) else os.fspath(found)
 
 
 def _local_path(url: str) -> str:
@@ -223,8 +242,20 @@ def _texts_in(value: Any) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def default_options(options: Mapping[str, Any]) -> Iterator[None]:
-    """Use these storage options in the block for all URLs, unless others are passed."""
+def default_storage_options(options: Mapping[str, Any]) -> Iterator[None]:
+    """Use these storage options for all URLs in a ``with`` block, unless others are passed.
+
+    Parameters
+    ----------
+    options : mapping
+        As `storage_options` of `npzkit.open`.
+
+    Examples
+    --------
+    >>> import npzkit
+    >>> with npzkit.default_storage_options({"anon": True}):  # doctest: +SKIP
+    ...     npz = npzkit.open("s3://bucket/a.npz")
+    """
     token = _DEFAULT.set(options)
     try:
         yield

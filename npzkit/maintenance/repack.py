@@ -58,6 +58,7 @@ def repack(
     seekable: bool = True,
     threads: int | None = None,
     durable: bool = False,
+    overwrite: bool = True,
     lock_timeout: float | None = None,
     progress: Report | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -91,6 +92,8 @@ def repack(
         Number of threads; None uses all processors.
     durable : bool, default False
         Wait until the new file is on disk before it replaces the old one.
+    overwrite : bool, default True
+        Whether to replace another file that is already at `dst`.
     lock_timeout : float, optional
         Seconds to wait if another writer has the replaced file open.
     progress : callable, optional
@@ -108,6 +111,8 @@ def repack(
         A member is encrypted, or its method is not supported.
     ArchiveLockedError
         Another writer has the replaced file open.
+    FileExistsError
+        `dst` already exists, and `overwrite` is False.
     OSError
         The new file cannot be written. The old one stays.
     ValueError
@@ -160,7 +165,7 @@ def repack(
             with Pipeline(thread_count(threads)) as pipeline:
                 limits = limits_of(src)
                 rewriting = _Rewriting(pipeline, wanted, coding, align, limits.member_size)
-                open_dst = partial(_open_sink, dst, source, lock, durable, timeout)
+                open_dst = partial(_open_sink, dst, source, lock, durable, timeout, overwrite)
                 _write(source, open_dst, rewriting.write, progress, limits)
         except NpzkitError as error:
             raise error.locate(
@@ -219,13 +224,18 @@ def _is_replaced(src: Any, dst: Any) -> bool:
 
 
 def _open_sink(
-    dst: Any, source: Source, lock: FileLock | None, durable: bool, timeout: float
+    dst: Any,
+    source: Source,
+    lock: FileLock | None,
+    durable: bool,
+    timeout: float,
+    overwrite: bool,
 ) -> Sink:
     if lock is not None:
         return PathSink(dst, durable=durable, lock=lock)
-    if isinstance(dst, Location) and isinstance(source, RemoteSource):
+    if overwrite and isinstance(dst, Location) and isinstance(source, RemoteSource):
         return open_upload(dst, _condition(dst, source))
-    return open_destination(dst, durable=durable, lock_timeout=timeout)
+    return open_destination(dst, exclusive=not overwrite, durable=durable, lock_timeout=timeout)
 
 
 def _condition(dst: Location, source: RemoteSource) -> Condition:

@@ -79,6 +79,7 @@ def repair(
     *,
     partial: bool = False,
     uncommitted: bool = False,
+    overwrite: bool = True,
     limits: Limits | None = None,
     threads: int | None = None,
     lock_timeout: float | None = None,
@@ -120,6 +121,8 @@ def repair(
     uncommitted : bool, default False
         Also keep sound members after the last commit: those of an unfinished
         append, or of one whose directory is damaged.
+    overwrite : bool, default True
+        Whether to replace another file that is already at `output`.
     limits : Limits, optional
         Limits to check members against.
     threads : int, optional
@@ -144,6 +147,8 @@ def repair(
         found. With `output`, no member was found.
     ArchiveLockedError
         Another writer has the file open.
+    FileExistsError
+        `output` already exists, and `overwrite` is False.
     OSError
         A file cannot be read or written.
 
@@ -199,7 +204,7 @@ def repair(
             sink = (
                 PathSink(os.path.abspath(output), lock=lock)
                 if is_same
-                else open_destination(target if is_uploaded else output)
+                else open_destination(target if is_uploaded else output, exclusive=not overwrite)
             )
             return salvage.write(sink, output)
         except NpzkitError as error:

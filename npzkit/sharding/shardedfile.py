@@ -630,6 +630,10 @@ class ShardedFile(NpzFile):
             attrs=MappingProxyType(user_attrs(index.attrs(number))),
         )
 
+    @property
+    def file_size(self) -> int:
+        return self.archive_info().size
+
     def archive_info(self) -> ArchiveInfo:
         """Return the sizes of the archive: of all shards, and of the index as its directory."""
         self._archive.check_open()

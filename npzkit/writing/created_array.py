@@ -13,7 +13,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -209,14 +209,20 @@ def _is_everything(part: Any) -> bool:
     return part is Ellipsis or (isinstance(part, slice) and part == slice(None))
 
 
-class Owner(Protocol):
-    """What a created array asks of the archive it belongs to, which then does nothing else."""
+class Hooks(NamedTuple):
+    """What a created array asks of the archive it belongs to.
 
-    def write_part(self, work: Callable[..., None], *args: Any) -> None:
-        """Call `work`; if it fails, the archive is given up."""
+    Attributes
+    ----------
+    write : callable
+        Calls its first argument with the others while nothing else is
+        written. If that fails, the archive is given up.
+    seal : callable
+        The same, for the function that seals the array, which comes first.
+    discard : callable
+        Gives the archive up because of an error.
+    """
 
-    def seal(self, created: CreatedArray, seal: Callable[[], None]) -> None:
-        """Call `seal` in the same way; the array is complete then."""
-
-    def discard(self, error: BaseException) -> None:
-        """Give the archive up because of an error."""
+    write: Callable[..., None]
+    seal: Callable[[CreatedArray, Callable[[], None]], None]
+    discard: Callable[[BaseException], None]

@@ -19,7 +19,7 @@ from npzkit.files.block_reading import crc32_at
 from npzkit.files.disk import File, Place
 from npzkit.writing import created_array
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
+from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
 from npzkit.zip.writer import ZipWriter
 
 
@@ -217,7 +217,7 @@ def _give_back(pages: mmap.mmap) -> None:
         pages.madvise(mmap.MADV_DONTNEED)
 
 
-def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> FilledArray:
+def begin_filled(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> FilledArray:
     """Reserve room for an array of known shape, and write its header there."""
     sink, size = writer.sink, plan.size
     assert size is not None  # noqa: S101 - an array of unknown size grows
@@ -229,6 +229,6 @@ def begin_filled(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> F
 
     filled = FilledArray(
         plan.key, plan.shape, plan.dtype, plan.fortran_order, sink,
-        member.offset + len(plan.head), lambda: owner.seal(filled, seal), owner.discard,
+        member.offset + len(plan.head), lambda: hooks.seal(filled, seal), hooks.discard,
     )  # fmt: skip
     return filled

@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.errors import UnsupportedError
 from npzkit.files.threads import Pipeline
 from npzkit.writing.array_plan import Plan
-from npzkit.writing.created_array import CreatedArray, Owner, row_range, without_lead
+from npzkit.writing.created_array import CreatedArray, Hooks, row_range, without_lead
 from npzkit.writing.prepared_array import prepare_header
 from npzkit.zip.writer import ZipWriter
 
@@ -119,7 +119,7 @@ class AppendedArray(CreatedArray):
         self._on_discard(error)
 
 
-def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> AppendedArray:
+def begin_growing(plan: Plan, writer: ZipWriter, threads: int, hooks: Hooks) -> AppendedArray:
     """Write the header of an array that grows; rows are written after it.
 
     Until the array is sealed, nothing else can be written to the archive.
@@ -146,8 +146,8 @@ def begin_growing(plan: Plan, writer: ZipWriter, threads: int, owner: Owner) -> 
         write(iter([memoryview(plan.head)]))
     appended = AppendedArray(
         plan.key, plan.shape, plan.dtype,
-        lambda pieces: owner.write_part(write, pieces),
-        lambda shape: owner.seal(appended, lambda: seal(shape)),
-        owner.discard,
+        lambda pieces: hooks.write(write, pieces),
+        lambda shape: hooks.seal(appended, lambda: seal(shape)),
+        hooks.discard,
     )  # fmt: skip
     return appended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.analysis.part import Part
+from npzkit.analysis.part import ArrayPart
 
 
 @given(st.data())
@@ -23,7 +23,7 @@ def test_parts_are_numpys(data):
     ]
     if data.draw(st.booleans()):
         items.append(...)
-    part = Part(array, tuple(items), fortran_order=data.draw(st.booleans()))
+    part = ArrayPart(array, tuple(items), fortran_order=data.draw(st.booleans()))
     expected = array[tuple(items)]
     assert part.shape == expected.shape
     assert np.array_equal(part.read(), expected)
@@ -34,5 +34,5 @@ def test_parts_are_numpys(data):
 def test_pieces_of_an_endless_array_come_one_by_one():
     """How many pieces there will be costs no memory: a shape may only be claimed."""
     endless = np.broadcast_to(np.int8(0), (1 << 50,))
-    part = Part(endless, (slice(None, None, 2),))
+    part = ArrayPart(endless, (slice(None, None, 2),))
     assert len(next(part.pieces())) == 1 << 20

@@ -11,8 +11,11 @@ import zipfile
 
 import ml_dtypes
 import npzkit
+import npzkit.cli.plotting
+import npzkit.cli.show
 import numpy as np
 import pytest
+from npzkit.cli import output
 
 
 def npy(array, *, allow_pickle=False):
@@ -402,16 +405,14 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
     for name in ("reading.blocks.BLOCK_SIZE", "archive.checked_pieces.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
-                 "conversion.tables.PIECE_SIZE", "cli.plotting.BLOCK_SIZE"):  # fmt: skip
+                 "conversion.tables.PIECE_SIZE", "cli.plotting._BLOCK_SIZE", "cli.show._STEP_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.analysis.part._PIECE_SIZE", 1 << 8)
     told = []
     monkeypatch.setattr(npzkit.files.progress.Meter, "finish", lambda self: None)
-    tell = npzkit.files.progress.Meter._tell
     monkeypatch.setattr(
-        npzkit.files.progress.Meter, "_tell",
-        lambda self: (told.append(self._done / self._total), tell(self)),
-    )  # fmt: skip
+        output.Telling, "__call__", lambda self, done, total: told.append(done / total)
+    )
     assert cli(*line).code == 0
     assert told == sorted(told)
     assert len(told) >= 4

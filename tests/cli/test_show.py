@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import os
@@ -340,13 +339,12 @@ def test_pictures(name, cli, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_colours_are_the_picture(count, dtype, cli, tmp_path, monkeypatch):
     """(h, w, 3) and (h, w, 4) are drawn as imshow draws them, values outside their range cut."""
-    figure = pytest.importorskip("matplotlib.figure").Figure
+    pytest.importorskip("matplotlib")
     array = (RNG.random((5, 7, count)) * 1.5 - 0.2) * (1 if dtype in ("f4", "f8") else 300)
     array = np.clip(array, 0, None).astype(dtype) if dtype == "u1" else array.astype(dtype)
     npzkit.save(tmp_path / "a.npz", {"x": array})
     drawn = []
-    monkeypatch.setattr(figure, "savefig", lambda self, path, **_: drawn.append(self))
-    monkeypatch.setattr("npzkit.cli.plotting.replacing", contextlib.nullcontext)
+    monkeypatch.setattr("npzkit.cli.plotting.save_figure", lambda figure, *_: drawn.append(figure))
     assert cli("show", tmp_path / "a.npz", "x", "--plot", tmp_path / "a.png").code == 0
     ((image,),) = [axes.images for axes in drawn[0].axes]
     found = image.get_array()
@@ -359,11 +357,10 @@ def test_colours_are_the_picture(count, dtype, cli, tmp_path, monkeypatch):
 
 def test_other_arrays_of_three_axes_are_histograms(cli, tmp_path, monkeypatch):
     """A last axis of another length, or complex numbers, are no colours."""
-    figure = pytest.importorskip("matplotlib.figure").Figure
+    pytest.importorskip("matplotlib")
     npzkit.save(tmp_path / "a.npz", {"x": np.zeros((5, 7, 2)), "y": np.zeros((5, 7, 3), "c8")})
     drawn = []
-    monkeypatch.setattr(figure, "savefig", lambda self, path, **_: drawn.append(self))
-    monkeypatch.setattr("npzkit.cli.plotting.replacing", contextlib.nullcontext)
+    monkeypatch.setattr("npzkit.cli.plotting.save_figure", lambda figure, *_: drawn.append(figure))
     for key in ("x", "y"):
         assert cli("show", tmp_path / "a.npz", key, "--plot", tmp_path / "a.png").code == 0
     assert not any(figure.axes[0].images for figure in drawn)

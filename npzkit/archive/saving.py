@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npzkit.archive.written_archive import open_written
+from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
 from npzkit.members.labels import check_unlabelled
 from npzkit.members.metadata import TREE_KEY, without_note
@@ -170,11 +170,6 @@ def write_members(
     `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
     `npzkit.members.metadata.format_metadata`, for callers that have it.
     """
-    archive = open_written(file, "w", **options)
-    try:
-        archive.metadata.formatted = formatted
-        archive.alone(archive.write, members, coding, False)
-        archive.state.run(archive.finish, ends=True)
-    except BaseException as error:
-        archive.state.abandon(error)
-        raise
+    with NpzWriter(file, **options) as writer:
+        writer._archive.metadata.formatted = formatted
+        writer._archive.alone(writer._archive.write, members, coding, False)

@@ -1,27 +1,20 @@
-"""Arrays that get other keys, and nested data in the place of what is under a key.
+"""How an array gets another key.
 
-Owns what is done to several members, or to a member and the note of nested data, at once:
-a rename, a tree that is added, an array of tied tensors that goes. A member is copied to be
-renamed, because its name is also stored before its data, and committed bytes are never
-changed. How nested data becomes arrays and a note is `npzkit.members.nesting`'s.
+Owns the rename of one member. The member is copied, because its name is also
+stored before its data, and committed bytes are never changed. If an array of
+tied tensors is removed, it is renamed to the next key that has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from npzkit.archive.written_archive import WrittenArchive
-from npzkit.errors import KeyExistsError, NpzkitError, UnsupportedError
+from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
-from npzkit.members.containers import is_within
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.members.metadata import TREE_KEY, format_metadata
-from npzkit.members.notes import FLAT, listed
-from npzkit.writing.array_members import Member
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
 from npzkit.zip.entry_records import entry_of
-from npzkit.zip.member_writer import Coding
 
 
 def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
@@ -83,57 +76,3 @@ def hand_over(archive: WrittenArchive, is_going: Callable[[str], bool]) -> None:
         heirs = [other for other in others if not is_going(other) and other not in contents]
         if heirs and is_going(key) and key in contents:
             rename(archive, key, heirs[0], check_key(heirs[0]))
-
-
-def write_tree(
-    archive: WrittenArchive,
-    key: str,
-    members: list[Member],
-    note: Any,
-    coding: Coding,
-    overwrite: bool,
-) -> None:
-    """Write the arrays of a tree, and note its structure in the metadata.
-
-    Parameters
-    ----------
-    archive : WrittenArchive
-    key : str
-        Of the tree.
-    members : list of Member
-        Its arrays.
-    note : object
-        Its structure.
-    coding : Coding
-    overwrite : bool
-        Replace all that is under the key.
-    """
-    contents, values = archive.contents, archive.metadata.values
-    if values.get(TREE_KEY) == FLAT:
-        values[TREE_KEY] = listed(FLAT, contents.keys)
-    old = {name for name in contents.listed if is_within(name.removesuffix(SUFFIX), key)}
-    if not overwrite and (old or (archive.tree is not None and archive.tree.has(key))):
-        raise KeyExistsError(
-            "this key is already in the archive", path=archive.path, key=key,
-            remedy="Pass overwrite=True to add(), which replaces everything under this key.",
-        )  # fmt: skip
-    for name in old:
-        contents.check_sealed(name.removesuffix(SUFFIX), name)
-    for member in members:
-        contents.check_all_free(member, overwrite=True)
-    # Raised before anything is written.
-    format_metadata({TREE_KEY: note})
-    hand_over(archive, lambda other: is_within(other, key))
-    tree = archive.tree
-    if tree is not None:
-        tree.clear(key)
-    for name in old & contents.listed.keys():
-        contents.remove(name)
-    last = next(reversed(contents.listed), "").removesuffix(SUFFIX)
-    archive.write(members, coding, overwrite)
-    if tree is None and note is not None:
-        values[TREE_KEY] = {}
-        tree = archive.tree
-    if tree is not None:
-        tree.put_tree(key, note, None if members or not last else last)
-        archive.drop_empty_note()

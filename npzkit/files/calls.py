@@ -29,17 +29,23 @@ class Calls:
         """Call a function, and return what it returns."""
         return self.wait(started(lambda: function(*args, **options)))
 
-    def wait(self, future: Future[T]) -> T:
-        """Return the result of a call.
+    def within(self, seconds: float, function: Callable[[], T], drop: Callable[[T], object]) -> T:
+        """Call a function, and return what it returns in time; what comes later is dropped.
 
         Raises
         ------
+        TimeoutError
+            It takes longer.
         concurrent.futures.CancelledError
             It was given up.
         """
+        return self.wait(started(function, drop), seconds)
+
+    def wait(self, future: Future[T], seconds: float | None = None) -> T:
+        """Return the result of a call; raises as `within`."""
         self._waited_for.add(future)
         try:
-            return future.result()
+            return future.result(seconds)
         finally:
             self._waited_for.discard(future)
             # After an interrupt, its result is not wanted.
@@ -51,26 +57,35 @@ class Calls:
             future.cancel()
 
 
-def started(function: Callable[[], T]) -> Future[T]:
-    """Call a function in a thread of its own, if one can be started."""
+def _ignore(_: object) -> None:
+    pass
+
+
+def started(function: Callable[[], T], drop: Callable[[T], object] = _ignore) -> Future[T]:
+    """Call a function in a thread of its own, if one can be started.
+
+    `drop` is called with its result if the future was cancelled before.
+    """
     future: Future[T] = Future()
     try:
-        _thread.start_new_thread(_fulfil, (future, function))
+        _thread.start_new_thread(_fulfil, (future, function, drop))
     except RuntimeError:
         # No room for a thread, or Python is about to end.
-        _fulfil(future, function)
+        _fulfil(future, function, drop)
     return future
 
 
-def _fulfil(future: Future[T], function: Callable[[], T]) -> None:
+def _fulfil(future: Future[T], function: Callable[[], T], drop: Callable[[T], object]) -> None:
     try:
         result = function()
     except BaseException as error:
         with contextlib.suppress(InvalidStateError):
             future.set_exception(error)
     else:
-        with contextlib.suppress(InvalidStateError):
+        try:
             future.set_result(result)
+        except InvalidStateError:
+            drop(result)
 
 
 def patiently(function: Callable[[], T]) -> T:

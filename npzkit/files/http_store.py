@@ -1,14 +1,12 @@
 """Objects on web servers: what a request for a range says, and what its answer means.
 
-Owns the headers of a request, redirects, and which status is which error.
-Connections are `npzkit.files.connection_pool`'s, and trying again is the
-caller's.
+Decides the headers of a request, redirects, and which status is which error. Connections
+are `npzkit.files.connections`', and trying again is the caller's.
 """
 
 from __future__ import annotations
 
 import errno
-import http.client
 import re
 import ssl
 import time
@@ -18,9 +16,13 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
-from npzkit.files.connection_pool import Connections
-from npzkit.files.http_connection import Exchange, basic_auth, origin_of, split_url
-from npzkit.files.progress import Advance
+from npzkit.files.connections import (
+    Connections,
+    basic_auth,
+    origin_of,
+    split_url,
+    transfer_coding,
+)
 from npzkit.files.stores import (
     Opened,
     Store,
@@ -45,8 +47,6 @@ _MOST_ANSWERS = 1024
 _TIME_STEP = 1.0
 """Seconds by which two values of Last-Modified differ at least."""
 _NO_RANGE = re.compile(r"bytes \*/(\d{1,19})", re.ASCII)
-_UNKNOWN_AUTHORITIES = (18, 19, 20, 21)
-"""What OpenSSL calls a certificate, or a chain of them, that nobody known has signed."""
 _HEADER_NAME = re.compile(r"[!#$%&'+*.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
@@ -87,7 +87,7 @@ class HttpStore(Store):
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         # Where redirects led to.
         self._target = self._url
-        self._connections = Connections(given.timeout, given.context)
+        self._connections = Connections(self.name, given.timeout, given.context)
 
     # -- requests -----------------------------------------------------------
 
@@ -100,48 +100,49 @@ class HttpStore(Store):
         return found
 
     def _open(self, tail_size: int) -> Opened:
-        exchange = self._get({"Range": f"bytes=-{tail_size}"})
-        response = exchange.response
+        response = self._get({"Range": f"bytes=-{tail_size}"})
         if response.status == 206:
-            begin, end, version = self._range_of(exchange)
+            begin, end, version = self._range_of(response)
             if end == version.size and begin == max(end - tail_size, 0):
-                return Opened(
-                    self._read(exchange, end - begin), version, _is_new(response, version)
-                )
-            self._connections.drop(exchange)
+                tail = bytearray(end - begin)
+                self._fill(response, memoryview(tail))
+                return Opened(tail, version, _is_new(response, version))
+            response.close()
             return self._open_by_size(version.size, tail_size)
         if response.status == 200:
-            return self._open_whole(exchange, tail_size)
+            return self._open_whole(response, tail_size)
         if response.status not in _NO_SUFFIX:
-            self._fail(exchange)
-        self._connections.drop(exchange)
+            self._fail(response)
+        response.close()
         size = _size_beside(response)
         return self._open_by_size(self._find_size() if size is None else size, tail_size)
 
     def _find_size(self) -> int:
         """Ask for one byte. The answer says how many there are, also where HEAD is refused."""
-        exchange = self._get({"Range": "bytes=0-0"})
-        response = exchange.response
+        response = self._get({"Range": "bytes=0-0"})
         if response.status == 206:
-            size = self._range_of(exchange)[2].size
+            size = self._range_of(response)[2].size
         elif response.status == 416:
             # An empty object has no first byte.
             size = 0
         elif response.status == 200:
-            self._connections.drop(exchange)
+            response.close()
             raise no_ranges(self.name)
         else:
-            self._fail(exchange)
-        self._connections.drop(exchange)
+            self._fail(response)
+        response.close()
         return size
 
-    def _open_whole(self, exchange: Exchange, tail_size: int) -> Opened:
+    def _open_whole(self, response: Any, tail_size: int) -> Opened:
         """Answer for a server that sends the whole object: an error, unless it is no archive."""
-        size = exchange.response.length
-        head = self._read_some(exchange, tail_size if size is None else min(size, tail_size))
+        self._check_coding(response)
+        size = response.length_remaining
+        head = bytearray(tail_size if size is None else min(size, tail_size))
+        count = self._connections.read_body(response, memoryview(head))
+        response.close()
         if not head.startswith(_ARCHIVE):
             # A login page, for example: the reader says what it is.
-            return Opened(head, _version(exchange.response, len(head)))
+            return Opened(head[:count], _version(response, count))
         return self._open_by_size(self._find_size() if size is None else size, tail_size)
 
     def _open_by_size(self, size: int, tail_size: int) -> Opened:
@@ -180,55 +181,45 @@ class HttpStore(Store):
             headers["If-Match"] = version.tag
         elif version.modified:
             headers["If-Unmodified-Since"] = version.modified
-        exchange = self._get(headers)
-        response = exchange.response
+        response = self._get(headers)
         if response.status in (412, 416):
-            self._connections.drop(exchange)
+            response.close()
             raise changed(version)
         if response.status == 200:
-            self._connections.drop(exchange)
-            found = _version(response, response.length or version.size)
+            response.close()
+            found = _version(response, response.length_remaining or version.size)
             raise changed(version, found) if version.differs(found) else no_ranges(self.name)
         if response.status != 206:
-            self._fail(exchange)
-        begin, found_end, found = self._range_of(exchange)
+            self._fail(response)
+        begin, found_end, found = self._range_of(response)
         if version.differs(found):
-            self._connections.drop(exchange)
+            response.close()
             raise changed(version, found)
         if begin != offset or found_end > end:
-            self._refuse(exchange, "another range than was asked for")
-        self._fill(exchange, view[: found_end - begin])
+            self._refuse(response, "another range than was asked for")
+        self._fill(response, view[: found_end - begin])
         return _Received(found_end - begin, found, _is_new(response, found))
 
-    def _get(self, headers: Mapping[str, str]) -> Exchange:
+    def _get(self, headers: Mapping[str, str]) -> Any:
         """Send a request; follow redirects, and remember where they led."""
         is_known = self._target != self._url
-        exchange = self._follow(self._target, headers)
-        if is_known and exchange.response.status in (*_GONE, *_REFUSED):
+        response = self._follow(self._target, headers)
+        if is_known and response.status in (*_GONE, *_REFUSED):
             # Addresses that redirects lead to are often valid for minutes only.
-            self._connections.drop(exchange)
-            exchange = self._follow(self._url, headers)
-        return exchange
+            response.close()
+            response = self._follow(self._url, headers)
+        return response
 
-    def _follow(self, url: SplitResult, headers: Mapping[str, str]) -> Exchange:
+    def _follow(self, url: SplitResult, headers: Mapping[str, str]) -> Any:
         for _ in range(_MOST_REDIRECTS + 1):
             # What is meant for one origin is not told to another.
             secrets = self._secrets if origin_of(url) == origin_of(self._url) else {}
-            try:
-                exchange = self._connections.send(
-                    "GET", url, {**self._headers, **secrets, **headers}
-                )
-            except ssl.SSLCertVerificationError as error:
-                # Tried again, it fails again.
-                raise OSError(f"{self.name}: {_untrusted(error)}") from None
-            except (OSError, http.client.HTTPException) as error:
-                raise TransientError(_reason(error)) from None
-            response = exchange.response
+            response = self._connections.send(url, {**self._headers, **secrets, **headers})
             if response.status not in _REDIRECTS:
                 self._target = url
-                return exchange
-            self._connections.drop(exchange)
-            place = response.getheader("Location", "")
+                return response
+            response.close()
+            place = response.headers.get("Location", "")
             try:
                 target = quote(urljoin(url.geturl(), place), safe=_UNSAFE)
                 url = split_url(target, "the redirect")
@@ -241,59 +232,42 @@ class HttpStore(Store):
 
     # -- answers ------------------------------------------------------------
 
-    def _range_of(self, exchange: Exchange) -> tuple[int, int, Version]:
+    def _range_of(self, response: Any) -> tuple[int, int, Version]:
         """Return begin and end of the bytes in an answer, and the object's version."""
-        text = exchange.response.getheader("Content-Range", "")
+        text = response.headers.get("Content-Range", "")
         found = parse_content_range(text)
         if found is None:
-            self._refuse(exchange, f"bytes without saying which: Content-Range is {text!r}")
+            self._refuse(response, f"bytes without saying which: Content-Range is {text!r}")
         begin, end, size = found
-        return begin, end, _version(exchange.response, size)
+        return begin, end, _version(response, size)
 
-    def _read(self, exchange: Exchange, size: int) -> bytearray:
-        data = bytearray(size)
-        self._fill(exchange, memoryview(data))
-        return data
-
-    def _fill(self, exchange: Exchange, view: memoryview) -> None:
+    def _fill(self, response: Any, view: memoryview) -> None:
         """Read a body of this size."""
-        coding = exchange.response.getheader("Content-Encoding", "identity").lower()
-        if coding not in ("identity", ""):
-            self._refuse(exchange, f"the bytes in another form ({coding}) than was asked for")
-        length = exchange.response.length
+        self._check_coding(response)
+        length = response.length_remaining
         if length is not None and length != len(view):
-            self._refuse(exchange, f"{length} bytes instead of {len(view)}")
-        count = self._receive(exchange, view, self.received)
+            self._refuse(response, f"{length} bytes instead of {len(view)}")
+        count = self._connections.read_body(response, view, self.received)
         if count < len(view):
-            self._connections.drop(exchange)
+            response.close()
             raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
-        self._connections.give_back(exchange)
+        if response.chunked and self._connections.read_body(response, memoryview(bytearray(1))):
+            self._refuse(response, f"more bytes instead of {len(view)}")
 
-    def _read_some(self, exchange: Exchange, size: int) -> bytes:
-        """Read the beginning of a body, and drop the rest."""
-        data = bytearray(size)
-        count = self._receive(exchange, memoryview(data))
-        self._connections.drop(exchange)
-        return bytes(data[:count])
-
-    def _receive(
-        self, exchange: Exchange, view: memoryview, received: Advance | None = None
-    ) -> int:
-        try:
-            return exchange.read_body(view, received)
-        except (OSError, http.client.HTTPException) as error:
-            self._connections.drop(exchange)
-            raise TransientError(_reason(error)) from None
-        except BaseException:
-            self._connections.drop(exchange)
-            raise
+    def _check_coding(self, response: Any) -> None:
+        """Refuse a body in another form than was asked for."""
+        fields = response.headers.getlist
+        coding = ", ".join(fields("Content-Encoding")).lower() or "identity"
+        transfer = transfer_coding(fields("Transfer-Encoding"))
+        if coding != "identity" or transfer not in ("", "chunked"):
+            found = transfer if coding == "identity" else coding
+            self._refuse(response, f"the bytes in another form ({found}) than was asked for")
 
     # -- errors -------------------------------------------------------------
 
-    def _fail(self, exchange: Exchange) -> NoReturn:
+    def _fail(self, response: Any) -> NoReturn:
         """Raise what a status means that is no success."""
-        response = exchange.response
-        self._connections.drop(exchange)
+        response.close()
         status = self._said(f"{response.status} {response.reason}".strip())
         if response.status in _GONE:
             raise FileNotFoundError(errno.ENOENT, f"not found ({status})", self.name)
@@ -303,8 +277,8 @@ class HttpStore(Store):
             raise TransientError(f"the server answered {status}", _delay_of(response))
         raise OSError(f"{self.name}: the server answered {status}")
 
-    def _refuse(self, exchange: Exchange, what: str) -> NoReturn:
-        self._connections.drop(exchange)
+    def _refuse(self, response: Any, what: str) -> NoReturn:
+        response.close()
         raise OSError(f"{self.name}: the server sent {self._said(what)}")
 
     def _said(self, text: str) -> str:
@@ -363,13 +337,13 @@ def _check_headers(headers: Mapping[str, Any]) -> None:
             )
 
 
-def _version(response: http.client.HTTPResponse, size: int) -> Version:
+def _version(response: Any, size: int) -> Version:
     """Return the version in an answer.
 
     A time is left out if the object may have been replaced since, in the same second
     (RFC 9110, 8.8.2.2), and so is an ETag that nginx made of this time.
     """
-    get = response.getheader
+    get = response.headers.get
     version = Version(size, get("ETag", "").strip(), get("Last-Modified", "").strip())
     if version.modified != get("Date", "").strip():
         return version
@@ -387,33 +361,18 @@ def _is_made_of_time(version: Version) -> bool:
     return version.tag == f'"{seconds:x}-{version.size:x}"'
 
 
-def _is_new(response: http.client.HTTPResponse, version: Version) -> bool:
+def _is_new(response: Any, version: Version) -> bool:
     """Return whether an object has a time that counts only after a second, and no better tag."""
     return "Last-Modified" in response.headers and not version.is_known
 
 
-def _size_beside(response: http.client.HTTPResponse) -> int | None:
+def _size_beside(response: Any) -> int | None:
     """Return the size of an object that has none of the bytes that were asked for."""
-    found = _NO_RANGE.fullmatch(response.getheader("Content-Range", ""))
+    found = _NO_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     return None if found is None else int(found[1])
 
 
-def _reason(error: Exception) -> str:
-    """Return what went wrong, without what the server sent."""
-    if isinstance(error, OSError):
-        return str(error.strerror or error) or type(error).__name__
-    return f"the answer is not valid HTTP ({type(error).__name__})"
-
-
-def _untrusted(error: ssl.SSLCertVerificationError) -> str:
-    """Return why a server's certificate is refused."""
-    text = f"the server's certificate is refused: {error.verify_message}"
-    if error.verify_code in _UNKNOWN_AUTHORITIES:
-        text += ". If you trust its authority, set SSL_CERT_FILE to a file with its certificate"
-    return text
-
-
-def _delay_of(response: http.client.HTTPResponse) -> float:
+def _delay_of(response: Any) -> float:
     """Return how long the server asks to wait."""
-    text = response.getheader("Retry-After", "")
+    text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0.0

@@ -468,12 +468,12 @@ def test_an_archive_in_a_cycle_closes_its_connections(server, many):
     url, arrays = many
     npz = npzkit.open(url)
     npz.read(next(iter(arrays)))
-    (connection,) = idle(server)
+    (sock,) = idle(server)
     gc.collect()
     # As frames of a traceback do, this refers to both. The socket is collected first now.
-    cycle = [npz, connection.sock._sock]
+    cycle = [npz, sock]
     cycle.append(cycle)
-    del npz, connection
+    del npz, sock
     gc.collect()
     del cycle
     with warnings.catch_warnings(record=True) as told:

@@ -6,7 +6,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import StaleArchiveError, UnsupportedError, ZipFormatError
-from npzkit.files import http_connection, http_store, remote, stores
+from npzkit.files import connections, http_store, remote, stores
 from npzkit.files.stores import TransientError
 from range_server import RangeServer, good, packed
 
@@ -253,7 +253,7 @@ def test_interim_answers_are_skipped(server, status):
 @pytest.mark.parametrize("status", [100, 103])
 def test_too_many_interim_answers(server, status):
     """A server that only ever announces its answer is an error."""
-    count = http_connection._MOST_INTERIM + 1
+    count = connections._MOST_LINES // 2 + 1
     server.answer = after(f"HTTP/1.1 {status} Wait\r\n\r\n".encode(), count)
     with pytest.raises(OSError, match="not valid HTTP"):
         npzkit.open(server.url())

@@ -459,9 +459,9 @@ def silence(handler, server):
 @pytest.mark.parametrize("answer", [drip, drip_head, silence])
 def test_a_slow_server_ends_in_bounded_time(server, answer, monkeypatch):
     """However slowly bytes come, there is an end."""
-    from npzkit.files import http_connection
+    from npzkit.files import connections
 
-    monkeypatch.setattr(http_connection, "_SLOWEST", 1 << 30)
+    monkeypatch.setattr(connections, "_SLOWEST", 1 << 30)
     monkeypatch.setattr(stores, "ATTEMPTS", 2)
     server.answer = answer
     begin = time.monotonic()

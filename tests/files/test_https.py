@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import socket
 import ssl
@@ -14,9 +13,10 @@ import npzkit
 import numpy as np
 import pytest
 from aborting import check_given_up
-from kept_connections import and_reset, idle, wait_until_told
-from npzkit.files import http_connection, stores
-from npzkit.files.connection_pool import Connections
+from kept_connections import and_reset, idle, pools_of, wait_until_told
+from npzkit.files import connections, stores
+from npzkit.files.connections import Connections
+from npzkit.files.stores import TransientError
 from range_server import RangeServer, good, packed
 
 ARRAYS = {f"w{i}": np.random.default_rng(i).random(4096) for i in range(8)}
@@ -67,7 +67,7 @@ def test_certificates_of_authorities_are_read_once(server, authority, monkeypatc
         return make()
 
     monkeypatch.setattr(ssl, "create_default_context", counted)
-    http_connection._usual_context.cache_clear()
+    connections._usual_context.cache_clear()
     monkeypatch.setenv("SSL_CERT_FILE", authority)
     for _ in range(3):
         with npzkit.open(server.url_of_data) as npz:
@@ -149,18 +149,16 @@ def test_giving_up_in_the_middle_of_an_answer(server, authority, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", authority)
     zeros = bytes(170_000)
     url = urlsplit(server.put(zeros, "/zeros"))
-    connections = Connections(5.0)
-    exchange = connections.send("GET", url, {})
+    own = Connections("zeros", 5.0)
+    response = own.send(url, {})
     # Until the rest has arrived.
     time.sleep(0.2)
     found = bytearray(len(zeros))
-    with contextlib.suppress(OSError):
-        exchange.read_body(memoryview(found), lambda count: connections.abort())
+    with pytest.raises(TransientError):
+        own.read_body(response, memoryview(found), lambda count: own.abort())
     assert found == zeros
-    connections.give_back(exchange)
-    (pool,) = connections._pools.values()
-    assert pool.take() is None
-    connections.close()
+    assert idle(server) == []
+    own.close()
 
 
 def test_a_connection_that_was_reset_while_idle(server, authority, monkeypatch):
@@ -188,7 +186,8 @@ def test_a_certificate_that_is_replaced_while_the_archive_is_open(server, author
 
         server.answer = close
         np.testing.assert_array_equal(npz["w1"], ARRAYS["w1"])
-        (pool,) = npz._lend_source()._store._connections._pools.values()
-        pool.route = pool.route._replace(context=ssl.create_default_context())
+        (pool,) = pools_of(server)
+        for kept in filter(None, pool.pool.queue):
+            kept.ssl_context = ssl.create_default_context()
         with pytest.raises(OSError, match="certificate"):
             npz["w2"]

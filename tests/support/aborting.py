@@ -6,7 +6,8 @@ import threading
 import time
 from urllib.parse import urlsplit
 
-from npzkit.files.connection_pool import Connections
+from npzkit.files.connections import Connections
+from npzkit.files.stores import TransientError
 
 __all__ = ["check_given_up"]
 
@@ -15,12 +16,12 @@ BOUND = 2.0
 
 def check_given_up(url: str) -> None:
     """Send a request in a thread, give it up, and check that the thread ends at once."""
-    connections, failures = Connections(30.0), []
+    connections, failures = Connections(url, 30.0), []
 
     def ask() -> None:
         try:
-            connections.send("GET", urlsplit(url), {})
-        except OSError as error:
+            connections.send(urlsplit(url), {})
+        except TransientError as error:
             failures.append(error)
 
     thread = threading.Thread(target=ask)

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import time
+import select
+import socket
 from typing import Any
 
-from npzkit.files import connection_pool
-from npzkit.files.http_connection import Connection
+from npzkit.files import connections
 from range_server import Handler, RangeServer, good
 
-__all__ = ["and_reset", "idle", "wait_until_told"]
+__all__ = ["and_reset", "idle", "pools_of", "wait_until_told"]
 
 
-def idle(server: RangeServer) -> list[Connection]:
-    """Return the connections to a server that nobody uses just now."""
-    pools: list[Any] = list(connection_pool._pools.values())
-    return [one for pool in pools for one in pool._idle if server.address.endswith(f":{one.port}")]
+def pools_of(server: RangeServer) -> list[Any]:
+    """Return urllib3's pools of connections to a server."""
+    pools: list[Any] = list(connections._pools.values())
+    return [pool for pool in pools if server.address.endswith(f":{pool.port}")]
 
 
-def wait_until_told(connection: Connection) -> None:
+def idle(server: RangeServer) -> list[socket.socket]:
+    """Return the sockets of connections to a server that nobody uses just now."""
+    found = [one for pool in pools_of(server) for one in pool.pool.queue]
+    return [one.sock for one in found if one is not None and one.sock is not None]
+
+
+def wait_until_told(sock: socket.socket) -> None:
     """Wait until something has come that nobody asked for, or the end."""
-    end = time.monotonic() + 5
-    while connection.is_quiet and time.monotonic() < end:
-        time.sleep(0.01)
+    assert select.select([sock], [], [], 5)[0]
 
 
 def and_reset(handler: Handler, server: RangeServer) -> None:

@@ -1,8 +1,8 @@
 """HTTP connections: urllib3's, which archives share, whose answers are strict and end in time.
 
-Guarantees what urllib3 does not: a limit for the time from the look-up of a name to the head
-of an answer, requests that can be given up, chunks that are what they say, no secrets in logs,
-and connections that are closed with the last archive that uses them. Knows no ranges, and no
+Owns what urllib3 does not do: a limit for the time from the look-up of a name to the head of
+an answer, requests that can be given up, chunks that are what they say, no secrets in logs, and
+connections that are closed with the last archive that uses them. Knows no ranges, and no
 status.
 """
 

@@ -1,6 +1,6 @@
 """Objects on web servers: what a request for a range says, and what its answer means.
 
-Decides the headers of a request, redirects, and which status is which error. Connections
+Owns the headers of a request, redirects, and which status is which error. Connections
 are `npzkit.files.connections`', and trying again is the caller's.
 """
 

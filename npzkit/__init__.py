@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from npzkit.conversion.extract import ExtractReport, extract
     from npzkit.conversion.kerchunk import kerchunk
     from npzkit.conversion.pack import PackReport, add, pack
+    from npzkit.datasets.manyfiles import ManyFiles, open_many
+    from npzkit.datasets.opening import open
+    from npzkit.datasets.shardedfile import ShardedFile
+    from npzkit.datasets.shardedwriter import ShardedWriter
+    from npzkit.datasets.tree_loading import load_tree
+    from npzkit.datasets.verifying import verify
     from npzkit.display.histograms import Statistics
     from npzkit.drop_ins import load, savez, savez_compressed
     from npzkit.errors import AmbiguousArchiveWarning, NpzkitError, TornArchiveWarning
@@ -41,14 +47,8 @@ if TYPE_CHECKING:
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
     from npzkit.maintenance.repair_report import RepairReport
-    from npzkit.many.manyfiles import ManyFiles, open_many
     from npzkit.members.info import ArchiveInfo, ArrayInfo
     from npzkit.reports.report import ArchiveReport, report
-    from npzkit.sharding.opening import open
-    from npzkit.sharding.shardedfile import ShardedFile
-    from npzkit.sharding.shardedwriter import ShardedWriter
-    from npzkit.sharding.tree_loading import load_tree
-    from npzkit.sharding.verifying import verify
     from npzkit.viewer.viewer import Viewer, view
 
 __all__ = [
@@ -118,14 +118,14 @@ _HOMES = {
     "ExtractReport": "npzkit.conversion.extract",
     "LazyArray": "npzkit.archive.lazyarray",
     "Limits": "npzkit.limits",
-    "ManyFiles": "npzkit.many.manyfiles",
+    "ManyFiles": "npzkit.datasets.manyfiles",
     "NpzFile": "npzkit.archive.npzfile",
     "NpzWriter": "npzkit.archive.npzwriter",
     "NpzkitError": "npzkit.errors",
     "PackReport": "npzkit.conversion.pack",
     "RepairReport": "npzkit.maintenance.repair_report",
-    "ShardedFile": "npzkit.sharding.shardedfile",
-    "ShardedWriter": "npzkit.sharding.shardedwriter",
+    "ShardedFile": "npzkit.datasets.shardedfile",
+    "ShardedWriter": "npzkit.datasets.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",
     "StreamListing": "npzkit.archive.stream_listing",
     "TornArchiveWarning": "npzkit.errors",
@@ -140,10 +140,10 @@ _HOMES = {
     "iter_arrays": "npzkit.archive.iterating",
     "kerchunk": "npzkit.conversion.kerchunk",
     "load": "npzkit.drop_ins",
-    "load_tree": "npzkit.sharding.tree_loading",
+    "load_tree": "npzkit.datasets.tree_loading",
     "local_path": "npzkit.files.urls",
-    "open": "npzkit.sharding.opening",
-    "open_many": "npzkit.many.manyfiles",
+    "open": "npzkit.datasets.opening",
+    "open_many": "npzkit.datasets.manyfiles",
     "pack": "npzkit.conversion.pack",
     "receiving": "npzkit.files.progress",
     "repack": "npzkit.maintenance.repack",
@@ -153,7 +153,7 @@ _HOMES = {
     "savez": "npzkit.drop_ins",
     "savez_compressed": "npzkit.drop_ins",
     "statistics": "npzkit.analysis.statistics",
-    "verify": "npzkit.sharding.verifying",
+    "verify": "npzkit.datasets.verifying",
     "view": "npzkit.viewer.viewer",
 }
 """The module of each public name, which is imported on first use (PEP 562)."""

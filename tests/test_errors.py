@@ -567,7 +567,7 @@ def test_metadata_above_their_limit_can_be_damage(tmp_path, monkeypatch):
     with npzkit.ShardedWriter(tmp_path / "shards", attempt="a") as w:
         w.add("x", np.ones(3))
     npzkit.ShardedWriter(tmp_path / "shards", attempt="a").commit()
-    monkeypatch.setattr("npzkit.sharding.index_format.MAX_SIZE", 10)
+    monkeypatch.setattr("npzkit.datasets.index_format.MAX_SIZE", 10)
     with pytest.raises(errors.LimitExceededError, match="too long") as caught:
         npzkit.open(tmp_path / "shards")
     assert caught.value.is_damage

@@ -16,6 +16,7 @@ import numpy as np
 from npzkit.analysis.value_differences import Tolerance, are_comparable, is_distance
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import opened
 from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
 from npzkit.files.progress import Meter, Report
 from npzkit.members.amounts import format_count
@@ -23,7 +24,6 @@ from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.strict_json import finite
 from npzkit.reading.blocks import blocks
-from npzkit.sharding.opening import opened
 
 _PIECE_SIZE = 1 << 20
 """Bytes of an array that are compared at a time. The computation takes several times as much."""

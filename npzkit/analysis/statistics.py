@@ -15,12 +15,12 @@ from npzkit.analysis.part import ArrayPart
 from npzkit.archive.checked_pieces import for_each_piece
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import opened
 from npzkit.display.histograms import Statistics, statistics_of
 from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline, thread_count
-from npzkit.sharding.opening import opened
 
 
 def statistics(

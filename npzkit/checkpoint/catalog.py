@@ -17,6 +17,7 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.checkpoint.folder import Identity
 from npzkit.checkpoint.record import Record, names_crc32, parse_record
 from npzkit.checkpoint.sharded_steps import ShardedSteps
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import (
     NoCheckpointError,
     NpzkitError,
@@ -25,7 +26,6 @@ from npzkit.errors import (
     printable,
 )
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
-from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.zip.extra_fields import foreign_extra
 
 _GONE = (errno.ENOENT, errno.ESTALE)

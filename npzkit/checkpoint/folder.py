@@ -22,13 +22,13 @@ from npzkit.checkpoint.step_names import (
     steps_in,
     steps_of_folders,
 )
+from npzkit.datasets.shard_names import is_temporary
 from npzkit.errors import ArchiveLockedError, DamagedCheckpointError
 from npzkit.files import disk
 from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
-from npzkit.sharding.shard_names import is_temporary
 from npzkit.writing.array_members import Member
 from npzkit.zip.member_writer import Coding
 

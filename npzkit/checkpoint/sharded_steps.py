@@ -22,14 +22,11 @@ from typing import Any, TypeVar
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.checkpoint.folder import AS_SAVED, Files, Folder, Identity, Status
-from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
-from npzkit.files import disk
-from npzkit.members.metadata import parse_metadata
-from npzkit.sharding import places
-from npzkit.sharding.committing import commit_index, discard
-from npzkit.sharding.index_format import parse_index
-from npzkit.sharding.records import ShardRecord, record_file
-from npzkit.sharding.shard_names import (
+from npzkit.datasets import places
+from npzkit.datasets.committing import commit_index, discard
+from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.records import ShardRecord, record_file
+from npzkit.datasets.shard_names import (
     INDEX_NAME,
     attempt_of,
     is_temporary,
@@ -37,7 +34,10 @@ from npzkit.sharding.shard_names import (
     new_writer,
     shard_name,
 )
-from npzkit.sharding.shardedfile import ShardedFile
+from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
+from npzkit.files import disk
+from npzkit.members.metadata import parse_metadata
 from npzkit.writing.array_members import Member
 from npzkit.zip.member_writer import Coding
 

@@ -35,6 +35,7 @@ from npzkit.checkpoint.record import (
 from npzkit.checkpoint.retention import Retention
 from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.checkpoint.snapshot import Snapshot
+from npzkit.datasets.amounts import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
     ClosedArchiveError,
@@ -49,7 +50,6 @@ from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
 from npzkit.members.nesting import flatten
 from npzkit.members.selection import Selection
-from npzkit.sharding.amounts import parse_size
 from npzkit.writing.coding import Compression
 
 WhenBusy = Literal["wait", "skip", "raise"]

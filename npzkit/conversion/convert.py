@@ -18,6 +18,7 @@ from npzkit.conversion import npy_folder
 from npzkit.conversion.arrays import Array, Contents, Options, Say
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.conversion.stores import why_nested
+from npzkit.datasets.opening import holds_index, is_sharded, open
 from npzkit.errors import (
     ConversionError,
     FormatError,
@@ -37,7 +38,6 @@ from npzkit.files.urls import (
 )
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
-from npzkit.sharding.opening import holds_index, is_sharded, open
 from npzkit.writing.coding import level_for
 
 

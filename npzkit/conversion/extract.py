@@ -16,12 +16,12 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
 from npzkit.conversion.tables import check_delimiter, check_writable, write_array
+from npzkit.datasets.opening import opened
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, cannot_seek
 from npzkit.files.progress import Advance, Meter, Part, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
-from npzkit.sharding.opening import opened
 
 _FORMATS = ("npy", "csv")
 

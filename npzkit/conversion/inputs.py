@@ -15,6 +15,7 @@ from npzkit import format as npy
 from npzkit.archive.checked_pieces import is_taken_by_parts
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import Say
+from npzkit.datasets.opening import holds_index, open
 from npzkit.errors import (
     ConversionError,
     KeyExistsError,
@@ -26,7 +27,6 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.sharding.opening import holds_index, open
 
 ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")

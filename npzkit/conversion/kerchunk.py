@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ConversionError, UnsafeNameError, UnsupportedError
 from npzkit.files.urls import Location, find_location
 from npzkit.format.descr import dtype_to_descr
@@ -24,8 +26,6 @@ from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.members.metadata import without_note
 from npzkit.members.strict_json import format_json
-from npzkit.sharding.opening import open as open_archive
-from npzkit.sharding.shardedfile import ShardedFile
 
 _CHUNK_SIZE = 1 << 24
 """Most bytes of a chunk, if the array can be divided evenly."""

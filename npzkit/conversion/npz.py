@@ -21,12 +21,12 @@ from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import Array, Contents, Options, Say, why_not_npy
 from npzkit.conversion.attributes import named
+from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
 from npzkit.files.sink import Sink
 from npzkit.members.metadata import check_attrs, format_attrs, format_metadata
 from npzkit.members.multipart import PARTS_ATTRIBUTE
 from npzkit.reading import blocks
-from npzkit.sharding.opening import open
 
 
 @contextlib.contextmanager

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npzkit.datasets.committing import commit_index
+from npzkit.datasets.places import Folder, Prefix
+from npzkit.datasets.records import ShardRecord
+from npzkit.datasets.shard_names import new_writer, shard_name
+from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import UnsupportedError
-from npzkit.sharding.committing import commit_index
-from npzkit.sharding.places import Folder, Prefix
-from npzkit.sharding.records import ShardRecord
-from npzkit.sharding.shard_names import new_writer, shard_name
-from npzkit.sharding.shard_writing import Part, write_shard
 
 _BLOCKS_COUNT = 256
 """Most blocks of a shard, so that a task does not wait for thousands."""

@@ -18,12 +18,12 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.reopening import Reopened
 from npzkit.dask.archived_array import ArchivedArray
 from npzkit.dask.chunking import Chunks, natural_chunks
+from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.paths import find_files
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import DifferentFilesError
 from npzkit.files.threads import run, thread_count
 from npzkit.files.urls import Location
-from npzkit.many.paths import find_files
-from npzkit.sharding.opening import open as open_archive
-from npzkit.sharding.shardedfile import ShardedFile
 
 _FETCH_COUNT = 16
 """Distant archives that are opened at once."""
@@ -64,7 +64,7 @@ def find_sources(url: Any, key: str, storage_options: Mapping[str, Any] | None) 
             f"url must be a path, a URL, a list of them or an open archive, not a "
             f"{type(url).__name__}"
         )
-    files = [file for file, _ in find_files(url, storage_options)]
+    files = find_files(url, storage_options)
     is_distant = any(isinstance(file, Location) for file in files)
     return run(
         [partial(_opened, file, key) for file in files],

@@ -26,13 +26,13 @@ from npzkit.dask.shard_tasks import (
     masked,
     write_blocks,
 )
+from npzkit.datasets.amounts import parse_size
+from npzkit.datasets.places import Prefix, place_of
+from npzkit.datasets.shard_names import new_attempt
 from npzkit.errors import UnsupportedError
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
-from npzkit.sharding.amounts import parse_size
-from npzkit.sharding.places import Prefix, place_of
-from npzkit.sharding.shard_names import new_attempt
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 

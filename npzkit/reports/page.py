@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import is_sharded
 from npzkit.display.cells import cell_text
 from npzkit.display.histograms import HistogramOverview
 from npzkit.display.tables import SHOWN_COUNT, short_texts
@@ -22,7 +23,6 @@ from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_key
 from npzkit.members.amounts import format_count, format_ratio, format_size
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
 from npzkit.reports.looks import COMPLETE_SIZE, Look
-from npzkit.sharding.opening import is_sharded
 
 
 def page_html(npz: NpzFile, seen: Sequence[Look]) -> str:

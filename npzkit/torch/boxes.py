@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.reading.indexing import Positions, Selection
-from npzkit.sharding.sharded_array import ShardedArray
 
 
 def boxes_of(array: LazyArray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Container
 
+from npzkit.datasets.places import Place
+from npzkit.datasets.shard_names import attempt_of, is_temporary
 from npzkit.errors import ArchiveLockedError
 from npzkit.files.locking import lock_path
-from npzkit.sharding.places import Place
-from npzkit.sharding.shard_names import attempt_of, is_temporary
 
 
 def find_leftovers(place: Place) -> list[str]:

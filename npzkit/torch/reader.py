@@ -22,12 +22,12 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
 from npzkit.members.tensors import from_array, view_of
-from npzkit.sharding.opening import open as open_archive
-from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.torch.boxes import read_box
 from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
 from npzkit.torch.ranks import own_threads, rank_folder

@@ -20,16 +20,16 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from npzkit.datasets.amounts import parse_size
+from npzkit.datasets.committing import commit_index
+from npzkit.datasets.places import Folder, Prefix, place_of
+from npzkit.datasets.records import ShardRecord
+from npzkit.datasets.shard_names import INDEX_NAME, new_attempt, new_writer, shard_name
+from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.members.metadata import format_metadata
 from npzkit.members.tensors import special_dtype, to_array
-from npzkit.sharding.amounts import parse_size
-from npzkit.sharding.committing import commit_index
-from npzkit.sharding.places import Folder, Prefix, place_of
-from npzkit.sharding.records import ShardRecord
-from npzkit.sharding.shard_names import INDEX_NAME, new_attempt, new_writer, shard_name
-from npzkit.sharding.shard_writing import Part, write_shard
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.leftovers import find_leftovers, remove_leftovers
 from npzkit.torch.ranks import own_threads, rank_folder

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import NpzkitError, printable
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.info import ArrayInfo
-from npzkit.sharding.opening import open as open_archive
-from npzkit.sharding.shardedfile import ShardedFile
 from npzkit.viewer.keys import KeyTree
 from npzkit.viewer.shown import Shown
 from npzkit.viewer.sources import ArraySource

@@ -13,10 +13,10 @@ import xarray
 from xarray.backends import BackendEntrypoint, StoreBackendEntrypoint
 
 from npzkit.archive.reopening import Reopened
+from npzkit.datasets.opening import holds_index
+from npzkit.datasets.opening import open as open_archive
 from npzkit.errors import MemberNotFoundError
 from npzkit.files.urls import Location, find_location
-from npzkit.sharding.opening import holds_index
-from npzkit.sharding.opening import open as open_archive
 from npzkit.xarray.store import Dims, NpzStore, dimensions_of, groups_of, normal_group
 
 

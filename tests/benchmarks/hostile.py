@@ -57,7 +57,7 @@ REPAIR = "f'{len(npzkit.repair(path, output).kept)} kept'"
 
 
 PARSE = (
-    'f\'{len(importlib.import_module("npzkit.sharding.index_format")'
+    'f\'{len(importlib.import_module("npzkit.datasets.index_format")'
     '.parse_index(open(path, "rb").read()).keys)} arrays\''
 )
 

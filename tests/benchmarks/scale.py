@@ -12,10 +12,10 @@ import argparse
 import math
 import time
 
+from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index_format import format_index, parse_index
+from npzkit.datasets.shard_names import shard_name
 from npzkit.files.upload_sink import GROWTH, PART_SIZE
-from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
-from npzkit.sharding.index_format import format_index, parse_index
-from npzkit.sharding.shard_names import shard_name
 
 _LISTED_COUNT = 1000
 """Objects in one page of a listing of S3."""

@@ -22,8 +22,8 @@ from children import forked, read_rest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.folder import Folder
+from npzkit.datasets import places
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
-from npzkit.sharding import places
 from slow_folders import change_after_first_list, slow_folders
 
 pytestmark = [

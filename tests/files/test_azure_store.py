@@ -242,10 +242,10 @@ def test_a_list_that_adlfs_remembers(options, file_system):
 def test_many_files(options):
     """Those that match a pattern are one, and a replaced one is noticed."""
     for number in range(2):
-        npzkit.save(f"az://data/many/{number}.npz", ARRAYS, storage_options=options)
-    with npzkit.open_many("az://data/many/*.npz", axis=0, storage_options=options) as many:
+        npzkit.save(f"az://data/datasets/{number}.npz", ARRAYS, storage_options=options)
+    with npzkit.open_many("az://data/datasets/*.npz", axis=0, storage_options=options) as many:
         np.testing.assert_array_equal(many["w1"][-5:], ARRAYS["w1"][-5:])
-        npzkit.save("az://data/many/1.npz", OTHER, storage_options=options)
+        npzkit.save("az://data/datasets/1.npz", OTHER, storage_options=options)
         with pytest.raises(StaleArchiveError):
             many["w1"][-5:]
 

@@ -125,20 +125,6 @@ def test_many_files(tmp_path, way, warm):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_cache_of_many_files(tmp_path, way):
-    """A cache does not answer for a file that was replaced: it is opened, and its arrays are read."""
-    path, cache = tmp_path / "s0.npz", tmp_path / "headers"
-    path.write_bytes(bytes_of(OLD))
-    npzkit.open_many([path], axis=0, cache=cache).close()
-    other = NEW.reshape(30, 20)
-    stream = bytes_of(other)
-    assert len(stream) == os.stat(path).st_size
-    replace_quietly(path, stream, way)
-    with npzkit.open_many([path], axis=0, cache=cache) as many:
-        assert np.array_equal(many["x"], other)
-
-
-@pytest.mark.parametrize("way", WAYS)
 def test_a_shard(tmp_path, way):
     """A shard that was replaced is stale; one that is open and was renamed over reads on."""
     folder = tmp_path / "run"

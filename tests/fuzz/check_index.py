@@ -18,10 +18,10 @@ from typing import Any
 import npzkit
 import numpy as np
 from calls import LIMITS, Violation, attempt, is_same, shown
+from npzkit.datasets.committing import commit_index
+from npzkit.datasets.places import place_of
+from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import IndexFormatError, StaleArchiveError
-from npzkit.sharding.committing import commit_index
-from npzkit.sharding.places import place_of
-from npzkit.sharding.shard_writing import Part, write_shard
 from sharded import index_of
 
 __all__ = ["check_index", "index_seeds"]

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from deep import extent
 from forge import Member, archive, npy, with_metadata
+from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.limits import DEFAULT_METADATA_SIZE, parsed_size
 from npzkit.members.strict_json import is_deeper
-from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
-from npzkit.sharding.index_format import format_index, parse_index
 
 COUNT = 20_000
 TEXTS = {

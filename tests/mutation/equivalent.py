@@ -151,7 +151,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "names = (dtype.names)",
     ): "For the type checker: a structure has names.",
     (
-        "sharding/shardedfile.py",
+        "datasets/shardedfile.py",
         "self._proven[part] = 1",
         "self._proven[part] = 2",
     ): "Each number but 0 says that the part was compared.",

@@ -36,7 +36,7 @@ ROOMS = [
     "writing",
     "files",
     "checkpoint",
-    "sharding",
+    "datasets",
     "maintenance",
     "members",
 ]

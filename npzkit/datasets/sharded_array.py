@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.datasets.index import Index
+from npzkit.datasets.shards import OpenShards
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import user_attrs
 from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
-from npzkit.sharding.index import Index
-from npzkit.sharding.shards import OpenShards
 
 _CHUNK_SIZE = 1 << 20
 

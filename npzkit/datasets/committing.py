@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index_format import FORMAT, format_index, parse_index
+from npzkit.datasets.places import Found, Place
+from npzkit.datasets.records import ShardRecord, StoredPart, record_file
+from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
+from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import run, thread_count
 from npzkit.members.metadata import as_read
-from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
-from npzkit.sharding.index_format import FORMAT, format_index, parse_index
-from npzkit.sharding.places import Found, Place
-from npzkit.sharding.records import ShardRecord, StoredPart, record_file
-from npzkit.sharding.shard_names import INDEX_NAME, attempt_of, is_temporary
-from npzkit.sharding.tiling import fault_of
 
 _READ_COUNT = 10
 """Shards whose records are read at once."""

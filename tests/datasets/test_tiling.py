@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.sharding.tiling import fault_of, find_untiled
+from npzkit.datasets.tiling import fault_of, find_untiled
 
 
 def untiled(shape, parts):

@@ -13,9 +13,9 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode
+from npzkit.datasets.shard_names import INDEX_NAME
 from npzkit.files.urls import Location, find_location
 from npzkit.limits import Limits
-from npzkit.sharding.shard_names import INDEX_NAME
 
 
 def open(
@@ -95,7 +95,7 @@ def open(
             if not _may_be_folder(file):
                 raise
             missing = error
-    from npzkit.sharding.shardedfile import ShardedFile
+    from npzkit.datasets.shardedfile import ShardedFile
 
     try:
         return ShardedFile(
@@ -114,7 +114,7 @@ def open(
 def is_sharded(file: Any) -> bool:
     """Return whether this is an open sharded archive, or a path or URL that can only be one."""
     if isinstance(file, NpzFile):
-        from npzkit.sharding.shardedfile import ShardedFile
+        from npzkit.datasets.shardedfile import ShardedFile
 
         return isinstance(file, ShardedFile)
     return _names_folder(file) or (

@@ -16,7 +16,7 @@ import numpy as np
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED
-from npzkit.many.arrays import arrays_of, own_dtype
+from npzkit.datasets.arrays import arrays_of, own_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.zip.entries import walk_entries
 from npzkit.zip.records import FLAG_DESCRIPTOR, FLAG_ENCRYPTED

@@ -10,14 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
-from npzkit.files.threads import thread_count
-from npzkit.members.metadata import format_metadata
-from npzkit.sharding.amounts import parse_size
-from npzkit.sharding.committing import commit_index, discard, read_records
-from npzkit.sharding.places import place_of
-from npzkit.sharding.records import ShardRecord, record_file
-from npzkit.sharding.shard_names import (
+from npzkit.datasets.amounts import parse_size
+from npzkit.datasets.committing import commit_index, discard, read_records
+from npzkit.datasets.places import place_of
+from npzkit.datasets.records import ShardRecord, record_file
+from npzkit.datasets.shard_names import (
     attempt_of,
     check_attempt,
     check_shard_names,
@@ -25,7 +22,10 @@ from npzkit.sharding.shard_names import (
     new_writer,
     shard_name,
 )
-from npzkit.sharding.shard_writing import Part, add_part, check_part
+from npzkit.datasets.shard_writing import Part, add_part, check_part
+from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
+from npzkit.files.threads import thread_count
+from npzkit.members.metadata import format_metadata
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 

@@ -1,7 +1,7 @@
 """The files of a data set as they are read: headers, complete arrays, parts.
 
 Owns how a file is opened, that it is the version that was found first, and how
-many are open. Which files make which array is `npzkit.many.joined`'s.
+many are open. Which files make which array is `npzkit.datasets.joined`'s.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.pickling import shown_state, state_of
 from npzkit.archive.reopening import Recent
 from npzkit.codecs.methods import STORED
+from npzkit.datasets.arrays import Arrays, Known, nbytes_of
+from npzkit.datasets.skeleton import Skeleton, skeleton_of
 from npzkit.errors import ClosedArchiveError, StaleArchiveError
 from npzkit.files.file_objects import open_regular
 from npzkit.files.identity import Identity, identity_of
-from npzkit.files.stores import Version
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
-from npzkit.many.arrays import Arrays, Known, nbytes_of
-from npzkit.many.paths import Found
-from npzkit.many.skeleton import Skeleton, skeleton_of
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import parse_attrs
 
@@ -44,7 +42,7 @@ class Files:
 
     Parameters
     ----------
-    found : sequence of Found
+    names : list of str or Location
     open_count : int
         Most files that are open at a time.
     options : mapping
@@ -62,13 +60,12 @@ class Files:
 
     def __init__(
         self,
-        found: Sequence[Found],
+        names: list[str | Location],
         open_count: int,
         options: Mapping[str, Any],
         folder: str | None = None,
     ) -> None:
-        self.names = [file for file, _ in found]
-        self._listed = [mark for _, mark in found]
+        self.names = names
         self.options = options
         self.folder = os.getcwd() if folder is None else folder
         self._recent: Recent | None = Recent(open_count)
@@ -98,19 +95,6 @@ class Files:
         return NpzFile(place, **self.options)
 
     # -- headers ------------------------------------------------------------
-
-    def is_version(self, number: int, mark: tuple[Any, ...]) -> bool:
-        """Return whether a file is of this version, if that is known without opening it."""
-        if not isinstance(self.names[number], Location):
-            return _is_same(self._find_identity(number), mark)
-        listed, version = self._listed[number], mark[:-1]
-        if listed is None or not all(map(_has_tag, (listed, version))):
-            return False
-        return not Version(*version).differs(Version(*listed))
-
-    def _find_identity(self, number: int) -> Identity:
-        """Return the identity of a local file, without opening it."""
-        return identity_of(os.stat(cast(str, self.place(number))))
 
     def _mark_of(self, npz: NpzFile) -> tuple[Any, ...]:
         """Return what tells the version of an open file."""
@@ -164,7 +148,7 @@ class Files:
         if recent is None:
             raise ClosedArchiveError("the files are closed", remedy=_LOST)
         if not isinstance(self.names[number], Location):
-            found = self._find_identity(number)
+            found = identity_of(os.stat(cast(str, self.place(number))))
             if not _is_same(found, self.marks[number]):
                 self._check_state(number, found[:2])
                 # It may be a copy, or another file of the same size and time.
@@ -205,7 +189,7 @@ class Files:
             raise StaleArchiveError(
                 "the array is not as it was found first", path=self.path(number), key=key,
                 found=f"{found[1]} {found[0]}", expected=f"{expected[1]} {expected[0]}",
-                remedy="If a cache was given, remove it. " + _LOST,
+                remedy=_LOST,
             )  # fmt: skip
         return array
 
@@ -285,32 +269,13 @@ def _arrays_of(npz: NpzFile) -> Arrays:
     return found
 
 
-def _has_tag(mark: tuple[Any, ...]) -> bool:
-    """Whether this is a version with a tag, such as an ETag."""
-    return [type(part) for part in mark] == [int, str, str] and bool(mark[1])
-
-
 def _is_same(found: Identity, mark: tuple[Any, ...]) -> bool:
     """Whether a file is the one that has this mark, as far as is known without reading it."""
     return found.elsewhere == mark[: len(found.elsewhere)]
 
 
-def read_headers(
-    files: Files, known: Mapping[str, tuple[tuple[Any, ...], Arrays]], threads: int
-) -> Known:
-    """Read the headers of all files in threads, except of those that are known and unchanged.
-
-    Parameters
-    ----------
-    files : Files
-    known : mapping of str to (mark, Arrays)
-        By name.
-    threads : int
-
-    Returns
-    -------
-    Known
-    """
+def read_headers(files: Files, threads: int) -> Known:
+    """Read the headers of all files in threads."""
     names = [files.path(number) for number in range(len(files.names))]
     numbers: dict[int, int] = {}
     kinds: list[Arrays] = []
@@ -319,7 +284,7 @@ def read_headers(
 
     def read(start: int) -> list[tuple[tuple[Any, ...], Arrays]]:
         batch = range(start, min(start + _BATCH, len(names)))
-        return [_of_file(files, number, known.get(names[number])) for number in batch]
+        return [files.read_arrays(number) for number in batch]
 
     for part in run([partial(read, start) for start in range(0, len(names), _BATCH)], threads):
         found += part
@@ -334,11 +299,3 @@ def read_headers(
         marks.append(mark)
         kind_of.append(number)
     return Known(names, marks, kinds, kind_of)
-
-
-def _of_file(
-    files: Files, number: int, known: tuple[tuple[Any, ...], Arrays] | None
-) -> tuple[tuple[Any, ...], Arrays]:
-    if known is not None and files.is_version(number, known[0]):
-        return known
-    return files.read_arrays(number)

@@ -1,4 +1,4 @@
-"""Many files as one: a folder, or a prefix in a store, of archives and their index.
+"""Many files as one: sharded archives, and data sets of ordinary ones (`npzkit.open_many`).
 
 A *sharded archive* is a folder of plain ``.npz`` files, the *shards*, and the file
 ``index.json``, which is written last. Each array has one part or several, and each part

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from npzkit.datasets.index import Index
+from npzkit.datasets.part_checks import differences
+from npzkit.datasets.records import StoredPart, record_of
+from npzkit.datasets.shards import OpenShards
 from npzkit.errors import ClosedArchiveError, NpzkitError
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
-from npzkit.sharding.index import Index
-from npzkit.sharding.part_checks import differences
-from npzkit.sharding.records import StoredPart, record_of
-from npzkit.sharding.shards import OpenShards
 
 Progress = Callable[[int, int], object]
 Wanted = dict[int, list[tuple[int, int | None]]]

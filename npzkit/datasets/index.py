@@ -1,7 +1,7 @@
 """The index of a sharded archive as an object: which arrays there are, and their parts.
 
 Owns what every index is checked for, and what can be asked of it. Its bytes are
-`npzkit.sharding.index_format`'s.
+`npzkit.datasets.index_format`'s.
 
 Rows are looked at one by one only if they are unusual, so that an index of 100,000
 arrays takes a fraction of a second.
@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.datasets.index_columns import by_number, column, listed, mapping, starts_of, strings
+from npzkit.datasets.shard_names import check_attempt, check_shard_names
+from npzkit.datasets.tiling import fault_of, find_untiled
 from npzkit.errors import IndexFormatError, LimitExceededError
 from npzkit.format.descr import descr_to_dtype
 from npzkit.format.header import MAX_DIMENSIONS, check_size
@@ -25,9 +28,6 @@ from npzkit.limits import MAX_DEPTH, Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
 from npzkit.members.keys import check_keys
 from npzkit.members.strict_json import is_deeper
-from npzkit.sharding.index_columns import by_number, column, listed, mapping, starts_of, strings
-from npzkit.sharding.shard_names import check_attempt, check_shard_names
-from npzkit.sharding.tiling import fault_of, find_untiled
 from npzkit.zip.member_checks import MAX_RATIOS
 
 _MAX_CRC = 2**32 - 1

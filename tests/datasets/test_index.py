@@ -8,6 +8,9 @@ import tracemalloc
 import npzkit
 import numpy as np
 import pytest
+from npzkit.datasets import index_format
+from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
+from npzkit.datasets.index_format import format_index, parse_index
 from npzkit.errors import (
     IndexFormatError,
     LimitExceededError,
@@ -15,9 +18,6 @@ from npzkit.errors import (
     UnsafeNameError,
     UnsupportedError,
 )
-from npzkit.sharding import index_format
-from npzkit.sharding.index import ArrayRow, PartRow, ShardRow
-from npzkit.sharding.index_format import format_index, parse_index
 from sharded import index_of
 
 

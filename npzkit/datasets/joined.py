@@ -1,7 +1,7 @@
 """One array of many files, of which only the indexed parts are read.
 
 Owns which files a selection needs, and where their parts go. Files are read by
-`npzkit.many.reading`; what an index means is `npzkit.reading.indexing`'s.
+`npzkit.datasets.reading`; what an index means is `npzkit.reading.indexing`'s.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from npzkit.archive.lazyarray import LazyArray
+from npzkit.datasets.arrays import Arrays, nbytes_of, own_dtype
+from npzkit.datasets.reading import Files
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
-from npzkit.many.arrays import Arrays, nbytes_of, own_dtype
-from npzkit.many.reading import Files
 from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.reading.member import check_out

@@ -2,7 +2,7 @@
 
 Owns the comparison of the index with what a shard says of itself, for readers and for
 `npzkit.verify`. That the shard is the one that the index names is
-`npzkit.sharding.shards`'s.
+`npzkit.datasets.shards`'s.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.index import Index
+from npzkit.datasets.records import PART_ATTRIBUTE, StoredPart, part_of
 from npzkit.errors import IndexFormatError, MemberNotFoundError
-from npzkit.sharding.index import Index
-from npzkit.sharding.records import PART_ATTRIBUTE, StoredPart, part_of
 from npzkit.zip.entries import Entry
 
 _PLACE = PART_ATTRIBUTE.encode()

@@ -10,7 +10,7 @@ import glob
 import os
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from npzkit.files.urls import Location, find_location, find_locations
 
@@ -18,22 +18,7 @@ _DIGITS, _END = re.compile(r"(\d+)"), re.compile(r"\D*\Z")
 _DIGITS_AT_END = re.compile(r"\d*\Z")
 
 
-class Found(NamedTuple):
-    """A file of a data set.
-
-    Attributes
-    ----------
-    file : str or Location
-        As given: a relative path stays one.
-    mark : tuple or None
-        Its version, if the list of a store says it.
-    """
-
-    file: str | Location
-    mark: tuple[Any, ...] | None = None
-
-
-def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[Found]:
+def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[str | Location]:
     """Return the files that a pattern matches, or those of a list.
 
     Parameters
@@ -56,30 +41,29 @@ def find_files(paths: Any, storage_options: Mapping[str, Any] | None) -> list[Fo
         listed = list(paths)
         if not listed:
             raise ValueError("the list of files is empty")
-        return [_found(file) for file in find_locations(listed, storage_options)]
+        return [
+            file if isinstance(file, Location) else os.fsdecode(file)
+            for file in find_locations(listed, storage_options)
+        ]
     file = find_location(paths, storage_options)
     if isinstance(file, Location):
         if not glob.has_magic(file.url) or file.is_web:
-            return [Found(file)]
+            return [file]
         return _checked(_in_store(file), file)
     file = os.fsdecode(file)
     if not glob.has_magic(file) or os.path.exists(file):
-        return [Found(file)]
-    return _checked([Found(path) for path in glob.iglob(file, recursive=True)], file)
+        return [file]
+    return _checked(glob.iglob(file, recursive=True), file)
 
 
-def _found(file: Any) -> Found:
-    return Found(file if isinstance(file, Location) else os.fsdecode(file))
-
-
-def _checked(found: Iterable[Found], pattern: str | Location) -> list[Found]:
+def _checked(found: Iterable[str | Location], pattern: str | Location) -> list[str | Location]:
     files = list(found)
     if not files:
         raise FileNotFoundError(errno.ENOENT, "no file matches the pattern", str(pattern))
     return in_order(files)
 
 
-def in_order(files: list[Found]) -> list[Found]:
+def in_order(files: list[str | Location]) -> list[str | Location]:
     """Return files sorted by their names, numbers by their value."""
     names = list(map(_name, files))
     # Mostly, all names are alike but for one number: that takes a fifth of the time.
@@ -94,8 +78,8 @@ def in_order(files: list[Found]) -> list[Found]:
     return [files[number] for number in sorted(range(len(files)), key=keys.__getitem__)]
 
 
-def _name(found: Found) -> str:
-    return found.file.url if isinstance(found.file, Location) else found.file
+def _name(file: str | Location) -> str:
+    return file.url if isinstance(file, Location) else file
 
 
 def _parts(name: str) -> list[Any]:
@@ -105,9 +89,9 @@ def _parts(name: str) -> list[Any]:
     return parts
 
 
-def _in_store(pattern: Location) -> Iterable[Found]:
-    """Return the objects that match the pattern of a URL, with their versions."""
-    from npzkit.files.fsspec_store import FsspecStore, version_in
+def _in_store(pattern: Location) -> Iterable[str | Location]:
+    """Return the objects that match the pattern of a URL."""
+    from npzkit.files.fsspec_store import FsspecStore
 
     store = FsspecStore(*pattern)
     fs = store.file_system
@@ -115,5 +99,4 @@ def _in_store(pattern: Location) -> Iterable[Found]:
     found: Mapping[str, Any] = store.explained(lambda: fs.glob(store.path, detail=True))
     for name, info in found.items():
         if info["type"] == "file":
-            url = f"{pattern.scheme}://{name.lstrip('/')}"
-            yield Found(Location(url, pattern.options), tuple(version_in(info)))
+            yield Location(f"{pattern.scheme}://{name.lstrip('/')}", pattern.options)

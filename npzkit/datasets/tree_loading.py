@@ -12,10 +12,10 @@ from typing import Any
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
 from npzkit.archive.opened_archive import MmapMode
 from npzkit.archive.trees import read_tree
+from npzkit.datasets.opening import open
 from npzkit.files.urls import check_local
 from npzkit.limits import Limits
 from npzkit.members.selection import Selection
-from npzkit.sharding.opening import open
 
 
 def load_tree(

@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
+from npzkit.datasets.index_format import check_index_size
+from npzkit.datasets.shard_names import INDEX_NAME
 from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.destinations import check_writable, open_upload
@@ -23,8 +25,6 @@ from npzkit.files.path_sink import PathSink
 from npzkit.files.stores import Version
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location, find_location
-from npzkit.sharding.index_format import check_index_size
-from npzkit.sharding.shard_names import INDEX_NAME
 
 _NO_INDEX = (
     f"no {INDEX_NAME} in the folder: its archive was never committed, or it is no archive. If "

@@ -1,6 +1,6 @@
 """The index of a sharded archive: ``index.json`` to an object and back, without I/O.
 
-Owns the format. What it means is `npzkit.sharding.index`'s. The file is JSON in ASCII::
+Owns the format. What it means is `npzkit.datasets.index`'s. The file is JSON in ASCII::
 
     {"format": "npzkit sharded archive", "version": 1, "attempt": "a1", "metadata": {...},
      "shards": {"name": [...], "size": [...], "crc32": [...]},
@@ -36,6 +36,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.codecs.checksum import crc32
+from npzkit.datasets.index import ArrayRow, Index, ShardRow
+from npzkit.datasets.index_columns import check_names
 from npzkit.errors import (
     FormatError,
     IndexFormatError,
@@ -47,8 +49,6 @@ from npzkit.errors import (
 from npzkit.limits import MAX_DEPTH, Limits
 from npzkit.members.metadata import check_json_size, crc32_without, with_item
 from npzkit.members.strict_json import format_json, parse_json
-from npzkit.sharding.index import ArrayRow, Index, ShardRow
-from npzkit.sharding.index_columns import check_names
 
 FORMAT = "npzkit sharded archive"
 VERSION = 1

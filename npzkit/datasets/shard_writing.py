@@ -1,7 +1,7 @@
 """How arrays and parts of arrays become one shard.
 
 Owns the key under which a part is stored. What a part needs besides its bytes is
-`npzkit.sharding.records`'s.
+`npzkit.datasets.records`'s.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import groupby, tee
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzwriter import NpzWriter
+from npzkit.datasets.places import Place
+from npzkit.datasets.records import ShardRecord, part_attribute, record_file
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs
-from npzkit.sharding.places import Place
-from npzkit.sharding.records import ShardRecord, part_attribute, record_file
 from npzkit.writing.array_members import Member
 from npzkit.writing.coding import Compression, coding_for
 
@@ -153,7 +153,7 @@ def write_shard(place: Place, name: str, parts: Iterable[Part], **options: Any) 
     """Write one shard, and return its record.
 
     The shard counts once an index names it, so a task may write its parts as often as it
-    likes, each time under a new name: `npzkit.sharding.shard_names.shard_name`.
+    likes, each time under a new name: `npzkit.datasets.shard_names.shard_name`.
 
     Parameters
     ----------

@@ -19,6 +19,11 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, check_mmap_mode
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
+from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.part_checks import prove_part
+from npzkit.datasets.places import place_of
+from npzkit.datasets.sharded_array import ShardedArray
+from npzkit.datasets.shards import OpenShards
 from npzkit.errors import (
     IndexFormatError,
     NpyFormatError,
@@ -35,11 +40,6 @@ from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.metadata import format_metadata, user_attrs
 from npzkit.reading.member import check_out
-from npzkit.sharding.index_format import parse_index
-from npzkit.sharding.part_checks import prove_part
-from npzkit.sharding.places import place_of
-from npzkit.sharding.sharded_array import ShardedArray
-from npzkit.sharding.shards import OpenShards
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
@@ -550,7 +550,7 @@ class ShardedFile(NpzFile):
         parts = self._index.part_numbers(number)
         if len(parts) == 1:
             return self._stream_of(number, parts[0])
-        from npzkit.sharding.parts_stream import PartsStream
+        from npzkit.datasets.parts_stream import PartsStream
 
         stream = PartsStream(self.lazy(key), lambda: check_array(self, key, lambda size: None))
         return cast(BinaryIO, io.BufferedReader(stream, 1 << 18))
@@ -698,7 +698,7 @@ class ShardedFile(NpzFile):
         """
         self._archive.check_open()
         check_several(keys)
-        from npzkit.sharding.shard_checks import verify_shards
+        from npzkit.datasets.shard_checks import verify_shards
 
         numbers = range(len(self)) if keys is None else [self._find(key) for key in keys]
         return verify_shards(

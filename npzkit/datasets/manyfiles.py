@@ -6,23 +6,20 @@ Owns `open_many`: what it takes and checks, and how the arrays of files are join
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from npzkit.archive.reopening import OPEN_COUNT
-from npzkit.conversion.output_paths import replacing
-from npzkit.errors import DifferentFilesError, FormatError, UnsupportedError
-from npzkit.files.file_objects import open_regular
+from npzkit.datasets.arrays import Arrays, Known
+from npzkit.datasets.joined import JoinedArray, Layout
+from npzkit.datasets.paths import find_files
+from npzkit.datasets.reading import Files, read_headers
+from npzkit.errors import DifferentFilesError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
-from npzkit.many.arrays import CACHE_MARK, Arrays, Known, format_known, parse_known
-from npzkit.many.joined import JoinedArray, Layout
-from npzkit.many.paths import Found, find_files
-from npzkit.many.reading import Files, read_headers
 from npzkit.members.keys import check_several, missing
 
 _THREADS = 16
@@ -35,7 +32,6 @@ def open_many(
     axis: int | None = 0,
     *,
     keys: Iterable[str] | None = None,
-    cache: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     open_count: int = OPEN_COUNT,
     limits: Limits | None = None,
@@ -57,11 +53,6 @@ def open_many(
         first axis, with one position per file.
     keys : iterable of str, optional
         The arrays to join; by default all, and each file must have the same.
-    cache : path, optional
-        A file that keeps the headers. It is made if it does not exist; a file of
-        another kind is not replaced. Files that have their size, times and
-        inode are not read again; objects in stores are compared if `paths` is
-        a pattern.
     threads : int, optional
         Number of threads that read; by default one per processor, or 16 for URLs.
     open_count : int, default 128
@@ -85,8 +76,6 @@ def open_many(
         differ, and so may the widths of strings.
     NpzkitError
         As `npzkit.open`, for any of the files.
-    FormatError
-        The file `cache` is something else, such as an archive.
     ValueError, TypeError
         The list is empty, or an argument is bad.
 
@@ -106,51 +95,14 @@ def open_many(
         axis = operator.index(axis)
     check_several(keys)
     found = find_files(paths, storage_options)
-    is_distant = any(isinstance(file, Location) for file, _ in found)
+    is_distant = any(isinstance(file, Location) for file in found)
     count = _THREADS if threads is None and is_distant else thread_count(threads)
     if open_count < 1:
         raise ValueError(f"open_count must be positive, not {open_count!r}")
     options = {} if limits is None else {"limits": limits}
     files = Files(found, open_count, options)
-    known = read_headers(files, {} if cache is None else _read_cache(cache), count)
-    if cache is not None:
-        _write_cache(cache, known)
+    known = read_headers(files, count)
     return ManyFiles(files, known, axis, None if keys is None else list(keys), count, open_count)
-
-
-def _read_cache(path: str | os.PathLike[str]) -> dict[str, tuple[tuple[Any, ...], Arrays]]:
-    """Return what a cache says of files, by their names; nothing if it is damaged."""
-    if not os.path.exists(path):
-        return {}
-    with open_regular(os.fsdecode(path)) as file:
-        begin = file.read(len(CACHE_MARK))
-        if begin and begin != CACHE_MARK:
-            raise FormatError(
-                "the file that was given as a cache is something else, and is not replaced",
-                path=os.fsdecode(path), found=begin, expected=CACHE_MARK,
-                remedy="Give the path of a new file: cache=...",
-            )  # fmt: skip
-        data = begin + file.read()
-    try:
-        known = parse_known(data)
-    except FormatError:
-        return {}
-    return {
-        name: (mark, known.kinds[number])
-        for name, mark, number in zip(known.names, known.marks, known.kind_of, strict=True)
-    }
-
-
-def _write_cache(path: str | os.PathLike[str], known: Known) -> None:
-    """Write a cache, unless it is what it was."""
-    data = format_known(known)
-    path = os.fsdecode(path)
-    if os.path.exists(path):
-        with open_regular(path) as file:
-            if file.read() == data:
-                return
-    with replacing(path) as temporary, open(temporary, "wb") as file:
-        file.write(data)
 
 
 class ManyFiles(Mapping[str, Any]):
@@ -337,13 +289,9 @@ class ManyFiles(Mapping[str, Any]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        distant = {
-            number: name
-            for number, name in enumerate(self._files.names) if isinstance(name, Location)
-        }  # fmt: skip
         files = self._files
         options = files.folder, files.options, self.axis, self._keys, self._threads
-        return _restore, (format_known(self._known), distant, self._open_count, *options)
+        return _restore, (self._known, files.names, self._open_count, *options)
 
 
 class Samples(Sequence[dict[str, Any]]):
@@ -411,8 +359,8 @@ def _is_alike(found: np.dtype[Any], expected: np.dtype[Any]) -> bool:
 
 
 def _restore(
-    data: bytes,
-    distant: Mapping[int, Location],
+    known: Known,
+    names: list[str | Location],
     open_count: int,
     folder: str,
     options: Mapping[str, Any],
@@ -421,7 +369,5 @@ def _restore(
     threads: int,
 ) -> ManyFiles:
     """Restore pickled files; they are not opened."""
-    known = parse_known(data)
-    found = [Found(distant.get(number, name)) for number, name in enumerate(known.names)]
-    files = Files(found, open_count, options, folder)
+    files = Files(names, open_count, options, folder)
     return ManyFiles(files, known, axis, keys, threads, open_count)

@@ -13,6 +13,7 @@ import npzkit
 import numpy as np
 import pytest
 from children import forked, read_rest
+from npzkit.datasets import parts_stream, shards
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
@@ -23,7 +24,6 @@ from npzkit.errors import (
     UnsupportedError,
 )
 from npzkit.reading import blocks
-from npzkit.sharding import parts_stream, shards
 from sharded import index_of, write_run
 
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.places import Place
 from npzkit.errors import IndexFormatError, NotAnArrayError
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs
-from npzkit.sharding.places import Place
 
 PART_ATTRIBUTE = "npzkit.part"
 """The attribute of a part that is not a complete array: the key and the shape of its array,
@@ -61,7 +61,7 @@ class StoredPart(NamedTuple):
 
 
 class ShardRecord(NamedTuple):
-    """A complete shard, as `npzkit.sharding.committing.commit_index` needs it. Can be pickled.
+    """A complete shard, as `npzkit.datasets.committing.commit_index` needs it. Can be pickled.
 
     Attributes
     ----------

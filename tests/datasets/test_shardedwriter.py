@@ -10,6 +10,9 @@ from unittest.mock import Mock
 import npzkit
 import numpy as np
 import pytest
+from npzkit.datasets.places import Folder, place_of
+from npzkit.datasets.shard_names import new_writer, shard_name
+from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import (
     ClosedArchiveError,
     IndexFormatError,
@@ -19,9 +22,6 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsafeNameError,
 )
-from npzkit.sharding.places import Folder, place_of
-from npzkit.sharding.shard_names import new_writer, shard_name
-from npzkit.sharding.shard_writing import Part, write_shard
 from sharded import WHOLE, index_of, write_run
 
 
@@ -225,7 +225,7 @@ def test_a_shard_that_is_lost_is_not_missed_by_a_commit(tmp_path, monkeypatch):
     before = names(tmp_path)
     w = npzkit.ShardedWriter(tmp_path, attempt="a2", shard_size=1)
     w["x"] = np.zeros(2)
-    monkeypatch.setattr("npzkit.sharding.shardedwriter.record_file", _fails)
+    monkeypatch.setattr("npzkit.datasets.shardedwriter.record_file", _fails)
     with pytest.raises(OSError, match="full"):
         w["y"] = np.zeros(2)
     monkeypatch.undo()
@@ -346,7 +346,7 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
     def refuse(path):
         raise PermissionError(13, "in use", path)
 
-    monkeypatch.setattr("npzkit.sharding.places.disk.unlink", refuse)
+    monkeypatch.setattr("npzkit.datasets.places.disk.unlink", refuse)
     write_run(tmp_path, WHOLE + 1, "a2")
     assert before <= set(names(tmp_path))
     with npzkit.open(tmp_path) as npz:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npzkit.datasets.opening import is_sharded, opened
 from npzkit.files.progress import Report
 from npzkit.limits import Limits
 from npzkit.maintenance import verify as single
 from npzkit.maintenance.findings import VerifyReport
-from npzkit.sharding.opening import is_sharded, opened
 
 
 def verify(

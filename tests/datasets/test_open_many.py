@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import re
 import tempfile
 import threading
-import zlib
 from pathlib import Path
 
 import npzkit
@@ -18,21 +16,19 @@ from children import forked, read_rest
 from forge import Member, archive, npy
 from hypothesis import given
 from hypothesis import strategies as st
+from npzkit.datasets import skeleton
+from npzkit.datasets.paths import in_order
 from npzkit.display.histograms import histogram_overview
 from npzkit.errors import (
     ChecksumError,
     ClosedArchiveError,
     DifferentFilesError,
-    FormatError,
     LimitExceededError,
     MemberNotFoundError,
     StaleArchiveError,
     UnsupportedError,
     ZipFormatError,
 )
-from npzkit.many import skeleton
-from npzkit.many.paths import Found, in_order
-from npzkit.many.reading import Files
 from range_server import RangeServer, packed
 
 COUNT = 12
@@ -58,16 +54,6 @@ def folder(request, tmp_path):
     return tmp_path
 
 
-def files_opened(monkeypatch):
-    """Return the numbers of the files that are opened from now on."""
-    opened, read_arrays = [], Files.read_arrays
-    monkeypatch.setattr(
-        Files, "read_arrays",
-        lambda self, number: opened.append(number) or read_arrays(self, number),
-    )  # fmt: skip
-    return opened
-
-
 def stacked(key, numbers=range(COUNT)):
     return np.stack([sample(number)[key] for number in numbers])
 
@@ -78,11 +64,11 @@ def stacked(key, numbers=range(COUNT)):
 )
 def test_names_with_one_number_are_sorted_as_all_are(names, start):
     """The short way for names that are alike but for one number gives the same order."""
-    found = [Found(f"{start}{name}.npz") for name in names]
+    found = [f"{start}{name}.npz" for name in names]
 
     def parts(file):
-        pieces = re.split(r"(\d+)", file.file)
-        return [int(one) if place % 2 else one for place, one in enumerate(pieces)], file.file
+        pieces = re.split(r"(\d+)", file)
+        return [int(one) if place % 2 else one for place, one in enumerate(pieces)], file
 
     assert in_order(found) == sorted(found, key=parts)
 
@@ -422,97 +408,6 @@ def test_only_a_part_is_read(tmp_path):
             many["x"]
 
 
-def test_a_cache_saves_reading(folder, tmp_path, monkeypatch):
-    """With a cache no unchanged file is opened; changed, new and removed ones are noticed."""
-    cache = tmp_path / "headers"
-    pattern = f"{folder}/s*.npz"
-    npzkit.open_many(pattern, axis=None, cache=cache)
-    opened = files_opened(monkeypatch)
-    many = npzkit.open_many(pattern, axis=None, cache=cache)
-    assert opened == []
-    np.testing.assert_array_equal(many["image"], stacked("image"))
-    npzkit.save(folder / "s3.npz", {**sample(3), "more": 1})
-    os.unlink(folder / "s5.npz")
-    npzkit.save(folder / "s20.npz", sample(20))
-    with pytest.raises(DifferentFilesError, match=r"s3\.npz"):
-        npzkit.open_many(pattern, axis=None, cache=cache)
-    assert opened == [3, COUNT - 1]
-    many = npzkit.open_many(pattern, axis=None, cache=cache, keys=["label"])
-    assert opened == [3, COUNT - 1]
-    assert many["label"].tolist() == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 20]
-
-
-def forged(cache, change):
-    values = json.loads(zlib.decompress(cache))
-    change(values)
-    return zlib.compress(json.dumps(values).encode(), 1)
-
-
-def lie(values, head):
-    for kind in values["kinds"]:
-        for array in kind:
-            if array[0] == "image":
-                array[1] = head
-
-
-def npy_head(array):
-    data = npy(array)
-    return data[: len(data) - array.nbytes].decode("latin-1")
-
-
-@pytest.mark.parametrize("deal", [np.zeros((4, 3)), np.zeros((3, 4), "i8"), np.zeros((2, 6))])
-def test_a_cache_that_lies(folder, tmp_path, deal):
-    """Other shapes and dtypes than the files have are an error when data is read, never wrong data."""
-    cache = tmp_path / "headers"
-    pattern = f"{folder}/s*.npz"
-    npzkit.open_many(pattern, axis=None, cache=cache)
-    cache.write_bytes(forged(cache.read_bytes(), lambda values: lie(values, npy_head(deal))))
-    many = npzkit.open_many(pattern, axis=None, cache=cache)
-    assert many.lazy("image").shape[1:] == deal.shape
-    for read in (lambda: many["image"], lambda: many.samples[1], lambda: many.lazy("image")[1, 0]):
-        with pytest.raises(StaleArchiveError, match=r"s\d+\.npz.*cache"):
-            read()
-
-
-def changed(values, name, value):
-    values[name] = value
-
-
-BAD_CACHES = [
-    b"", zlib.compress(b"[]", 1), zlib.compress(b"[" * 10**5, 1), zlib.compress(b"{}", 1)[:-3],
-    zlib.compress(bytes(10**7), 1),
-    *[(name, value) for name in ("names", "marks", "kinds", "kind_of") for value in (None, [], [5], [[]])],
-    ("kind_of", [9] * COUNT), ("kind_of", [-1] * COUNT), ("kind_of", [0.5] * COUNT), ("npzkit.open_many", 2),
-    ("marks", [["big"]] * COUNT), ("kinds", [[["image", "__import__('os')", ""]]]),
-    ("kinds", [[["image", npy_head(np.ndarray((0,), "f8")).replace("(0,), }", "(9999999999,), }"), ""]]]),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("bad", BAD_CACHES, ids=str)
-def test_a_cache_that_is_none(tmp_path, bad):
-    """A damaged cache is ignored, and replaced."""
-    for number in range(COUNT):
-        npzkit.save(tmp_path / f"s{number}.npz", sample(number))
-    cache = tmp_path / "headers"
-    npzkit.open_many(f"{tmp_path}/s*.npz", axis=None, cache=cache)
-    good = cache.read_bytes()
-    cache.write_bytes(bad if isinstance(bad, bytes) else forged(good, lambda v: changed(v, *bad)))
-    many = npzkit.open_many(f"{tmp_path}/s*.npz", axis=None, cache=cache)
-    np.testing.assert_array_equal(many["image"], stacked("image"))
-    assert cache.read_bytes() == good
-
-
-def test_a_cache_does_not_replace_another_file(tmp_path):
-    """If the path of the cache is that of an archive or of a text, the file stays as it is."""
-    for name in ("s0.npz", "notes.txt"):
-        npzkit.save(tmp_path / "s0.npz", sample(0))
-        (tmp_path / "notes.txt").write_text("{}")
-        before = (tmp_path / name).read_bytes()
-        with pytest.raises(FormatError, match=f"not replaced.*{name}"):
-            npzkit.open_many(f"{tmp_path}/s*.npz", axis=None, cache=tmp_path / name)
-        assert (tmp_path / name).read_bytes() == before
-
-
 def test_arrays_have_dtypes_of_their_own(tmp_path):
     """Renaming the fields of an array changes no other one, and not what is read later."""
     records = np.array([(1, 2.0), (3, 4.0)], [("a", "i4"), ("b", "f8")])
@@ -541,29 +436,27 @@ def test_only_a_writable_array_is_filled(tmp_path):
 
 
 def test_any_dtype_is_kept(tmp_path, arrays):
-    """Arrays of every kind come back, also from a cache and a pickle, and in every layout."""
+    """Arrays of every kind come back, also from a pickle, and in every layout."""
     for number in range(3):
         npzkit.save(tmp_path / f"{number}.npz", arrays)
-    cache = tmp_path / "headers"
-    for _ in range(2):
-        many = npzkit.open_many(f"{tmp_path}/*.npz", axis=None, cache=cache)
-        for each in (many, pickle.loads(pickle.dumps(many))):
-            for number in (0, 1, 2):
-                for key, array in each.samples[number].items():
-                    expected = np.asarray(arrays[key])
-                    assert array.dtype == expected.dtype and array.shape == expected.shape
-                    np.testing.assert_array_equal(array, expected)
-            for key in arrays:
-                np.testing.assert_array_equal(each[key], np.stack([arrays[key]] * 3))
+    many = npzkit.open_many(f"{tmp_path}/*.npz", axis=None)
+    for each in (many, pickle.loads(pickle.dumps(many))):
+        for number in (0, 1, 2):
+            for key, array in each.samples[number].items():
+                expected = np.asarray(arrays[key])
+                assert array.dtype == expected.dtype and array.shape == expected.shape
+                np.testing.assert_array_equal(array, expected)
+        for key in arrays:
+            np.testing.assert_array_equal(each[key], np.stack([arrays[key]] * 3))
 
 
 def test_bfloat16(tmp_path):
-    """dtypes of ml_dtypes are kept by a cache."""
+    """dtypes of ml_dtypes are kept by a pickle."""
     ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
     for number in range(2):
         npzkit.save(tmp_path / f"{number}.npz", {"w": np.arange(3).astype(ml_dtypes.bfloat16)})
-    for _ in range(2):
-        many = npzkit.open_many(f"{tmp_path}/*.npz", cache=tmp_path / "cache")
+    opened = npzkit.open_many(f"{tmp_path}/*.npz")
+    for many in (opened, pickle.loads(pickle.dumps(opened))):
         assert many["w"].dtype == ml_dtypes.bfloat16 == many.samples[1]["w"].dtype
         assert many["w"].astype(int).tolist() == [0, 1, 2, 0, 1, 2]
 
@@ -683,22 +576,20 @@ def test_many_kinds_of_one_size(tmp_path):
     assert isinstance(Path(many.paths[0]), Path) and skeleton._MAX_COUNT > 1
 
 
-def test_stores_of_objects(tmp_path, monkeypatch):
-    """A pattern of a store lists it; with a cache, unchanged objects are not opened."""
+def test_stores_of_objects():
+    """A pattern of a store lists it."""
     fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
     fs = fsspec.filesystem("memory")
     try:
         for number in range(11):
-            npzkit.save(f"memory://many/s{number}.npz", sample(number))
-        many = npzkit.open_many("memory://many/s*.npz", axis=None, cache=tmp_path / "cache")
-        assert many.paths[-1] == "memory://many/s10.npz"
+            npzkit.save(f"memory://datasets/s{number}.npz", sample(number))
+        many = npzkit.open_many("memory://datasets/s*.npz", axis=None)
+        assert many.paths[-1] == "memory://datasets/s10.npz"
         assert many["label"].tolist() == list(range(11))
-        with pytest.raises(FileNotFoundError, match=r"memory://many/none\*"):
-            npzkit.open_many("memory://many/none*.npz")
-        opened = files_opened(monkeypatch)
-        npzkit.save("memory://many/s4.npz", sample(40))
-        many = npzkit.open_many("memory://many/s*.npz", axis=None, cache=tmp_path / "cache")
-        assert opened == [4]
+        with pytest.raises(FileNotFoundError, match=r"memory://datasets/none\*"):
+            npzkit.open_many("memory://datasets/none*.npz")
+        npzkit.save("memory://datasets/s4.npz", sample(40))
+        many = npzkit.open_many("memory://datasets/s*.npz", axis=None)
         assert many["label"][4] == 40
     finally:
         fs.store.clear()

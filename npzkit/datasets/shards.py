@@ -11,13 +11,13 @@ from functools import partial
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.index import Index
+from npzkit.datasets.places import Place
+from npzkit.datasets.records import version_of
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT
 from npzkit.files.disk import kept_open
 from npzkit.files.threads import run
-from npzkit.sharding.index import Index
-from npzkit.sharding.places import Place
-from npzkit.sharding.records import version_of
 
 _OPEN_COUNT = 64
 """Shards that are kept open at most."""

@@ -22,7 +22,7 @@ import time
 import weakref
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -48,7 +48,6 @@ _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""
 _MOST_LINES = 128
 """Lines of an answer's head, together with those of the answers that announce it."""
-_LONGEST_LINE = 1 << 12
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(;[^\r\n]*)?\r\n")
 _AUTHORITIES = "SSL_CERT_FILE", "SSL_CERT_DIR"
 """Variables of the environment that say which authorities OpenSSL trusts."""
@@ -60,61 +59,37 @@ _SOCKS = ("socks4", "socks4a", "socks5", "socks5h")
 # -- answers ------------------------------------------------------------------
 
 
-class _Lines(io.BufferedReader):
-    """The bytes of an answer, of whose lines there are not too many."""
+class _Checked(io.BufferedReader):
+    """The bytes of an answer, with not too many lines, and chunks that are what they say.
+
+    urllib3 and `http.client` take a size of -1, +5 or 1_0, and any two bytes after a chunk, so
+    that they would return bytes between two chunks as data. `http.client` calls `readline` for
+    each line of a head, the size of each chunk and each line after the last one, and `read`
+    for the end of a chunk.
+    """
 
     lines_left = _MOST_LINES
+    is_chunked = False
 
     def readline(self, size: int | None = -1, /) -> bytes:
         self.lines_left -= 1
         if self.lines_left < 0:
-            raise http.client.HTTPException("the head of the answer does not end")
-        return super().readline(size)
+            raise http.client.HTTPException("the answer has too many lines")
+        line = super().readline(size)
+        if self.is_chunked:
+            found = _CHUNK.fullmatch(line)
+            _check_chunk(found is not None)
+            self.lines_left = _MOST_LINES
+            self.is_chunked = found is not None and int(found[1], 16) > 0
+        return line
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        data = super().read(size)
+        _check_chunk(not self.is_chunked or data == b"\r\n")
+        return data
 
 
-class _Chunks(io.RawIOBase):
-    """The body that comes in chunks.
-
-    urllib3 and `http.client` take a size of -1, +5 or 1_0, and any two bytes after a chunk, so
-    that they would return bytes between two chunks as data.
-    """
-
-    def __init__(self, file: _Lines) -> None:
-        self._file = file
-        self._left = 0
-        self._has_ended = False
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left and not self._has_ended:
-            self._begin_chunk()
-        view = memoryview(buffer)[: self._left]
-        count = self._file.readinto1(view)
-        if count < bool(view):
-            raise http.client.IncompleteRead(b"")
-        self._left -= count
-        if count and not self._left:
-            _check_framing(self._file.read(2) == b"\r\n")
-        return count
-
-    def _begin_chunk(self) -> None:
-        self._file.lines_left = _MOST_LINES
-        found = _CHUNK.fullmatch(self._file.readline(_LONGEST_LINE))
-        _check_framing(found is not None)
-        self._left = int(found[1], 16) if found else 0
-        self._has_ended = not self._left
-        while self._has_ended and (line := self._file.readline(_LONGEST_LINE)) != b"\r\n":
-            # Fields after the last chunk.
-            _check_framing(line.endswith(b"\r\n"))
-
-    def close(self) -> None:
-        super().close()
-        self._file.close()
-
-
-def _check_framing(is_valid: bool) -> None:
+def _check_chunk(is_valid: bool) -> None:
     if not is_valid:
         raise http.client.HTTPException("the chunks of the answer are not valid")
 
@@ -124,7 +99,8 @@ class _Response(http.client.HTTPResponse):
 
     def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
-        self.fp: Any = _Lines(self.fp.detach())
+        checked: Any = _Checked(self.fp.detach())
+        self.fp = checked
 
     def begin(self) -> None:
         super().begin()
@@ -136,9 +112,11 @@ class _Response(http.client.HTTPResponse):
             # A line that is no field ends the head for `email`, also before the field that
             # says where the body ends.
             raise http.client.HTTPException("the head of the answer is not valid")
-        if transfer_coding(self.headers.get_all("Transfer-Encoding", [])) == "chunked":
-            self.fp = io.BufferedReader(_Chunks(self.fp))
-            self.chunked, self.length = False, None
+        coding = transfer_coding(self.headers.get_all("Transfer-Encoding", []))
+        checked: Any = self.fp
+        self.chunked = checked.is_chunked = coding == "chunked"
+        if self.chunked:
+            self.chunk_left = self.length = None
 
 
 def transfer_coding(fields: list[str]) -> str:
@@ -272,6 +250,10 @@ _pools = weakref.WeakValueDictionary()
 must not use connections of its parent."""
 
 
+def _is_open(pool: urllib3.HTTPConnectionPool | None) -> TypeGuard[urllib3.HTTPConnectionPool]:
+    return pool is not None and pool.pool is not None
+
+
 def _pool_of(
     origin: Origin, timeout: float, context: ssl.SSLContext | None
 ) -> urllib3.HTTPConnectionPool:
@@ -285,18 +267,11 @@ def _pool_of(
     proxy = _proxy_of(origin)
     key = os.getpid(), origin, proxy, timeout, options.get("ssl_context")
     found = _pools.get(key)
-    if found is None:
-        made = _manager(proxy, options).connection_from_host(host, port, scheme)
-        made.ConnectionCls = _kept(made.ConnectionCls)
-        found = _pools.setdefault(key, made)
+    if not _is_open(found):
+        found = _manager(proxy, options).connection_from_host(host, port, scheme)
+        found.ConnectionCls = _kept(found.ConnectionCls)
+        _pools[key] = found
     return found
-
-
-def _forget(pool: urllib3.HTTPConnectionPool) -> None:
-    """Let no further archive use a pool."""
-    for key, found in list(_pools.items()):
-        if found is pool:
-            _pools.pop(key, None)
 
 
 # -- requests -----------------------------------------------------------------
@@ -361,7 +336,7 @@ class Connections:
     def _ask(self, url: SplitResult, headers: Mapping[str, str]) -> Any:
         scheme, host, port = origin = origin_of(url)
         pool = self._pools.get(origin)
-        if pool is None:
+        if not _is_open(pool):
             pool = _pool_of(origin, self._timeout, self._context)
             if not self._is_closed:
                 # Otherwise, a request that is under way was redirected.
@@ -429,8 +404,7 @@ class Connections:
             if isinstance(error, TimeoutError):
                 # A router may have forgotten other connections as well.
                 for pool in list(self._pools.values()):
-                    _forget(pool)
-                self._pools.clear()
+                    pool.close()
             raise TransientError(_reason(error)) from None
 
     def abort(self) -> None:

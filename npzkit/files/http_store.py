@@ -251,7 +251,7 @@ class HttpStore(Store):
         if count < len(view):
             response.close()
             raise TransientError(f"the answer ended after {count} of {len(view)} bytes")
-        if response.chunked and self._connections.read_body(response, memoryview(bytearray(1))):
+        if length is None and self._connections.read_body(response, memoryview(bytearray(1))):
             self._refuse(response, f"more bytes instead of {len(view)}")
 
     def _check_coding(self, response: Any) -> None:

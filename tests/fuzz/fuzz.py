@@ -48,7 +48,7 @@ class Tally:
 
     Parameters
     ----------
-    target : {"npy", "archive", "append", "stream", "index", "end"}
+    target : {"npy", "archive", "append", "stream", "index", "end", "http"}
     runs, seconds : float
         When it is done.
     folder : Path or None
@@ -152,11 +152,14 @@ def _limit_memory() -> None:
 
 def mutate(target: str, data: bytes, rng: random.Random, seeds: tuple[bytes, ...]) -> bytes:
     from mutate_end import mutate_end
+    from mutate_http import mutate_http
     from mutate_index import mutate_index
     from mutate_npy import mutate_npy
     from mutate_zip import mutate_zip
 
-    mutations = {"npy": mutate_npy, "index": mutate_index, "end": mutate_end}
+    mutations = {
+        "npy": mutate_npy, "index": mutate_index, "end": mutate_end, "http": mutate_http,
+    }  # fmt: skip
     change = mutations.get(target, mutate_zip)
     return change(data, rng, seeds)[:INPUT_SIZE]
 
@@ -223,7 +226,9 @@ def guided(tally: Tally, seed: int, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Fuzz npzkit against its oracle.")
-    parser.add_argument("target", choices=("npy", "archive", "append", "stream", "index", "end"))
+    parser.add_argument(
+        "target", choices=("npy", "archive", "append", "stream", "index", "end", "http")
+    )
     parser.add_argument("--runs", type=int, default=float("inf"), help="inputs in all")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--engine", choices=("loop", "atheris"), default="loop")

@@ -152,6 +152,8 @@ class LazyArray:
             ("shape", str(self.shape)), ("dtype", short_dtype(self.dtype)),
             ("size", format_size(self.nbytes)), ("chunks", str(self.chunks)),
         ]  # fmt: skip
+        if self._read_habits.is_in_order and hasattr(self._npz, "info"):
+            facts.append(("parts", self._npz.info(self._key).parts_text()))
         # What is joined of many files has no such switch.
         has_picture = getattr(self._npz, "thumbnails", False)
         return array_html(self._key, facts, self.attrs, picture(self) if has_picture else "")

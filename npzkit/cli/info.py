@@ -26,6 +26,7 @@ from npzkit.cli.output import (
     print_fields,
     print_json,
 )
+from npzkit.cli.wording import at_prompt
 from npzkit.errors import format_ratio, format_size, printable
 
 
@@ -50,7 +51,7 @@ def info(file: str, key: str | None, as_json: bool) -> None:
             fields = _archive_fields(found, *without_note(npz.metadata))
         else:
             found = _member_facts(npz, key)
-            fields = _member_fields(found)
+            fields = _member_fields(npz.info(key), found)
     if as_json:
         print_json(found)
     else:
@@ -143,7 +144,7 @@ def _zip_facts(entry: zipfile.ZipInfo) -> dict[str, Any]:
     }
 
 
-def _member_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _member_fields(info: npzkit.ArrayInfo, found: Mapping[str, Any]) -> list[tuple[str, str]]:
     size, compressed_size, zipped = found["nbytes"], found["compressed_size"], found["zip"]
     why, has_data = found["why_not_mappable"], found["chunks"] is not None
     fields = [
@@ -158,7 +159,8 @@ def _member_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("CRC-32", f"{found['crc32']:08x}"),
         ("data at", f"byte {found['data_offset']:,}"),
         ("aligned", "yes, to 64 bytes" if found["aligned"] else "no"),
-        ("seekable", _seekable_text(found)),
+        ("seekable", _seekable_text(info)),
+        ("parts", at_prompt(info.parts_text()) if has_data else ""),
         ("mappable", "yes" if why is None else f"no: {why}"),
         ("chunks", shape_text(found["chunks"]) if has_data else ""),
         ("attributes", as_text(found["attrs"]) if found["attrs"] else ""),
@@ -180,12 +182,10 @@ def _member_fields(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 _ORDERS_TEXT = {None: "", False: "C, by rows", True: "Fortran, by columns"}
 
 
-def _seekable_text(found: Mapping[str, Any]) -> str:
-    if found["chunks"] is None:
+def _seekable_text(info: npzkit.ArrayInfo) -> str:
+    if not info.seekable:
         return "no"
-    if found["seekable"]:
-        return "yes" if found["method"] == "stored" else "yes, with a seek index"
-    return "no: to read a part, everything before it is read; see npzkit repack"
+    return "yes" if info.method == "stored" else "yes, with a seek index"
 
 
 # -- details from zipfile -------------------------------------------------------

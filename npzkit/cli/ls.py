@@ -73,8 +73,8 @@ def ls(
     """List the arrays of FILEs, reading headers only.
 
     The ratio is an array's size in the file, as a share of its size in memory.
-    The asm column shows whether an array is aligned (a), seekable (s: parts are
-    read without what comes before them) and mappable (m). The last line shows
+    The asm column shows whether an array is aligned (a), seekable (s: its parts
+    are cheap to read) and mappable (m). The last line shows
     the totals and the size of the file. FILE may be - for the standard input,
     which is read to its end without checking the data.
 
@@ -142,8 +142,8 @@ class _Column(NamedTuple):
     fields: tuple[str, ...]
 
 
-def _marks(aligned: bool, seekable: bool, why_not_mappable: str | None) -> str:
-    marks = zip("asm", (aligned, seekable, why_not_mappable is None), strict=True)
+def _marks(aligned: bool, is_cheap: bool | None, why_not_mappable: str | None) -> str:
+    marks = zip("asm", (aligned, is_cheap, why_not_mappable is None), strict=True)
     return "".join(mark if is_set else "-" for mark, is_set in marks)
 
 
@@ -162,7 +162,7 @@ _COLUMNS = [
     _Column("size", "right", format_size, ("nbytes",)),
     _Column("ratio", "right", format_ratio, ("compressed_size", "nbytes")),
     _Column("method", "left", str, ("method",)),
-    _Column("asm", "left", _marks, ("aligned", "seekable", "why_not_mappable")),
+    _Column("asm", "left", _marks, ("aligned", "has_cheap_parts", "why_not_mappable")),
 ]
 _LONG_COLUMNS = [
     *_COLUMNS,

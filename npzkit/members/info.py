@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.codecs.methods import METHOD_NAMES, STORED, method_name
+from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED, method_name
 from npzkit.errors import shown_key
 from npzkit.format.header import NpyHeader
 from npzkit.members.amounts import format_size
@@ -21,6 +21,7 @@ from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
 from npzkit.zip.entries import Entry
 from npzkit.zip.layout import ALIGNMENT
+from npzkit.zip.sozip import CHUNK_SIZE
 
 
 class ArchiveInfo(NamedTuple):
@@ -102,6 +103,10 @@ class ArrayInfo(NamedTuple):
         The attributes that the array was saved with.
     why_not_mappable : str or None
         Why the member cannot be mapped, or None if it can.
+    has_cheap_parts : bool or None
+        Whether a part is read without much else, or None if no part can be read.
+    repack_adds : str or None
+        What `npzkit.repack` adds to the array: ``"a seek index"``, ``"alignment"`` or None.
     """
 
     key: str
@@ -126,6 +131,61 @@ class ArrayInfo(NamedTuple):
         if self.dtype.hasobject:
             return "it contains Python objects"
         return None if self.method == METHOD_NAMES[STORED] else f"it is {self.method}"
+
+    @property
+    def has_cheap_parts(self) -> bool | None:
+        """Whether a part is read without much else, or None if no part can be read.
+
+        The array is seekable, or so small that all of it is read at once: up to 256 KiB, a chunk.
+        The files of a sharded archive are taken to have seek indexes, as npzkit writes them.
+        """
+        if self.seekable:
+            return True
+        if self.dtype is None or self.dtype.hasobject:
+            return None
+        return self.nbytes <= CHUNK_SIZE or self._is_sharded
+
+    @property
+    def repack_adds(self) -> str | None:
+        """What `npzkit.repack` adds to the array: ``"a seek index"``, ``"alignment"`` or None.
+
+        A seek index makes parts of a deflated array cheap. Other methods have none: parts of
+        such arrays become cheap if ``compression="deflated"`` or ``"stored"`` is passed as well.
+        """
+        if self._is_sharded or not self.nbytes:
+            return None
+        if self.method == METHOD_NAMES[STORED]:
+            return None if self.aligned or not self.seekable else "alignment"
+        is_deflated = self.method == METHOD_NAMES[DEFLATED]
+        return "a seek index" if is_deflated and self.has_cheap_parts is False else None
+
+    @property
+    def _is_sharded(self) -> bool:
+        # Data in a file comes after a header.
+        return self.data_offset == 0
+
+    def parts_text(self) -> str:
+        """Return in a few words whether parts are cheap to read, and if not, what to do.
+
+        Examples
+        --------
+        >>> import io, npzkit, numpy as np
+        >>> stream = io.BytesIO()
+        >>> np.savez_compressed(stream, small=np.zeros(10), large=np.zeros(100_000))
+        >>> with npzkit.open(stream) as npz:
+        ...     print(npz.info("small").parts_text())
+        ...     print(npz.info("large").parts_text())
+        cheap to read
+        everything before a part is read first; npzkit.repack adds a seek index
+        """
+        if self.has_cheap_parts is None:
+            return "not read"
+        if self.has_cheap_parts:
+            return "cheap to read"
+        adds = self.repack_adds
+        return "everything before a part is read first" + (
+            f"; npzkit.repack adds {adds}" if adds else ""
+        )
 
 
 def describe(

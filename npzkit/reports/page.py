@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.opening import is_sharded
 from npzkit.display.cells import cell_text
 from npzkit.display.histograms import HistogramOverview
 from npzkit.display.tables import SHOWN_COUNT, short_texts
@@ -22,7 +21,7 @@ from npzkit.display.thumbnails import histogram_markup
 from npzkit.errors import NpzkitError, UnsupportedError, printable, shown_key
 from npzkit.members.amounts import format_count, format_ratio, format_size
 from npzkit.members.info import ArchiveInfo, ArrayInfo, short_dtype
-from npzkit.reports.looks import COMPLETE_SIZE, Look
+from npzkit.reports.looks import Look
 
 
 def page_html(npz: NpzFile, seen: Sequence[Look]) -> str:
@@ -35,8 +34,6 @@ def page_html(npz: NpzFile, seen: Sequence[Look]) -> str:
     """
     environment = _environment()
     info = npz.archive_info()
-    # Shards are npzkit's, with seek indexes.
-    is_cheap = is_sharded(npz)
     template = resources.files("npzkit.reports").joinpath("page.html").read_text(encoding="utf-8")
     page: str = environment.from_string(template).render(
         title=_title(info),
@@ -44,7 +41,7 @@ def page_html(npz: NpzFile, seen: Sequence[Look]) -> str:
         hidden_count=info.member_count - len(seen),
         damaged=[shown_key(look.key) for look in seen if look.error is not None],
         metadata=_metadata(npz),
-        arrays=[_array(number, look, is_cheap) for number, look in enumerate(seen, 1)],
+        arrays=[_array(number, look) for number, look in enumerate(seen, 1)],
     )
     return page
 
@@ -98,7 +95,7 @@ def _texts(values: Any) -> list[tuple[str, str]]:
 # -- an array -----------------------------------------------------------------
 
 
-def _array(number: int, look: Look, is_cheap: bool) -> dict[str, Any]:
+def _array(number: int, look: Look) -> dict[str, Any]:
     """Return what the template shows of an array."""
     return {
         "name": f"a{number}",
@@ -111,24 +108,21 @@ def _array(number: int, look: Look, is_cheap: bool) -> dict[str, Any]:
         "histogram": _histogram(look.statistics),
         "note": " ".join(_notes(look)),
         "attrs": _texts(look.info.attrs) if look.info else [],
-        **_columns(look.info, is_cheap),
+        **_columns(look.info),
     }
 
 
-def _columns(info: ArrayInfo | None, is_cheap: bool) -> dict[str, str]:
+def _columns(info: ArrayInfo | None) -> dict[str, str]:
     """Return the cells of an array's row."""
     if info is None:
         return dict.fromkeys(("shape", "dtype", "size", "ratio", "method", "parts"), "-")
-    is_array = info.dtype is not None and not info.dtype.hasobject
-    # A small array is decompressed at once.
-    has_cheap_parts = is_array and (is_cheap or info.seekable or info.nbytes <= COMPLETE_SIZE)
     return {
         "shape": "-" if info.shape is None else str(info.shape),
         "dtype": printable(short_dtype(info.dtype)),
         "size": format_size(info.nbytes),
         "ratio": format_ratio(info.compressed_size, info.nbytes),
         "method": info.method,
-        "parts": "yes" if has_cheap_parts else "no" if is_array else "-",
+        "parts": {True: "yes", False: "no", None: "-"}[info.has_cheap_parts],
     }
 
 

@@ -79,7 +79,7 @@ def array_html(info: ArrayInfo) -> str:
         ("size", format_size(info.nbytes)),
         ("in the file", f"{format_size(info.compressed_size)}{_ratio(info)}"),
         ("method", info.method),
-        ("parts", _parts_text(info)),
+        ("parts", info.parts_text()),
         ("CRC-32", f"{info.crc32:08x}"),
     ]
     attrs = short_texts(info.attrs)
@@ -91,15 +91,6 @@ def _ratio(info: ArrayInfo) -> str:
     if not info.nbytes or info.method == "stored":
         return ""
     return f" ({100 * info.compressed_size / info.nbytes:.0f} %)"
-
-
-def _parts_text(info: ArrayInfo) -> str:
-    """Return whether a part of an array is cheap to read."""
-    if info.dtype is None or info.dtype.hasobject:
-        return "not read"
-    if info.seekable or "parts" in info.method:
-        return "cheap to read"
-    return "everything before a part is read first; npzkit repack changes that"
 
 
 def archive_html(archive: Archive) -> str:

@@ -68,6 +68,10 @@ def test_a_lazy_array_is_a_table():
         "shape": "(1000, 1000)", "dtype": "float64", "size": "7.6 MiB", "chunks": "(32, 1000)",
         "unit": "m",
     }  # fmt: skip
+    stream = io.BytesIO()
+    np.savez_compressed(stream, x=np.zeros((1000, 1000)))
+    table = Table(npzkit.open(stream).lazy("x")._repr_html_())
+    assert dict(table.rows)["parts"].endswith("npzkit.repack adds a seek index")
 
 
 def test_text_from_a_file_is_escaped():

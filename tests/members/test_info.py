@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import npzkit
 import numpy as np
 import pytest
@@ -88,3 +91,67 @@ def test_a_long_dtype_is_cut_to_forty_characters():
         text = str(dtype)
         shown = short_dtype(dtype)
         assert shown == text or (len(shown) == 40 and len(text) > 40 and shown.endswith("..."))
+
+
+CHUNK, HEADER = 1 << 18, 128
+SLOW, BETTER = "everything before a part is read first", "; npzkit.repack adds a seek index"
+ARRAYS = {
+    "stored": (100_000, zipfile.ZIP_STORED, True, "alignment", "cheap to read"),
+    "empty": (0, zipfile.ZIP_STORED, True, None, "cheap to read"),
+    "small": (40_000, zipfile.ZIP_DEFLATED, True, None, "cheap to read"),
+    "one chunk": (CHUNK - HEADER, zipfile.ZIP_DEFLATED, True, None, "cheap to read"),
+    "two chunks": (CHUNK + 1, zipfile.ZIP_DEFLATED, False, "a seek index", SLOW + BETTER),
+    "large": (1 << 20, zipfile.ZIP_DEFLATED, False, "a seek index", SLOW + BETTER),
+    "small bzip2": (40_000, zipfile.ZIP_BZIP2, True, None, "cheap to read"),
+    "large bzip2": (1 << 20, zipfile.ZIP_BZIP2, False, None, SLOW),
+    "large LZMA": (1 << 20, zipfile.ZIP_LZMA, False, None, SLOW),
+}
+"""Bytes and method; whether parts are cheap, what `repack` adds, and both in words."""
+
+
+def npy(array):
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_cheap_parts_and_what_repack_adds(name):
+    """`repack` adds what is said, and then nothing more; other methods are left as they are."""
+    size, method, is_cheap, added, text = ARRAYS[name]
+    old, new = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(old, "w", method) as archive:
+        archive.writestr(f"{name}.npy", npy(np.arange(size, dtype="u1")))
+    npzkit.repack(old, new)
+    with npzkit.open(old) as npz:
+        before = npz.info(name)
+    with npzkit.open(new) as npz:
+        after = npz.info(name)
+    assert (before.has_cheap_parts, before.repack_adds, before.parts_text()) == (
+        is_cheap, added, text
+    )  # fmt: skip
+    assert after.repack_adds is None
+    assert (after.seekable, after.aligned) == (
+        before.seekable or added == "a seek index",
+        method == zipfile.ZIP_STORED,
+    )
+    assert after.has_cheap_parts == (is_cheap or added == "a seek index")
+
+
+def test_parts_of_what_is_no_plain_array(tmp_path):
+    """Python objects and other members have no parts; sharded arrays are taken to have cheap ones."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, o=np.array([{}] * 300_000))
+    with zipfile.ZipFile(stream, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("page.html", b"<p>" * 200_000)
+    with npzkit.open(stream) as npz:
+        for info in map(npz.info, npz):
+            assert (info.has_cheap_parts, info.repack_adds, info.parts_text()) == (
+                None, None, "not read"
+            )  # fmt: skip
+    with npzkit.ShardedWriter(tmp_path / "many", attempt="a1", compression="deflated") as writer:
+        writer.add("x", np.zeros(500_000))
+    writer.commit()
+    with npzkit.open(tmp_path / "many") as npz:
+        info = npz.info("x")
+    assert (info.seekable, info.has_cheap_parts, info.repack_adds) == (False, True, None)

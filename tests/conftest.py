@@ -106,7 +106,7 @@ def either_walk(request):
     count = {"one by one": 1 << 60, "columns": 1}[request.param]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("npzkit.zip.directory._COLUMNS_COUNT", count)
-        patched.setattr("npzkit.reading.many._SWEEP_COUNT", 1)
+        patched.setattr("npzkit.reading.load_all._SWEEP_COUNT", 1)
         yield request.param
 
 

@@ -5,9 +5,14 @@ Owns what is added to errors of the layers below, which know neither keys nor pa
 
 from __future__ import annotations
 
+import io
+from collections.abc import Callable
+from typing import Any
+
 from npzkit.archive.opened_archive import OpenedArchive
 from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError
 from npzkit.members.keys import key_of, member_of
+from npzkit.zip.member_stream import MemberStream
 
 
 class Explained:
@@ -80,3 +85,20 @@ def _stale(archive: OpenedArchive, error: NpzkitError, key: str | None) -> Stale
     except StaleArchiveError as stale:
         return stale
     return None
+
+
+class LocatedStream(io.RawIOBase):
+    """A member's stream whose errors say which archive and key it is."""
+
+    def __init__(self, stream: MemberStream, explain: Callable[[NpzkitError], NpzkitError]) -> None:
+        self._stream = stream
+        self._explain = explain
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            return self._stream.readinto(buffer)
+        except NpzkitError as error:
+            raise self._explain(error) from error.__cause__

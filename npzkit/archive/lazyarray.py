@@ -22,9 +22,8 @@ from npzkit.format.header import NpyHeader
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.info import ArrayInfo
 from npzkit.members.metadata import parse_attrs, user_attrs
-from npzkit.reading.blocks import blocks_of_shape
+from npzkit.reading.blocks import ReadHabits, blocks_of_shape
 from npzkit.reading.byte_ranges import read_block
-from npzkit.reading.habits import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.zip.random_access import RandomAccess
 

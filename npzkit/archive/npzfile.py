@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from npzkit.archive.error_context import Explained, explain
+from npzkit.archive.error_context import Explained, LocatedStream, explain
 from npzkit.archive.numpy_attributes import ArrayAttributes, Handles, file_of
 from npzkit.archive.opened_archive import MmapMode, OpenedArchive, check_mmap_mode, path_of
 from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
@@ -30,7 +30,6 @@ from npzkit.members.info import ArchiveInfo, ArrayInfo
 from npzkit.members.keys import check_several, member_of
 from npzkit.members.metadata import parse_attrs, parse_metadata
 from npzkit.reading.member import Options, check_out
-from npzkit.reading.npy_stream import LocatedStream
 
 if TYPE_CHECKING:
     from npzkit.archive.lazyarray import LazyArray
@@ -310,7 +309,8 @@ class NpzFile(Mapping[str, Any]):
             threads = thread_count(threads)
         try:
             found = archive.reader.read(entry, Options(out, threads, verify))
-            archive.index.check_arrays((entry.name,), (found,))
+            if archive.index.is_read:
+                archive.index.check_arrays((entry.name,), (found,))
             return found
         except NpzkitError as error:
             # As `Explained`, which would add to the time of each small array.
@@ -355,7 +355,7 @@ class NpzFile(Mapping[str, Any]):
         ValueError
             `threads` is not a positive number.
         """
-        from npzkit.reading.many import read_many
+        from npzkit.reading.load_all import read_many
 
         archive = self._archive
         archive.check_open()

@@ -16,7 +16,7 @@ from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe
 from npzkit.members.keys import member_of, missing
 from npzkit.members.metadata import parse_attrs, parse_metadata
-from npzkit.reading.npy_stream import check_nbytes
+from npzkit.reading.member_headers import check_nbytes
 from npzkit.reading.streaming import StreamedArchive, entries_by_key
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.sozip import find_index

@@ -32,7 +32,7 @@ from npzkit.format.array import read_header
 from npzkit.format.header import PREFIX_SIZE
 from npzkit.limits import DEFAULT_HEADER_SIZE, Limits
 from npzkit.members.keys import SUFFIX, member_of, missing
-from npzkit.reading.npy_stream import check_nbytes, is_array
+from npzkit.reading.member_headers import check_nbytes, is_array
 from npzkit.reading.streaming import StreamedArchive, entries_by_key
 from npzkit.zip.entries import Entry
 from npzkit.zip.forward import ForwardMember

@@ -19,7 +19,7 @@ from npzkit.datasets.reading import Files
 from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
-from npzkit.reading.habits import ReadHabits
+from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection, select
 from npzkit.reading.member import check_out
 

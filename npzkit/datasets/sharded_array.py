@@ -19,7 +19,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.threads import run
 from npzkit.format.header import NpyHeader
 from npzkit.members.metadata import user_attrs
-from npzkit.reading.habits import ReadHabits
+from npzkit.reading.blocks import ReadHabits
 from npzkit.reading.indexing import Positions, Selection
 
 _CHUNK_SIZE = 1 << 20

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.files.threads import Pipeline
-from npzkit.reading.blocks import block_shape, blocks_of_shape
-from npzkit.reading.habits import ReadHabits
+from npzkit.reading.blocks import ReadHabits, block_shape, blocks_of_shape
 
 Proceed = Callable[[], object]
 """Called between reads of a few MiB at most. It raises an exception to cancel."""

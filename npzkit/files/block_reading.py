@@ -6,7 +6,7 @@ nothing about zip or NPY.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -19,10 +19,6 @@ BLOCK_SIZE = 1 << 24
 """Bytes per task of a thread."""
 _STEP_SIZE = 1 << 20
 """Bytes to read before their CRC is computed, while they are in the cache."""
-
-
-_SHARE_SIZE = 1 << 22
-"""Bytes for which another thread is worth its start: it takes as long as reading 0.3 MiB."""
 
 
 class Readable(Protocol):
@@ -60,51 +56,44 @@ def crc32_at(
     return crc
 
 
-def read_blocks(
-    source: Source,
-    spans: Sequence[tuple[int, memoryview]],
-    threads: int,
-    *,
-    verify: bool,
-    first: Callable[[], object] | None = None,
-) -> list[int]:
-    """Fill each view from its offset in the file, and return the CRC-32 of each.
+def block_tasks(
+    source: Source, offset: int, view: memoryview, *, verify: bool
+) -> list[Callable[[], tuple[int, int]]]:
+    """Return tasks for threads that together fill a view from its offset in the file.
+
+    The bytes of a distant source are fetched now, several blocks at a time.
 
     Parameters
     ----------
     source : Source
-    spans : sequence of (int, memoryview)
-        Offset in the file, and the view to fill. Long ones are divided among
-        the threads.
-    threads : int
+    offset : int
+    view : memoryview
     verify : bool
-        Whether to compute CRCs. If false, 0 is returned for each.
-    first : callable, optional
-        As of `run`.
+        Whether to compute CRC-32s.
+
+    Returns
+    -------
+    list of callable
+        Each returns the CRC-32 of its bytes, 0 unless `verify`, and how many they are; in the
+        file's order.
     """
-    blocks = [
-        (index, offset + start, view[start : start + BLOCK_SIZE])
-        for index, (offset, view) in enumerate(spans)
-        for start in range(0, len(view), BLOCK_SIZE)
-    ]
+    starts = range(0, len(view), BLOCK_SIZE)
+    blocks = [(offset + start, view[start : start + BLOCK_SIZE]) for start in starts]
+    if source.is_distant:
+        source.fill(blocks)
+    read = partial(_read_block, None if source.is_distant else source, verify)
+    return [partial(read, *block) for block in blocks]
 
-    is_distant = source.is_distant
-    if is_distant:
-        source.fill([(offset, view) for _, offset, view in blocks])
 
-    def read(offset: int, view: memoryview) -> int:
-        crc = 0
-        for start in range(0, len(view), _STEP_SIZE):
-            step = view[start : start + _STEP_SIZE]
-            if not is_distant:
-                source.readinto_at(offset + start, step)
-            if verify:
-                crc = crc32(step, crc)
-        return crc
-
-    tasks = [lambda o=offset, v=view: read(o, v) for _, offset, view in blocks]
-    threads = min(threads, 1 + sum(len(view) for _, view in spans) // _SHARE_SIZE)
-    crcs = [0] * len(spans)
-    for (index, _, view), crc in zip(blocks, run(tasks, threads, first=first), strict=True):
-        crcs[index] = crc32_combine(crcs[index], crc, len(view))
-    return crcs
+def _read_block(
+    source: Source | None, verify: bool, offset: int, view: memoryview
+) -> tuple[int, int]:
+    """Fill a view, unless it is full, and return its CRC-32 and size."""
+    crc = 0
+    for start in range(0, len(view), _STEP_SIZE):
+        step = view[start : start + _STEP_SIZE]
+        if source is not None:
+            source.readinto_at(offset + start, step)
+        if verify:
+            crc = crc32(step, crc)
+    return crc, len(view)

@@ -284,7 +284,11 @@ class FileSource(Source):
         return data if len(data) == size else super().read_at(offset, size)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
-        count = self._read_some(view, offset)
+        if self._lent is None and hasattr(os, "preadv"):
+            # Like `_read_some`, but saves Python calls per small member.
+            count = os.preadv(self._descriptor, [view], offset)
+        else:
+            count = self._read_some(view, offset)
         while count < len(view):
             more = self._read_some(view[count:], offset + count)
             if not more:
@@ -294,10 +298,7 @@ class FileSource(Source):
     def _read_some(self, view: memoryview, offset: int) -> int:
         """Read some bytes at `offset` into `view` without moving the file's position."""
         if hasattr(os, "preadv"):
-            if self._lent is None:
-                # Like `call`, but saves a Python call per small member.
-                return os.preadv(self._descriptor, [view], offset)
-            return self._call_lent(self._descriptor, os.preadv, [view], offset)
+            return self.call(os.preadv, [view], offset)
         size = min(len(view), _CALL_SIZE)
         if hasattr(os, "pread"):
             data = self.call(os.pread, size, offset)

@@ -114,7 +114,7 @@ def run(
     if helper_count < 1:
         if first is not None:
             first()
-        return [task() for task in tasks]
+        return list(map(operator.call, tasks))
     results: dict[int, T] = {}
     failures: dict[int, BaseException] = {}
     left = deque(range(len(tasks)))

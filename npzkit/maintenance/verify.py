@@ -42,7 +42,7 @@ from npzkit.members.keys import (
     check_several,
 )
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
-from npzkit.reading.many import fetch_groups
+from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
 from npzkit.reading.streaming import entries_by_key
 from npzkit.zip.chunks import Chunks

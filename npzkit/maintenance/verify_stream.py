@@ -24,7 +24,7 @@ from npzkit.maintenance.findings import (
 )
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
-from npzkit.reading.npy_stream import check_nbytes
+from npzkit.reading.member_headers import check_nbytes
 from npzkit.reading.streaming import StreamedArchive, entries_by_key
 from npzkit.zip.entries import Entry, accepting_name, name_error
 from npzkit.zip.forward import ForwardMember

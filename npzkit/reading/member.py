@@ -1,61 +1,52 @@
 """One member to an array, read in the way that suits its size and compression.
 
-Owns the choice of how one member is read. Knows no keys. Four ways:
+Owns the choice of how a member is read, and the end of each read. Knows no keys. Six ways, of
+which the last takes anything:
 
-- a small stored member: one read, checked and used in place (`npzkit.reading.shared_read`);
-- a large stored member: headers first, then blocks straight into the array,
-  each block's CRC computed while it is in the cache (`npzkit.files.block_reading`);
-- a large deflated member with an index: by chunks (`npzkit.reading.deflated`);
-- anything else compressed, described late or pickled: through `MemberStream`.
+- a small stored member: one read, used in place (`MemberReader.read_in`);
+- a small deflated member: one read, inflated in one call (likewise);
+- a large stored member: blocks straight into the array, each block's CRC-32 computed while it is
+  in the cache (`MemberReader.begin`);
+- a large deflated member with a seek index: its chunks straight into the array (likewise);
+- a large deflated member without one: inflated in one call;
+- any other, such as a pickle, or one that is described after its data: a `MemberStream`.
+
+Each way ends in `MemberReader._finished`. If a fast way finds anything wrong or unusual, the
+member is read again as a stream, which reads it or says what is wrong.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import io
 import itertools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from npzkit.codecs.checksum import crc32, crc32_combine
-from npzkit.codecs.decompressors import inflate_whole
+from npzkit.codecs.decompressors import inflate_chunk, inflate_whole
 from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.files.block_reading import read_blocks
+from npzkit.errors import ZipFormatError
+from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
-from npzkit.format.array import (
-    array_bytes,
-    empty_array,
-    read_growing,
-    shaped,
-)
-from npzkit.format.header import (
-    PREFIX_SIZE,
-    NpyHeader,
-    warn_python2,
-)
+from npzkit.format.array import array_bytes, empty_array, read_growing, read_pickle, shaped
+from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
-from npzkit.reading.deflated import Inflation, Part
-from npzkit.reading.npy_stream import is_array, read_pickled, read_stream_header
-from npzkit.reading.shared_read import (
-    HEADS_SIZE,
-    HeaderFinder,
-    Window,
-    aligned,
-    inflated,
-    read_window,
-)
+from npzkit.reading.member_headers import HEADS_SIZE, HeaderFinder, is_array, read_stream_header
+from npzkit.reading.neighbours import Window, read_window
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.local_header import find_data
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_checks import check_entry, data_offset
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
 from npzkit.zip.sozip import find_index
@@ -86,6 +77,8 @@ CHUNKED_SIZE = 1 << 20
 ones spend their time in Python, where threads wait for each other."""
 
 Result = np.ndarray[Any, Any] | bytes
+Part = tuple[int, int]
+"""The CRC-32 and the size of some bytes of a member."""
 
 
 class Options(NamedTuple):
@@ -107,29 +100,24 @@ class Options(NamedTuple):
     verify: bool = True
 
 
-class Pending(NamedTuple):
-    """An array that is allocated and checked, but not filled yet.
+class Filling(NamedTuple):
+    """A large array that is allocated, and the tasks that fill it.
 
     Attributes
     ----------
+    header : NpyHeader
     array : numpy.ndarray
-    view : memoryview
-        Its memory in file order.
-    offset : int
-        Where its data begins in the file.
-    header_crc32 : int
-        The CRC of the bytes before the data.
+        Of the header's dtype.
+    head : (int, int)
+        CRC-32 and size of the member's bytes before those that the tasks read.
+    tasks : sequence of callable
+        Each returns the CRC-32 and the size of its bytes.
     """
 
+    header: NpyHeader
     array: np.ndarray[Any, Any]
-    view: memoryview
-    offset: int
-    header_crc32: int
-
-    def check(self, crc: int, entry: Entry) -> None:
-        """Raise ChecksumError unless `crc` is the right one for the data."""
-        whole = crc32_combine(self.header_crc32, crc, len(self.view))
-        check_crc32(whole, entry, self.offset)
+    head: Part
+    tasks: Sequence[Callable[[], Part]]
 
 
 def check_out(out: object) -> None:
@@ -165,8 +153,7 @@ class MemberReader:
         # As in NumPy: callers who allow pickle trust the file, including its headers.
         self.header_limit = None if allow_pickle else limits.header_size
         self._headers = HeaderFinder(self.header_limit)
-        self._allow_pickle = allow_pickle
-        self._pickle_kwargs = dict(pickle_kwargs or {})
+        self._pickle_kwargs = dict(pickle_kwargs or {}) if allow_pickle else None
         self._accesses: dict[str, RandomAccess] = {}
         self._process = os.getpid()
         # Of a distant source: what was fetched of members that are read in parts.
@@ -178,11 +165,12 @@ class MemberReader:
     def read(self, entry: Entry, options: Options) -> Result:
         """Return a member's array, or its bytes if it is none."""
         check_entry(entry, self.size_limit)
-        if options.out is not None and not self._fits(options.out, entry):
-            options.out[...] = self.read(entry, options._replace(out=None))
-            return options.out
+        out = options.out
+        if out is not None and not self._fits(out, entry):
+            out[...] = self.read(entry, options._replace(out=None))
+            return out
         if not is_plain(entry):
-            return self.ahead([entry])._read_inflated(entry, options)
+            return self.ahead([entry])._read_compressed(entry, options)
         window = read_window(self.source, entry.header_offset, self.extent(entry))
         return self.read_in(window, entry, options)
 
@@ -281,75 +269,55 @@ class MemberReader:
         position, find = entry.header_offset - offset, self._headers.find
         # A bytes object is sliced faster than a view, and mostly suffices.
         head = bytes(view[position : position + HEADS_SIZE])
-        found = find(head, entry, options.verify)
-        if found is None:
-            found = find(view[position:], entry, options.verify)
-            if found is None:
-                return self._read_stream(entry, options)
-        header, start = found
-        if header.python2:
-            warn_python2(header)
-        start += position
-        data_start, end = start + header.data_offset, start + entry.compressed_size
-        if end > len(view):
-            array, target = self._target(header, entry, options.out)
-            pending = Pending(array, target, offset + data_start, crc32(view[start:data_start]))
-            return self._read_blocks(pending, entry, options)
-        if options.verify:
-            check_crc32(crc32(view[start:end]), entry, offset + start)
-        array = shaped(header, memory, data_start)
-        if entry.extra:
-            array = self._restore(array, entry)
-        if options.out is None:
-            return array if array.flags.aligned else aligned(array)
-        options.out[...] = array
-        return options.out
+        heads = find(head, entry, options.verify) or find(view[position:], entry, options.verify)
+        found: Result | None = None
+        if heads is not None:
+            header, start = heads[0], position + heads[1]
+            data_start, end = start + header.data_offset, start + entry.compressed_size
+            if end > len(view):
+                filling = self._filling(
+                    header, offset + data_start, view[start:data_start], options
+                )
+                return self._fill(filling, entry, options)
+            crc = crc32(view[start:end]) if options.verify else entry.crc32
+            array = shaped(header, memory, data_start)
+            found = self._finished(header, array, crc, entry, options)
+        return self._read_stream(entry, options) if found is None else found
 
     def inflate_in(self, window: Window, entry: Entry, options: Options) -> Result:
         """Read a deflated member that lies in `window`, and that `check_entry` accepts.
 
-        Takes 10 microseconds. A stream takes 30, and says what is wrong if anything is.
+        Takes 10 microseconds. A stream takes 30.
         """
         view, position = window.view, entry.header_offset - window.offset
         start = find_data(bytes(view[position : position + HEADS_SIZE]), entry, options.verify)
-        data = None
+        found: Result | None = None
         if start is not None and not entry.flags & FLAG_DESCRIPTOR:
             start += position
-            data = inflated(view[start : start + entry.compressed_size], entry)
-        array = None if data is None else self._array_in(data, entry, verify=options.verify)
-        return self._read_stream(entry, options) if array is None else array
+            data = _inflated(view[start : start + entry.compressed_size], entry)
+            found = self._array_in(data, entry, options)
+        return self._read_stream(entry, options) if found is None else found
 
-    def read_held(self, data: bytes, entry: Entry) -> np.ndarray[Any, Any] | None:
+    def read_held(self, data: bytes, entry: Entry) -> Result | None:
         """Return the array of a small member, stored or deflated, whose bytes are `data`.
 
-        None if it is not a sound array of plain values: a stream reads it, or says what is wrong.
+        None if it is not a sound array of plain values.
         """
-        held = bytearray(data) if entry.method == STORED else inflated(memoryview(data), entry)
-        return None if held is None else self._array_in(held, entry)
+        held = bytearray(data) if entry.method == STORED else _inflated(memoryview(data), entry)
+        return self._array_in(held, entry, Options())
 
     def _array_in(
-        self, data: bytearray, entry: Entry, *, verify: bool = True
-    ) -> np.ndarray[Any, Any] | None:
+        self, data: bytearray | memoryview | None, entry: Entry, options: Options
+    ) -> Result | None:
         """Return the array that is in a member's uncompressed bytes; None as `read_held`."""
-        if verify and crc32(data) != entry.crc32:
+        if data is None or len(data) != entry.uncompressed_size:
             return None
         header = self._headers.parse(data, 0, entry)
         if header is None:
             return None
-        if header.python2:
-            warn_python2(header)
+        crc = crc32(data) if options.verify else entry.crc32
         array = shaped(header, data, header.data_offset)
-        if entry.extra:
-            array = self._restore(array, entry)
-        return array if array.flags.aligned else aligned(array)
-
-    def _read_blocks(self, pending: Pending, entry: Entry, options: Options) -> Result:
-        spans = [(pending.offset, pending.view)]
-        threads = thread_count(options.threads)
-        (crc,) = read_blocks(self.source, spans, threads, verify=options.verify)
-        if options.verify:
-            pending.check(crc, entry)
-        return pending.array
+        return self._finished(header, array, crc, entry, options)
 
     # -- where the data goes ------------------------------------------------
 
@@ -358,7 +326,7 @@ class MemberReader:
         header, _ = self.find_header(entry)
         if header is None or header.dtype.hasobject:
             raise ValueError("out needs an array of plain values; this member is not one")
-        dtype = self._restore(np.ndarray((0,), header.dtype), entry).dtype
+        dtype = _restored(np.ndarray((0,), header.dtype), entry).dtype
         if out.shape != header.shape or out.dtype != dtype:
             raise ValueError(
                 f"out must have shape {header.shape} and dtype {dtype}, "
@@ -366,94 +334,113 @@ class MemberReader:
             )
         return out.flags.f_contiguous if header.fortran_order else out.flags.c_contiguous
 
-    def _target(
-        self, header: NpyHeader, entry: Entry, out: np.ndarray[Any, Any] | None
-    ) -> tuple[np.ndarray[Any, Any], memoryview]:
-        """Return the array to fill, and its memory in file order."""
-        if out is not None:
-            return out, array_bytes(out)
-        array = empty_array(header)
-        return self._restore(array, entry), array_bytes(array)
+    def _finished(
+        self,
+        header: NpyHeader,
+        array: np.ndarray[Any, Any],
+        crc: int,
+        entry: Entry,
+        options: Options,
+    ) -> np.ndarray[Any, Any] | None:
+        """Return a filled array as it was saved: the end of each read.
 
-    def _restore(self, array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
-        extra = entry.extra
-        if extra and array.dtype.type is np.void:
-            attrs = _attrs_of(extra) if len(extra) < _KEPT_SIZE else parse_attrs(extra)
-            return restore(array, attrs)
-        return array
+        None if its CRC-32 is not the entry's. Its size was compared with its header's, and the
+        attributes of both headers with each other, before it was allocated.
+        """
+        if crc != entry.crc32:
+            return None
+        if header.python2:
+            warn_python2(header)
+        out = options.out
+        if array is out:
+            return out
+        if entry.extra:
+            array = _restored(array, entry)
+        if out is None:
+            return array if array.flags.aligned else _aligned(array)
+        out[...] = array
+        return out
 
-    def prepare(
-        self, entry: Entry, *, verify: bool, memory: np.ndarray[Any, Any] | None = None
-    ) -> Pending | None:
-        """Check a large plain member's headers and make its array, in `memory` if it fits there.
+    # -- by tasks -----------------------------------------------------------
 
-        None if it cannot be read by blocks: no array, or a pickle.
+    def begin(
+        self, entry: Entry, options: Options, memory: np.ndarray[Any, Any] | None = None
+    ) -> Filling | None:
+        """Check a large member's headers and make its array, in `memory` if it fits there.
+
+        None if it cannot be filled by tasks: deflated without an index, no array, or a pickle.
         """
         check_entry(entry, self.size_limit)
-        found = self._find_near(entry, verify)
-        if found is not None:
-            header, position, head = found
-            start, head = entry.header_offset + position, head[position:]
-        else:
-            other, start = self._find_in_stream(entry, verify)
-            if other is None or other.dtype.hasobject:
-                return None
-            header, head = other, self.source.read_at(start, other.data_offset)
-        warn_python2(header)
-        if memory is not None and 0 < header.nbytes <= len(memory):
-            array = shaped(header, memory)
-            array, view = self._restore(array, entry), array_bytes(array)
-        else:
-            array, view = self._target(header, entry, None)
-        crc = crc32(head[: header.data_offset])
-        return Pending(array, view, start + header.data_offset, crc)
-
-    # -- by chunks ----------------------------------------------------------
-
-    def prepare_inflation(self, entry: Entry, options: Options) -> Inflation | None:
-        """Check an indexed member's headers and allocate its array.
-
-        None if it cannot be read by chunks: small, without an index, no
-        array, or a pickle.
-        """
-        check_entry(entry, self.size_limit)
+        if is_plain(entry):
+            near = self._find_near(entry, options.verify)
+            if near is not None:
+                header, position, head = near
+                head, start = head[position:], entry.header_offset + position
+            else:
+                found, start = self._find_in_stream(entry, options.verify)
+                if found is None or found.dtype.hasobject:
+                    return None
+                header, head = found, self.source.read_at(start, found.data_offset)
+            head = head[: header.data_offset]
+            return self._filling(header, start + len(head), head, options, memory)
         if entry.method != DEFLATED or entry.uncompressed_size < CHUNKED_SIZE:
             return None
         start = data_offset(self.source, entry, verify=options.verify)
         index = find_index(self.source, entry, start)
-        if index is None:
+        found = None if index is None else self.find_header(entry)[0]
+        if index is None or found is None or found.dtype.hasobject:
             return None
-        header, start = self.header(entry)
-        if header is None or header.dtype.hasobject:
-            return None
-        array, view = self._target(header, entry, options.out)
-        return Inflation(array, view, header.data_offset, Chunks(self.source, start, index))
+        array, view = _target(found, options.out)
+        chunks = Chunks(self.source, start, index)
+        tasks = chunks.whole_tasks(found.data_offset, view, thread_count(options.threads))
+        return Filling(found, array, (0, 0), [functools.partial(_part, task) for task in tasks])
 
-    def finish_inflation(
-        self, inflation: Inflation, parts: Sequence[Part], entry: Entry, options: Options
+    def _filling(
+        self,
+        header: NpyHeader,
+        offset: int,
+        head: bytes | memoryview,
+        options: Options,
+        memory: np.ndarray[Any, Any] | None = None,
+    ) -> Filling:
+        """Make the array of a stored member, whose data begins at `offset` of the file."""
+        array, view = _target(header, options.out, memory)
+        tasks = block_tasks(self.source, offset, view, verify=options.verify)
+        return Filling(header, array, (crc32(head), len(head)), tasks)
+
+    def _fill(self, filling: Filling, entry: Entry, options: Options) -> Result:
+        parts = run(filling.tasks, thread_count(options.threads))
+        return self.finish(filling, parts, entry, options)
+
+    def finish(
+        self, filling: Filling, parts: Sequence[Part], entry: Entry, options: Options
     ) -> Result:
-        """Return the array; read it without the index if that was wrong."""
-        if inflation.is_right(parts, entry):
-            return inflation.array
-        return self._read_stream(entry, options._replace(out=inflation.array))
+        """Return an array whose tasks returned `parts`."""
+        crc, size = filling.head
+        for part_crc, part_size in parts:
+            crc = crc32_combine(crc, part_crc, part_size)
+            size += part_size
+        if not options.verify and entry.method == STORED:
+            crc = entry.crc32
+        found = None
+        if size == entry.uncompressed_size:
+            found = self._finished(filling.header, filling.array, crc, entry, options)
+        return self._read_stream(entry, options) if found is None else found
 
-    def _read_inflated(self, entry: Entry, options: Options) -> Result:
-        if is_small(entry) and options.out is None:
+    def _read_compressed(self, entry: Entry, options: Options) -> Result:
+        if is_small(entry):
             window = read_window(self.source, entry.header_offset, self.extent(entry))
             return self.inflate_in(window, entry, options)
-        inflation = self.prepare_inflation(entry, options)
-        if inflation is None:
-            whole = self._read_whole(entry, options)
-            return self._read_stream(entry, options) if whole is None else whole
-        threads = thread_count(options.threads)
-        parts = run(inflation.tasks(threads), threads)
-        return self.finish_inflation(inflation, parts, entry, options)
+        filling = self.begin(entry, options)
+        if filling is not None:
+            return self._fill(filling, entry, options)
+        found = self._read_whole(entry, options)
+        return self._read_stream(entry, options) if found is None else found
 
-    def _read_whole(self, entry: Entry, options: Options) -> np.ndarray[Any, Any] | None:
+    def _read_whole(self, entry: Entry, options: Options) -> Result | None:
         """Inflate a member in one call, into the memory that its array keeps.
 
-        None if it is not a sound array of plain values: reading it as a stream
-        then says what is wrong. None as well while other threads hold too many
+        None if it is not a sound array of plain values, or while other threads hold too many
         compressed bytes. Only `npzkit.verify` reports bytes that follow the stream.
         """
         is_usual = entry.method == DEFLATED and not entry.flags & FLAG_DESCRIPTOR
@@ -463,15 +450,7 @@ class MemberReader:
         header, start = self.find_header(entry, verify=options.verify)
         if header is None or header.dtype.hasobject:
             return None
-        data = self._inflate_whole(entry, start)
-        if data is None or (options.verify and crc32(data) != entry.crc32):
-            return None
-        # The file may have changed since the header was read.
-        header = self._headers.parse(data, 0, entry)
-        if header is None:
-            return None
-        warn_python2(header)
-        return aligned(self._restore(shaped(header, data, header.data_offset), entry))
+        return self._array_in(self._inflate_whole(entry, start), entry, options)
 
     def _inflate_whole(self, entry: Entry, start: int) -> memoryview | bytearray | None:
         own = object()
@@ -542,18 +521,32 @@ class MemberReader:
         if not is_array(prefix, entry):
             return prefix + stream.read_rest()
         header = read_stream_header(stream, prefix, entry, self.header_limit)
-        warn_python2(header)
         if header.dtype.hasobject:
-            return read_pickled(stream, self._pickle_kwargs if self._allow_pickle else None)
+            warn_python2(header)
+            return self._read_pickled(stream)
         if options.out is None and not stream.is_backed:
             # The size is only claimed: grow with the bytes that are decoded.
-            data = read_growing(stream, header, stream.read_some)
-            array = self._restore(shaped(header, data), entry)
+            array = shaped(header, read_growing(stream, header, stream.read_some))
         else:
-            array, view = self._target(header, entry, options.out)
+            array, view = _target(header, options.out)
             stream.read_exactly(view)
+        # Compares the CRC-32 too.
         stream.finish()
+        return cast(Result, self._finished(header, array, entry.crc32, entry, options))
+
+    def _read_pickled(self, stream: MemberStream) -> np.ndarray[Any, Any]:
+        """Compare the CRC-32 of the bytes after the header, and unpickle them."""
+        kwargs = self._pickle_kwargs
+        if kwargs is None:
+            # Raises before the pickle is read.
+            read_pickle(stream, allow_pickle=False, pickle_kwargs=None)
+        data = io.BytesIO(stream.read_rest())
+        array: np.ndarray[Any, Any] = read_pickle(data, allow_pickle=True, pickle_kwargs=kwargs)
+        if data.read(1):
+            raise ZipFormatError("bytes follow the pickled array in its member")
         return array
+
+    # -- headers ------------------------------------------------------------
 
     def header(self, entry: Entry) -> tuple[NpyHeader | None, int]:
         """Return a member's NPY header, and where its data begins in the file.
@@ -601,10 +594,58 @@ class MemberReader:
         return read_stream_header(stream, prefix, entry, self.header_limit)
 
 
+def _target(
+    header: NpyHeader,
+    out: np.ndarray[Any, Any] | None,
+    memory: np.ndarray[Any, Any] | None = None,
+) -> tuple[np.ndarray[Any, Any], memoryview]:
+    """Return the array to fill, and its memory in file order."""
+    if out is not None:
+        array = out
+    elif memory is not None and 0 < header.nbytes <= len(memory):
+        array = shaped(header, memory)
+    else:
+        array = empty_array(header)
+    return array, array_bytes(array)
+
+
+def _restored(array: np.ndarray[Any, Any], entry: Entry) -> np.ndarray[Any, Any]:
+    """Return an array with the dtype that its attributes name."""
+    extra = entry.extra
+    if extra and array.dtype.type is np.void:
+        attrs = _attrs_of(extra) if len(extra) < _KEPT_SIZE else parse_attrs(extra)
+        return restore(array, attrs)
+    return array
+
+
 @functools.lru_cache(256)
 def _attrs_of(extra: bytes) -> Mapping[str, Any]:
     """Return what `parse_attrs` does. Many arrays have the same dtype, and no other attributes."""
     return MappingProxyType(parse_attrs(extra))
+
+
+def _aligned(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Copy data that is not aligned, such as np.savez's: NumPy computes on it at half speed."""
+    # copy() would turn S0 into S1.
+    return array.copy("K") if array.itemsize else array
+
+
+def _inflated(data: memoryview, entry: Entry) -> bytearray | None:
+    """Return a whole deflated member; None if its stream is not what the entry says."""
+    try:
+        return bytearray(inflate_chunk(data, entry.uncompressed_size, final=True))
+    except ZipFormatError:
+        return None
+
+
+def _part(task: Callable[[], Part]) -> Part:
+    """Inflate chunks. If they differ from their index, which only says where they begin, this
+    returns no bytes, and the member is read without it.
+    """
+    try:
+        return task()
+    except ZipFormatError:
+        return 0, 0
 
 
 def is_small(entry: Entry) -> bool:

@@ -22,8 +22,9 @@ from typing import Protocol
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
-from npzkit.files.block_reading import read_blocks
+from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
+from npzkit.files.threads import run
 from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import MAX_RATIOS
@@ -143,7 +144,7 @@ class _Stored:
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
         start = self._start
-        read_blocks(self._source, [(start + offset, view)], threads, verify=False)
+        run(block_tasks(self._source, start + offset, view, verify=False), threads)
         find_start = self._find_start
         if find_start is not None:
             # In this order, because other threads may be here too.

@@ -15,17 +15,17 @@ MOST = 8
 """Functions of npzkit on the way from a user's call to the system's."""
 
 
-@pytest.fixture
-def npz(tmp_path):
+@pytest.fixture(params=[10, 12_500], ids=["80 bytes", "100 kB"])
+def npz(request, tmp_path):
     path = tmp_path / "a.npz"
-    npzkit.save(path, {"first": np.arange(1.0), "second": np.arange(10.0)})
+    npzkit.save(path, {"first": np.arange(1.0), "second": np.arange(float(request.param))})
     with npzkit.open(path) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("is_cached", [False, True], ids=["new header", "known header"])
 def test_reading(npz, is_cached):
-    """A small array passes few functions of npzkit from the user to the system call."""
+    """An array of one block passes few functions of npzkit from the user to the system call."""
     if is_cached:
         npz["second"]
     found = count_calls(lambda: npz["second"])

@@ -36,7 +36,7 @@ from npzkit.errors import (
 from npzkit.files.source import BufferSource
 from npzkit.files.threads import run
 from npzkit.reading import byte_ranges as spans
-from npzkit.reading import many as bulk
+from npzkit.reading import load_all as bulk
 from npzkit.reading import member as reader
 from npzkit.zip import chunks, random_access
 from strategies import any_arrays, indices
@@ -441,9 +441,12 @@ def test_a_sound_index_is_used(monkeypatch):
     """The compressed bytes are read once, and one member's chunks are many tasks."""
     monkeypatch.setattr(chunks, "_TASK_SIZES", (1 << 12, 1 << 13))
     counts = []
-    monkeypatch.setattr(
-        bulk, "run", lambda tasks, threads: (counts.append(len(tasks)), run(tasks, threads))[1]
-    )
+
+    def counting(tasks, threads, **first):
+        counts.append(len(tasks))
+        return run(tasks, threads, **first)
+
+    monkeypatch.setattr(bulk, "run", counting)
     data = packed("indexed", NOISE, 4096)
     _, source = counted(data)
     npz = npzkit.open(data)

@@ -462,11 +462,14 @@ def test_out_is_an_array(path):
 def test_compressed_members_use_threads(tmp_path, monkeypatch):
     """Large compressed members without an index go to threads whole; small ones do not."""
     used = []
-    real = npzkit.reading.many.run
+    real = npzkit.reading.load_all.run
     monkeypatch.setattr(
-        npzkit.reading.many,
+        npzkit.reading.load_all,
         "run",
-        lambda tasks, threads: (used.append((len(tasks), threads)), real(tasks, threads))[1],
+        lambda tasks, threads, **first: (
+            used.append((len(tasks), threads)),
+            real(tasks, threads, **first),
+        )[1],
     )
     arrays = {"large": np.zeros(1_000_000), "small": np.zeros(3), "other": np.ones(1_000_000)}
     npzkit.save(tmp_path / "a.npz", arrays, compression="deflated", seekable=False)

@@ -367,9 +367,9 @@ def test_few_bytes_are_read_by_one_thread(count, expected, tmp_path, monkeypatch
     arrays = {f"k{i}": np.full((count, 100), i, "i4") for i in range(3)}
     npzkit.save(path, arrays)
     used = []
-    real = npzkit.files.block_reading.run
+    real = npzkit.reading.load_all.run
     monkeypatch.setattr(
-        npzkit.files.block_reading, "run",
+        npzkit.reading.load_all, "run",
         lambda tasks, threads, **first: used.append(threads) or real(tasks, threads, **first),
     )  # fmt: skip
     with npzkit.open(path) as npz:

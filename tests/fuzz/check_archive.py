@@ -35,7 +35,7 @@ from npzkit.errors import (
 )
 from npzkit.files import remote, stores
 from npzkit.members.metadata import TREE_KEY
-from npzkit.reading import many as bulk
+from npzkit.reading import load_all as bulk
 from npzkit.reading import member as reader
 from npzkit.zip import directory
 

@@ -41,7 +41,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (tail.offset < start):",
     ): "For the type checker: no tail begins before 0.",
     (
-        "reading/many.py",
+        "reading/load_all.py",
         "if len(span_rows) < _SWEEP_COUNT:",
         "if (False):",
     ): "A shortcut for few members.",
@@ -66,7 +66,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "self._source = source.ahead([(data_start, (data_start - entry.compressed_size))])",
     ): "Nothing is fetched ahead.",
     (
-        "reading/shared_read.py",
+        "reading/member_headers.py",
         "if header is None or data[start : start + len(raw)] != raw:",
         "if (True):",
     ): "The header is parsed again.",
@@ -91,7 +91,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (True):",
     ): "The CRC-32 of compressed data is in no descriptor.",
     (
-        "reading/npy_stream.py",
+        "reading/member_headers.py",
         "found = max(entry.uncompressed_size - header.data_offset, 0)",
         "found = max(entry.uncompressed_size - header.data_offset, 1)",
     ): "Only the message of an error shows it.",
@@ -126,7 +126,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "return any((start <= end) and part.start < stop for start, stop in self._kept.items())",
     ): "A part that ends where kept bytes begin is sent later.",
     (
-        "reading/shared_read.py",
+        "reading/member_headers.py",
         "data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)",
         "data = inflate_start(head[start : (start + entry.compressed_size - 1)], HEADS_SIZE)",
     ): "A header that needs the last byte is read from the file.",

@@ -8,7 +8,7 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.errors import ChecksumError
-from npzkit.reading.shared_read import SHARED_SIZE, memory_for
+from npzkit.reading.load_all import SHARED_SIZE, memory_for
 
 KIB = 1 << 10
 

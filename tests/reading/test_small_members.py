@@ -14,7 +14,7 @@ from forge import Member, archive, deflate, header, npy
 from hypothesis import given
 from hypothesis import strategies as st
 from npzkit.errors import LimitExceededError, NpzkitError
-from npzkit.reading import shared_read
+from npzkit.reading import member_headers
 from npzkit.reading.member import MemberReader
 
 COUNT = 100
@@ -163,7 +163,7 @@ def test_one_unusual_member_among_many(case, place):
 def test_usual_members_go_the_fast_way(case, monkeypatch):
     """None of these is given back to be read alone."""
     with npzkit.open(among_many(UNUSUAL[case])) as npz:
-        monkeypatch.setattr("npzkit.reading.many._task", None)
+        monkeypatch.setattr("npzkit.reading.load_all._task", None)
         assert len(npz.load_all()) == COUNT + 1
 
 
@@ -298,7 +298,7 @@ def test_usual_deflated_members_go_the_fast_way(monkeypatch):
         save(stream, **{f"a{n}": np.arange(n + 1.0) for n in range(9)}, f=np.asfortranarray(X))
         stream.seek(0)
         with npzkit.open(stream) as npz, monkeypatch.context() as patched:
-            patched.setattr("npzkit.reading.many._task", None)
+            patched.setattr("npzkit.reading.load_all._task", None)
             assert len(npz.load_all()) == 10
 
 
@@ -375,7 +375,7 @@ def test_headers_are_read_either_way_alike(case, method, monkeypatch):
                 return type(error), str(error)
 
     fast = told()
-    monkeypatch.setattr("npzkit.reading.shared_read.HeaderFinder.find", lambda *args: None)
+    monkeypatch.setattr("npzkit.reading.member_headers.HeaderFinder.find", lambda *args: None)
     assert fast == told()
 
 
@@ -420,9 +420,9 @@ def test_a_header_that_was_read_before_changes_nothing(case, method):
 def test_a_repeated_header_is_parsed_once(monkeypatch):
     """Neighbours with the same NPY header take one lookup of its meaning."""
     parsed = []
-    parse = shared_read.parse_header
+    parse = member_headers.parse_header
     monkeypatch.setattr(
-        shared_read, "parse_header", lambda data: parsed.append(data) or parse(data)
+        member_headers, "parse_header", lambda data: parsed.append(data) or parse(data)
     )
     stream = io.BytesIO()
     npzkit.save(stream, dict.fromkeys("abcde", X))

@@ -1,9 +1,8 @@
-"""Small stored members that lie close together, read by columns.
+"""Small members that lie close together: which are read in one call, and how by columns.
 
-Owns which of them are read in one call, and how their arrays are made: half a
-microsecond for each. Local headers are checked by `npzkit.zip.local_header`.
-Members that are special in any way are returned, and `npzkit.reading.member`
-reads them.
+Owns these choices. A `Window` is what one call has read; arrays share its memory. `Sweep`
+makes arrays of stored members in it, half a microsecond for each. Members that are special in
+any way are left to `npzkit.reading.member`.
 """
 
 from __future__ import annotations
@@ -16,14 +15,50 @@ import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError
+from npzkit.files.source import Source
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
-from npzkit.reading.shared_read import GAP_SIZE, HEADS_SIZE, SPAN_SIZE, Window
+from npzkit.reading.member_headers import HEADS_SIZE
 from npzkit.zip.directory_columns import Bools, Columns, Ints, windows_of
 from npzkit.zip.local_header import find_many
 
+SPAN_SIZE = 1 << 20
+"""Bytes of neighbours read in one call, and kept alive by any array of them."""
+GAP_SIZE = 1 << 14
+"""Unneeded bytes that are read along rather than making a second call."""
+_ALIGNMENT = 64
+"""Windows begin at a multiple of this, so that aligned data stays aligned."""
+
+_BYTE = np.dtype(np.uint8)
 _START = np.dtype("<u8,<u2")
 """Magic and version, then the length of the header's text, in version 1.0."""
 _MAGIC = int.from_bytes(MAGIC_PREFIX + b"\x01\x00", "little")
+
+
+class Window(NamedTuple):
+    """Bytes of the file in memory of their own.
+
+    Attributes
+    ----------
+    array : numpy.ndarray of uint8
+        Owns the memory; arrays made of it keep it alive.
+    view : memoryview
+        Onto the same memory.
+    offset : int
+        Of its first byte in the file.
+    """
+
+    array: np.ndarray[Any, Any]
+    view: memoryview
+    offset: int
+
+
+def read_window(source: Source, offset: int, size: int) -> Window:
+    """Read `size` bytes at `offset`, and a few before them for alignment."""
+    start = offset - offset % _ALIGNMENT
+    array = np.empty(offset + size - start, _BYTE)
+    view = array.data
+    source.readinto_at(start, view)
+    return Window(array, view, start)
 
 
 class Layout(NamedTuple):

@@ -1,15 +1,17 @@
 """Many members at once, faster than one by one.
 
-Owns the order of the work: small neighbours in one read, then threads share
-blocks of large stored members, chunks of deflated members with an index, and
-other members as a whole. Knows nothing about bytes: `npzkit.reading.member`
-reads a member.
+Owns the order of the work. Small neighbours are read by the calling thread. All others are in
+one queue for the threads, the largest first: blocks of stored members, chunks of deflated
+members with an index, and other members as a whole. Knows nothing about bytes:
+`npzkit.reading.member` reads a member.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,23 +19,45 @@ import numpy as np
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, grouped
-from npzkit.files.block_reading import BLOCK_SIZE, read_blocks
+from npzkit.files.block_reading import BLOCK_SIZE
 from npzkit.files.threads import Pipeline, run
-from npzkit.reading.member import CHUNKED_SIZE, SMALL_SIZE, MemberReader, Options, Result, is_plain
-from npzkit.reading.shared_read import (
+from npzkit.reading.member import (
+    CHUNKED_SIZE,
+    SMALL_SIZE,
+    Filling,
+    MemberReader,
+    Options,
+    Result,
+    is_plain,
+)
+from npzkit.reading.neighbours import (
     GAP_SIZE,
     SPAN_SIZE,
+    Sweep,
     Window,
-    memory_for,
+    is_small,
     read_window,
+    spans_of,
 )
-from npzkit.reading.small_members import Sweep, is_small, spans_of
 from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import check_entry
 
 _SWEEP_COUNT = 64
 """The fewest neighbours that are checked by columns: fewer are read faster one by one."""
+_SHARE_SIZE = 1 << 22
+"""Bytes for which another thread is worth its start: it takes as long as reading 0.3 MiB."""
+_INFLATING_COST = 8
+"""How many stored bytes are read in the time of inflating one."""
+
+SHARED_SIZE = 1 << 24
+"""Bytes of memory that arrays share, and that any of them keeps alive."""
+_OWN_SIZE = 1 << 24
+"""Bytes from which an array has memory of its own. Huge pages begin at multiples of their size:
+an array of 4 MiB would lie in one huge page and many small ones."""
+_HUGE_PAGE_SIZE = 1 << 21
+_ALIGNMENT = 64
+
 T = TypeVar("T")
 
 Item = tuple[str, Entry]
@@ -134,7 +158,7 @@ def fetch_groups(
     with Pipeline(REQUEST_COUNT) as pipeline:
         try:
             for items in grouped(wanted, size_of):
-                pipeline.submit(partial(fetch, items), partial(_used, use, items))
+                pipeline.submit(partial(fetch, items), partial(_use_near, use, items))
             pipeline.drain()
         except BaseException:
             # Leaving the block waits for the threads.
@@ -142,7 +166,7 @@ def fetch_groups(
             raise
 
 
-def _used(
+def _use_near(
     use: Callable[[MemberReader, list[Item]], None], items: list[Item], near: MemberReader
 ) -> None:
     use(near, items)
@@ -163,55 +187,96 @@ def _read_near(
     verify: bool,
 ) -> None:
     """Read members from a source whose reads are cheap."""
-    small: list[Item] = []
-    large: list[Item] = []
-    other: list[Item] = []
     neighbours = None
     if isinstance(entries, Columns):
         neighbours, wanted = _neighbours(entries, keys, names)
     else:
         wanted = [(key, entries[name]) for key, name in zip(keys, names, strict=True)]
+    options = Options(verify=verify)
+    brief: list[Item] = []
+    queued: list[Item] = []
     for item in wanted:
-        is_large = item[1].compressed_size > SMALL_SIZE
-        (other if not is_plain(item[1]) else large if is_large else small).append(item)
+        (brief if _is_brief(item[1]) else queued).append(item)
 
-    def read_small() -> None:
+    def read_brief() -> None:
         if neighbours is not None:
-            _read_neighbours(reader, neighbours, results, verify)
-        _read_spans(reader, small, results, verify)
+            _read_neighbours(reader, neighbours, results, options)
+        _read_brief(reader, brief, results, options)
 
-    _read_large(reader, large, results, threads, verify, read_small)
-    _read_others(reader, other, results, threads, verify)
+    jobs = _jobs(reader, queued, options._replace(threads=threads))
+    tasks = [task for job in jobs for task in job.tasks]
+    count = min(threads, 1 + sum(job.cost for job in jobs) // _SHARE_SIZE)
+    done = iter(run(tasks, count, first=read_brief))
+    for (key, entry), _, filling, own_tasks in jobs:
+        parts = list(islice(done, len(own_tasks)))
+        if filling is None:
+            results[key] = parts[0]
+        else:
+            results[key] = _located(key, partial(reader.finish, filling, parts, entry, options))
 
 
-def _read_spans(
-    reader: MemberReader, small: list[Item], results: dict[str, Result], verify: bool
+class _Job(NamedTuple):
+    """A member in the queue.
+
+    Attributes
+    ----------
+    item : (str, Entry)
+    cost : int
+        How many stored bytes are read in its time.
+    filling : Filling or None
+        None if one task reads the member.
+    tasks : sequence of callable
+    """
+
+    item: Item
+    cost: int
+    filling: Filling | None
+    tasks: Sequence[Callable[[], Any]]
+
+
+def _jobs(reader: MemberReader, queued: Sequence[Item], options: Options) -> list[_Job]:
+    """Return the queue, the largest first: what is begun last should not take long."""
+    jobs = []
+    sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queued]
+    for item, memory in zip(queued, memory_for(sizes), strict=True):
+        key, entry = item
+        cost = entry.compressed_size
+        if entry.method != STORED:
+            cost = _INFLATING_COST * entry.uncompressed_size
+        filling = _located(key, partial(reader.begin, entry, options, memory))
+        if filling is None:
+            tasks: Sequence[Callable[[], Any]] = [_task(reader, item, options._replace(threads=1))]
+        else:
+            tasks = filling.tasks
+        jobs.append(_Job(item, cost, filling, tasks))
+    return sorted(jobs, key=lambda job: job.cost, reverse=True)
+
+
+def _is_brief(entry: Entry) -> bool:
+    """Whether a member takes so little time that it is all spent in Python.
+
+    Threads would wait for each other.
+    """
+    if is_plain(entry):
+        return entry.compressed_size <= SMALL_SIZE
+    return entry.uncompressed_size < CHUNKED_SIZE
+
+
+def _read_brief(
+    reader: MemberReader, brief: list[Item], results: dict[str, Result], options: Options
 ) -> None:
     """Read small members, neighbours together."""
-    small.sort(key=_offset_of)
-    for span in _spans(small):
-        _read_span(reader, span, results, verify)
-
-
-def _read_others(
-    reader: MemberReader,
-    other: Sequence[Item],
-    results: dict[str, Result],
-    threads: int,
-    verify: bool,
-) -> None:
-    """Read members that are not stored: large ones on threads, small neighbours together."""
-    options = Options(verify=verify)
-    shared, small = [], []
-    for item in other:
-        if item[1].uncompressed_size >= CHUNKED_SIZE:
-            shared.append(item)
-        elif item[1].method == DEFLATED and item[1].uncompressed_size <= SMALL_SIZE:
-            small.append(item)
+    near: list[Item] = []
+    for item in brief:
+        entry = item[1]
+        is_deflated = entry.method == DEFLATED and entry.uncompressed_size <= SMALL_SIZE
+        if is_deflated or is_plain(entry):
+            near.append(item)
         else:
             results[item[0]] = _task(reader, item, options)()
-    _read_spans(reader, small, results, verify)
-    _read_shared(reader, shared, results, threads, options)
+    near.sort(key=_offset_of)
+    for span in _spans(near):
+        _read_span(reader, span, results, options)
 
 
 class _Neighbours(NamedTuple):
@@ -245,23 +310,23 @@ def _neighbours(
 
 
 def _read_neighbours(
-    reader: MemberReader, neighbours: _Neighbours, results: dict[str, Result], verify: bool
+    reader: MemberReader, neighbours: _Neighbours, results: dict[str, Result], options: Options
 ) -> None:
     """Read small stored members by columns."""
     columns, small, small_keys = neighbours
-    sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=verify)
+    sweep = Sweep(columns, reader.header_limit, reader.size_limit, verify=options.verify)
     for span in spans_of(columns, small):
         span_rows, span_keys = small[span], small_keys[span]
         if len(span_rows) < _SWEEP_COUNT:
             items = list(zip(span_keys, columns.entries(span_rows), strict=True))
             for group in _spans(items):
-                _read_span(reader, group, results, verify)
+                _read_span(reader, group, results, options)
             continue
         window = _read_between(reader, *columns.entries(span_rows[[0, -1]]))
         left = sweep.read(window, span_rows, span_keys, results)
         for index, entry in zip(left, columns.entries(span_rows[left]), strict=True):
             item = span_keys[index], entry
-            results[item[0]] = _task(reader, item, Options(verify=verify))()
+            results[item[0]] = _task(reader, item, options)()
 
 
 def _read_between(reader: MemberReader, first: Entry, last: Entry) -> Window:
@@ -297,11 +362,10 @@ def _spans(wanted: Sequence[Item]) -> Iterator[list[Item]]:
 
 
 def _read_span(
-    reader: MemberReader, span: Sequence[Item], results: dict[str, Result], verify: bool
+    reader: MemberReader, span: Sequence[Item], results: dict[str, Result], options: Options
 ) -> None:
     """Read small neighbours in one call and cut them out."""
     window = _read_between(reader, span[0][1], span[-1][1])
-    options = Options(verify=verify)
     for key, entry in span:
         try:
             check_entry(entry, reader.size_limit)
@@ -318,32 +382,6 @@ def _task(reader: MemberReader, item: Item, options: Options) -> Callable[[], Re
     return partial(_located, key, partial(reader.read, entry, options))
 
 
-def _read_shared(
-    reader: MemberReader,
-    wanted: Sequence[Item],
-    results: dict[str, Result],
-    threads: int,
-    options: Options,
-) -> None:
-    """Share large compressed members among threads, by chunks if they have an index."""
-    jobs = []
-    tasks: list[Callable[[], Any]] = []
-    for key, entry in wanted:
-        inflation = _located(key, partial(reader.prepare_inflation, entry, options))
-        begin = len(tasks)
-        if inflation is None:
-            tasks.append(_task(reader, (key, entry), options))
-        else:
-            tasks += inflation.tasks(threads)
-        jobs.append((key, entry, inflation, slice(begin, len(tasks))))
-    done = run(tasks, threads)
-    for key, entry, inflation, part in jobs:
-        results[key] = done[part.start]
-        if inflation is not None:
-            finish = partial(reader.finish_inflation, inflation, done[part], entry, options)
-            results[key] = _located(key, finish)
-
-
 def _located(key: str, work: Callable[[], T]) -> T:
     """Call `work`; errors name the key."""
     try:
@@ -353,29 +391,40 @@ def _located(key: str, work: Callable[[], T]) -> T:
         raise
 
 
-def _read_large(
-    reader: MemberReader,
-    wanted: Sequence[Item],
-    results: dict[str, Result],
-    threads: int,
-    verify: bool,
-    first: Callable[[], None],
-) -> None:
-    """Read the headers of all, then the blocks of all on several threads.
+def memory_for(sizes: Sequence[int]) -> Iterator[np.ndarray[Any, Any] | None]:
+    """Yield memory for each of several arrays, or None if one should have its own.
 
-    This thread does something else `first`.
+    Linux gives out a large piece of memory in huge pages, and smaller ones in pages
+    of 4 KiB, which take twice as long as reading the bytes that go there.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        The most bytes that each array needs.
     """
-    prepared = []
-    memories = memory_for([entry.compressed_size for _, entry in wanted])
-    for (key, entry), memory in zip(wanted, memories, strict=True):
-        pending = _located(key, partial(reader.prepare, entry, verify=verify, memory=memory))
-        if pending is None:
-            results[key] = _task(reader, (key, entry), Options(verify=verify))()
-        else:
-            results[key] = pending.array
-            prepared.append((key, entry, pending))
-    spans = [(pending.offset, pending.view) for _, _, pending in prepared]
-    crcs = read_blocks(reader.source, spans, threads, verify=verify, first=first)
-    for (key, entry, pending), crc in zip(prepared, crcs, strict=True):
-        if verify:
-            _located(key, partial(pending.check, crc, entry))
+    rooms = [-(-size // _ALIGNMENT) * _ALIGNMENT if size < _OWN_SIZE else 0 for size in sizes]
+    ends = list(accumulate(rooms))
+    memory, begin = np.empty(0, np.uint8), 0
+    for size, room, end in zip(sizes, rooms, ends, strict=True):
+        if not room:
+            yield None
+            continue
+        start = end - room
+        if end - begin > len(memory):
+            begin = start
+            last = min(bisect_left(ends, begin + SHARED_SIZE), len(ends) - 1)
+            memory = _huge_pages(ends[last] - begin)
+        yield memory[start - begin : start - begin + size]
+
+
+def _huge_pages(size: int) -> np.ndarray[Any, Any]:
+    """Return memory that begins with a huge page; what is before it is never touched.
+
+    Without that, small pages at both ends take as long as a quarter of the reading.
+    """
+    if size < _HUGE_PAGE_SIZE:
+        return np.empty(size, np.uint8)
+    memory = np.empty(size + _HUGE_PAGE_SIZE, np.uint8)
+    address = memory.__array_interface__["data"][0]
+    start = -address % _HUGE_PAGE_SIZE
+    return memory[start : start + size]

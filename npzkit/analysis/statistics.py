@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from npzkit.analysis.part import ArrayPart
-from npzkit.archive.checked_pieces import for_each_piece
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
@@ -21,6 +20,7 @@ from npzkit.display.piecewise import PieceStatistics, is_numeric, measure
 from npzkit.errors import UnsupportedError
 from npzkit.files.progress import Advance, Meter, Report
 from npzkit.files.threads import Pipeline, thread_count
+from npzkit.reading.blocks import for_each_piece
 
 
 def statistics(

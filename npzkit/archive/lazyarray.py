@@ -14,8 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from npzkit.archive.error_context import Explained, explain
-from npzkit.archive.opened_archive import OpenedArchive
+from npzkit.archive.opened_archive import Explained, OpenedArchive, explain
 from npzkit.errors import NpyFormatError, NpzkitError, UnsupportedError
 from npzkit.files.threads import thread_count
 from npzkit.format.header import NpyHeader

@@ -15,9 +15,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
-from npzkit.archive.error_context import Explained, LocatedStream, explain
 from npzkit.archive.numpy_attributes import ArrayAttributes, Handles, file_of
-from npzkit.archive.opened_archive import MmapMode, OpenedArchive, check_mmap_mode, path_of
+from npzkit.archive.opened_archive import (
+    Explained,
+    LocatedStream,
+    MmapMode,
+    OpenedArchive,
+    check_mmap_mode,
+    explain,
+    path_of,
+)
 from npzkit.archive.summary import archive_info, format_archive, member_info, read_info
 from npzkit.errors import NpzkitError, UnsupportedError, shown_key
 from npzkit.files.file_objects import can_read
@@ -725,7 +732,7 @@ class NpzFile(Mapping[str, Any]):
             self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from npzkit.archive.pickling import reduced
+        from npzkit.archive.reopening import reduced
 
         return reduced(self._archive, NpzFile, self._options)
 

@@ -6,8 +6,7 @@ Owns where these facts are found. Their records, and the table of them, are
 
 from __future__ import annotations
 
-from npzkit.archive.error_context import Explained
-from npzkit.archive.opened_archive import OpenedArchive
+from npzkit.archive.opened_archive import Explained, OpenedArchive
 from npzkit.errors import ClosedArchiveError, NpzkitError, StaleArchiveError
 from npzkit.files.source import Source
 from npzkit.members.info import ArchiveInfo, ArrayInfo, describe, format_summary

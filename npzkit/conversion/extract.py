@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast
 
-from npzkit.archive.checked_pieces import PIECE_SIZE, checked_array
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
@@ -22,6 +21,7 @@ from npzkit.files.file_objects import can_write, cannot_seek
 from npzkit.files.progress import Advance, Meter, Part, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
+from npzkit.reading.blocks import PIECE_SIZE, checked_array
 
 _FORMATS = ("npy", "csv")
 

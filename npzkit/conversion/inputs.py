@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from npzkit import format as npy
-from npzkit.archive.checked_pieces import is_taken_by_parts
 from npzkit.archive.npzfile import NpzFile
 from npzkit.conversion.arrays import Say
 from npzkit.datasets.opening import holds_index, open
@@ -27,6 +26,7 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
+from npzkit.reading.blocks import is_taken_by_parts
 
 ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive import checked_pieces
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.conversion.array_file import InFile, make_file
@@ -53,12 +52,12 @@ def array_in(npz: NpzFile, key: str) -> Array:
     """Return an array of an archive, which is read in parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
-    is_large = checked_pieces.is_taken_by_parts(info)
+    is_large = blocks.is_taken_by_parts(info)
     return Array(
         key, info.shape or (), dtype, partial(npz.lazy if is_large else npz.read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
         problem="it holds Python objects" if dtype.hasobject else "",
-        check=partial(checked_pieces.check_array, npz, key) if is_large else None,
+        check=partial(blocks.check_array, npz, key) if is_large else None,
     )  # fmt: skip
 
 

@@ -11,7 +11,6 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
-from npzkit.archive.checked_pieces import PIECE_SIZE, is_taken_by_parts
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import DEFLATED, method_number
 from npzkit.conversion.arrays import Array, Say, array_of
@@ -26,6 +25,7 @@ from npzkit.files.sink import Sink, write_all
 from npzkit.files.urls import Location, check_local, find_locations
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
+from npzkit.reading.blocks import PIECE_SIZE, is_taken_by_parts
 from npzkit.writing.append import NOT_ADDED_TO
 from npzkit.writing.coding import Compression, level_for
 

@@ -13,10 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from npzkit.archive.error_context import Explained
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.pickling import shown_state, state_of
-from npzkit.archive.reopening import Recent
+from npzkit.archive.opened_archive import Explained
+from npzkit.archive.reopening import Recent, shown_state, state_of
 from npzkit.codecs.methods import STORED
 from npzkit.datasets.arrays import Arrays, Known, nbytes_of
 from npzkit.datasets.skeleton import Skeleton, skeleton_of

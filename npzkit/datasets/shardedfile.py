@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from npzkit.archive.checked_pieces import check_array
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.opened_archive import MmapMode, check_mmap_mode
 from npzkit.codecs.checksum import crc32
@@ -39,6 +38,7 @@ from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
 from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.metadata import format_metadata, user_attrs
+from npzkit.reading.blocks import check_array
 from npzkit.reading.member import check_out
 
 if TYPE_CHECKING:

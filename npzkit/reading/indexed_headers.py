@@ -1,13 +1,14 @@
 """The headers of all arrays, as the array index before the directory lists them.
 
-Owns how far the index is trusted. It lists what an archive holds without
-reading members. Reading a member compares the member's own header with it.
+Owns how far the index is trusted. It lists what an archive holds without reading members.
+`OpenedIndex` is that of an open archive: read once, when somebody lists the archive, and then
+compared with the own header of each member that is read.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,7 @@ from npzkit.files.source import Source
 from npzkit.format.header import PREFIX_SIZE, NpyHeader, header_size, parse_header
 from npzkit.members.info import ArrayInfo, describe
 from npzkit.members.metadata import parse_attrs
+from npzkit.reading.member import MemberReader
 from npzkit.zip.array_index import ArrayIndex, find_array_index
 from npzkit.zip.directory import Directory
 from npzkit.zip.directory_columns import Columns, Ints
@@ -36,6 +38,13 @@ _COLUMNS = (
 
 
 _MOST = 1 << 62
+_ASKED_COUNT = 8
+"""The most members that are described one by one before all are described at once."""
+_PRICE = 50
+"""How many are described at once in the time of one."""
+_FEW_COUNT = 10
+"""Members whose headers are fetched together when the first one is described: no more
+requests than may be under way at once, so the others cost no time."""
 
 
 class IndexedHeaders:
@@ -191,6 +200,106 @@ def index_disagrees(header: NpyHeader, found: object) -> ZipFormatError:
         expected=f"{header.shape} {header.dtype}",
         remedy="npzkit.repack(path) writes the index again.",
     )
+
+
+class OpenedIndex:
+    """What the array index says of the members of an archive.
+
+    Parameters
+    ----------
+    reader : MemberReader
+
+    Attributes
+    ----------
+    is_read : bool
+        Nothing is known before `read` was called.
+    infos : dict of str to ArrayInfo
+        By key; empty until many members were asked for.
+    """
+
+    def __init__(self, reader: MemberReader) -> None:
+        self._reader = reader
+        self.is_read = False
+        self._headers: IndexedHeaders | None = None
+        self._entries: Mapping[str, Entry] = {}
+        self._asked = 0
+        # Members whose own headers were found to be what the index says.
+        self._proven: set[str] = set()
+        self.infos: dict[str, ArrayInfo] = {}
+
+    def read(self, directory: Directory) -> None:
+        """Read the index in front of a directory, unless there is none that can be believed."""
+        reader = self._reader
+        self._headers = read_indexed_headers(
+            reader.source, directory, reader.header_limit, reader.size_limit
+        )
+        self._entries = directory.entries
+        self.is_read = True
+
+    def forget(self) -> None:
+        """Drop what was read: the archive is closed, or its directory changed."""
+        self.is_read, self._headers, self.infos = False, None, {}
+
+    def find(self, entry: Entry) -> NpyHeader | None:
+        """Return the NPY header of a member; None if its own has to be read."""
+        return None if self._headers is None else self._headers.find(entry.name)
+
+    def data_start(self, entry: Entry) -> int | None:
+        """Return where a stored member's data begins in the file; None if that is not known."""
+        header = self.find(entry)
+        if header is None or self._headers is None or entry.method != STORED:
+            return None
+        info = self._headers.describe(entry.name, entry)
+        start = 0 if info is None else info.data_offset - header.data_offset
+        return start if 0 < start <= entry.end_offset - entry.compressed_size else None
+
+    def describe(self, key: str, entry: Entry, keys: list[str]) -> ArrayInfo | None:
+        """Return what is known of a member; None if its own headers have to be read.
+
+        Parameters
+        ----------
+        key : str
+            Under which the member is listed.
+        entry : Entry
+        keys : list of str
+            Of all members.
+        """
+        self._asked += 1
+        if self._headers is None:
+            is_few = len(self._entries) <= _FEW_COUNT
+            if self._asked == (1 if is_few else _ASKED_COUNT + 1):
+                self._reader.foresee(self._entries.values())
+            return None
+        if self._asked > min(_ASKED_COUNT, 1 + len(keys) // _PRICE):
+            self.describe_all(keys)
+        return self._headers.describe(key, entry)
+
+    def describe_all(self, keys: list[str]) -> None:
+        """Fill `infos`: whoever asks for many members asks for all."""
+        if self._headers is not None and not self.infos:
+            self.infos = self._headers.describe_all(keys)
+
+    def check_header(self, entry: Entry) -> None:
+        """Compare a member's own header with what was said of it, once.
+
+        Raises
+        ------
+        ZipFormatError
+            They differ.
+        """
+        known = None if self._headers is None else self._headers.find(entry.name)
+        if known is None or entry.name in self._proven:
+            return
+        header, _ = self._reader.header(entry)
+        if header != known:
+            raise index_disagrees(known, header and f"{header.shape} {header.dtype}")
+        self._proven.add(entry.name)
+
+    def check_arrays(self, names: Iterable[str], arrays: Iterable[Any]) -> None:
+        """Compare arrays that were read with what was said of them; raises `ZipFormatError`."""
+        if self._headers is not None:
+            for name, array in zip(names, arrays, strict=True):
+                self._headers.check(name, array)
 
 
 def _parse(head: bytes, limit: int | None) -> NpyHeader | None:

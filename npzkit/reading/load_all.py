@@ -236,6 +236,8 @@ class _Job(NamedTuple):
 
 def _jobs(reader: MemberReader, queued: Sequence[Item], options: Options) -> list[_Job]:
     """Return the queue, the largest first: what is begun last should not take long."""
+    if not queued:
+        return []
     jobs = []
     sizes = [entry.compressed_size if is_plain(entry) else _OWN_SIZE for _, entry in queued]
     for item, memory in zip(queued, memory_for(sizes), strict=True):

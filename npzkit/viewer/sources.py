@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from npzkit.archive.checked_pieces import approach
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.display.piecewise import is_numeric
+from npzkit.reading.blocks import approach
 
 Index = tuple[Any, ...]
 

@@ -404,7 +404,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
         np.savez_compressed("z.npz", x=array)
     if "a.safetensors" in line:
         assert cli("convert", "a.npz", "a.safetensors").code == 0
-    for name in ("reading.blocks.BLOCK_SIZE", "archive.checked_pieces.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
+    for name in ("reading.blocks.BLOCK_SIZE", "reading.blocks.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
                  "conversion.tables.PIECE_SIZE", "cli.plotting._BLOCK_SIZE", "cli.show._STEP_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
     monkeypatch.setattr("npzkit.analysis.part._PIECE_SIZE", 1 << 8)

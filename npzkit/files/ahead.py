@@ -22,7 +22,7 @@ JOIN_SIZE = 1 << 20
 """Gaps below this are read too, rather than making another request."""
 REQUEST_COUNT = 10
 """Requests under way at a time."""
-PIECE_SIZE = 1 << 24
+REQUEST_SIZE = 1 << 24
 """Most bytes of one request."""
 _LEAST_SIZE = 1 << 22
 """Ranges of no more bytes are fetched by one request."""
@@ -77,7 +77,7 @@ def _piece_size(total: int) -> int:
 
     They are limited for the sake of memory, and many small ones take longer.
     """
-    return min(max(-(-total // REQUEST_COUNT), _LEAST_SIZE), PIECE_SIZE)
+    return min(max(-(-total // REQUEST_COUNT), _LEAST_SIZE), REQUEST_SIZE)
 
 
 def pieces_of(spans: Iterable[Span], size: int | None = None) -> list[Span]:
@@ -154,7 +154,7 @@ class AheadSource(LentSource):
         self._ticket = object() if ticket is None else ticket
         self.is_distant = others
         # What is fetched at once was divided by `grouped`.
-        self._pieces = pieces_of(joined(spans), PIECE_SIZE if at_once else None)
+        self._pieces = pieces_of(joined(spans), REQUEST_SIZE if at_once else None)
         self._begins = [begin for begin, _ in self._pieces]
         self._held: dict[int, memoryview] = {}
         self._is_little = sum(end - begin for begin, end in self._pieces) <= _FIRST_SIZE

@@ -15,9 +15,9 @@ from npzkit.files.progress import Advance
 from npzkit.files.source import Source
 from npzkit.files.threads import run
 
-BLOCK_SIZE = 1 << 24
+TASK_SIZE = 1 << 24
 """Bytes per task of a thread."""
-_STEP_SIZE = 1 << 20
+_CACHED_SIZE = 1 << 20
 """Bytes to read before their CRC is computed, while they are in the cache."""
 
 
@@ -36,10 +36,10 @@ def crc32_at(
     """
 
     def read(start: int) -> tuple[int, int]:
-        end = min(start + BLOCK_SIZE, offset + size)
-        buffer = memoryview(bytearray(min(_STEP_SIZE, end - start)))
+        end = min(start + TASK_SIZE, offset + size)
+        buffer = memoryview(bytearray(min(_CACHED_SIZE, end - start)))
         crc = 0
-        for position in range(start, end, _STEP_SIZE):
+        for position in range(start, end, _CACHED_SIZE):
             step = buffer[: end - position]
             file.readinto_at(position, step)
             crc = crc32(step, crc)
@@ -47,10 +47,10 @@ def crc32_at(
                 advance(len(step))
         return crc, end - start
 
-    if size <= BLOCK_SIZE:
+    if size <= TASK_SIZE:
         return read(offset)[0]
     crc = 0
-    starts = range(offset, offset + size, BLOCK_SIZE)
+    starts = range(offset, offset + size, TASK_SIZE)
     for found in run([partial(read, start) for start in starts], threads):
         crc = crc32_combine(crc, *found)
     return crc
@@ -77,8 +77,8 @@ def block_tasks(
         Each returns the CRC-32 of its bytes, 0 unless `verify`, and how many they are; in the
         file's order.
     """
-    starts = range(0, len(view), BLOCK_SIZE)
-    blocks = [(offset + start, view[start : start + BLOCK_SIZE]) for start in starts]
+    starts = range(0, len(view), TASK_SIZE)
+    blocks = [(offset + start, view[start : start + TASK_SIZE]) for start in starts]
     if source.is_distant:
         source.fill(blocks)
     read = partial(_read_block, None if source.is_distant else source, verify)
@@ -90,8 +90,8 @@ def _read_block(
 ) -> tuple[int, int]:
     """Fill a view, unless it is full, and return its CRC-32 and size."""
     crc = 0
-    for start in range(0, len(view), _STEP_SIZE):
-        step = view[start : start + _STEP_SIZE]
+    for start in range(0, len(view), _CACHED_SIZE):
+        step = view[start : start + _CACHED_SIZE]
         if source is not None:
             source.readinto_at(offset + start, step)
         if verify:

@@ -19,7 +19,7 @@ from npzkit.files.source import Source
 
 _AHEAD_SIZE = 1 << 18
 """Bytes asked for at a time of streams that return what has arrived."""
-_PIECE_SIZE = 1 << 20
+_ASKED_SIZE = 1 << 20
 """Most bytes asked for at a time of other objects, which return a new object."""
 _UNKNOWN = b"\xff"
 """Read in the place of bytes that were not kept: no record and no hole has it."""
@@ -126,7 +126,7 @@ class ForwardSource(Source):
 
     def skip_to(self, offset: int) -> None:
         """Move on to `offset`, or to the end of the stream."""
-        while self.offset < offset and self.take_some(min(offset - self.offset, _PIECE_SIZE)):
+        while self.offset < offset and self.take_some(min(offset - self.offset, _ASKED_SIZE)):
             pass
 
     def _fetch(self, missing: int, wanted: int) -> None:
@@ -146,7 +146,7 @@ class ForwardSource(Source):
 
     def _some(self, size: int) -> bytes:
         """Return some bytes of the stream; none at its end."""
-        data = _patiently(self._read, min(size, _PIECE_SIZE))
+        data = _patiently(self._read, min(size, _ASKED_SIZE))
         if not data and self._ahead_size:
             # `read1` also returns nothing if nothing has arrived yet.
             data = _patiently(self.file.read, 1)

@@ -43,7 +43,7 @@ _MARKS = (
     "modificationTime", "modified", "modifiedTime", "created",
 )  # fmt: skip
 """What stores call a value that changes with the object, the best ones first."""
-_NO_SUFFIX = (416, 501)
+_NO_SUFFIX_IN_S3 = (416, 501)
 """What servers of S3 answer that cannot count from the end, or that have an empty object."""
 _BLOCK_CACHES = ("blockcache", "cached")
 _LOCAL_MARKS = ("ino", "mtime", "created")
@@ -162,7 +162,7 @@ class FsspecStore(Store):
                 Range=f"bytes=-{tail_size}",
             )
         except OSError as error:
-            if status_of(error) not in _NO_SUFFIX:
+            if status_of(error) not in _NO_SUFFIX_IN_S3:
                 raise
             found = _Answer(None, self.find_version(), False)
         size, data = found.version.size, found.data
@@ -370,20 +370,22 @@ def version_in(info: Mapping[str, Any]) -> Version:
     return Version(int(info["size"]), str(mark))
 
 
-def status_of(error: BaseException | None) -> int:
-    """Return the HTTP status in an error of botocore or azure-core, or in one that came of it.
+def status_of(error: BaseException) -> int:
+    """Return the HTTP status in an error, or in one that it came of; 0 if there is none."""
+    return int(answer_of(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
-    It is 0 if there is none.
-    """
+
+def answer_of(error: BaseException | None) -> Mapping[str, Any]:
+    """Return what botocore keeps of a server's answer, or what azure-core does in this form."""
     while error is not None:
         answer = getattr(error, "response", None)
         if isinstance(answer, dict):
-            return int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            return answer
         status = getattr(error, "status_code", None)
         if isinstance(status, int):
-            return status
+            return {"ResponseMetadata": {"HTTPStatusCode": status}}
         error = error.__cause__
-    return 0
+    return {}
 
 
 def _is_passing(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from npzkit.files.fsspec_store import FsspecStore
 from npzkit.files.stores import TransientError
 from npzkit.files.uploads import Condition, Upload, replaced
 
-_BLOCK_SIZE = 1 << 23
+_GATHERED_SIZE = 1 << 23
 """Bytes that a file object gathers before it sends them. adlfs would gather 50 MiB."""
 
 
@@ -32,24 +32,17 @@ class FsspecUpload(Upload):
     """
 
     def __init__(self, store: FsspecStore, condition: Condition) -> None:
-        self.name = store.name
-        self._store, self._condition = store, condition
+        super().__init__(store.name, condition)
+        self._store = store
         self._file: Any = None
         self._turn = threading.Condition()
         self._next = 1
         self._is_stopped = False
 
-    def check(self) -> None:
-        condition = self._condition
-        if not (condition.is_absent or condition.tag):
-            return
-        try:
-            found = self._store.explained(self._store.find_version).tag
-        except FileNotFoundError:
-            found = None
-        is_wrong = found is not None if condition.is_absent else found != condition.tag
-        if is_wrong:
-            raise replaced(self.name, condition)
+    def find_tag(self) -> str | None:
+        with contextlib.suppress(FileNotFoundError):
+            return str(self._store.explained(self._store.find_version).tag)
+        return None
 
     def put(self, data: bytearray) -> None:
         if not getattr(self._store.file_system, "async_impl", False):
@@ -62,7 +55,7 @@ class FsspecUpload(Upload):
 
     def _put(self, data: Any) -> None:
         self.check()
-        mode = "create" if self._condition.is_absent else "overwrite"
+        mode = "create" if self.condition.is_absent else "overwrite"
         self._call(self._store.file_system.pipe_file, self._store.path, bytes(data), mode=mode)
 
     def begin(self) -> None:
@@ -76,8 +69,8 @@ class FsspecUpload(Upload):
 
     def _open(self) -> Any:
         fs, path = self._store.file_system, self._store.path
-        options = {"autocommit": False, "block_size": _BLOCK_SIZE}
-        if self._condition.is_absent:
+        options = {"autocommit": False, "block_size": _GATHERED_SIZE}
+        if self.condition.is_absent:
             with contextlib.suppress(NotImplementedError, ValueError):
                 return fs._open(path, "xb", **options)
         return fs._open(path, "wb", **options)

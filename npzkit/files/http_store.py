@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import re
-import ssl
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -77,17 +76,17 @@ class HttpStore(Store):
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         self.name = shown_url(url)
         parts = split_url(quote(url, safe=_UNSAFE), f"the URL {self.name!r}")
-        given = _Options(self.name, options)
+        headers, timeout = _understood(self.name, options)
         self._headers = {
             "User-Agent": "npzkit", "Accept": "*/*", "Accept-Encoding": "identity",
         }  # fmt: skip
-        self._secrets = {**basic_auth(parts.username, parts.password), **given.headers}
+        self._secrets = {**basic_auth(parts.username, parts.password), **headers}
         # As they are sent, and as they were given.
         self._location = Location(url, {**options, "headers": self._secrets})
         self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2])
         # Where redirects led to.
         self._target = self._url
-        self._connections = Connections(self.name, given.timeout, given.context)
+        self._connections = Connections(self.name, timeout, options.get("ssl"))
 
     # -- requests -----------------------------------------------------------
 
@@ -292,36 +291,25 @@ class HttpStore(Store):
         self._connections.close()
 
 
-class _Options:
-    """What of fsspec's options for HTTP is understood.
-
-    Attributes
-    ----------
-    headers : dict of str to str
-    timeout : float
-    context : ssl.SSLContext or None
-    """
-
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
-        client = dict(options.get("client_kwargs") or {})
-        unknown = [
-            *(options.keys() - {"headers", "timeout", "ssl", "client_kwargs"}),
-            *(client.keys() - {"headers", "auth", "timeout"}),
-        ]
-        if unknown:
-            raise UnsupportedError(
-                "the store does not have these options",
-                path=name,
-                found=", ".join(sorted(unknown)),
-                expected="headers, timeout, ssl, client_kwargs with headers, auth or timeout",
-            )
-        auth = client.get("auth")
-        self.headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))
-        self.headers.update(client.get("headers") or {})
-        self.headers.update(options.get("headers") or {})
-        _check_headers(self.headers)
-        self.timeout = float(options.get("timeout", client.get("timeout", _TIMEOUT)))
-        self.context: ssl.SSLContext | None = options.get("ssl")
+def _understood(name: str, options: Mapping[str, Any]) -> tuple[dict[str, str], float]:
+    """Return headers and time limit from fsspec's options for HTTP."""
+    client = dict(options.get("client_kwargs") or {})
+    unknown = [
+        *(options.keys() - {"headers", "timeout", "ssl", "client_kwargs"}),
+        *(client.keys() - {"headers", "auth", "timeout"}),
+    ]
+    if unknown:
+        raise UnsupportedError(
+            "the store does not have these options",
+            path=name,
+            found=", ".join(sorted(unknown)),
+            expected="headers, timeout, ssl, client_kwargs with headers, auth or timeout",
+        )
+    auth = client.get("auth")
+    headers = {} if auth is None else basic_auth(quote(auth[0]), quote(auth[1]))
+    headers |= {**(client.get("headers") or {}), **(options.get("headers") or {})}
+    _check_headers(headers)
+    return headers, float(options.get("timeout", client.get("timeout", _TIMEOUT)))
 
 
 def _check_headers(headers: Mapping[str, Any]) -> None:

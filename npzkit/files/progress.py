@@ -16,7 +16,7 @@ Report = Callable[[int, int], object]
 Advance = Callable[[int], object]
 """A function of the bytes done since the last call."""
 
-_STEP_SIZE = 1 << 20
+_REPORT_SIZE = 1 << 20
 """Bytes between two reports of large work."""
 _STEP_COUNT = 200
 """Most reports of small work."""
@@ -41,7 +41,7 @@ class Meter:
     def __init__(self, report: Report | None, total: int) -> None:
         self._report = report
         self._total = total
-        self._step = min(_STEP_SIZE, total // _STEP_COUNT)
+        self._step = min(_REPORT_SIZE, total // _STEP_COUNT)
         self._done = 0
         self._reported = -1
         self._lock = threading.Lock()

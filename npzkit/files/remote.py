@@ -22,7 +22,7 @@ from npzkit.files.stores import Store, Version, tried, warn_unversioned
 from npzkit.files.threads import run
 from npzkit.files.urls import Location
 
-_LONGEST_WAIT = 60.0
+_PLACE_SECONDS = 60.0
 """Seconds to wait for one of them to end."""
 
 TAIL_SIZE = (1 << 16) + 64
@@ -162,7 +162,7 @@ class RemoteSource(Source):
         places = self._places
         with contextlib.suppress(Empty):
             # An interrupt may have lost a place: nobody waits for ever.
-            places.get(timeout=_LONGEST_WAIT)
+            places.get(timeout=_PLACE_SECONDS)
         try:
             self._try(read, what, lambda: ticket not in self._given_up)
         except BaseException as error:

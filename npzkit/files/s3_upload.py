@@ -12,14 +12,14 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from npzkit.files.fsspec_store import FsspecStore, status_of
+from npzkit.files.fsspec_store import FsspecStore, answer_of, status_of
 from npzkit.files.stores import TransientError
 from npzkit.files.uploads import Condition, Upload, replaced
 
 _MARK = "npzkit-upload"
 """Name of the metadata by which an upload knows its own object: a lost answer, and the
 request that repeats it, look like those of another writer."""
-_GONE, _CONFLICT, _FAILED, _UNKNOWN = 404, 409, 412, 501
+_NOT_FOUND, _CONFLICT, _FAILED, _UNKNOWN = 404, 409, 412, 501
 
 
 class S3Upload(Upload):
@@ -36,25 +36,20 @@ class S3Upload(Upload):
     has_any_order = True
 
     def __init__(self, store: FsspecStore, condition: Condition) -> None:
-        self.name = store.name
-        self._store, self._condition = store, condition
+        super().__init__(store.name, condition)
+        self._store = store
         bucket, key, _ = store.file_system.split_path(store.path)
         self._place = {"Bucket": bucket, "Key": key}
         self._metadata = {_MARK: secrets.token_hex(16)}
         self._upload_id = ""
         self._tags: dict[int, str] = {}
 
-    def check(self) -> None:
-        condition = self._condition
-        if not (condition.is_absent or condition.tag):
-            return
+    def find_tag(self) -> str | None:
         found = self._head()
-        if found is None:
-            is_wrong = bool(condition.tag)
-        else:
-            is_wrong = condition.is_absent or found["ETag"] != condition.tag
-        if is_wrong and not self._is_own(found):
-            raise replaced(self.name, condition)
+        if found is not None and self._is_own(found):
+            # It is there already, by a request whose answer was lost.
+            return self.condition.tag or None
+        return None if found is None else str(found["ETag"])
 
     def put(self, data: bytearray) -> None:
         self._make("put_object", Body=data, Metadata=self._metadata)
@@ -84,10 +79,10 @@ class S3Upload(Upload):
     def _make(self, method: str, **options: Any) -> None:
         """Make the object appear, if the condition is fulfilled."""
         condition = {}
-        if self._condition.is_absent:
+        if self.condition.is_absent:
             condition["IfNoneMatch"] = "*"
-        elif self._condition.tag:
-            condition["IfMatch"] = self._condition.tag
+        elif self.condition.tag:
+            condition["IfMatch"] = self.condition.tag
         try:
             self._store.explained(self._make_or_explain, method, options, condition)
         finally:
@@ -107,21 +102,22 @@ class S3Upload(Upload):
                 return
             if status == _CONFLICT:
                 raise TransientError("another writer writes to this name") from None
-            if status not in (_GONE, _FAILED):
+            if status not in (_NOT_FOUND, _FAILED):
                 raise
             if self.is_in_place():
                 return
             if status == _FAILED or _code_of(error) == "NoSuchKey":
-                raise replaced(self.name, self._condition) from None
+                raise replaced(self.name, self.condition) from None
             if self._upload_id:
                 raise self._ended() from None
             raise
 
     def is_in_place(self) -> bool:
-        return self._is_own(self._head())
+        found = self._head()
+        return found is not None and self._is_own(found)
 
-    def _is_own(self, found: Mapping[str, Any] | None) -> bool:
-        return found is not None and found.get("Metadata", {}).get(_MARK) == self._metadata[_MARK]
+    def _is_own(self, found: Mapping[str, Any]) -> bool:
+        return bool(found.get("Metadata", {}).get(_MARK) == self._metadata[_MARK])
 
     def _head(self) -> Mapping[str, Any] | None:
         try:
@@ -223,11 +219,6 @@ def _answer(store: FsspecStore, method: str, options: Mapping[str, Any]) -> Any:
     return store.run(store.file_system._call_s3(method, **options))
 
 
-def _code_of(error: BaseException | None) -> str:
+def _code_of(error: BaseException) -> str:
     """Return what S3 calls an error."""
-    while error is not None:
-        answer = getattr(error, "response", None)
-        if isinstance(answer, dict):
-            return str(answer.get("Error", {}).get("Code", ""))
-        error = error.__cause__
-    return ""
+    return str(answer_of(error).get("Error", {}).get("Code", ""))

@@ -35,7 +35,7 @@ from npzkit.files.file_objects import (
 from npzkit.files.identity import identity_of
 from npzkit.files.locking import is_locked
 
-_CALL_SIZE = 1 << 26
+_RETURNED_SIZE = 1 << 26
 """Most bytes to read with a call that returns them as a new object."""
 
 T = TypeVar("T")
@@ -299,7 +299,7 @@ class FileSource(Source):
         """Read some bytes at `offset` into `view` without moving the file's position."""
         if hasattr(os, "preadv"):
             return self.call(os.preadv, [view], offset)
-        size = min(len(view), _CALL_SIZE)
+        size = min(len(view), _RETURNED_SIZE)
         if hasattr(os, "pread"):
             data = self.call(os.pread, size, offset)
         else:

@@ -42,6 +42,7 @@ class Upload(abc.ABC):
     ----------
     name : str
         The URL without secrets.
+    condition : Condition
     has_any_order : bool
         Whether parts may be sent in any order.
 
@@ -51,12 +52,22 @@ class Upload(abc.ABC):
     PermissionError, FileNotFoundError (no such bucket) or another OSError if not.
     """
 
-    name: str
     has_any_order: bool = False
 
-    @abc.abstractmethod
+    def __init__(self, name: str, condition: Condition) -> None:
+        self.name, self.condition = name, condition
+
     def check(self) -> None:
         """Raise FileExistsError or StaleArchiveError if the condition is not fulfilled now."""
+        condition = self.condition
+        if condition != ANY:
+            found = self.find_tag()
+            if found is not None if condition.is_absent else found != condition.tag:
+                raise replaced(self.name, condition)
+
+    @abc.abstractmethod
+    def find_tag(self) -> str | None:
+        """Return what tells the object at the name from others; None if there is none."""
 
     @abc.abstractmethod
     def put(self, data: bytearray) -> None:

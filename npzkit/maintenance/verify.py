@@ -20,7 +20,7 @@ from npzkit.errors import (
     NpzkitError,
     StaleArchiveError,
 )
-from npzkit.files.block_reading import BLOCK_SIZE, crc32_at
+from npzkit.files.block_reading import TASK_SIZE, crc32_at
 from npzkit.files.file_objects import UNNAMED, cannot_seek, is_archive
 from npzkit.files.locations import open_anywhere
 from npzkit.files.progress import Advance, Meter, Report
@@ -120,7 +120,7 @@ def verify_source(
 
         def check(near: MemberReader, items: Iterable[tuple[str, Entry]]) -> None:
             for key, entry in items:
-                if entry.compressed_size > BLOCK_SIZE:
+                if entry.compressed_size > TASK_SIZE:
                     # Its blocks or chunks are divided among the threads.
                     pipeline.drain()
                     rows.extend(_member_findings(near, key, entry, indexed, threads, meter))

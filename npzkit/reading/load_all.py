@@ -19,7 +19,7 @@ import numpy as np
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import NpzkitError
 from npzkit.files.ahead import REQUEST_COUNT, grouped
-from npzkit.files.block_reading import BLOCK_SIZE
+from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.threads import Pipeline, run
 from npzkit.reading.member import (
     CHUNKED_SIZE,
@@ -174,7 +174,7 @@ def _use_near(
 
 def _is_direct(entry: Entry) -> bool:
     """Whether a member fills requests by itself, and its bytes are an array's as they come."""
-    return is_plain(entry) and entry.compressed_size >= BLOCK_SIZE
+    return is_plain(entry) and entry.compressed_size >= TASK_SIZE
 
 
 def _read_near(

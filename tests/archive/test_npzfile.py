@@ -152,7 +152,7 @@ def test_processors_are_not_counted_for_a_small_array(monkeypatch):
 @pytest.mark.parametrize("compression", COMPRESSIONS)
 def test_large_arrays_in_blocks(tmp_path, compression, monkeypatch):
     """An array of many blocks is read whole by several threads, and its damage found."""
-    monkeypatch.setattr("npzkit.files.block_reading.BLOCK_SIZE", 1 << 16)
+    monkeypatch.setattr("npzkit.files.block_reading.TASK_SIZE", 1 << 16)
     array = np.random.default_rng(1).integers(0, 9, 1_000_003)
     path = tmp_path / "a.npz"
     npzkit.save(path, {"a": array, "b": array[::-1]}, compression=compression)

@@ -97,7 +97,7 @@ def test_blocks_grow_with_the_archive(options, requests, monkeypatch):
     """Later blocks are larger, because an object has 50,000 at most."""
     monkeypatch.setattr(upload_sink, "PART_SIZE", 1 << 16)
     monkeypatch.setattr(upload_sink, "GROWTH", 2)
-    monkeypatch.setattr(fsspec_upload, "_BLOCK_SIZE", 1 << 16)
+    monkeypatch.setattr(fsspec_upload, "_GATHERED_SIZE", 1 << 16)
     url, array = "az://data/growing.npz", LARGE[: 1 << 17]
     npzkit.save(url, {"a": array}, storage_options=options)
     # Two of 64 KiB, two of 128, two of 256, and the rest.

@@ -274,7 +274,7 @@ class Files:
 def files(monkeypatch):
     Files.objects, Files.modes, Files.blocks, Files.fault = {}, [], [], None
     Files.register()
-    monkeypatch.setattr(fsspec_upload, "_BLOCK_SIZE", 1000)
+    monkeypatch.setattr(fsspec_upload, "_GATHERED_SIZE", 1000)
     return Files
 
 

@@ -41,7 +41,7 @@ class RecordedUpload(Upload):
         has_any_order: bool = True,
         condition: Condition = ANY,
     ) -> None:
-        self.name = "fake://bucket/a.npz"
+        super().__init__("fake://bucket/a.npz", condition)
         self.has_any_order = has_any_order
         self.object: bytes | None = None
         self.calls: list[str] = []
@@ -50,7 +50,7 @@ class RecordedUpload(Upload):
         self.order: list[int] = []
         self.under_way = self.most_under_way = 0
         self.is_stopped = False
-        self._fault, self._condition = fault, condition
+        self._fault = fault
         self._lock = threading.Lock()
 
     def _call(self, name: str) -> None:
@@ -60,13 +60,12 @@ class RecordedUpload(Upload):
         self._fault(number, name)
 
     def _make(self, data: bytes) -> None:
-        if self._condition.is_absent and self.object is not None:
-            raise replaced(self.name, self._condition)
+        if self.condition.is_absent and self.object is not None:
+            raise replaced(self.name, self.condition)
         self.object = data
 
-    def check(self) -> None:
-        if self._condition.is_absent and self.object is not None:
-            raise replaced(self.name, self._condition)
+    def find_tag(self) -> str | None:
+        return None if self.object is None else "tag"
 
     def put(self, data: bytearray) -> None:
         self._call("put")

@@ -36,8 +36,8 @@ from npzkit.format.header import (
     MAGIC_PREFIX,
     check_version,
     format_header,
-    header_fields,
     index_shape,
+    is_fortran_ordered,
     warn_python2,
 )
 from npzkit.format.memmap import isfileobj, open_memmap
@@ -121,7 +121,8 @@ def header_data_from_array_1_0(array: np.ndarray[Any, Any]) -> dict[str, Any]:
     >>> header_data_from_array_1_0(np.zeros((2, 3), "f4"))
     {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)}
     """
-    return header_fields(array, dtype_to_descr(array.dtype))
+    descr, fortran_order = dtype_to_descr(array.dtype), is_fortran_ordered(array)
+    return {"descr": descr, "fortran_order": fortran_order, "shape": array.shape}
 
 
 def _read_array_header(

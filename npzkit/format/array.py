@@ -181,13 +181,8 @@ def _copied_pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
         yield _bytes_of(np.ascontiguousarray(array[start : start + step]))
 
 
-def empty_array(header: NpyHeader) -> np.ndarray[Any, Any]:
-    """Return a new, uninitialised array as the header describes it."""
-    return shaped(header, None)
-
-
-def shaped(header: NpyHeader, buffer: Any, offset: int = 0) -> np.ndarray[Any, Any]:
-    """Return the array that a header describes, in `buffer` or in new memory.
+def shaped(header: NpyHeader, buffer: Any = None, offset: int = 0) -> np.ndarray[Any, Any]:
+    """Return the array that a header describes, in `buffer` or in new, uninitialised memory.
 
     Uses ``np.ndarray`` because ``np.empty`` turns ``S0`` into ``S1``.
     """

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.errors import LimitExceededError, NpyFormatError, warn
-from npzkit.format.descr import descr_to_dtype, drop_metadata
+from npzkit.format.descr import descr_to_dtype
 from npzkit.format.literal import DAMAGED_REMEDY, parse_literal
 from npzkit.limits import DEFAULT_HEADER_SIZE
 
@@ -84,11 +84,7 @@ class NpyHeader(NamedTuple):
         """
         if self.dtype.names is None:
             return self
-        return self._replace(dtype=descr_to_dtype(_descr_of(self.dtype)))
-
-
-def _descr_of(dtype: np.dtype[Any]) -> Any:
-    return dtype.descr if dtype.names is not None else dtype.str
+        return self._replace(dtype=descr_to_dtype(self.dtype.descr))
 
 
 def check_version(version: object) -> None:
@@ -139,12 +135,6 @@ def header_size(prefix: bytes, limit: int | None = DEFAULT_HEADER_SIZE) -> int:
     if len(prefix) < start:
         raise end_of_data("array header length", start - MAGIC_LEN, len(prefix) - MAGIC_LEN)
     (length,) = struct.unpack_from(length_format, prefix, MAGIC_LEN)
-    check_header_length(length, limit)
-    return start + int(length)
-
-
-def check_header_length(length: int, limit: int | None) -> None:
-    """Raise LimitExceededError if a header claims more than `limit` bytes."""
     if limit is not None and length > limit:
         raise LimitExceededError(
             f"Header info length ({length}) is large and may not be safe to load",
@@ -154,6 +144,7 @@ def check_header_length(length: int, limit: int | None) -> None:
             "pass allow_pickle=True.",
             is_damage=True,
         )
+    return start + int(length)
 
 
 def end_of_data(what: str, expected: int, found: int) -> NpyFormatError:
@@ -276,11 +267,6 @@ def warn_python2(header: NpyHeader) -> None:
         )
 
 
-def header_fields(array: np.ndarray[Any, Any], descr: Any) -> dict[str, Any]:
-    """Return the header fields of an array whose ``descr`` is known."""
-    return {"descr": descr, "fortran_order": is_fortran_ordered(array), "shape": array.shape}
-
-
 def is_fortran_ordered(array: np.ndarray[Any, Any]) -> bool:
     """Return whether an array is written in Fortran order, by NumPy's rule."""
     flags = array.flags
@@ -360,8 +346,3 @@ def index_shape(shape: Any) -> tuple[int, ...]:
     if isinstance(shape, (tuple, list)):
         return tuple(operator.index(n) for n in shape)
     return (operator.index(shape),)
-
-
-def plain_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return a dtype-like object as a dtype without metadata."""
-    return drop_metadata(np.dtype(dtype))

@@ -16,14 +16,13 @@ from npzkit.errors import PickleRefusedError
 from npzkit.files.disk import File
 from npzkit.files.file_objects import open_regular
 from npzkit.format.array import needs_pickle, read_header
-from npzkit.format.descr import dtype_to_descr
+from npzkit.format.descr import drop_metadata, dtype_to_descr
 from npzkit.format.header import (
     NpyHeader,
     check_version,
     end_of_data,
     format_header,
     index_shape,
-    plain_dtype,
     warn_python2,
 )
 from npzkit.limits import DEFAULT_HEADER_SIZE
@@ -99,7 +98,8 @@ def open_memmap(
         check_version(version)
         if shape is None:
             raise ValueError("a new file needs a shape")
-        dtype, shape, fortran_order = plain_dtype(dtype), index_shape(shape), bool(fortran_order)
+        dtype, shape = drop_metadata(np.dtype(dtype)), index_shape(shape)
+        fortran_order = bool(fortran_order)
         _check_mappable(dtype)
         fields = {"descr": dtype_to_descr(dtype), "fortran_order": fortran_order, "shape": shape}
         header_bytes = format_header(fields, version)

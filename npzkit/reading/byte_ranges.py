@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.files.threads import run
+from npzkit.format.array import array_bytes
 from npzkit.format.header import MAX_DIMENSIONS
 from npzkit.reading.indexing import Positions
 from npzkit.zip.random_access import RandomAccess
@@ -161,7 +162,7 @@ class _Reading:
         where = offset + first * stride
         size = (last - first) * stride + self._extents[depth]
         if part.nbytes == size:
-            self._access.readinto(where, _bytes_of(part), self._threads)
+            self._access.readinto(where, array_bytes(part), self._threads)
         else:
             self._cut(depth, where, size, positions, part)
 
@@ -211,7 +212,3 @@ def _relative(positions: Positions, first: int) -> Any:
     if isinstance(positions, range):
         return slice(0, positions[-1] - first + 1, positions.step)
     return positions - first
-
-
-def _bytes_of(block: np.ndarray[Any, Any]) -> memoryview:
-    return block.reshape(-1).view(np.uint8).data

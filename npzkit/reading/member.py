@@ -36,7 +36,7 @@ from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
-from npzkit.format.array import array_bytes, empty_array, read_growing, read_pickle, shaped
+from npzkit.format.array import array_bytes, read_growing, read_pickle, shaped
 from npzkit.format.header import PREFIX_SIZE, NpyHeader, warn_python2
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import restore
@@ -219,17 +219,10 @@ class MemberReader:
 
     def span(self, entry: Entry) -> tuple[int, int]:
         """Return where a member and its seek index lie, with some room for its headers."""
-        begin, index_begin = self._parts(entry)
-        size = 0
+        size = entry.compressed_size + _HEADERS_SIZE
         if entry.method == DEFLATED:
-            size = _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
-        return begin, min(index_begin + _HEADERS_SIZE + size, entry.end_offset)
-
-    def _parts(self, entry: Entry) -> tuple[int, int]:
-        """Return where a member begins, and where its data ends if it has no extra field."""
-        begin = entry.header_offset
-        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
-        return begin, min(begin + size + entry.compressed_size, entry.end_offset)
+            size += _INDEX_SIZE + entry.uncompressed_size // _INDEXED_SIZE
+        return entry.header_offset, min(_least_start(entry) + size, entry.end_offset)
 
     def foresee(self, entries: Iterable[Entry]) -> None:
         """Fetch the headers of many members together, because they will be read one by one."""
@@ -242,14 +235,11 @@ class MemberReader:
 
     def _end_spans(self, entry: Entry) -> list[tuple[int, int]]:
         """Return where the headers of a member lie, and its seek index if it can have one."""
-        spans = [self._head_span(entry)]
+        start, end = _least_start(entry), entry.end_offset
+        spans = [(entry.header_offset, min(start + _HEADERS_SIZE, end))]
         if entry.method == DEFLATED:
-            spans.append((self._parts(entry)[1], self.span(entry)[1]))
+            spans.append((min(start + entry.compressed_size, end), self.span(entry)[1]))
         return spans
-
-    def _head_span(self, entry: Entry) -> tuple[int, int]:
-        size = LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra) + _HEADERS_SIZE
-        return entry.header_offset, min(entry.header_offset + size, entry.end_offset)
 
     def ends_of(self, entry: Entry) -> Source:
         """Return the source with the headers and the seek index of a member, fetched together."""
@@ -594,18 +584,20 @@ class MemberReader:
         return read_stream_header(stream, prefix, entry, self.header_limit)
 
 
+def _least_start(entry: Entry) -> int:
+    """Return where a member's data begins unless its local extra field is longer."""
+    return entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name) + len(entry.extra)
+
+
 def _target(
     header: NpyHeader,
     out: np.ndarray[Any, Any] | None,
     memory: np.ndarray[Any, Any] | None = None,
 ) -> tuple[np.ndarray[Any, Any], memoryview]:
     """Return the array to fill, and its memory in file order."""
-    if out is not None:
-        array = out
-    elif memory is not None and 0 < header.nbytes <= len(memory):
-        array = shaped(header, memory)
-    else:
-        array = empty_array(header)
+    if memory is not None and not 0 < header.nbytes <= len(memory):
+        memory = None
+    array = shaped(header, memory) if out is None else out
     return array, array_bytes(array)
 
 

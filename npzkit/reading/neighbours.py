@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
+from npzkit.format.array import shaped
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
 from npzkit.reading.member_headers import HEADS_SIZE
 from npzkit.zip.directory_columns import Bools, Columns, Ints, windows_of
@@ -61,17 +62,7 @@ def read_window(source: Source, offset: int, size: int) -> Window:
     return Window(array, view, start)
 
 
-class Layout(NamedTuple):
-    """What every member with the same NPY header has in common."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    order: Literal["C", "F"]
-    nbytes: int
-    alignment: int
-
-
-_UNKNOWN = Layout((), np.dtype("u1"), "C", -1, 1)
+_UNKNOWN = NpyHeader((1, 0), (), False, np.dtype("u1"), 0, -1, False)
 """Of no array: no member has this size."""
 _MOST_DIMENSIONS = 32
 """Of every NumPy."""
@@ -115,7 +106,7 @@ class Sweep:
         self._header_limit = header_limit
         self._size_limit = size_limit
         self._verify = verify
-        self._layouts: dict[bytes, Layout] = {}
+        self._headers: dict[bytes, NpyHeader] = {}
 
     def read(
         self, window: Window, rows: Ints, keys: Sequence[str], results: dict[str, Any]
@@ -173,9 +164,9 @@ class Sweep:
         columns, taken = self._columns, rows[chosen]
         array, view = window.array, window.view
         ends = starts + columns.compressed_size[taken]
-        layouts, kinds = self._layouts_of(_cut_heads(array, starts, data_starts))
-        sizes = np.array([min(layout.nbytes, len(array) + 1) for layout in layouts], np.int64)
-        is_void = np.array([layout.dtype.type is np.void for layout in layouts], np.bool_)
+        headers, kinds = self._headers_of(_cut_heads(array, starts, data_starts))
+        sizes = np.array([min(header.nbytes, len(array) + 1) for header in headers], np.int64)
+        is_void = np.array([header.dtype.type is np.void for header in headers], np.bool_)
         fits = data_starts + sizes[kinds] == ends
         fits &= ~(is_void[kinds] & (columns.extra_size[taken] > 0))
         if self._verify:
@@ -183,22 +174,22 @@ class Sweep:
             crcs = [crc32(view[start:end]) for start, end in spans]
             fits &= columns.crc32[taken] == crcs
         kinds, data_starts = kinds[fits], data_starts[fits]
-        alignments = np.array([layout.alignment for layout in layouts], np.int64)
+        alignments = np.array([header.dtype.alignment for header in headers], np.int64)
         data_starts = _move_down(view, data_starts, ends[fits], data_starts % alignments[kinds])
-        arrays = {kind: _arrays_in(array, layouts[kind]) for kind in set(kinds.tolist())}
+        arrays = {kind: _arrays_in(array, headers[kind]) for kind in set(kinds.tolist())}
         places = zip(kinds.tolist(), data_starts.tolist(), strict=True)
         read: Ints = chosen[fits]
         found = map(keys.__getitem__, read.tolist())
         results.update(zip(found, [arrays[kind][at, ...] for kind, at in places], strict=True))
         return read
 
-    def _layouts_of(self, heads: list[bytes]) -> tuple[list[Layout], Ints]:
-        """Return the layout of each distinct header, and which one each member has."""
+    def _headers_of(self, heads: list[bytes]) -> tuple[list[NpyHeader], Ints]:
+        """Return each distinct header, and which one each member has."""
         numbers = dict(zip(dict.fromkeys(heads), itertools.count()))
-        known = self._layouts
+        known = self._headers
         for head in numbers:
             if head not in known:
-                known[head] = _layout_of(head)
+                known[head] = _parse_usual(head)
         kinds = np.fromiter(map(numbers.__getitem__, heads), np.int64, len(heads))
         return [known[head] for head in numbers], kinds
 
@@ -216,15 +207,14 @@ def _move_down(view: memoryview, starts: Ints, ends: Ints, shifts: Ints) -> Ints
     return starts - shifts
 
 
-def _arrays_in(array: np.ndarray[Any, Any], layout: Layout) -> np.ndarray[Any, Any]:
-    """Return the array of a layout at every byte of `array` where it may begin.
+def _arrays_in(array: np.ndarray[Any, Any], header: NpyHeader) -> np.ndarray[Any, Any]:
+    """Return the array of a header at every byte of `array` where it may begin.
 
     To take one from it takes a third of the time of making it.
     """
-    shape, dtype, order, nbytes, _ = layout
-    strides = np.ndarray(shape, dtype, array, 0, None, order).strides
-    count = len(array) - nbytes + 1
-    return np.ndarray((count, *shape), dtype, array, 0, (1, *strides))
+    one = shaped(header, array)
+    count = len(array) - header.nbytes + 1
+    return np.ndarray((count, *one.shape), one.dtype, array, 0, (1, *one.strides))
 
 
 def _cut_heads(array: np.ndarray[Any, Any], starts: Ints, ends: Ints) -> list[bytes]:
@@ -237,15 +227,14 @@ def _cut_heads(array: np.ndarray[Any, Any], starts: Ints, ends: Ints) -> list[by
     return [bytes(view[a:b]) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
-def _layout_of(head: bytes) -> Layout:
+def _parse_usual(head: bytes) -> NpyHeader:
     """Parse a header; `_UNKNOWN` for one that `npzkit.reading.member` has to read."""
     try:
-        header: NpyHeader = parse_header(head)
+        header = parse_header(head)
     except NpzkitError:
         return _UNKNOWN
     dtype = header.dtype
     is_special = header.python2 or dtype.hasobject or dtype.names is not None
     if is_special or not header.nbytes or len(header.shape) >= _MOST_DIMENSIONS:
         return _UNKNOWN
-    order: Literal["C", "F"] = "F" if header.fortran_order else "C"
-    return Layout(header.shape, dtype, order, header.nbytes, dtype.alignment)
+    return header

@@ -15,17 +15,9 @@ from typing import Any, NamedTuple
 import click
 
 import npzkit
+from npzkit.cli.messages import Refusal, error_text, raise_final, refusing, say
 from npzkit.cli.opening import named_file, naming_in_warnings
-from npzkit.cli.output import (
-    Report,
-    Telling,
-    error_text,
-    print_json,
-    progress,
-    raise_final,
-    say,
-)
-from npzkit.cli.refusals import Refusal, refusing
+from npzkit.cli.output import Report, Telling, print_json, progress
 from npzkit.errors import NpzkitError, UnsupportedError, format_count, printable, shown_url
 
 SUFFIX = ".npz"
@@ -97,11 +89,7 @@ def folder_options(command: Any) -> Any:
 
 
 def find_archives(
-    given: Sequence[str],
-    *,
-    recursive: bool,
-    output: str | None = None,
-    takes_sharded: bool = False,
+    given: Sequence[str], *, recursive: bool, output: str | None = None, takes_sharded: bool = False
 ) -> list[Archive]:
     """Return the given files, and the archives in the given folders.
 
@@ -119,28 +107,27 @@ def find_archives(
     found: list[Archive] = []
     seen: set[str] = set()
     for path in given:
+        name = os.path.basename(shown_url(path).partition("?")[0])
         if path == "-" or not os.path.isdir(path):
-            found.append(Archive(path, os.path.basename(shown_url(path).partition("?")[0])))
-            seen.add(os.path.realpath(path))
-            continue
-        if not recursive and _holds_index(path):
-            found.append(_sharded(path, os.path.basename(path), takes_sharded))
-            continue
-        if not recursive:
+            inside = [Archive(path, name)]
+        elif recursive:
+            inside = list(_in_folder(path, output, takes_sharded))
+            if not inside:
+                raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
+        elif _is_sharded(path):
+            inside = [_sharded(path, name, takes_sharded)]
+        else:
             raise Refusal(f"{path!r} is a folder. Pass -r to process the archives in it.")
-        inside = list(_in_folder(path, output, takes_sharded))
         for archive in inside:
+            # In folders, a file with several links counts once.
             real = os.path.realpath(archive.path)
-            if archive.error is not None or real not in seen:
+            if archive.path == path or archive.error is not None or real not in seen:
                 found.append(archive)
-                seen.add(real)
-        if not inside:
-            raise Refusal(f"{path!r} has no archives: no file in it ends with {SUFFIX}.")
+            seen.add(real)
     return found
 
 
-def _holds_index(folder: str) -> bool:
-    """Return whether a folder is a sharded archive."""
+def _is_sharded(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, _INDEX_NAME))
 
 
@@ -161,14 +148,13 @@ def _in_folder(folder: str, output: str | None, takes_sharded: bool) -> Iterator
         inner[:] = sorted(
             name for name in inner if os.path.realpath(os.path.join(place, name)) != left_out
         )
-        is_sharded = _INDEX_NAME in names and _holds_index(place)
+        is_sharded = _is_sharded(place)
         if is_sharded:
             yield _sharded(place, os.path.relpath(place, folder), takes_sharded)
         for name in sorted(names):
             path = os.path.join(place, name)
-            if is_sharded and name.startswith(_SHARD_PREFIX):
-                continue
-            if name.lower().endswith(SUFFIX) and os.path.isfile(path):
+            is_part = is_sharded and name.startswith(_SHARD_PREFIX)
+            if name.lower().endswith(SUFFIX) and not is_part and os.path.isfile(path):
                 yield Archive(path, os.path.relpath(path, folder))
     for error in failed:
         # A folder that could not be listed is reported like a file.
@@ -198,16 +184,13 @@ class Outputs:
             return
         if os.path.lexists(str(output)) and not os.path.isdir(str(output)):
             raise Refusal(f"{output!r} is a file. Several archives need a folder for --output.")
-        names: set[str] = set()
-        for archive in archives:
-            # Some systems take names for the same that differ in this.
-            name = unicodedata.normalize("NFC", archive.name).casefold()
-            if name in names:
-                raise Refusal(
-                    f"two files would be written to {archive.name!r} in {output!r}. "
-                    "Use a folder for each."
-                )
-            names.add(name)
+        # Some systems take names for the same that differ in case or composition alone.
+        names = [unicodedata.normalize("NFC", archive.name).casefold() for archive in archives]
+        name, count = Counter(names).most_common(1)[0]
+        if count > 1:
+            raise Refusal(
+                f"two files would be written to {name!r} in {output!r}. Use a folder for each."
+            )
 
     def path_for(self, archive: Archive) -> tuple[str, bool] | None:
         """Return the path for a copy, and whether a file there may be replaced.
@@ -235,13 +218,9 @@ def shown_path(path: str) -> str:
 
 
 def work_through(
-    what: str,
-    archives: Sequence[Archive],
-    work: Callable[[Archive, Report], Outcome],
-    *,
-    as_json: bool,
-    quiet: bool,
-) -> int:
+    what: str, archives: Sequence[Archive], work: Callable[[Archive, Report], Outcome], *,
+    as_json: bool, quiet: bool,
+) -> int:  # fmt: skip
     """Call `work` with each archive, print the results, and return the exit code.
 
     A file that fails is reported, and the others are still processed.

@@ -14,20 +14,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import npzkit
-from npzkit.cli.listed_members import members_of, tell_unreadable
-from npzkit.cli.ls import print_members
+from npzkit.cli.listing import members_of, print_members, tell_unreadable
+from npzkit.cli.messages import at_prompt, in_a_line, message_of, report_failure, say
 from npzkit.cli.opening import as_text, info_dict
-from npzkit.cli.output import (
-    in_a_line,
-    json_option,
-    print_fields,
-    print_json,
-    print_table,
-    raise_final,
-    report_error,
-    say,
-)
-from npzkit.cli.wording import at_prompt, message_of
+from npzkit.cli.output import json_option, print_fields, print_json, print_table
 from npzkit.errors import NoCheckpointError, format_count, format_size, printable, shown_url
 
 if TYPE_CHECKING:
@@ -79,7 +69,7 @@ def _looks(store: CheckpointStore) -> Iterator[tuple[int, ...]]:
     help="Draw each metric over the steps to PATH, such as loss.png.",
 )  # fmt: skip
 @json_option
-def ls(folder: str, picture: str | None, as_json: bool) -> None:
+def ls(folder: str, picture: str | None, as_json: bool) -> int:
     """List the steps in FOLDER with their sizes, ages and metrics.
 
     Arrays are not read. A step is shown as damaged if its metadata cannot be
@@ -103,35 +93,34 @@ def ls(folder: str, picture: str | None, as_json: bool) -> None:
         click.echo(f"{format_count(len(rows), 'step')}, {total}")
     else:
         click.echo(f"{printable(shown_url(folder))} has no checkpoints")
-    click.get_current_context().exit(int(any(row["error"] for row in rows)))
+    return int(any(row["error"] for row in rows))
 
 
 def _rows(store: CheckpointStore) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for steps in _looks(store):
-        rows = [row for step in steps if (row := _row(store, step)) is not None]
+        for step in steps:
+            # The run may have removed it.
+            with contextlib.suppress(NoCheckpointError):
+                rows.append(_row(store, step))
         if rows:
             break
     return rows
 
 
-def _row(store: CheckpointStore, step: int) -> dict[str, Any] | None:
-    """Return what is known of a step without reading arrays; None if it was removed meanwhile."""
-    path = store.path(step)
-    try:
-        found = store.status(step)
-    except NoCheckpointError:
-        return None
+def _row(store: CheckpointStore, step: int) -> dict[str, Any]:
+    """Return what is known of a step without reading arrays."""
+    found = store.status(step)
     metrics: Mapping[str, Any] = {}
     error = None
     try:
         metrics = store.metrics(step)
     except NoCheckpointError:
-        return None
+        raise
     except npzkit.NpzkitError as failure:
         error = in_a_line(message_of(failure))
-    return {"step": step, "path": path, "size": found.size, "modified": found.modified,
-            "metrics": metrics, "error": error}  # fmt: skip
+    return {"step": step, "path": store.path(step), "size": found.size,
+            "modified": found.modified, "metrics": metrics, "error": error}  # fmt: skip
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
@@ -195,7 +184,7 @@ def _draw(rows: Sequence[Mapping[str, Any]], path: str) -> None:
 @_folder_argument
 @click.option("--step", type=click.IntRange(0), help="By default the newest one.")
 @json_option
-def show(folder: str, step: int | None, as_json: bool) -> None:
+def show(folder: str, step: int | None, as_json: bool) -> int:
     """Show the metrics, metadata and arrays of a step in FOLDER.
 
     Only headers are read.
@@ -216,10 +205,7 @@ def show(folder: str, step: int | None, as_json: bool) -> None:
             fields += [(name, shown(found[name]))] if found[name] else []
         print_fields(fields)
         print_members(members, len(members), found["size"], is_long=False)
-    bad_count = sum(member.info is None for member in members)
-    if bad_count:
-        tell_unreadable(bad_count, members)
-    click.get_current_context().exit(int(bad_count > 0))
+    return tell_unreadable(members)
 
 
 def _found(store: CheckpointStore, step: int | None) -> tuple[dict[str, Any], list[Any]]:
@@ -251,7 +237,7 @@ def _found(store: CheckpointStore, step: int | None) -> tuple[dict[str, Any], li
 @click.option("--step", "steps", type=click.IntRange(0), multiple=True,
               help="Check only this step. May be given several times.")  # fmt: skip
 @json_option
-def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> None:
+def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> int:
     """Check every byte of the steps in FOLDER.
 
     Exits with 0 if all are sound, 1 if one is damaged, and 2 if there is no step
@@ -280,7 +266,7 @@ def verify(folder: str, steps: tuple[int, ...], as_json: bool) -> None:
     if as_json:
         reports = {str(step): report.as_dict() for step, report in found.items()}
         print_json({"folder": shown_url(folder), "ok": is_ok, "steps": reports})
-    click.get_current_context().exit(int(not is_ok))
+    return int(not is_ok)
 
 
 def _print_report(step: int, report: Any) -> None:
@@ -299,7 +285,7 @@ def _print_report(step: int, report: Any) -> None:
 @click.argument("a", type=click.IntRange(0))
 @click.argument("b", type=click.IntRange(0))
 @json_option
-def diff(folder: str, a: int, b: int, as_json: bool) -> None:
+def diff(folder: str, a: int, b: int, as_json: bool) -> int:
     """Show which arrays and values of FOLDER differ between the steps A and B.
 
     Arrays are not read: their recorded CRC-32s are compared. npzkit diff compares
@@ -308,14 +294,12 @@ def diff(folder: str, a: int, b: int, as_json: bool) -> None:
 
     Example: npzkit ckpt diff run 100 200
     """
-    context = click.get_current_context()
     try:
         with npzkit.checkpoint.CheckpointStore(folder) as store:
             report = store.diff(a, b)
     except (npzkit.NpzkitError, OSError) as error:
-        raise_final(error)
-        report_error(error)
-        context.exit(2)
+        report_failure(error)
+        return 2
     changes = {"changed": report.changed, "added": report.added, "removed": report.removed}
     if as_json:
         print_json({"a": a, "b": b, "equal": report.equal, "compared": report.compared,
@@ -330,7 +314,7 @@ def diff(folder: str, a: int, b: int, as_json: bool) -> None:
         counts = [f"{len(keys):,} {what}" for what, keys in changes.items() if keys]
         compared = f"{report.what_was_compared} compared"
         click.echo(f"{compared}: {', '.join(counts) or 'no difference'}")
-    context.exit(2 if report.problems else int(not report.equal))
+    return 2 if report.problems else int(not report.equal)
 
 
 # -- prune ----------------------------------------------------------------------

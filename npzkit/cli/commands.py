@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "add": ("editing", "Add arrays to the archive FILE, in place."),
     "ckpt": ("ckpt", "List, check and remove the checkpoints of a training run."),
-    "completion": ("completion", "Print the script that completes commands and keys in SHELL."),
-    "convert": ("convert", "Convert SRC to DST, each in the format that its name says."),
+    "completion": ("opening", "Print the script that completes commands and keys in SHELL."),
+    "convert": ("converting", "Convert SRC to DST, each in the format that its name says."),
     "demo": ("demo", "Run a demo of npzkit on real data."),
     "diff": ("diff", "Show where the arrays of A and B differ."),
-    "extract": ("extract", "Write the arrays of FILE, or KEYS of them, to files."),
+    "extract": ("converting", "Write the arrays of FILE, or KEYS of them, to files."),
     "info": ("info", "Show details of FILE or of one array."),
-    "ls": ("ls", "List the arrays of FILEs, reading headers only."),
+    "ls": ("listing", "List the arrays of FILEs, reading headers only."),
     "mv": ("editing", "Rename the array OLD of the archive FILE to NEW, in place."),
-    "pack": ("pack", "Put arrays into a new archive OUT."),
-    "repack": ("repack", "Rewrite FILEs: aligned, seekable, without dead space."),
-    "repair": ("repair", "Repair damaged FILEs, or save their sound arrays."),
-    "report": ("report", "Make a page of HTML with a picture and statistics of each array."),
+    "pack": ("editing", "Put arrays into a new archive OUT."),
+    "repack": ("maintaining", "Rewrite FILEs: aligned, seekable, without dead space."),
+    "repair": ("maintaining", "Repair damaged FILEs, or save their sound arrays."),
+    "report": ("pages", "Make a page of HTML with a picture and statistics of each array."),
     "rm": ("editing", "Remove arrays from the archive FILE, in place."),
     "show": ("show", "Show the values of the array KEY, or a SLICE of it."),
     "tree": ("tree", "Show the keys of FILE as a tree, with sizes."),
-    "verify": ("verify", "Check FILEs for damage: headers, checksums, array sizes."),
-    "view": ("view", "Look at the arrays of FILEs in the browser."),
+    "verify": ("maintaining", "Check FILEs for damage: headers, checksums, array sizes."),
+    "view": ("pages", "Look at the arrays of FILEs in the browser."),
 }
 """For each command, the module of `npzkit.cli` with the function of the same name,
 and the first sentence of its help. The list of commands is printed without any import.
@@ -116,11 +116,11 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    is_debugging = _take_debug(arguments)
+    is_debugging = bool(_take(arguments, "--debug", has_value=False))
     _prepare_streams()
     try:
         _check_arguments(arguments)
-        options = _take_storage_options(arguments)
+        options = _storage_options(_take(arguments, "--storage-option", has_value=True))
         with (
             contextlib.nullcontext() if is_debugging else _one_word_for_interrupts(),
             npzkit.default_storage_options(options),
@@ -136,13 +136,13 @@ def _run(arguments: list[str]) -> int:
     except (click.ClickException, click.Abort, npzkit.NpzkitError, OSError, MemoryError) as error:
         if is_debugging:
             raise
-        from npzkit.cli.output import report_error
+        from npzkit.cli.messages import report_error
 
         return report_error(error)
     except KeyboardInterrupt:
         if is_debugging:
             raise
-        from npzkit.cli.output import say
+        from npzkit.cli.messages import say
 
         say("interrupted")
         return 130
@@ -165,7 +165,7 @@ def _check_arguments(arguments: list[str]) -> None:
 
 def _end_output() -> int:
     """Discard further output, because its reader, such as head, has closed the pipe."""
-    from npzkit.cli.output import discard
+    from npzkit.cli.messages import discard
 
     discard(sys.stdout)
     return 0
@@ -177,7 +177,7 @@ def _flush() -> None:
         try:
             stream.flush()
         except OSError:
-            from npzkit.cli.output import discard
+            from npzkit.cli.messages import discard
 
             discard(stream)
 
@@ -198,8 +198,7 @@ def _prepare_streams() -> None:
 
 
 def _show_warning(message: Warning | str, *args: Any, **options: Any) -> None:
-    from npzkit.cli.output import in_a_line, say
-    from npzkit.cli.wording import at_prompt
+    from npzkit.cli.messages import at_prompt, in_a_line, say
 
     say(f"warning: {in_a_line(at_prompt(str(message)))}")
 
@@ -220,41 +219,31 @@ def _one_word_for_interrupts() -> Iterator[None]:
         sys.unraisablehook = usual
 
 
-def _take_storage_options(arguments: list[str]) -> dict[str, Any]:
-    """Remove all --storage-option before ``--``, and return them: values are JSON, or text."""
-    name = "--storage-option"
+def _take(arguments: list[str], name: str, *, has_value: bool) -> list[str]:
+    """Remove an option, which may be anywhere before ``--``, and return its values."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept, given, before = [], [], iter(arguments[:end])
+    kept, values, before = [], [], iter(arguments[:end])
     for argument in before:
         if argument == name:
-            given.append(next(before, ""))
-        elif argument.startswith(f"{name}="):
-            given.append(argument[len(name) + 1 :])
+            values.append(next(before, "") if has_value else "")
+        elif has_value and argument.startswith(f"{name}="):
+            values.append(argument[len(name) + 1 :])
         else:
             kept.append(argument)
     arguments[:end] = kept
-    options = {}
-    for text in given:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise click.UsageError(f"{name} needs KEY=VALUE.")
-        options[key] = _parsed(value)
-    return options
+    return values
 
 
-def _parsed(value: str) -> Any:
+def _storage_options(texts: list[str]) -> dict[str, Any]:
+    """Return the options for stores: each value is JSON, or text."""
     import json
 
-    try:
-        return json.loads(value)
-    except ValueError:
-        return value
-
-
-def _take_debug(arguments: list[str]) -> bool:
-    """Remove --debug, which may be anywhere before ``--``, and return whether it was there."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    if "--debug" not in arguments[:end]:
-        return False
-    arguments.remove("--debug")
-    return True
+    options: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise click.UsageError("--storage-option needs KEY=VALUE.")
+        options[key] = value
+        with contextlib.suppress(ValueError):
+            options[key] = json.loads(value)
+    return options

@@ -1,10 +1,21 @@
-"""The command that starts the guided tour of `npzkit.cli.tour`."""
+"""The command that shows what npzkit does, step by step, on real data."""
 
 from __future__ import annotations
 
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
 import click
 
-from npzkit.cli.output import console
+import npzkit
+from npzkit.cli.output import print_table, print_text
+
+_FILES = "digits.npz", "photographs.npz"
+_SHADES = " .:-=+*#%@"
 
 
 @click.command()
@@ -17,11 +28,161 @@ def demo(folder: str | None) -> None:
 
     Example: npzkit demo fixtures
     """
-    # The list of commands must not import rich, which is slow.
-    from npzkit.cli import tour
+    arrays = _read_what_numpy_wrote(find_data(folder))
+    with tempfile.TemporaryDirectory(prefix="npzkit-demo-") as name:
+        path = Path(name) / "bundle.npz"
+        _bundle(arrays, path)
+        _open_lazily(path, arrays)
+        _read_a_part(path.with_name("frames.npz"), arrays["china"])
+        _survive_a_crash(path)
+        _notice_damage(path)
+        _compare_speed(arrays, path.with_name("speed.npz"))
+    click.echo("\nEnd of the demo. The README shows the code for each step.")
 
+
+def find_data(folder: str | None = None) -> Path:
+    """Return the folder with the demo's data."""
+    fixtures = Path(__file__).parents[2] / "fixtures", Path.cwd() / "fixtures"
+    places = [Path(folder)] if folder else fixtures
+    for place in places:
+        if all((place / name).is_file() for name in _FILES):
+            return place
+    raise click.UsageError(
+        f"no {' and '.join(_FILES)} in {' or '.join(map(str, places))}; run the demo in a "
+        "checkout of npzkit, or pass the folder that has them: npzkit demo FOLDER"
+    )
+
+
+def _heading(text: str) -> None:
+    click.echo()
+    print_text(text)
+
+
+def _say(text: str) -> None:
+    print_text(f"   {text}")
+
+
+def _confirmed(value: bool) -> str:
+    """Return "yes", or raise an error if the demo read wrong data."""
+    if not value:
+        raise RuntimeError("the demo read other data than it wrote; please report this")
+    return "yes"
+
+
+def _read_what_numpy_wrote(data: Path) -> dict[str, Any]:
+    _heading("1. Read what NumPy wrote: handwritten digits and two photographs")
+    arrays: dict[str, Any] = {}
+    for name in _FILES:
+        with npzkit.open(data / name) as npz:
+            arrays |= npz.load_all()
+            _say(f"{name}: {', '.join(npz)}")
+    for row in arrays["images"][0]:
+        click.echo("      " + "".join(2 * _SHADES[int(value) * 9 // 16] for value in row))
+    _say(f"... the first image, labelled {arrays['labels'][0]}.")
+    return arrays
+
+
+def _bundle(arrays: Mapping[str, Any], path: Path) -> None:
+    _heading("2. Save them in one .npz, each array with its own compression")
+    with npzkit.NpzWriter(path, metadata={"about": "npzkit's demo", "step": 1}) as writer:
+        for key, array in arrays.items():
+            # Floats compress badly, and stored arrays can be mapped.
+            method: Any = "stored" if array.dtype.kind == "f" else "deflated"
+            writer.add(key, array, compression=method, attrs={"mean": float(array.mean())})
+    with npzkit.open(path) as npz:
+        rows = [
+            [info.key, str(info.shape), str(info.dtype), f"{info.nbytes:,}",
+             f"{info.compressed_size:,}", info.method, f"{info.attrs['mean']:.2f}"]
+            for info in map(npz.info, npz)
+        ]  # fmt: skip
+    print_table(["key", "shape", "dtype", "bytes", "in file", "method", "mean"], rows)
+    theirs = _load_by_numpy(path)
+    agree = all((theirs[key] == array).all() for key, array in arrays.items())
+    _say(f"Plain np.load reads it: {_confirmed(agree)}")
+
+
+def _open_lazily(path: Path, arrays: Mapping[str, Any]) -> None:
+    _heading("3. Open it lazily: only the arrays that are used are read")
+    with npzkit.open(path) as npz:
+        _say(f'npz["labels"][:10] = {npz["labels"][:10]}')
+        mapped = npz.memmap("means")
+        same = _confirmed((mapped == arrays["means"]).all())
+        _say(f'npz.memmap("means") shares {mapped.nbytes:,} bytes with the file: {same}')
+        _say(f"npz.metadata = {dict(npz.metadata)}")
+
+
+def _read_a_part(path: Path, photograph: Any) -> None:
+    _heading("4. Create a compressed array frame by frame, and read a part of it")
+    shape = (None, *photograph.shape)
+    with (
+        npzkit.NpzWriter(path, compression="deflated") as writer,
+        writer.create("frames", shape, photograph.dtype) as frames,
+    ):
+        for shift in range(50):
+            frames.append(photograph + shift)
+    with npzkit.open(path) as npz:
+        part = npz.lazy("frames")[30, 100:110, ::5]
+    same = _confirmed((part == photograph[100:110, ::5] + 30).all())
+    _say(f"frames[30, 100:110, ::5] has shape {part.shape}: {same}")
+
+
+def _survive_a_crash(path: Path) -> None:
+    _heading("5. Crash while saving to the same path: the old file stays complete")
     try:
-        data = tour.find_data(folder)
-    except FileNotFoundError as error:
-        raise click.UsageError(str(error)) from error
-    tour.run(data, console())
+        with npzkit.NpzWriter(path) as writer:
+            writer["half"] = [0.5] * 1000
+            raise RuntimeError("the power went out")
+    except RuntimeError as error:
+        with npzkit.open(path) as npz:
+            _say(f"{error}; the file still has: {', '.join(npz)}")
+
+
+def _notice_damage(path: Path) -> None:
+    _heading("6. Damage one byte: npzkit reports it, and where it is")
+    damaged = bytearray(path.read_bytes())
+    with npzkit.open(path) as npz:
+        damaged[npz.info("means").data_offset + 5] ^= 1
+    try:
+        npzkit.open(bytes(damaged))["means"]
+    except npzkit.NpzkitError as error:
+        _say(f"{type(error).__name__}: {error}")
+
+
+def _compare_speed(arrays: Mapping[str, Any], path: Path) -> None:
+    import numpy as np
+
+    _heading("7. Compare the speed on this machine (median of 5, warm cache)")
+    many = {f"digit_{i}": image for i, image in enumerate(arrays["images"])}
+    large = {"photographs": np.tile(arrays["china"], (100, 1, 1, 1))}
+    rows = []
+    for title, work in ((f"load {len(many):,} small arrays", many), ("load 20 MB stored", large)):
+        np.savez(path, **work)
+        rows.append([title, *_times(_load_by_numpy, _load_by_npzkit, path)])
+    saving = _times(np.savez_compressed, npzkit.savez_compressed, path, **arrays)
+    rows.append(["save the photographs deflated", *saving])
+    print_table(["work", "NumPy", "npzkit", "ratio"], rows)
+
+
+def _load_by_numpy(path: Path) -> dict[str, Any]:
+    import numpy as np
+
+    with np.load(path) as npz:
+        return dict(npz)
+
+
+def _load_by_npzkit(path: Path) -> dict[str, Any]:
+    with npzkit.open(path) as npz:
+        return npz.load_all()
+
+
+def _times(theirs: Callable[..., Any], ours: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Time both alternately, and return the medians and their ratio as text."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(5):
+        for function, found in zip((theirs, ours), times, strict=True):
+            begin = time.perf_counter()
+            function(*args, **options)
+            found.append(time.perf_counter() - begin)
+    numpy_time, npzkit_time = map(statistics.median, times)
+    ratio = numpy_time / npzkit_time
+    return f"{numpy_time * 1e3:.1f} ms", f"{npzkit_time * 1e3:.1f} ms", f"{ratio:.1f} x"

@@ -8,18 +8,9 @@ from typing import Any
 import click
 
 import npzkit
+from npzkit.cli.messages import at_prompt, in_a_line, report_failure, say
 from npzkit.cli.opening import as_text, dtype_text, opened, shape_text
-from npzkit.cli.output import (
-    in_a_line,
-    json_option,
-    print_json,
-    print_table,
-    progress,
-    raise_final,
-    report_error,
-    say,
-)
-from npzkit.cli.wording import at_prompt
+from npzkit.cli.output import json_option, print_json, print_table, progress
 from npzkit.errors import format_count, printable, shown_url
 
 
@@ -27,11 +18,9 @@ from npzkit.errors import format_count, printable, shown_url
 @click.argument("a", type=click.Path(readable=False, allow_dash=True))
 @click.argument("b", type=click.Path(readable=False, allow_dash=True))
 @click.option(
-    "--atol",
-    type=float,
-    default=0.0,
+    "--atol", type=float, default=0.0,
     help="How far numbers may be apart: |A - B| <= atol + rtol * |B|.",
-)
+)  # fmt: skip
 @click.option("--rtol", type=float, default=0.0, help="The same, relative to B.")
 @click.option(
     "--fast", is_flag=True, help="Trust recorded CRC-32s: do not read arrays whose CRC-32s agree."
@@ -40,7 +29,7 @@ from npzkit.errors import format_count, printable, shown_url
 @json_option
 def diff(
     a: str, b: str, atol: float, rtol: float, fast: bool, metadata: bool, as_json: bool
-) -> None:
+) -> int:
     """Show where the arrays of A and B differ.
 
     Keys, shapes, dtypes and values are compared. NaNs at the same place are
@@ -57,27 +46,20 @@ def diff(
             raise click.UsageError(f"{name} must be 0 or more, not {value}.")
     if a == b == "-":
         raise click.UsageError("the standard input is one archive: A or B must be a file.")
-    context = click.get_current_context()
     try:
         with opened(a) as left, opened(b) as right, progress("compare") as tell:
             report = npzkit.diff(
                 left, right, rtol=rtol, atol=atol, metadata=metadata, verify=not fast, progress=tell
             )
     except (npzkit.NpzkitError, OSError) as error:
-        raise_final(error)
-        report_error(error)
-        context.exit(2)
+        report_failure(error)
+        return 2
     paths = {"a": shown_url(a), "b": shown_url(b)}
     if as_json:
-        print_json(
-            {
-                "equal": report.equal,
-                "fast": fast,
-                "compared": report.compared,
-                "differences": [_difference_dict(row) for row in report.rows],
-                "problems": [_problem_dict(row, paths) for row in report.problems],
-            }
-        )
+        differences = [_difference_dict(row) for row in report.rows]
+        problems = [_problem_dict(row, paths) for row in report.problems]
+        print_json({"equal": report.equal, "fast": fast, "compared": report.compared,
+                    "differences": differences, "problems": problems})  # fmt: skip
     else:
         if report.rows:
             print_table(
@@ -87,7 +69,7 @@ def diff(
         for problem in report.problems:
             say(in_a_line(_problem_text(problem, paths)))
         click.echo(_summary(report, fast=fast))
-    context.exit(2 if report.problems else 1 if report.rows else 0)
+    return 2 if report.problems else 1 if report.rows else 0
 
 
 def _problem_dict(problem: Any, paths: dict[str, str]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 import npzkit
-from npzkit.cli.listed_members import Member, members_of, tell_unreadable
+from npzkit.cli.listing import Member, members_of, tell_unreadable
+from npzkit.cli.messages import at_prompt
 from npzkit.cli.opening import (
     NESTED_TEXT,
     archive_argument,
@@ -21,12 +22,7 @@ from npzkit.cli.opening import (
     shape_text,
     without_note,
 )
-from npzkit.cli.output import (
-    json_option,
-    print_fields,
-    print_json,
-)
-from npzkit.cli.wording import at_prompt
+from npzkit.cli.output import json_option, print_fields, print_json
 from npzkit.errors import format_ratio, format_size, printable
 
 
@@ -34,7 +30,7 @@ from npzkit.errors import format_ratio, format_size, printable
 @archive_argument
 @key_argument(required=False)
 @json_option
-def info(file: str, key: str | None, as_json: bool) -> None:
+def info(file: str, key: str | None, as_json: bool) -> int:
     """Show details of FILE or of one array.
 
     This reads headers only. FILE may be - for the standard input; a pipe is
@@ -42,11 +38,10 @@ def info(file: str, key: str | None, as_json: bool) -> None:
 
     Example: npzkit info model.npz weights
     """
-    bad: list[Member] = []
+    members: list[Member] = []
     with opened(file) as npz:
         if key is None:
             members = members_of(npz, npz.files)
-            bad = [member for member in members if member.info is None]
             found = _archive_facts(npz, members)
             fields = _archive_fields(found, *without_note(npz.metadata))
         else:
@@ -56,9 +51,7 @@ def info(file: str, key: str | None, as_json: bool) -> None:
         print_json(found)
     else:
         print_fields([(f"{name}:", text) for name, text in fields if text])
-    if bad:
-        tell_unreadable(len(bad), bad)
-    click.get_current_context().exit(1 if bad else 0)
+    return tell_unreadable(members)
 
 
 _COUNTS: Mapping[str, Callable[[npzkit.ArrayInfo], bool]] = {

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
+import shutil
 import stat
 import sys
 import warnings
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     Listing = npzkit.NpzFile | npzkit.StreamListing
-    """An archive whose headers can be read."""
+    "An archive whose headers can be read."
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -83,12 +85,13 @@ def opened(file: str, *, allow_pickle: bool = False) -> Iterator[npzkit.NpzFile]
 @contextlib.contextmanager
 def listed(file: str) -> Iterator[Listing]:
     """Open FILE for what is known without data. A pipe is read once, and not kept."""
-    with forward_input(file) as source, naming_in_warnings(printable(shown_url(file))):
-        if _cannot_seek(source):
+    name = printable(shown_url(file))
+    with seekable_input(file, is_forward=True) as source, naming_in_warnings(name):
+        if cannot_seek(source):
             yield npzkit.StreamListing(source)
-        else:
-            with npzkit.open(source) as npz:
-                yield npz
+            return
+        with npzkit.open(source) as npz:
+            yield npz
 
 
 @contextlib.contextmanager
@@ -105,63 +108,43 @@ def naming_in_warnings(name: str, before: Callable[[], object] = lambda: None) -
         yield
 
 
-def seekable_input(file: str) -> contextlib.AbstractContextManager[Any]:
-    """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents."""
-    return _copied_if(file, _cannot_seek)
-
-
-def forward_input(file: str) -> contextlib.AbstractContextManager[Any]:
-    """Yield FILE itself, or for ``-`` or a pipe a stream, which may not be able to seek.
-
-    A pipe that cannot be followed, as that of np.savez, is copied to a temporary file.
-    """
-    return _copied_if(file, lambda source: _cannot_seek(source) and not npzkit.can_stream(source))
-
-
 @contextlib.contextmanager
-def _copied_if(file: str, is_unfit: Callable[[Any], bool]) -> Iterator[Any]:
-    """Yield FILE itself, or a temporary file with its contents."""
+def seekable_input(file: str, *, is_forward: bool = False) -> Iterator[Any]:
+    """Yield FILE itself, or for ``-`` or a pipe a temporary file with its contents.
+
+    With `is_forward`, the pipe itself, if it can be read from front to back.
+    """
     with _input(file) as source:
-        if not is_unfit(source):
+        if not cannot_seek(source) or (is_forward and npzkit.can_stream(source)):
             yield source
             return
-        with _copied(source) as kept:
+        import tempfile
+
+        with tempfile.TemporaryFile() as kept:
+            shutil.copyfileobj(source, kept, 1 << 20)
+            kept.seek(0)
             yield kept
 
 
-@contextlib.contextmanager
-def _input(file: str) -> Iterator[Any]:
+def _input(file: str) -> contextlib.AbstractContextManager[Any]:
     if file == "-":
-        yield sys.stdin.buffer
-    elif _is_pipe(file):
-        with open(file, "rb") as stream:
-            yield stream
-    else:
-        yield file
+        return contextlib.nullcontext(sys.stdin.buffer)
+    is_pipe = os.path.exists(file) and stat.S_ISFIFO(os.stat(file).st_mode)
+    return open(file, "rb") if is_pipe else contextlib.nullcontext(file)
 
 
-def _cannot_seek(source: Any) -> bool:
+def cannot_seek(source: Any) -> bool:
     """Return whether this is a pipe, and not a path or a file."""
     return not isinstance(source, str) and not source.seekable()
 
 
-@contextlib.contextmanager
-def _copied(stream: Any) -> Iterator[Any]:
-    """Yield a temporary file with the contents of a stream."""
-    import shutil
-    import tempfile
-
-    with tempfile.TemporaryFile() as kept:
-        shutil.copyfileobj(stream, kept, 1 << 20)
-        kept.seek(0)
-        yield kept
-
-
-def _is_pipe(file: str) -> bool:
+def keys_of(file: str) -> list[str]:
+    """Return the keys of FILE; none if it cannot be read."""
     try:
-        return stat.S_ISFIFO(os.stat(file).st_mode)
-    except OSError:
-        return False
+        with warnings.catch_warnings(action="ignore"), npzkit.open(file) as npz:
+            return list(npz)
+    except (OSError, npzkit.NpzkitError):
+        return []
 
 
 def complete_key(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -170,13 +153,9 @@ def complete_key(context: click.Context, parameter: click.Parameter, incomplete:
     file = context.params.get("file") or next(iter(context.args), None)
     if not isinstance(file, str) or file == "-":
         return []
-    try:
-        # The shell has not expanded the path yet.
-        path = os.path.expanduser(file)
-        with warnings.catch_warnings(action="ignore"), npzkit.open(path) as npz:
-            found = [key for key in npz if key.startswith(incomplete) and key.isprintable()]
-    except (OSError, npzkit.NpzkitError):
-        return []
+    # The shell has not expanded the path yet.
+    keys = keys_of(os.path.expanduser(file))
+    found = [key for key in keys if key.startswith(incomplete) and key.isprintable()]
     if os.environ.get(COMPLETE_VARIABLE, "").startswith("bash"):
         # zsh and fish add quotes themselves.
         found = [key for key in found if not _NEEDS_QUOTES.search(key)]
@@ -221,8 +200,6 @@ def shape_text(shape: tuple[int, ...] | None) -> str:
 
 def as_text(value: Any) -> str:
     """Return metadata or an attribute's value as one line of JSON."""
-    import json
-
     return printable(json.dumps(value, ensure_ascii=False, default=str))
 
 
@@ -244,3 +221,23 @@ def info_dict(info: npzkit.ArrayInfo) -> dict[str, Any]:
         "attrs": dict(info.attrs),
         "mappable": info.why_not_mappable is None,
     }
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes commands and keys in SHELL.
+
+    For bash, put eval "$(npzkit completion bash)" into ~/.bashrc. For zsh, put
+    eval "$(npzkit completion zsh)" into ~/.zshrc. For fish, save the output as
+    ~/.config/fish/completions/npzkit.fish.
+
+    Example: npzkit completion bash
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"this version of click does not support completion for {shell}")
+    group = click.get_current_context().find_root().command
+    click.echo(kind(group, {}, "npzkit", COMPLETE_VARIABLE).source())

@@ -7,7 +7,9 @@ colours off. Bars appear after a second, on the standard error stream.
 from __future__ import annotations
 
 import contextlib
-import errno
+import itertools
+import json
+import math
 import os
 import re
 import shutil
@@ -15,22 +17,17 @@ import signal
 import sys
 import threading
 import time
-import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 import click
-
-from npzkit.cli.wording import at_prompt, message_of
-from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
 
 Report = Callable[[int, int], object]
 """A function of the work done so far and the work in total."""
 
 _BAR_AFTER = 1.0
 """Seconds of work before a bar appears."""
-_PIPE_WIDTH = 200
-"""Width of the output of rich if there is no terminal."""
 _CELL_WIDTH = 100
 """Largest width to pad cells to if there is no terminal."""
 _LEAST_WIDTH = 6
@@ -41,17 +38,15 @@ _BREAKS = re.compile(r"(?<=[ ,/])")
 """Places at which a cell may be folded."""
 _GAP = "  "
 
+_SCALARS: Mapping[type, Callable[[Any], str]] = {
+    str: encode_basestring_ascii,
+    int: int.__repr__,
+    bool: {False: "false", True: "true"}.__getitem__,
+}
+"""The types of most values, and their text as JSON."""
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
-
-
-def console(*, stderr: bool = False) -> Any:
-    """Return a rich console for a standard stream, with colours only on a terminal."""
-    from rich.console import Console
-
-    found = Console(stderr=stderr, highlight=False, soft_wrap=False)
-    if not found.is_terminal and "COLUMNS" not in os.environ:
-        found = Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
-    return found
 
 
 def colour(text: str, **style: Any) -> str:
@@ -81,37 +76,53 @@ def can_print(text: str) -> bool:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON, with null for numbers that are not finite."""
-    from npzkit.cli.json_text import json_text
-
-    click.echo(json_text(value))
+    click.echo(_json_text(value))
 
 
-def print_notes(notes: Iterable[str]) -> list[str]:
-    """Print each note of the library on a line, and return all in the command line's words."""
-    found = [in_a_line(at_prompt(note)) for note in notes]
-    for note in found:
-        say(note)
-    return found
+def _json_text(value: Any, margin: str = "\n") -> str:
+    """Return a value as JSON. A margin begins with the line's end.
+
+    Each level takes one Python frame, so the deepest metadata fit into Python's stack.
+    """
+    heads: Iterable[str] = itertools.repeat("")
+    values: Collection[Any] = value
+    if isinstance(value, Mapping):
+        pairs = {str(key): inner for key, inner in value.items()}
+        heads = [f"{encode_basestring_ascii(key)}: " for key in pairs]
+        values, brackets = pairs.values(), "{}"
+    elif isinstance(value, (list, tuple)):
+        brackets = "[]"
+    elif isinstance(value, float) and not math.isfinite(value):
+        return "null"
+    else:
+        return json.dumps(value, default=str)
+    inner_margin = margin + "  "
+    lines = []
+    for head, item in zip(heads, values, strict=False):
+        encode = _SCALARS.get(type(item))
+        lines.append(head + (encode(item) if encode else _json_text(item, inner_margin)))
+    if not lines:
+        return brackets
+    return f"{brackets[0]}{inner_margin}{f',{inner_margin}'.join(lines)}{margin}{brackets[1]}"
 
 
-def print_table(
-    columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str = ""
-) -> None:
+def print_table(columns: Sequence[str | tuple[str, str]], rows: Sequence[Sequence[str]]) -> None:
     """Print a table. A column is given as its heading, or as heading and ``"right"``.
 
     Cells must be `printable` text. A hundred thousand rows take a quarter of a second.
     On a narrow terminal, the widest columns are folded between words. If that is
     not enough, each row becomes a few lines.
     """
-    headings = [column if isinstance(column, str) else column[0] for column in columns]
-    sides = ["left" if isinstance(column, str) else column[1] for column in columns]
-    lines = [title] if title else []
+    headings, sides = zip(
+        *((column, "left") if isinstance(column, str) else column for column in columns),
+        strict=True,
+    )
     widths = _fit([headings, *rows], between_words=True)
-    if not widths:
-        click.echo("\n".join([*lines, *_stacked(headings, rows)]))
-        return
-    lines += [colour(line, bold=True) for line in _lay_out([headings], widths, sides)]
-    lines += _lay_out(rows, widths, sides)
+    if widths:
+        lines = [colour(line, bold=True) for line in _lay_out([headings], widths, sides)]
+        lines += _lay_out(rows, widths, sides)
+    else:
+        lines = _stacked(headings, rows)
     click.echo("\n".join(lines))
 
 
@@ -122,11 +133,7 @@ def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str
         for row in rows
     ]
     widths = _fit([pair for group in pairs for pair in group])
-    lines = []
-    for group in pairs:
-        lines += _lay_out(group, widths, ["left", "left"])
-        lines.append("")
-    return lines
+    return [line for group in pairs for line in [*_lay_out(group, widths), ""]]
 
 
 def print_text(text: str) -> None:
@@ -137,8 +144,7 @@ def print_text(text: str) -> None:
 
 def print_fields(fields: Sequence[tuple[str, str]]) -> None:
     """Print pairs of name and value, one per line."""
-    widths = _fit(fields)
-    click.echo("\n".join(_lay_out(fields, widths, ["left", "left"])))
+    click.echo("\n".join(_lay_out(fields, _fit(fields))))
 
 
 def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[int]:
@@ -154,13 +160,10 @@ def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[
     room = limit - len(_GAP) * (len(widths) - 1)
     if sum(widths) <= room:
         return widths
-    least = [_LEAST_WIDTH] * len(widths)
-    if between_words:
-        least = [_width_of_words(column) for column in columns]
+    least = [_width_of_words(column) if between_words else _LEAST_WIDTH for column in columns]
     # Narrow the widest column by one at a time.
     while sum(widths) > room:
-        spare = [width - kept for width, kept in zip(widths, least, strict=True)]
-        candidates = [place for place, count in enumerate(spare) if count > 0]
+        candidates = [place for place, width in enumerate(widths) if width > least[place]]
         if not candidates:
             return [] if between_words else widths
         widths[max(candidates, key=widths.__getitem__)] -= 1
@@ -169,13 +172,12 @@ def _fit(rows: Sequence[Sequence[str]], *, between_words: bool = False) -> list[
 
 def _width_of_words(column: Sequence[str]) -> int:
     """Return the width to which a column can be narrowed without cutting a word."""
-    words = (word for cell in column for word in _BREAKS.split(cell))
-    longest = max(map(_width, words))
+    longest = max(_width(word) for cell in column for word in _BREAKS.split(cell))
     return max(longest, min(max(map(_width, column)), _LEAST_FOLDED))
 
 
 def _lay_out(
-    rows: Iterable[Sequence[str]], widths: Sequence[int], sides: Sequence[str]
+    rows: Iterable[Sequence[str]], widths: Sequence[int], sides: Sequence[str] = ("left", "left")
 ) -> list[str]:
     """Return the lines of rows."""
     form = _GAP.join(
@@ -195,16 +197,14 @@ def _lay_out(
 
 def _lay_out_wide(row: Sequence[str], widths: Sequence[int], sides: Sequence[str]) -> list[str]:
     """Return the lines of a row with cells that may have to be folded, or are not ASCII."""
-    is_bound = terminal_width() is not None
-    folded = [
-        _fold(cell, width) if is_bound else [cell] for cell, width in zip(row, widths, strict=True)
-    ]
+    cells: Any = zip(row, widths, strict=True)
+    if terminal_width() is not None:
+        folded = [_fold(cell, width) for cell, width in cells]
+    else:
+        folded = [[cell] for cell, _ in cells]
     return [
-        _GAP.join(
-            _padded(cells[number] if number < len(cells) else "", width, side)
-            for cells, width, side in zip(folded, widths, sides, strict=True)
-        ).rstrip()
-        for number in range(max(map(len, folded)))
+        _GAP.join(map(_padded, line, widths, sides)).rstrip()
+        for line in itertools.zip_longest(*folded, fillvalue="")
     ]
 
 
@@ -226,139 +226,88 @@ def _fold(cell: str, width: int) -> list[str]:
 
 def _cut(text: str, width: int) -> int:
     """Return how many characters fit, at least one."""
-    taken = 0
-    for count, character in enumerate(text):
-        taken += _width(character)
-        if taken > width:
-            return max(count, 1)
-    return len(text)
+    reached = list(itertools.accumulate(map(_width, text[: width + 1])))
+    return max(sum(end <= width for end in reached), 1)
 
 
 def _width(text: str) -> int:
     """Return the columns that text takes on a terminal."""
     if text.isascii():
         return len(text)
-    return sum(
-        0 if unicodedata.combining(character) else
-        2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )  # fmt: skip
+    from rich.cells import cell_len
 
-
-def in_a_line(text: str) -> str:
-    """Return a message as one line that cannot control the terminal."""
-    return printable(" ".join(text.split()))
-
-
-def _run() -> Any:
-    """Return the `npzkit.cli.commands.Run` of the command, or None in Python."""
-    context = click.get_current_context(silent=True)
-    return context and context.find_root().obj
-
-
-def raise_final(error: Exception) -> None:
-    """Raise an error that ends a command on many files: any with --debug, and a closed output."""
-    if isinstance(error, BrokenPipeError) or _run().is_debugging:
-        raise error
-
-
-def report_error(error: Exception) -> int:
-    """Print an error as one line, and return the exit code."""
-    text, code = error_text(error)
-    say(text)
-    return code
-
-
-def say(text: str) -> None:
-    """Print a line on the standard error stream, if that can be written."""
-    try:
-        click.echo(f"npzkit: {text}", err=True)
-    except OSError:
-        discard(sys.stderr)
-
-
-def discard(stream: Any) -> None:
-    """Send what a stream still has, and further output, nowhere, so that Python's end is quiet."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, stream.fileno())
-    os.close(null)
-
-
-def error_text(error: Exception) -> tuple[str, int]:
-    """Return the message of an error as one line, and the exit code."""
-    code = 1
-    if isinstance(error, click.Abort):
-        text, code = "interrupted", 130
-    elif isinstance(error, click.UsageError):
-        where = error.ctx.command_path if error.ctx else "npzkit"
-        message = error.format_message().rstrip()
-        end = "" if message.endswith((".", "?", "!")) else "."
-        text, code = f"{message}{end} Try: {where} --help", 2
-    elif isinstance(error, click.ClickException):
-        text, code = error.format_message(), error.exit_code
-    elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
-        text, code = _os_text(error), 2
-    elif isinstance(error, MemberNotFoundError):
-        text, code = message_of(error), 2
-        if error.key is not None and os.path.isfile(error.key):
-            text += f" {error.key!r} is a file, but was used as a key here."
-    elif isinstance(error, NoCheckpointError):
-        text, code = message_of(error), 2
-    elif isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
-        text, code = _memory_text(error), 2
-    elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
-        text = _os_text(error)
-    else:
-        text = message_of(error)
-    return in_a_line(text), code
-
-
-_OS_REMEDIES = {
-    errno.ENOENT: "Check the name, and whether its folder exists",
-    errno.EISDIR: "Pass an archive; npzkit pack creates one from a folder",
-    errno.EACCES: "Check the permissions of the file and its folder",
-    errno.EPERM: "Check the permissions of the file and its folder",
-    errno.EROFS: "Write to another folder",
-    errno.ENOSPC: "Free some space, or write to another disk",
-    errno.ENAMETOOLONG: "Choose a shorter name",
-}
-"""The remedies for errors of the system."""
-
-
-def _memory_text(error: Exception) -> str:
-    # NumPy says how much it asked for.
-    needed = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
-    return f"There is too little memory{needed}. Close other programs, or read less at once."
-
-
-def _os_text(error: OSError) -> str:
-    name: Any = error.filename
-    text = at_prompt(error.strerror or str(error))
-    if isinstance(name, (str, bytes)):
-        text = f"{os.fsdecode(name) or repr('')}: {text}"
-    remedy = _OS_REMEDIES.get(error.errno or 0)
-    return f"{text}. {remedy}." if remedy else text
+    return cell_len(text)
 
 
 class Telling:
-    """A callable that shows the bytes done and the total on a bar, if there is a terminal.
+    """A bar on the standard error stream, called with the work done and in total.
 
-    Each call raises KeyboardInterrupt if a library suppressed that of an interrupt.
+    It appears after a second, if there is a terminal. Bytes that archives behind URLs send
+    change it from any thread. Each call raises KeyboardInterrupt if a library suppressed
+    that of an interrupt.
     """
 
-    def __init__(self, bar: _Bar | None, raise_if_interrupted: Callable[[], None]) -> None:
-        self._bar = bar
+    def __init__(
+        self, what: str, raise_if_interrupted: Callable[[], None], *, in_bytes: bool, is_whole: bool
+    ) -> None:
+        self._what, self._in_bytes, self._is_whole = what, in_bytes, is_whole
         self._raise_if_interrupted = raise_if_interrupted
+        self._begin = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+        self._told = 0, 0
+        self._is_shown = sys.stderr.isatty()
+        self._lock = threading.Lock()
+        context = click.get_current_context(silent=True)
+        is_counted = self._is_shown and in_bytes and context is not None
+        self._reception: Any = context.find_root().obj.reception if context and is_counted else None
+        if self._reception is not None:
+            self._reception.watch = self._draw
 
     def __call__(self, done: int, total: int) -> None:
         self._raise_if_interrupted()
-        if self._bar is not None:
-            self._bar.show(done, total)
+        # A file that is read twice begins again.
+        self._told = max(done, self._told[0]), total
+        self._draw()
+
+    def _amounts(self) -> tuple[int, int]:
+        """Return what is done, and the total."""
+        (done, total), reception = self._told, self._reception
+        if reception is None or not reception.size:
+            return done, total
+        if not self._is_whole:
+            return done + reception.received, total + reception.size
+        # Some of the arrays only, or all of the file.
+        size = min(total, reception.size) if total else reception.size
+        return min(reception.received, size), size
+
+    def _draw(self) -> None:
+        is_early = self._bar is None and time.monotonic() - self._begin < _BAR_AFTER
+        # Never waits: another thread draws the same.
+        if is_early or not self._is_shown or not self._lock.acquire(blocking=False):
+            return
+        try:
+            done, total = self._amounts()
+            if self._bar is None:
+                bar = _rich_bar(self._what, in_bytes=self._in_bytes)
+                bar.start()
+                self._task = bar.add_task(self._what, total=total)
+                self._bar = bar
+            self._bar.update(self._task, completed=done, total=total)
+        finally:
+            self._lock.release()
 
     def hide(self) -> None:
         """Remove the bar, so that text can be printed. The next call shows it again."""
-        if self._bar is not None:
-            self._bar.hide()
+        bar, self._bar = self._bar, None
+        if bar is not None:
+            bar.stop()
+
+    def end(self) -> None:
+        self._is_shown = False
+        if self._reception is not None:
+            self._reception.watch = None
+        self.hide()
 
 
 @contextlib.contextmanager
@@ -370,29 +319,12 @@ def progress(
     If archives behind URLs are read, the bar counts the bytes that were received.
     `counts_received` says whether the total includes such archives.
     """
-    bar = _Bar(what, in_bytes=in_bytes, is_whole=counts_received) if sys.stderr.isatty() else None
     with _noting_interrupts() as raise_if_interrupted:
-        telling = Telling(bar, raise_if_interrupted)
+        telling = Telling(what, raise_if_interrupted, in_bytes=in_bytes, is_whole=counts_received)
         try:
             yield telling
         finally:
-            if bar is not None:
-                bar.end()
-
-
-@contextlib.contextmanager
-def counting(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a bar. The block gets a function to call with the bytes of each step."""
-    done = 0
-    with progress(what) as tell:
-
-        def add(count: int) -> None:
-            nonlocal done
-            done = min(done + count, total)
-            tell(done, total)
-
-        yield add
-        tell(total, total)
+            telling.end()
 
 
 @contextlib.contextmanager
@@ -426,77 +358,15 @@ def _noting_interrupts() -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-class _Bar:
-    """A bar on the standard error stream, which appears after a second.
-
-    Bytes that distant archives send change it from any thread.
-    """
-
-    def __init__(self, what: str, *, in_bytes: bool, is_whole: bool) -> None:
-        self._what, self._in_bytes, self._is_whole = what, in_bytes, is_whole
-        self._begin = time.monotonic()
-        self._bar: Any = None
-        self._task: Any = None
-        self._told = 0, 0
-        self._is_over = False
-        self._lock = threading.Lock()
-        run = _run()
-        self._reception = run.reception if run and in_bytes else None
-        if self._reception is not None:
-            self._reception.watch = self._draw
-
-    def show(self, done: int, total: int) -> None:
-        # A file that is read twice begins again.
-        self._told = max(done, self._told[0]), total
-        self._draw()
-
-    def _amounts(self) -> tuple[int, int]:
-        """Return what is done, and the total."""
-        (done, total), reception = self._told, self._reception
-        if reception is None or not reception.size:
-            return done, total
-        if not self._is_whole:
-            return done + reception.received, total + reception.size
-        # Some of the arrays only, or all of the file.
-        size = min(total, reception.size) if total else reception.size
-        return min(reception.received, size), size
-
-    def _draw(self) -> None:
-        is_early = self._bar is None and time.monotonic() - self._begin < _BAR_AFTER
-        # Never waits: another thread draws the same.
-        if is_early or self._is_over or not self._lock.acquire(blocking=False):
-            return
-        try:
-            done, total = self._amounts()
-            if self._bar is None:
-                bar = _rich_bar(self._what, in_bytes=self._in_bytes)
-                bar.start()
-                self._task = bar.add_task(self._what, total=total)
-                self._bar = bar
-            self._bar.update(self._task, completed=done, total=total)
-        finally:
-            self._lock.release()
-
-    def hide(self) -> None:
-        bar, self._bar = self._bar, None
-        if bar is not None:
-            bar.stop()
-
-    def end(self) -> None:
-        self._is_over = True
-        if self._reception is not None:
-            self._reception.watch = None
-        self.hide()
-
-
 def _rich_bar(what: str, *, in_bytes: bool) -> Any:
     """Return a bar of rich, which is imported only for long work."""
     from rich import progress as columns
+    from rich.console import Console
 
     count = columns.DownloadColumn(binary_units=True) if in_bytes else columns.MofNCompleteColumn()
     return columns.Progress(
         columns.TextColumn(what, markup=False), columns.BarColumn(), count,
-        columns.TimeRemainingColumn(), console=console(stderr=True), transient=True,
+        columns.TimeRemainingColumn(), console=Console(stderr=True), transient=True,
         # Otherwise text printed meanwhile would go to the bar's stream.
         redirect_stdout=False,
     )  # fmt: skip

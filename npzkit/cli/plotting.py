@@ -1,4 +1,4 @@
-"""A picture of an array: a line, an image or a histogram.
+"""Numbers as a picture, which is a line, an image or a histogram, and their statistics as text.
 
 Owns the choice of picture, and the limits on how much data is drawn. Only this
 module imports matplotlib, which the extra `plot` installs.
@@ -7,19 +7,23 @@ module imports matplotlib, which the extra `plot` installs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import click
 import numpy as np
 
 import npzkit
+from npzkit.cli.opening import dtype_text, shape_text
+from npzkit.cli.output import Report, can_print, print_fields, print_table, terminal_width
 from npzkit.errors import printable
 
 _BLOCK_SIZE = 1 << 25
 """Bytes that are read at a time."""
+_BAR_WIDTH = 40
 _LINE_COUNT = 100_000
 _IMAGE_SIDE = 2000
 _COLOUR_COUNTS = 3, 4
@@ -40,12 +44,9 @@ def kind_of_picture(part: npzkit.ArrayPart) -> Literal["line", "image", "colours
 
 
 def draw(
-    part: npzkit.ArrayPart,
-    statistics: npzkit.Statistics | None,
-    title: str,
-    path: str,
-    advance: Callable[[int], object],
-) -> None:
+    part: npzkit.ArrayPart, statistics: npzkit.Statistics | None, title: str, path: str,
+    tell: Report,
+) -> None:  # fmt: skip
     """Draw a part of an array to a file, which appears complete or not at all.
 
     Parameters
@@ -58,8 +59,8 @@ def draw(
         A title, which may come from a file. It is never parsed as a formula.
     path : str
         The file to write. Its suffix decides on the format.
-    advance : callable
-        Called with the bytes of each read.
+    tell : callable
+        Called with the bytes that were read so far, and the total.
     """
     figure, suffix = new_figure(path)
     axes: Any = figure.subplots()
@@ -69,13 +70,13 @@ def draw(
         edges = histogram.edges.view(np.int64) if part.dtype.kind in "mM" else histogram.edges
         axes.stairs(histogram.counts, edges, fill=True)
     elif part.size and kind == "line":
-        values = _values(part, step, advance)
+        values = _values(part, step, tell)
         axes.plot(np.arange(0, part.shape[0], step), values, linewidth=0.8)
     elif part.size and kind == "image":
-        image = _values(part, step, advance)
+        image = _values(part, step, tell)
         figure.colorbar(axes.imshow(image, interpolation="nearest"), ax=axes)
     elif part.size and kind == "colours":
-        axes.imshow(_colours(_values(part, step, advance), part.dtype), interpolation="nearest")
+        axes.imshow(_colours(_values(part, step, tell), part.dtype), interpolation="nearest")
     caption = f"{printable(title)}  {part.shape} {part.dtype}"
     caption += f", every {step}th" if step > 1 else ""
     # The title may have signs of a formula.
@@ -126,21 +127,18 @@ def _step(part: npzkit.ArrayPart) -> int:
     return -(-max(part.shape[:2], default=0) // _IMAGE_SIDE) or 1
 
 
-def _values(
-    part: npzkit.ArrayPart, step: int, advance: Callable[[int], object]
-) -> np.ndarray[Any, Any]:
+def _values(part: npzkit.ArrayPart, step: int, tell: Report) -> np.ndarray[Any, Any]:
     """Return every `step`-th item of the first two axes, as numbers that can be drawn."""
     steps = [step] * len(part.shape[:2]) + [1] * len(part.shape[2:])
     shape = [len(range(0, length, by)) for length, by in zip(part.shape, steps, strict=True)]
     found = np.empty(shape)
-    row_size = max(part.nbytes // part.shape[0] * step, 1)
-    count = max(_BLOCK_SIZE // row_size, 1)
+    count = max(_BLOCK_SIZE * part.shape[0] // max(part.nbytes * step, 1), 1)
     others = [slice(None, None, by) for by in steps[1:]]
     for row in range(0, shape[0], count):
         rows = slice(row * step, (row + count) * step, step)
-        values = part.read(rows, *others)
-        found[row : row + count] = _numbers(values, part.dtype)
-        advance(row_size * count)
+        found[row : row + count] = _numbers(part.read(rows, *others), part.dtype)
+        done = min(row + count, shape[0])
+        tell(part.nbytes * done // shape[0], part.nbytes)
     return found
 
 
@@ -156,3 +154,84 @@ def _colours(values: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[A
     is_integer = dtype.kind in "iu"
     colours: np.ndarray[Any, Any] = np.clip(np.nan_to_num(values), 0, 255 if is_integer else 1)
     return colours.astype(np.uint8) if is_integer else colours
+
+
+# -- statistics ---------------------------------------------------------------
+
+
+def statistics_dict(key: str, part: npzkit.ArrayPart, found: npzkit.Statistics) -> dict[str, Any]:
+    """Return statistics as values for JSON."""
+    facts: dict[str, Any] = {
+        "key": key, "shape": part.shape, "dtype": dtype_text(part.dtype), "count": found.count,
+        "min": _value(found.min), "max": _value(found.max), "nan_count": found.nan_count,
+    }  # fmt: skip
+    if part.dtype.kind in "mM":
+        return facts
+    facts |= {"mean": found.mean, "std": found.std, "inf_count": found.inf_count}
+    if found.histogram is not None:
+        edges, counts = found.histogram.edges.tolist(), found.histogram.counts.tolist()
+        facts["histogram"] = {"edges": edges, "counts": counts}
+    return facts
+
+
+def _value(number: Any) -> Any:
+    """Return a number as JSON has it; a date as text."""
+    if not isinstance(number, (np.datetime64, np.timedelta64)):
+        return None if number is None else number.item()
+    if np.datetime_data(number.dtype)[0] == "generic":
+        # Without a unit it is no date.
+        return int(number.view(np.int64))
+    return str(number)
+
+
+def print_statistics(
+    facts: Mapping[str, Any], dtype: np.dtype[Any], found: npzkit.Statistics
+) -> None:
+    """Print statistics as names and values, and a bar for each bin of the histogram."""
+    numbers = [
+        (name, f"{facts[name]:.10g}" if isinstance(facts[name], float) else str(facts[name]))
+        for name in ("min", "max", "mean", "std")
+        if facts.get(name) is not None
+    ]
+    fields = [
+        ("key", printable(facts["key"])),
+        ("shape", shape_text(facts["shape"])),
+        ("dtype", facts["dtype"] + (", by magnitude" if dtype.kind == "c" else "")),
+        ("count", f"{facts['count']:,}"),
+        *numbers,
+        ("NaN", f"{facts['nan_count']:,}"),
+        ("infinite", f"{facts['inf_count']:,}" if facts.get("inf_count") else ""),
+    ]
+    print_fields([(f"{name}:", text) for name, text in fields if text])
+    if found.histogram is not None and "histogram" in facts:
+        edges = facts["histogram"]["edges"]
+        is_by_integer = dtype.kind in "biu" and edges[1] - edges[0] == 1
+        names = [f"{low:.0f}" for low in edges[:-1]] if is_by_integer else _bin_names(edges)
+        _print_histogram("value" if is_by_integer else "from", names, found.histogram.counts)
+
+
+def _bin_names(edges: Sequence[float]) -> list[str]:
+    """Return the label of each bin: its edges, with as many digits as tell them apart."""
+    if len(edges) == 2:
+        return [f"{edges[0]:.10g}"]
+    texts: list[str] = []
+    for digits in range(4, 18):
+        texts = [f"{edge:.{digits}g}" for edge in edges]
+        if len(set(texts)) == len(texts):
+            break
+    return [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
+
+
+def _print_histogram(heading: str, names: Sequence[str], counts: Any) -> None:
+    """Print a bar for each bin."""
+    sign = "█" if can_print("█") else "#"
+    texts = [f"{count:,}" for count in counts]
+    taken = max(map(len, names)) + max(map(len, [*texts, "count"])) + 4
+    width = min(max((terminal_width() or 80) - taken, 1), _BAR_WIDTH)
+    lengths = [max(round(count / max(counts) * width), 1 if count else 0) for count in counts]
+    rows = [
+        [name, text, sign * length]
+        for name, text, length in zip(names, texts, lengths, strict=True)
+    ]
+    click.echo()
+    print_table([(heading, "right"), ("count", "right"), ""], rows)

@@ -1,11 +1,15 @@
-"""The command that shows an array's values: as text, as statistics, as a picture."""
+"""The command that shows an array's values: as text, as statistics, as a picture.
+
+Owns the syntax of SLICE, which is NumPy's without the brackets. It is parsed and never
+evaluated.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-from collections.abc import Mapping
+import re
 from typing import Any, NamedTuple
 
 import click
@@ -20,19 +24,8 @@ from npzkit.cli.opening import (
     pickle_option,
     shape_text,
 )
-from npzkit.cli.output import (
-    Report,
-    can_print,
-    counting,
-    json_option,
-    print_fields,
-    print_json,
-    print_table,
-    progress,
-    terminal_width,
-)
-from npzkit.cli.plotting import draw, is_numeric, kind_of_picture
-from npzkit.cli.slicing import Index, parse_index
+from npzkit.cli.output import Report, json_option, print_json, progress, terminal_width
+from npzkit.cli.plotting import draw, is_numeric, kind_of_picture, print_statistics, statistics_dict
 from npzkit.errors import printable
 
 _SUMMARISED = 1000
@@ -49,9 +42,19 @@ _BYTES_SHOWN = 1000
 """Bytes shown of a member that is no array."""
 _STEP_SIZE = 1 << 25
 """Bytes of an array that are read between two updates of the progress bar."""
-_BAR_WIDTH = 40
 _KEYS_NAMED = 20
 """The most keys that are named if none was given."""
+_ITEM = re.compile(
+    r"""\s*(?:
+        (?P<dots>\.\.\.)
+      | \[(?P<list>[^\]]*)\]
+      | (?P<slice>[-+\d\s]*:[-+:\d\s]*)
+      | (?P<integer>[-+]?\d+)
+      | (?P<name>[^\W\d]\w*) | "(?P<double>[^"]*)" | '(?P<single>[^']*)'
+    )\s*(?:,|\Z)""",
+    re.VERBOSE,
+)
+_INTEGER = re.compile(r"\s*([-+]?\d{1,18})\s*")
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -67,14 +70,9 @@ _KEYS_NAMED = 20
 @pickle_option
 @json_option
 def show(
-    file: str,
-    key: str | None,
-    slice_: str | None,
-    stats: bool,
-    plot: str | None,
-    allow_pickle: bool,
-    as_json: bool,
-) -> None:
+    file: str, key: str | None, slice_: str | None, stats: bool, plot: str | None,
+    allow_pickle: bool, as_json: bool,
+) -> None:  # fmt: skip
     """Show the values of the array KEY, or a SLICE of it.
 
     The values are printed as by NumPy. Only what is shown is read. If that is
@@ -105,12 +103,16 @@ def show(
         if info.dtype is None:
             _show_bytes(npz, info, as_json)
             return
-        part = _part(npz, info, index, allow_pickle)
+        if info.dtype.hasobject and not allow_pickle:
+            raise click.ClickException(
+                f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
+                "the file. If you trust it, pass --allow-pickle"
+            )
+        shown = _Shown(npz, info, index, _part(npz, info, index), as_json)
         if stats or plot:
-            _check_numbers(part, info)
-            _show_numbers(npz, part, info, index, Wanted(stats, plot, as_json))
+            shown.numbers(stats, plot)
         else:
-            _show_values(npz, part, info, index, as_json)
+            shown.values()
 
 
 def _is_slice(text: str) -> bool:
@@ -132,15 +134,8 @@ def _only_key(npz: npzkit.NpzFile) -> str:
     return npz.files[0]
 
 
-def _part(
-    npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index, allow_pickle: bool
-) -> npzkit.ArrayPart:
-    """Return what SLICE chooses; Python objects are read completely, where that is allowed."""
-    if info.dtype is not None and info.dtype.hasobject and not allow_pickle:
-        raise click.ClickException(
-            f"{printable(info.key)} holds Python objects, and unpickling them runs code from "
-            "the file. If you trust it, pass --allow-pickle"
-        )
+def _part(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, index: Index) -> npzkit.ArrayPart:
+    """Return what SLICE chooses; Python objects are read completely."""
     has_objects = info.dtype is not None and info.dtype.hasobject
     source = npz.read(info.key) if has_objects else npz.lazy(info.key)
     try:
@@ -148,51 +143,6 @@ def _part(
     except IndexError as error:
         told = f"{error}; the array's shape is {shape_text(info.shape)}"
         raise click.UsageError(f"SLICE: {told}.") from error
-
-
-def _show_values(
-    npz: npzkit.NpzFile,
-    part: npzkit.ArrayPart,
-    info: npzkit.ArrayInfo,
-    index: Index,
-    as_json: bool,
-) -> None:
-    reads_all = as_json or math.prod(info.shape or ()) <= _SUMMARISED
-    try:
-        with progress("read") as tell:
-            if isinstance(part.source, npzkit.LazyArray):
-                if reads_all and part.is_whole:
-                    part = npzkit.ArrayPart(npz.read(info.key), field=index.field)
-                else:
-                    _approach(part, info, tell)
-            if as_json:
-                values = part.read()
-                facts = {"key": info.key, "shape": np.shape(values), "dtype": str(part.dtype)}
-                facts["values"] = _plain(values)
-            else:
-                text = _text(part)
-    except (SystemError, ValueError) as error:
-        if isinstance(error, npzkit.NpzkitError):
-            raise
-        # Text of a forged file, of which NumPy can make no str.
-        raise click.ClickException(f"{printable(info.key)} cannot be shown: {error}") from error
-    if as_json:
-        print_json(facts)
-    else:
-        click.echo("\n".join(map(printable, text.split("\n"))))
-
-
-def _approach(part: npzkit.ArrayPart, info: npzkit.ArrayInfo, tell: Report) -> None:
-    """Read what comes before a part that cannot be reached otherwise, and show the progress."""
-    lazy = part.source
-    if info.seekable or not (part.size and lazy.shape):
-        return
-    order: Any = "F" if info.fortran_order else "C"
-    end = int(np.ravel_multi_index(part.last_position(), lazy.shape, order=order))
-    step = max(_STEP_SIZE // max(lazy.dtype.itemsize, 1), 1)
-    for place in range(step, end, step):
-        lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
-        tell(place, end)
 
 
 def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> None:
@@ -204,6 +154,80 @@ def _show_bytes(npz: npzkit.NpzFile, info: npzkit.ArrayInfo, as_json: bool) -> N
         print_json({"key": info.key, "size": info.nbytes, "begins": data.decode("latin1")})
         return
     click.echo(repr(data) + (f" and {more:,} bytes more" if more else ""))
+
+
+class _Shown(NamedTuple):
+    """What is shown of an array."""
+
+    npz: npzkit.NpzFile
+    info: npzkit.ArrayInfo
+    wanted: Index
+    part: npzkit.ArrayPart
+    as_json: bool
+
+    def values(self) -> None:
+        try:
+            with progress("read") as tell:
+                part = self._approached(tell)
+                values = _plain(part.read()) if self.as_json else _text(part)
+        except (SystemError, ValueError) as error:
+            if isinstance(error, npzkit.NpzkitError):
+                raise
+            # Text of a forged file, of which NumPy can make no str.
+            message = f"{printable(self.info.key)} cannot be shown: {error}"
+            raise click.ClickException(message) from error
+        if self.as_json:
+            shape = part.shape + part.field_shape
+            print_json({"key": self.info.key, "shape": shape, "dtype": str(part.dtype),
+                        "values": values})  # fmt: skip
+        else:
+            click.echo("\n".join(map(printable, values.split("\n"))))
+
+    def _approached(self, tell: Report) -> npzkit.ArrayPart:
+        """Return the part, in memory and checked if all of the array is shown.
+
+        Otherwise, what comes before it is read if it cannot be reached in another way.
+        """
+        part, info, lazy = self.part, self.info, self.part.source
+        if not isinstance(lazy, npzkit.LazyArray):
+            return part
+        if part.is_whole and (self.as_json or lazy.size <= _SUMMARISED):
+            return npzkit.ArrayPart(self.npz.read(info.key), field=self.wanted.field)
+        if not info.seekable and part.size and lazy.shape:
+            order: Any = "F" if info.fortran_order else "C"
+            end = int(np.ravel_multi_index(part.last_position(), lazy.shape, order=order))
+            step = max(_STEP_SIZE // max(lazy.dtype.itemsize, 1), 1)
+            for place in range(step, end, step):
+                lazy[tuple(map(int, np.unravel_index(place, lazy.shape, order=order)))]
+                tell(place, end)
+        return part
+
+    def numbers(self, stats: bool, plot: str | None) -> None:
+        part, key = self.part, self.info.key
+        if not is_numeric(part.dtype):
+            names = ", ".join(map(repr, (part.dtype.names or ())[:10]))
+            raise click.UsageError(
+                f"{printable(key)} does not hold numbers: its dtype is {dtype_text(part.dtype)}. "
+                f"--stats and --plot need numbers.{names and f' Choose a field by SLICE: {names}.'}"
+            )
+        found = None
+        if stats or kind_of_picture(part) == "histogram":
+            items, field = self.wanted
+            with progress("measure") as tell:
+                found = npzkit.statistics(self.npz, key, items, field=field, progress=tell)
+        if plot:
+            with progress("read") as tell:
+                draw(part, found, key, plot, tell)
+        if found is not None and stats:
+            facts = statistics_dict(key, part, found)
+            if self.as_json:
+                print_json(facts)
+            else:
+                print_statistics(facts, part.dtype, found)
+        elif plot and self.as_json:
+            print_json({"key": key, "output": plot})
+        elif plot:
+            click.echo(printable(plot))
 
 
 # -- values -------------------------------------------------------------------
@@ -275,139 +299,80 @@ def _plain(values: Any) -> Any:
     return array.tolist()
 
 
-# -- numbers ------------------------------------------------------------------
+# -- SLICE --------------------------------------------------------------------
 
 
-def _check_numbers(part: npzkit.ArrayPart, info: npzkit.ArrayInfo) -> None:
-    """Raise unless the values are numbers."""
-    if is_numeric(part.dtype):
-        return
-    remedy = ""
-    if part.dtype.names:
-        remedy = f" Choose a field by SLICE: {', '.join(map(repr, part.dtype.names[:10]))}."
-    raise click.UsageError(
-        f"{printable(info.key)} does not hold numbers: its dtype is "
-        f"{dtype_text(part.dtype)}. --stats and --plot need numbers.{remedy}"
-    )
+class Index(NamedTuple):
+    """What a SLICE says.
+
+    Attributes
+    ----------
+    items : tuple
+        Integers, slices, Ellipsis, and one list of integers at most.
+    field : str or None
+        The field of a structured array.
+    """
+
+    items: tuple[Any, ...] = ()
+    field: str | None = None
 
 
-class Wanted(NamedTuple):
-    """What is to be shown of numbers: --stats, --plot, --json."""
+def parse_index(text: str) -> Index:
+    """Parse a SLICE.
 
-    stats: bool
-    plot: str | None
-    as_json: bool
+    Raises
+    ------
+    ValueError
+        It is none, in words for whoever typed it.
 
-
-def _show_numbers(
-    npz: npzkit.NpzFile,
-    part: npzkit.ArrayPart,
-    info: npzkit.ArrayInfo,
-    index: Index,
-    wanted: Wanted,
-) -> None:
-    found = None
-    if wanted.stats or kind_of_picture(part) == "histogram":
-        with progress("measure") as tell:
-            found = npzkit.statistics(npz, info.key, index.items, field=index.field, progress=tell)
-    if wanted.plot:
-        with counting("read", part.nbytes) as advance:
-            draw(part, found, info.key, wanted.plot, advance)
-        if not wanted.stats and wanted.as_json:
-            print_json({"key": info.key, "output": wanted.plot})
-        elif not wanted.stats:
-            click.echo(printable(wanted.plot))
-    if found is not None and wanted.stats:
-        facts = _facts(part, info, found)
-        if wanted.as_json:
-            print_json(facts)
+    Examples
+    --------
+    >>> parse_index("0:10, ::2, ..., -1")
+    Index(items=(slice(0, 10, None), slice(None, None, 2), Ellipsis, -1), field=None)
+    >>> parse_index("pos, [1, 3]")
+    Index(items=([1, 3],), field='pos')
+    """
+    items: list[Any] = []
+    fields: list[str] = []
+    position = 0
+    while position < len(text) or not (items or fields):
+        match = _ITEM.match(text, position)
+        if match is None:
+            raise ValueError(
+                f"SLICE cannot be read from {text[position:].strip()[:40]!r} on; it is written "
+                "like '0:10, ::2, ..., -1' or '[1, 5], 0', a field by its name"
+            )
+        position = match.end()
+        name = match["name"] or match["double"] or match["single"]
+        if match["dots"]:
+            items.append(...)
+        elif match["list"] is not None:
+            items.append([_integer(part) for part in match["list"].split(",") if part.strip()])
+        elif match["slice"]:
+            items.append(_slice(match["slice"]))
+        elif match["integer"]:
+            items.append(_integer(match["integer"]))
         else:
-            _print_statistics(facts, part.dtype, found.histogram)
+            fields.append(name or "")
+    if len(fields) > 1 or sum(isinstance(item, list) for item in items) > 1:
+        raise ValueError("SLICE takes one field and one list of indices at most")
+    return Index(tuple(items), fields[0] if fields else None)
 
 
-def _facts(
-    part: npzkit.ArrayPart, info: npzkit.ArrayInfo, found: npzkit.Statistics
-) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "key": info.key,
-        "shape": part.shape,
-        "dtype": dtype_text(part.dtype),
-        "count": found.count,
-        "min": _value(found.min),
-        "max": _value(found.max),
-        "nan_count": found.nan_count,
-    }
-    if part.dtype.kind in "mM":
-        return facts
-    facts |= {"mean": found.mean, "std": found.std, "inf_count": found.inf_count}
-    if found.histogram is not None:
-        edges, counts = found.histogram.edges.tolist(), found.histogram.counts.tolist()
-        facts["histogram"] = {"edges": edges, "counts": counts}
-    return facts
+def _integer(text: str) -> int:
+    match = _INTEGER.fullmatch(text)
+    if match is None:
+        raise ValueError(f"SLICE takes integers of up to 18 digits, not {text.strip()[:40]!r}")
+    return int(match[1])
 
 
-def _value(number: Any) -> Any:
-    """Return a number as JSON has it; a date as text."""
-    if not isinstance(number, (np.datetime64, np.timedelta64)):
-        return None if number is None else number.item()
-    if np.datetime_data(number.dtype)[0] == "generic":
-        # Without a unit it is no date.
-        return int(number.view(np.int64))
-    return str(number)
-
-
-def _print_statistics(facts: Mapping[str, Any], dtype: np.dtype[Any], histogram: Any) -> None:
-    is_complex = facts["dtype"].startswith("complex")
-    fields = [
-        ("key", printable(facts["key"])),
-        ("shape", shape_text(facts["shape"])),
-        ("dtype", facts["dtype"] + (", by magnitude" if is_complex else "")),
-        ("count", f"{facts['count']:,}"),
-        *[
-            (name, f"{facts[name]:.10g}" if isinstance(facts[name], float) else str(facts[name]))
-            for name in ("min", "max", "mean", "std")
-            if facts.get(name) is not None
-        ],
-        ("NaN", f"{facts['nan_count']:,}"),
-        ("infinite", f"{facts['inf_count']:,}" if facts.get("inf_count") else ""),
-    ]
-    print_fields([(f"{name}:", text) for name, text in fields if text])
-    if histogram is not None and "histogram" in facts:
-        _print_histogram(histogram, by_integer=_is_by_integer(dtype, histogram))
-
-
-def _is_by_integer(dtype: np.dtype[Any], histogram: Any) -> bool:
-    """Whether each bin is one integer."""
-    return dtype.kind in "biu" and bool(histogram.edges[1] - histogram.edges[0] == 1)
-
-
-def _bin_names(histogram: Any, *, by_integer: bool) -> list[str]:
-    """Return the label of each bin: its integer, or its edges."""
-    edges = histogram.edges.tolist()
-    if by_integer:
-        return [f"{low:.0f}" for low in edges[:-1]]
-    if len(edges) == 2:
-        return [f"{edges[0]:.10g}"]
-    texts: list[str] = []
-    for digits in range(4, 18):
-        texts = [f"{edge:.{digits}g}" for edge in edges]
-        if len(set(texts)) == len(texts):
-            break
-    return [f"{low} to {high}" for low, high in itertools.pairwise(texts)]
-
-
-def _print_histogram(histogram: Any, *, by_integer: bool) -> None:
-    """Print a bar for each bin."""
-    sign = "█" if can_print("█") else "#"
-    largest = max(histogram.counts)
-    names = _bin_names(histogram, by_integer=by_integer)
-    counts = [f"{count:,}" for count in histogram.counts]
-    taken = max(map(len, names)) + max(map(len, [*counts, "count"])) + 4
-    width = min(max((terminal_width() or 80) - taken, 1), _BAR_WIDTH)
-    rows = [
-        [name, text, sign * max(round(count / largest * width), 1 if count else 0)]
-        for name, text, count in zip(names, counts, histogram.counts, strict=True)
-    ]
-    click.echo()
-    heading = "value" if by_integer else "from"
-    print_table([(heading, "right"), ("count", "right"), ""], rows)
+def _slice(text: str) -> slice:
+    parts = text.split(":")
+    if len(parts) > 3:
+        raise ValueError(f"a slice is start:stop:step, not {text.strip()[:40]!r}")
+    start, stop, step = [
+        _integer(part) if part.strip() else None for part in [*parts, "", ""][:3]
+    ]  # fmt: skip
+    if step == 0:
+        raise ValueError(f"the step of a slice cannot be 0, as in {text.strip()[:40]!r}")
+    return slice(start, stop, step)

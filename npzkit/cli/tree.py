@@ -7,15 +7,10 @@ from typing import Any
 
 import click
 
-from npzkit.cli.listed_members import Member, members_of, tell_unreadable
+from npzkit.cli.listing import Member, members_of, tell_unreadable
+from npzkit.cli.messages import Refusal
 from npzkit.cli.opening import archive_argument, dtype_text, listed, shape_text
-from npzkit.cli.output import (
-    can_print,
-    colour,
-    json_option,
-    print_json,
-)
-from npzkit.cli.refusals import Refusal
+from npzkit.cli.output import can_print, colour, json_option, print_json
 from npzkit.errors import format_count, format_size, printable, shown_url
 
 _JSON_DEPTH = 200
@@ -36,7 +31,7 @@ class _Folder:
 @archive_argument
 @click.option("--depth", type=click.IntRange(1), help="Show folders up to this depth.")
 @json_option
-def tree(file: str, depth: int | None, as_json: bool) -> None:
+def tree(file: str, depth: int | None, as_json: bool) -> int:
     """Show the keys of FILE as a tree, with sizes.
 
     A slash in a key separates folders, as in a path. FILE may be - for the
@@ -54,10 +49,7 @@ def tree(file: str, depth: int | None, as_json: bool) -> None:
         lines = list(_branches(root, depth))
         if lines:
             click.echo("\n".join(lines))
-    bad_count = sum(member.info is None for member in members)
-    if bad_count:
-        tell_unreadable(bad_count, members)
-    click.get_current_context().exit(1 if bad_count else 0)
+    return tell_unreadable(members)
 
 
 def _grow(members: Iterable[Member]) -> _Folder:

@@ -76,7 +76,7 @@ def test_without_the_extra(missing):
 
 def test_the_demo_finds_a_checkouts_data():
     """Run in a checkout, the demo needs no folder."""
-    from npzkit.cli.tour import find_data
+    from npzkit.cli.demo import find_data
 
     assert (find_data(Path(__file__).parents[2] / "fixtures") / "digits.npz").is_file()
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.cli.slicing import Index, parse_index
+from npzkit.cli.show import Index, parse_index
 
 RNG = np.random.default_rng(0)
 BIG = {

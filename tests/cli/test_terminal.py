@@ -132,7 +132,7 @@ def test_an_interrupt_is_not_lost():
         "        Dropped()\n"
         "        tell(2, 3)\n"
         "        print('went on')\n"
-        "import npzkit.cli.ls as listing\n"
+        "import npzkit.cli.listing as listing\n"
         "listing.ls.callback = ls\n"
         "raise SystemExit(commands.run(['ls', 'a.npz']))\n"
     )
@@ -146,8 +146,9 @@ def test_a_bar_counts_bytes(model):
     """Work that is counted by its bytes shows how many are done, and ends with all of them."""
     code = (
         "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
-        "with o.counting('measure', 5 << 20) as add:\n"
-        "    add(2 << 20)\n"
+        "with o.progress('measure') as tell:\n"
+        "    tell(2 << 20, 5 << 20)\n"
+        "    tell(5 << 20, 5 << 20)\n"
     )
     shown = on_a_terminal(code=code)
     assert "measure" in shown
@@ -163,11 +164,11 @@ def test_a_bar_for_one_large_array(arguments, tmp_path, monkeypatch):
     npzkit.save("a.npz", {"x": np.zeros(50 << 20, np.uint8)})
     code = (
         "import npzkit.cli.output as o; o._BAR_AFTER = 0\n"
-        "real, seen = o._Bar.show, []\n"
+        "real, seen = o.Telling.__call__, []\n"
         "def show(bar, done, total):\n"
         "    seen.append(done / total)\n"
         "    real(bar, done, total)\n"
-        "o._Bar.show = show\n"
+        "o.Telling.__call__ = show\n"
         "from npzkit.cli.commands import run; import sys\n"
         "code = run(sys.argv[1:])\n"
         "print(code, len([share for share in seen if 0 < share < 0.9]) > 1)\n"

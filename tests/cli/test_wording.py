@@ -11,7 +11,7 @@ from pathlib import Path
 import npzkit
 import numpy as np
 import pytest
-from npzkit.cli.wording import advice_at_prompt, at_prompt, is_python, message_of
+from npzkit.cli.messages import advice_at_prompt, at_prompt, is_python, message_of
 from npzkit.errors import MemberNotFoundError, NpzkitError
 
 LIBRARY = [

@@ -1,8 +1,9 @@
-"""The command that takes arrays out of an archive."""
+"""The commands that write archives as files of other formats, and other formats as archives."""
 
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -10,24 +11,62 @@ from typing import Any
 import click
 
 import npzkit
+from npzkit.cli.editing import PIPE, binary_stdout, check_level, print_written
+from npzkit.cli.messages import Refusal, in_a_line, message_of, print_notes, refusing, say
 from npzkit.cli.opening import (
     archive_argument,
     complete_key,
-    forward_input,
+    named_file,
     naming_in_warnings,
     opened,
+    seekable_input,
 )
-from npzkit.cli.output import (
-    in_a_line,
-    json_option,
-    print_json,
-    progress,
-    say,
-)
-from npzkit.cli.pack import PIPE, binary_stdout
-from npzkit.cli.refusals import Refusal, refusing
-from npzkit.cli.wording import message_of
+from npzkit.cli.output import json_option, print_json, progress
 from npzkit.errors import ConversionError, format_count, printable, shown_url
+
+
+@click.command()
+@click.argument("src", type=named_file)
+@click.argument("dst", type=named_file)
+@click.option(
+    "-c", "--compression", type=click.Choice(["stored", "deflated"]),
+    help="How arrays are written. By default they are stored, except that a .zarr has zarr's "
+    "default compression, and from .npz to .npz each array keeps its own.",
+)  # fmt: skip
+@click.option(
+    "--level", type=click.IntRange(0, 9), help="Of --compression deflated: 1 is fast, 9 is small."
+)
+@click.option(
+    "--zarr-format", type=click.Choice(["2", "3"]), default="3", show_default=True,
+    help="The version of Zarr to write.",
+)  # fmt: skip
+@click.option("--skip", is_flag=True, help="Leave out arrays that DST cannot hold.")
+@click.option("--force", is_flag=True, help="Replace DST if it exists.")
+@json_option
+def convert(
+    src: str, dst: str, compression: Any, level: int | None, zarr_format: str, skip: bool,
+    force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Convert SRC to DST, each in the format that its name says.
+
+    .npz, .safetensors, .h5, .zarr, .mat, or a folder of .npy files, whose name
+    has no suffix or ends in a slash. Names, attributes and metadata are kept if
+    DST can hold them. The command reports what is lost.
+
+    Example: npzkit convert model.npz model.safetensors
+    """
+    check_level(compression, level)
+    version: Any = int(zarr_format)
+    # asyncio, which zarr uses, logs every task that an interrupt left undone.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    with refusing(ConversionError), progress("convert") as tell:
+        report = npzkit.convert(
+            src, dst, compression=compression, level=level, zarr_format=version,
+            skip=skip, overwrite=force, progress=tell,
+        )  # fmt: skip
+    left_out = [f"left out {printable(key)!r}: {reason}" for key, reason in report.skipped.items()]
+    notes = print_notes([*report.notes, *left_out])
+    print_written(dst, report, **({"notes": notes} if as_json else {}))
 
 
 @click.command()
@@ -39,30 +78,19 @@ from npzkit.errors import ConversionError, format_count, printable, shown_url
     help="The folder to write to, created if necessary; - writes one array to a pipe.",
 )  # fmt: skip
 @click.option(
-    "--format",
-    "kind",
-    type=click.Choice(["npy", "csv"]),
-    default="npy",
-    show_default=True,
+    "--format", "kind", type=click.Choice(["npy", "csv"]), default="npy", show_default=True,
     help="Write .npy files, or text tables, in which spreadsheets may find formulas (=, +, -, @).",
-)
+)  # fmt: skip
 @click.option(
-    "--delimiter",
-    default=",",
-    show_default=True,
+    "--delimiter", default=",", show_default=True,
     help="The character between the cells of a text table.",
-)
+)  # fmt: skip
 @click.option("--force", is_flag=True, help="Replace files that exist.")
 @json_option
 def extract(
-    file: str,
-    keys: tuple[str, ...],
-    folder: str,
-    kind: Any,
-    delimiter: str,
-    force: bool,
+    file: str, keys: tuple[str, ...], folder: str, kind: Any, delimiter: str, force: bool,
     as_json: bool,
-) -> None:
+) -> int:  # fmt: skip
     """Write the arrays of FILE, or KEYS of them, to files.
 
     Slashes in a key become folders. No file is written outside the folder, and
@@ -82,9 +110,9 @@ def extract(
         if folder == PIPE:
             with opened(file) as npz:
                 _extract_to_pipe(npz, list(dict.fromkeys(keys or npz.files)), kind, delimiter)
-            return
+            return 0
         with (
-            forward_input(file) as source,
+            seekable_input(file, is_forward=True) as source,
             naming_in_warnings(printable(shown_url(file))),
             progress("extract") as tell,
         ):
@@ -99,7 +127,7 @@ def extract(
         click.echo(f"{printable(folder)}: {format_count(len(report.files), 'file')}")
     for text in failed.values():
         say(text)
-    click.get_current_context().exit(1 if failed else 0)
+    return 1 if failed else 0
 
 
 def _extract_to_pipe(npz: npzkit.NpzFile, keys: Sequence[str], kind: Any, delimiter: str) -> None:

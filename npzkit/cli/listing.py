@@ -1,4 +1,7 @@
-"""The command that lists the arrays of archives, reading headers only."""
+"""The command that lists the arrays of archives, and the members that other commands list too.
+
+Owns how unreadable members are shown. Only headers are read.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 import npzkit
-from npzkit.cli.listed_members import Member, members_of, tell_unreadable
+from npzkit.cli.messages import in_a_line, message_of, report_failure, say
 from npzkit.cli.opening import (
     NESTED_TEXT,
     archives_argument,
@@ -22,18 +25,51 @@ from npzkit.cli.opening import (
     shape_text,
     without_note,
 )
-from npzkit.cli.output import (
-    json_option,
-    print_json,
-    print_table,
-    print_text,
-    raise_final,
-    report_error,
-)
+from npzkit.cli.output import json_option, print_json, print_table, print_text, progress
 from npzkit.errors import format_count, format_ratio, format_size, printable, shown_url
 
 if TYPE_CHECKING:
     from npzkit.cli.opening import Listing
+
+_STEP = 1000
+"""Members between two updates of the progress bar."""
+
+
+class Member(NamedTuple):
+    """A key with the description of its member, or with the error in reading it."""
+
+    key: str
+    info: npzkit.ArrayInfo | None
+    error: str
+
+
+def members_of(npz: Listing, keys: Sequence[str]) -> list[Member]:
+    members: list[Member] = []
+    with progress("read headers", in_bytes=False) as tell:
+        for count in range(0, len(keys), _STEP):
+            tell(count, len(keys))
+            members += [_member(npz, key) for key in keys[count : count + _STEP]]
+    return members
+
+
+def _member(npz: Listing, key: str) -> Member:
+    try:
+        return Member(key, npz.info(key), "")
+    except (npzkit.errors.StaleArchiveError, npzkit.errors.MemberNotFoundError):
+        raise
+    except npzkit.NpzkitError as error:
+        return Member(key, None, in_a_line(message_of(error)))
+
+
+def tell_unreadable(members: Sequence[Member]) -> int:
+    """Print the error of an unreadable member, or the first of several; return the exit code."""
+    errors = [member.error for member in members if member.info is None]
+    if len(errors) > 1:
+        say(f"{len(errors)} members cannot be read. The first error: {errors[0]}")
+    elif errors:
+        say(errors[0])
+    return 1 if errors else 0
+
 
 _METADATA_LENGTH = 500
 """Characters of metadata shown by ls without -l."""
@@ -55,21 +91,17 @@ _ORDERS: Mapping[str, Callable[[Member], Any]] = {
     "-l", "--long", "is_long", is_flag=True, help="Also show offsets, CRCs and attributes."
 )
 @click.option(
-    "--sort",
-    type=click.Choice(list(_ORDERS)),
+    "--sort", type=click.Choice(list(_ORDERS)),
     help="Order of the arrays; size puts the largest first.",
-)
+)  # fmt: skip
 @click.option(
     "--glob", "patterns", multiple=True, help="Show only keys that match, such as 'layer*/bias'."
 )
 @json_option
 def ls(
-    files: tuple[str, ...],
-    is_long: bool,
-    sort: str | None,
-    patterns: tuple[str, ...],
+    files: tuple[str, ...], is_long: bool, sort: str | None, patterns: tuple[str, ...],
     as_json: bool,
-) -> None:
+) -> int:  # fmt: skip
     """List the arrays of FILEs, reading headers only.
 
     The ratio is an array's size in the file, as a share of its size in memory.
@@ -80,13 +112,11 @@ def ls(
 
     Example: npzkit ls -l model.npz
     """
-    context = click.get_current_context()
     archives, code, is_first = [], 0, True
     for file in files:
         try:
             with listed(file) as npz:
                 members = _chosen(npz, patterns, sort)
-                bad_count = sum(member.info is None for member in members)
                 if as_json:
                     archives.append(_archive_dict(file, npz, members))
                 else:
@@ -96,17 +126,14 @@ def ls(
         except (npzkit.NpzkitError, OSError) as error:
             if len(files) == 1:
                 raise
-            raise_final(error)
             # The other files are still listed.
-            code = max(code, report_error(error))
+            code = max(code, report_failure(error))
             continue
         is_first = False
-        if bad_count:
-            code = max(code, 1)
-            tell_unreadable(bad_count, members)
+        code = max(code, tell_unreadable(members))
     if as_json:
         print_json(archives)
-    context.exit(code)
+    return code
 
 
 def _chosen(npz: Listing, patterns: Sequence[str], sort: str | None) -> list[Member]:

@@ -1,0 +1,244 @@
+"""What commands say of errors: in a line, and in the terms of the command line.
+
+Owns the option or command for each Python expression, the remedies for errors of the
+system, and the exit codes. Advice that needs Python is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from npzkit.errors import MemberNotFoundError, NoCheckpointError, NpzkitError, printable
+
+_WORDS = (
+    (r"npzkit\.repair\([^()]*\), at a prompt npzkit repair FILE -o OTHER",
+     "npzkit repair FILE -o OTHER"),
+    (r"partial=True \(--partial\)", "--partial"),
+    (r"npzkit\.repair\(path\)", "npzkit repair FILE"),
+    (r"npzkit\.repair\b(\([^()]*\))?", "npzkit repair FILE -o OTHER"),
+    (r"npzkit\.repack\([^()]*compression='stored'[^()]*\)", "npzkit repack FILE -c stored"),
+    (r"npzkit\.repack\(url, path\)", "npzkit repack URL -o PATH"),
+    (r"npzkit\.repack\(path, url\)", "npzkit repack PATH -o URL"),
+    (r"npzkit\.repack\b(\([^()]*\))?", "npzkit repack FILE"),
+    (r"npzkit\.verify\b(\([^()]*\))?", "npzkit verify FILE"),
+    (r"compression=None, seekable=False", "--no-seekable without --compression"),
+    (r"compression='(stored|deflated)'", r"--compression \1"),
+    (r"when allow_pickle=False", "without --allow-pickle"),
+    (r"allow_pickle=True", "--allow-pickle"),
+    (r"overwrite=True to add\(\)", "--overwrite"),
+    (r"(partial|uncommitted|overwrite)=True", r"--\1"),
+    (r"seekable=False", "--no-seekable"),
+    (r"Read it completely: npz\.read\(key\), with", "Show all of it, with"),
+    (r"Remove it first with del", "Remove it first: npzkit rm FILE KEY"),
+    (r'another key, NpzWriter\(path, "a"\)\.rename\(key, new\)',
+     "another key by npzkit mv FILE KEY NEW"),
+    (r"Save numpy\.lib\.recfunctions\.repack_fields\(array\), or each", "Save each"),
+    (r"Read it with npzkit\.load or np\.load",
+     "Make an archive of it: npzkit pack NEW.npz FILE"),
+    (r"Read it with h5py", "Convert it: npzkit convert FILE NEW.npz"),
+    (r"\bnp\.load\b", "NumPy"),
+    (r"npzkit\.(convert|pack)\b", r"npzkit \1"),
+    (r"a pair \(key, path\)", "KEY=PATH"),
+    (r"skip=True", "--skip"),
+    (r" To begin a new run, catch NoCheckpointError\.", ""),
+    (r"npzkit\.checkpoint\.CheckpointStore\(path\)", "npzkit ckpt ls FOLDER"),
+    (r"store\.steps lists them", "npzkit ckpt ls FOLDER lists them"),
+    (r"format=\"npy\"", "--format npy"),
+    (r"zarr_format=(\d)", r"--zarr-format \1"),
+)  # fmt: skip
+"""Patterns of Python expressions, each with its replacement at a prompt."""
+
+_PYTHON = re.compile(
+    r"\b[a-z_]+=[^=\s]|\w\(|\b(?:npzkit|npz|np|numpy|array|io)\.\w|\bnpz\[|\bLimits\b|\bNpz[A-Z]\w*"
+    r"|\bmode ['\"]|\bfile object\b|\bwith block\b"
+)
+"""Matches text that is meant for Python."""
+_JOINTS = re.compile(r"(\. |; |, or )")
+"""Separates pieces of advice that are independent of each other."""
+
+
+def at_prompt(text: str) -> str:
+    """Return a text with options and commands instead of Python expressions.
+
+    Examples
+    --------
+    >>> at_prompt("reading it needs allow_pickle=True")
+    'reading it needs --allow-pickle'
+    """
+    for word, replacement in _WORDS:
+        text = re.sub(word, replacement, text)
+    return text
+
+
+def advice_at_prompt(text: str) -> str:
+    """Return the advice that can be followed at a prompt, or an empty string.
+
+    Examples
+    --------
+    >>> advice_at_prompt("Pass allow_pickle=True only if you trust the file.")
+    'Pass --allow-pickle only if you trust the file.'
+    >>> advice_at_prompt("Download it again; npz.read(key, verify=False) skips the check.")
+    'Download it again.'
+    """
+    text = at_prompt(text)
+    if not is_python(text):
+        return text
+    parts = _JOINTS.split(text.removesuffix("."))
+    pairs = zip(parts[::2], ["", *parts[1::2]], strict=True)
+    kept = [(joint, part) for part, joint in pairs if not is_python(part)]
+    if not kept:
+        return ""
+    first = kept[0][1]
+    rest = "".join(joint + part for joint, part in kept[1:])
+    return f"{first[0].upper()}{first[1:]}{rest}."
+
+
+def is_python(text: str) -> bool:
+    """Return whether a text has anything that only Python understands."""
+    return _PYTHON.search(text) is not None
+
+
+def message_of(error: Exception) -> str:
+    """Return the message of an error, in the terms of the command line."""
+    if not isinstance(error, NpzkitError):
+        return str(error)
+    shown = copy.copy(error)
+    if isinstance(shown.found, bytes):
+        # Bytes of a file help nobody at a prompt.
+        shown.found = shown.expected = None
+    shown.what = at_prompt(error.what)
+    shown.remedy = advice_at_prompt(error.remedy or "")
+    return str(shown)
+
+
+class Refusal(click.ClickException):
+    """A request that cannot be fulfilled as it was made; the exit code is 2."""
+
+    exit_code = 2
+
+
+@contextlib.contextmanager
+def refusing(*kinds: type[NpzkitError]) -> Iterator[None]:
+    """Raise Refusal for errors of these kinds, and for a file that already exists."""
+    try:
+        yield
+    except FileExistsError as error:
+        path = os.fsdecode(error.filename)
+        raise Refusal(f"{path!r} already exists. Pass --force to replace it.") from error
+    except kinds as error:
+        raise Refusal(message_of(error)) from error
+
+
+def print_notes(notes: Iterable[str]) -> list[str]:
+    """Print each note of the library on a line, and return all in the command line's words."""
+    found = [in_a_line(at_prompt(note)) for note in notes]
+    for note in found:
+        say(note)
+    return found
+
+
+def in_a_line(text: str) -> str:
+    """Return a message as one line that cannot control the terminal."""
+    return printable(" ".join(text.split()))
+
+
+def raise_final(error: Exception) -> None:
+    """Raise an error that ends a command on many files: any with --debug, and a closed output."""
+    if (
+        isinstance(error, BrokenPipeError)
+        or click.get_current_context().find_root().obj.is_debugging
+    ):
+        raise error
+
+
+def report_failure(error: Exception) -> int:
+    """Raise or report an error of one of several files; return the exit code."""
+    raise_final(error)
+    return report_error(error)
+
+
+def report_error(error: Exception) -> int:
+    """Print an error as one line, and return the exit code."""
+    text, code = error_text(error)
+    say(text)
+    return code
+
+
+def say(text: str) -> None:
+    """Print a line on the standard error stream, if that can be written."""
+    try:
+        click.echo(f"npzkit: {text}", err=True)
+    except OSError:
+        discard(sys.stderr)
+
+
+def discard(stream: Any) -> None:
+    """Send what a stream still has, and further output, nowhere, so that Python's end is quiet."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+
+
+def error_text(error: Exception) -> tuple[str, int]:
+    """Return the message of an error as one line, and the exit code."""
+    code = 1
+    if isinstance(error, click.Abort):
+        text, code = "interrupted", 130
+    elif isinstance(error, click.UsageError):
+        where = error.ctx.command_path if error.ctx else "npzkit"
+        message = error.format_message().rstrip()
+        end = "" if message.endswith((".", "?", "!")) else "."
+        text, code = f"{message}{end} Try: {where} --help", 2
+    elif isinstance(error, click.ClickException):
+        text, code = error.format_message(), error.exit_code
+    elif isinstance(error, (FileNotFoundError, IsADirectoryError)):
+        text, code = _os_text(error), 2
+    elif isinstance(error, MemberNotFoundError):
+        text, code = message_of(error), 2
+        if error.key is not None and os.path.isfile(error.key):
+            text += f" {error.key!r} is a file, but was used as a key here."
+    elif isinstance(error, NoCheckpointError):
+        text, code = message_of(error), 2
+    elif isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        text, code = _memory_text(error), 2
+    elif isinstance(error, OSError) and not isinstance(error, NpzkitError):
+        text = _os_text(error)
+    else:
+        text = message_of(error)
+    return in_a_line(text), code
+
+
+_OS_REMEDIES = {
+    errno.ENOENT: "Check the name, and whether its folder exists",
+    errno.EISDIR: "Pass an archive; npzkit pack creates one from a folder",
+    errno.EACCES: "Check the permissions of the file and its folder",
+    errno.EPERM: "Check the permissions of the file and its folder",
+    errno.EROFS: "Write to another folder",
+    errno.ENOSPC: "Free some space, or write to another disk",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+}
+"""The remedies for errors of the system."""
+
+
+def _memory_text(error: Exception) -> str:
+    # NumPy says how much it asked for.
+    needed = f": {error}" if isinstance(error, MemoryError) and str(error) else ""
+    return f"There is too little memory{needed}. Close other programs, or read less at once."
+
+
+def _os_text(error: OSError) -> str:
+    name: Any = error.filename
+    text = at_prompt(error.strerror or str(error))
+    if isinstance(name, (str, bytes)):
+        text = f"{os.fsdecode(name) or repr('')}: {text}"
+    remedy = _OS_REMEDIES.get(error.errno or 0)
+    return f"{text}. {remedy}." if remedy else text

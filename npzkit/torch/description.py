@@ -31,7 +31,6 @@ from torch.distributed.checkpoint.metadata import (
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import (
     IndexFormatError,
     NpyFormatError,
@@ -41,7 +40,8 @@ from npzkit.errors import (
 )
 from npzkit.members.keys import check_key
 from npzkit.members.tensors import SPECIAL, from_array
-from npzkit.torch.boxes import boxes_of
+from npzkit.datasets.sharded_array import ShardedArray
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.torch.values import decode_value, encode_value
 
 ENTRY = "npzkit.torch"
@@ -261,6 +261,21 @@ def _tensor_metadata(name: str, array: LazyArray, item: Item) -> TensorStorageMe
         torch.Size(shape),
         [ChunkStorageMetadata(torch.Size(offset), torch.Size(size)) for offset, size in boxes],
     )
+
+
+def boxes_of(array: LazyArray) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return offset and shape of each part of an array."""
+    if is_one_part(array):
+        return [((0,) * array.ndim, array.shape)]
+    assert isinstance(array, ShardedArray)  # noqa: S101 - others are one part
+    offsets, shapes = array._npz._index.boxes(array._number)
+    return list(zip(map(tuple, offsets.tolist()), map(tuple, shapes.tolist()), strict=True))
+
+
+def is_one_part(array: LazyArray) -> bool:
+    if not isinstance(array, ShardedArray):
+        return True
+    return len(array._npz._index.part_numbers(array._number)) == 1
 
 
 def _properties(dtype: torch.dtype, saved: Mapping[str, Any]) -> TensorProperties:

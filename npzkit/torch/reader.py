@@ -1,7 +1,7 @@
 """Loading by `torch.distributed.checkpoint`: what its planners ask for, read from an archive.
 
-Owns `NpzStorageReader`: the order of its calls, and how a tensor is filled. Which bytes that
-takes is `npzkit.torch.boxes`'s.
+Owns that only the bytes of the boxes which a process needs are read, directly into its
+tensors, and that a part which is read completely is compared with its CRC-32.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -21,23 +21,25 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.opening import open as open_archive
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
 from npzkit.members.tensors import from_array, view_of
-from npzkit.torch.boxes import read_box
-from npzkit.torch.description import ENTRY, Item, metadata_of, parse_items
-from npzkit.torch.ranks import own_threads, rank_folder
+from npzkit.reading.indexing import Positions, Selection
+from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.sharded_array import ShardedArray
+from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.torch.description import ENTRY, Item, is_one_part, metadata_of, parse_items
+from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import decode_value
 
 _LARGE_SIZE = 1 << 20
 """Bytes of a tensor that is read by a thread of its own."""
 
 
-class NpzStorageReader(StorageReader):
+class NpzStorageReader(NpzStorage, StorageReader):
     """Read checkpoints for ``dcp.load``, on any number of processes.
 
     Each process reads the bytes of its own part of each tensor, directly into the
@@ -88,12 +90,8 @@ class NpzStorageReader(StorageReader):
         limits: Limits | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
-        self._path = path
-        self._verify = verify
-        self._threads = own_threads(threads)
-        self._limits = limits
-        self._storage_options = storage_options
+        super().__init__(path, threads, storage_options)
+        self._verify, self._limits = verify, limits
         self._npz: NpzFile | ShardedFile | None = None
         self._items: dict[str, Item] = {}
         self._name = ""
@@ -106,16 +104,6 @@ class NpzStorageReader(StorageReader):
         if checkpoint_id:
             self._path = checkpoint_id
 
-    @property
-    def checkpoint_id(self) -> Any:
-        """The path or URL."""
-        return self._path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether this may be a checkpoint: a path or a URL."""
-        return isinstance(checkpoint_id, (str, os.PathLike))
-
     # -- in the order of PyTorch's calls ------------------------------------
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
@@ -126,7 +114,7 @@ class NpzStorageReader(StorageReader):
         """
         self._close()
         rank = kwargs.get("rank")
-        folder = rank_folder(self._path, self._storage_options, rank)
+        folder = self._folder(rank)
         if rank is None:
             npz = open_archive(
                 self._path, limits=self._limits, storage_options=self._storage_options
@@ -266,3 +254,69 @@ def _pickled(npz: NpzFile | ShardedFile, name: str, note: Any) -> bytes:
     stream = io.BytesIO()
     torch.save(value, stream)
     return stream.getvalue()
+
+
+# -- boxes of arrays --------------------------------------------------------
+
+
+def read_box(
+    array: LazyArray,
+    offset: Sequence[int],
+    out: np.ndarray[Any, Any],
+    *,
+    verify: bool,
+    threads: int,
+) -> None:
+    """Fill `out` with the items of an array from `offset` on.
+
+    Parameters
+    ----------
+    array : LazyArray
+        Of an archive in one file, or in many.
+    offset : sequence of int
+        Where the box begins, along each axis.
+    out : numpy.ndarray
+        Of the array's dtype. Items are read directly into it if its memory is like that
+        of the part.
+    verify : bool
+        Compare the CRC-32 of parts that are read completely.
+    threads : int
+        For one part.
+    """
+    if not out.size:
+        if isinstance(array, ShardedArray):
+            array._npz._prove_empty(array._number)
+        return
+    box = tuple(range(start, start + n) for start, n in zip(offset, out.shape, strict=True))
+    for part, positions, place in _pieces(array, box, out):
+        if place.shape == part.shape:
+            npz: Any = part._npz
+            npz.read(part._key, place, verify, threads=threads)
+        else:
+            _read_piece(part, positions, place)
+
+
+def _pieces(
+    array: LazyArray, box: tuple[Positions, ...], out: np.ndarray[Any, Any]
+) -> Iterator[tuple[LazyArray, tuple[Positions, ...], np.ndarray[Any, Any]]]:
+    """Yield each part that a box needs, positions in it, and the memory for them."""
+    if not isinstance(array, ShardedArray):
+        yield array, box, out
+        return
+    npz, number = array._npz, array._number
+    if is_one_part(array):
+        yield npz._part(number, npz._index.part_numbers(number).start), box, out
+        return
+    for part, positions, at in array._pieces(box):
+        yield npz._part(number, part), positions, out[at]
+
+
+def _read_piece(
+    part: LazyArray, positions: tuple[Positions, ...], place: np.ndarray[Any, Any]
+) -> None:
+    stored = place.T if part._header.fortran_order else place
+    if stored.flags.c_contiguous:
+        with part._explained:
+            part._fill(part._access(), positions, stored)
+    else:
+        place[...] = part._read_block(Selection(positions, ()))

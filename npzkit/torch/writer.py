@@ -6,6 +6,7 @@ items share a shard.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import math
@@ -20,19 +21,25 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from npzkit.datasets.amounts import parse_size
-from npzkit.datasets.committing import commit_index
-from npzkit.datasets.places import Folder, Prefix, place_of
-from npzkit.datasets.records import ShardRecord
-from npzkit.datasets.shard_names import INDEX_NAME, new_attempt, new_writer, shard_name
-from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
 from npzkit.files.threads import run
 from npzkit.members.metadata import format_metadata
 from npzkit.members.tensors import special_dtype, to_array
+from npzkit.datasets.amounts import parse_size
+from npzkit.datasets.committing import commit_index
+from npzkit.datasets.places import Folder, Prefix, place_of
+from npzkit.datasets.records import ShardRecord
+from npzkit.datasets.shard_names import (
+    INDEX_NAME,
+    attempt_of,
+    is_temporary,
+    new_attempt,
+    new_writer,
+    shard_name,
+)
+from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.torch.description import ENTRY, format_entry, key_for
-from npzkit.torch.leftovers import find_leftovers, remove_leftovers
-from npzkit.torch.ranks import own_threads, rank_folder
+from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import encode_value
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
@@ -62,7 +69,7 @@ class _Stored(NamedTuple):
     record: ShardRecord | None = None
 
 
-class NpzStorageWriter(StorageWriter):
+class NpzStorageWriter(NpzStorage, StorageWriter):
     """Write checkpoints for ``dcp.save`` and ``dcp.async_save``.
 
     The checkpoint is a sharded archive: each process writes its part of the tensors to
@@ -133,15 +140,12 @@ class NpzStorageWriter(StorageWriter):
         overwrite: bool = True,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(path, threads, storage_options)
         check_coding(compression, level, chunk_size, True)
         format_metadata(metadata or {})
-        self._path = path
         self._metadata = dict(metadata or {})
         self._shard_size = parse_size(shard_size)
-        self._threads = own_threads(threads)
         self._durable, self._overwrite = durable, overwrite
-        self._storage_options = storage_options
         self._coding: dict[str, Any] = {
             "compression": compression, "level": level, "chunk_size": chunk_size
         }  # fmt: skip
@@ -155,22 +159,12 @@ class NpzStorageWriter(StorageWriter):
         self._save_id = self._attempt = new_attempt()
         self._leftovers: list[str] = []
 
-    @property
-    def checkpoint_id(self) -> Any:
-        """The path or URL of the folder."""
-        return self._path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Return whether a checkpoint can have this name: a path or a URL."""
-        return isinstance(checkpoint_id, (str, os.PathLike))
-
     def storage_meta(self) -> StorageMeta | None:
         """Return the folder, and what tells this save from others."""
         return StorageMeta(self._place().name, save_id=self._save_id)
 
     def _place(self) -> Folder | Prefix:
-        return place_of(rank_folder(self._path, self._storage_options, self._rank))
+        return place_of(self._folder(self._rank))
 
     # -- in the order of PyTorch's calls ------------------------------------
 
@@ -195,8 +189,10 @@ class NpzStorageWriter(StorageWriter):
         place.begin_writing()
         if not self._overwrite and INDEX_NAME in place.listed():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), place.name)
-        # None of the ranks has begun to write.
-        self._leftovers = find_leftovers(place)
+        # None of the ranks has begun to write: what is there does not count after the commit.
+        self._leftovers = [
+            name for name in place.listed() if is_temporary(name) or attempt_of(name)
+        ]
         told = _Attempt(self._attempt)
         return [dataclasses.replace(plan, storage_data=told) for plan in plans]
 
@@ -254,7 +250,11 @@ class NpzStorageWriter(StorageWriter):
             place, records, {**self._metadata, ENTRY: entry}, attempt=self._attempt,
             durable=self._durable,
         )  # fmt: skip
-        remove_leftovers(place, self._leftovers, {record.name for record in records})
+        for name in set(self._leftovers).difference(record.name for record in records):
+            # Others may remove them too.
+            with contextlib.suppress(OSError):
+                place.remove(name)
+        place.end_uploads(lambda name: attempt_of(name) is not None)
         metadata.storage_meta = self.storage_meta()
 
     # -- one shard ----------------------------------------------------------

@@ -61,6 +61,12 @@ class NpzBackend(BackendEntrypoint):
     description = "Open .npz archives (.npz) using npzkit in Xarray"
     url = "https://pypi.org/project/npzkit/"
     supports_groups = True
+    # xarray would take them from a signature without `**decoding`.
+    open_dataset_parameters = (
+        "filename_or_obj", "drop_variables", "mask_and_scale", "decode_times",
+        "concat_characters", "decode_coords", "use_cftime", "decode_timedelta",
+        "group", "dims", "storage_options",
+    )  # fmt: skip
 
     def guess_can_open(self, filename_or_obj: Any) -> bool:
         """Return whether this is the path or URL of an archive, or a folder with index.json."""
@@ -76,28 +82,19 @@ class NpzBackend(BackendEntrypoint):
         self,
         filename_or_obj: Any,
         *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
         drop_variables: str | Iterable[str] | None = None,
-        use_cftime: bool | None = None,
-        decode_timedelta: Any = None,
         group: str | None = None,
         dims: Dims | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        **decoding: Any,
     ) -> xarray.Dataset:
         """Open one group of an archive; see `xarray.open_dataset`."""
-        archive = _opened(filename_or_obj, storage_options)
+        archive = Reopened(open_archive(filename_or_obj, storage_options=storage_options))
         try:
             name = normal_group(group)
             _check_group(archive, name)
-            return _dataset(
-                archive, name, dimensions_of(archive, dims), drop_variables,
-                mask_and_scale=mask_and_scale, decode_times=decode_times,
-                concat_characters=concat_characters, decode_coords=decode_coords,
-                use_cftime=use_cftime, decode_timedelta=decode_timedelta,
-            )  # fmt: skip
+            all_dims = dimensions_of(archive, dims)
+            return _dataset(archive, name, all_dims, drop_variables, decoding)
         except BaseException:
             archive.close()
             raise
@@ -106,33 +103,28 @@ class NpzBackend(BackendEntrypoint):
         self,
         filename_or_obj: Any,
         *,
-        mask_and_scale: Any = True,
-        decode_times: Any = True,
-        concat_characters: Any = True,
-        decode_coords: Any = True,
         drop_variables: str | Iterable[str] | None = None,
-        use_cftime: bool | None = None,
-        decode_timedelta: Any = None,
         group: str | None = None,
         dims: Dims | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        **decoding: Any,
     ) -> dict[str, xarray.Dataset]:
         """Open all groups, or all within one; see `xarray.open_groups`."""
-        archive = _opened(filename_or_obj, storage_options)
+        archive = Reopened(open_archive(filename_or_obj, storage_options=storage_options))
         try:
             root = normal_group(group)
             _check_group(archive, root)
             inside = f"{root}/" if root else ""
             all_dims = dimensions_of(archive, dims)
+            names = (
+                name for name in groups_of(archive.open())
+                if name == root or name.startswith(inside)
+            )  # fmt: skip
             return {
                 f"/{name[len(inside):]}": _dataset(
-                    archive.copy(), name, all_dims, drop_variables,
-                    mask_and_scale=mask_and_scale, decode_times=decode_times,
-                    concat_characters=concat_characters, decode_coords=decode_coords,
-                    use_cftime=use_cftime, decode_timedelta=decode_timedelta,
+                    archive.copy(), name, all_dims, drop_variables, decoding
                 )
-                for name in groups_of(archive.open())
-                if name == root or name.startswith(inside)
+                for name in names
             }  # fmt: skip
         except BaseException:
             archive.close()
@@ -152,10 +144,6 @@ class NpzBackend(BackendEntrypoint):
         return tree
 
 
-def _opened(file: Any, storage_options: Mapping[str, Any] | None) -> Reopened:
-    return Reopened(open_archive(file, storage_options=storage_options))
-
-
 def _check_group(archive: Reopened, group: str) -> None:
     groups = groups_of(archive.open())
     if group not in groups:
@@ -170,7 +158,7 @@ def _dataset(
     group: str,
     dims: Mapping[str, tuple[str, ...]],
     dropped: str | Iterable[str] | None,
-    **decoding: Any,
+    decoding: Mapping[str, Any],
 ) -> xarray.Dataset:
     """Return a group as a data set, decoded by xarray."""
     names = [dropped] if isinstance(dropped, str) else list(dropped or ())

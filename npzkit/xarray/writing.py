@@ -6,7 +6,10 @@ missing values and coordinates are encoded is xarray's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +17,7 @@ import xarray
 from xarray import conventions
 from xarray.backends.common import ensure_dtype_not_object
 
+from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import STORED, method_number
@@ -23,7 +27,6 @@ from npzkit.members.dimensions import DIMENSIONS, named_dimensions
 from npzkit.members.metadata import check_attrs
 from npzkit.writing.coding import Compression
 from npzkit.xarray.attributes import GROUPS, attrs_to_json
-from npzkit.xarray.blocks import check_strings, fill, fixed_width_blocks, is_chunked, write_rows
 from npzkit.xarray.store import normal_group
 
 _OWN_ENCODING = {"compression", "level", "chunk_size", "seekable"}
@@ -37,6 +40,8 @@ _UNNAMED = "__xarray_dataarray_variable__"
 """The name that xarray gives to a DataArray without one, in every format, or to one that is
 named like its own dimension or coordinate. Such a name is then in the attribute `_NAME`."""
 _NAME = "__xarray_dataarray_name__"
+_ROWS_SIZE = 1 << 27
+"""Most bytes of rows that are in memory at a time, unless one block has more."""
 
 
 def to_npz(
@@ -217,10 +222,10 @@ def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
     """Return a variable with a dtype that NPY has, and attributes that JSON has."""
     data = variable._data
     if data.dtype.kind in "OT":
-        if is_chunked(data):
-            variable = variable.copy(data=fixed_width_blocks(data))
+        if _is_chunked(data):
+            variable = variable.copy(data=_fixed_width_blocks(data))
         else:
-            check_strings(variable.values, key)
+            _check_strings(variable.values, key)
     variable = ensure_dtype_not_object(variable, name=key)
     if variable.dtype.kind in "OT":
         variable = variable.copy(data=_fixed_width(np.asarray(variable.data), key))
@@ -297,12 +302,109 @@ def _write_variables(
         data = variable._data
         if key in writer:
             del writer[key]
-        if not is_chunked(data) or not data.size or not data.ndim:
+        if not _is_chunked(data) or not data.size or not data.ndim:
             writer.add(key, np.asarray(variable.values), **options)
         elif method_number(options.get("compression", compression)) != STORED:
-            write_rows(writer, key, data, data.shape, options)
+            _write_rows(writer, key, data, data.shape, options)
         elif by_rows:
-            write_rows(writer, key, data, (None, *data.shape[1:]), options)
+            _write_rows(writer, key, data, (None, *data.shape[1:]), options)
         else:
             filled.append((data, writer.create(key, data.shape, data.dtype, **options)))
-    fill(filled)
+    _fill(filled)
+
+
+# -- arrays of dask ---------------------------------------------------------
+
+
+def _is_chunked(data: Any) -> bool:
+    """Return whether this is an array of dask."""
+    return hasattr(data, "chunks") and hasattr(data, "compute")
+
+
+def _fill(filled: list[tuple[Any, Any]]) -> None:
+    """Compute arrays into arrays of an archive that are filled in any order.
+
+    All are computed at once, because they may have intermediate results in common.
+
+    Parameters
+    ----------
+    filled : list of (dask.array.Array, FilledArray)
+    """
+    if not filled:
+        return
+    import dask.array
+
+    with contextlib.ExitStack() as stack:
+        for _, target in filled:
+            stack.enter_context(target)
+        sources, targets = zip(*filled, strict=True)
+        dask.array.store(list(sources), list(targets), lock=False)
+
+
+def _write_rows(
+    writer: NpzWriter,
+    key: str,
+    data: Any,
+    shape: tuple[int | None, ...],
+    options: Mapping[str, Any],
+) -> None:
+    """Write an array that must be written from front to back.
+
+    Parameters
+    ----------
+    writer : NpzWriter
+    key : str
+    data : dask.array.Array
+    shape, options
+        As of `NpzWriter.create`.
+    """
+    row_size = max(data.nbytes // len(data), 1)
+    row_counts = data.chunks[0]
+    with contextlib.ExitStack() as stack:
+        if max(row_counts) * row_size > _ROWS_SIZE and data.npartitions > len(row_counts):
+            data = stack.enter_context(_in_order(data))
+            row_counts = [max(_ROWS_SIZE // row_size, 1)] * len(data)
+        target = stack.enter_context(writer.create(key, shape, data.dtype, **options))
+        start = 0
+        for count in row_counts:
+            if start < len(data):
+                target.append(np.asarray(data[start : start + count]))
+            start += count
+
+
+@contextlib.contextmanager
+def _in_order(data: Any) -> Iterator[LazyArray]:
+    """Yield an array of dask from a temporary archive, where its rows are complete."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "rows.npz")
+        with NpzWriter(path) as writer:
+            _fill([(data, writer.create("rows", data.shape, data.dtype))])
+        with NpzFile(path) as npz:
+            yield npz.lazy("rows")
+
+
+def _fixed_width_blocks(strings: Any) -> Any:
+    """Return an array of dask of variable-width strings with the width of the longest.
+
+    The blocks are computed for it, one at a time. If they hold anything but text,
+    the array is returned as it is.
+    """
+    width = 1
+    for index in np.ndindex(*strings.numblocks):
+        block = np.asarray(strings.blocks[index].compute())
+        if not all(isinstance(text, str) for text in block.flat):
+            return strings
+        _check_strings(block, strings.name)
+        width = max(width, *map(len, block.flat)) if block.size else width
+    return strings.astype(f"U{width}")
+
+
+def _check_strings(strings: np.ndarray[Any, Any], key: str) -> None:
+    """Raise ValueError if NumPy would cut strings that get a fixed width."""
+    ends: dict[type, Any] = {str: "\0", bytes: b"\0"}
+    for text in strings.flat:
+        if type(text) in ends and text.endswith(ends[type(text)]):
+            raise ValueError(
+                f"the variable {key!r} has strings that end with NUL, which NumPy's strings of a "
+                "fixed width cannot keep"
+            )

@@ -22,7 +22,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import torch.distributed.checkpoint as dcp  # noqa: E402 - after the check
 from npzkit.torch import NpzStorageReader, NpzStorageWriter  # noqa: E402
-from npzkit.torch.boxes import read_box  # noqa: E402
+from npzkit.torch.reader import read_box  # noqa: E402
 from torch.distributed.checkpoint.api import CheckpointException  # noqa: E402
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner  # noqa: E402
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict  # noqa: E402
@@ -486,13 +486,13 @@ def test_plans_of_another_storage(tmp_path):
 
 def test_threads_of_a_rank(monkeypatch):
     """The ranks of a machine share its processors."""
-    from npzkit.torch import ranks
+    from npzkit.torch import storage
 
-    monkeypatch.setattr(ranks, "thread_count", lambda threads: threads or 8)
+    monkeypatch.setattr(storage, "thread_count", lambda threads: threads or 8)
     for processes, expected in (("4", 2), ("16", 1), ("", 8), ("x", 8), ("0", 8)):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
-        assert ranks.own_threads(None) == expected
-        assert ranks.own_threads(3) == 3
+        assert storage.own_threads(None) == expected
+        assert storage.own_threads(3) == 3
 
 
 def test_values_keep_their_copies(tmp_path):

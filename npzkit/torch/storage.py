@@ -1,7 +1,7 @@
-"""What a process knows of the others of its job.
+"""What the reader and the writer of `torch.distributed.checkpoint` have in common.
 
-Owns the share of the processors that a process takes, and the folder of a process that
-saves without the others.
+Owns that both find a checkpoint at the same place, also that of a process which saves
+without the others, and that each process takes its share of the processors.
 """
 
 from __future__ import annotations
@@ -12,6 +12,31 @@ from typing import Any
 
 from npzkit.files.threads import thread_count
 from npzkit.files.urls import Location, find_location
+
+
+class NpzStorage:
+    """A checkpoint at a path or a URL, for one of the processes of a job."""
+
+    def __init__(
+        self, path: Any, threads: int | None, storage_options: Mapping[str, Any] | None
+    ) -> None:
+        super().__init__()
+        self._path = path
+        self._threads = own_threads(threads)
+        self._storage_options = storage_options
+
+    @property
+    def checkpoint_id(self) -> Any:
+        """The path or URL."""
+        return self._path
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        """Return whether a checkpoint can have this name: a path or a URL."""
+        return isinstance(checkpoint_id, (str, os.PathLike))
+
+    def _folder(self, rank: int | None) -> Any:
+        return rank_folder(self._path, self._storage_options, rank)
 
 
 def own_threads(threads: int | None) -> int:

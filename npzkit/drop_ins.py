@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.saving import prepare_arrays, write_members
+from npzkit.archive.saving import PreparedArchive
 from npzkit.errors import NoDataError, NpzkitError, PickleRefusedError, ZipFormatError
 from npzkit.files.file_objects import UNNAMED, can_read, can_write, name_of, open_regular
 from npzkit.files.locations import open_stream
@@ -222,4 +222,4 @@ def _savez(
         if key in kwds:
             raise ValueError(f"Cannot use un-named variables and keyword {key}")
         kwds[key] = array
-    write_members(file, *prepare_arrays(kwds, compression, allow_pickle=allow_pickle))
+    PreparedArchive(kwds, compression, allow_pickle=allow_pickle).write(file)

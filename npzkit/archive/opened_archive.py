@@ -8,6 +8,7 @@ neither keys nor paths. Turning members into arrays is
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -23,11 +24,13 @@ from npzkit.files.source import Source
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
+from npzkit.members.metadata import names_crc32
 from npzkit.reading.indexed_headers import OpenedIndex
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import read_directory
 from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
+from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.member_stream import MemberStream
 
 if TYPE_CHECKING:
@@ -92,6 +95,14 @@ class OpenedArchive:
         if self._resealed and self.is_open:
             self._read_resealed()
         return crc32(self.directory.data)
+
+    @property
+    def names_crc32(self) -> int:
+        """The CRC-32 of the names of the members, and of their attributes."""
+        # Most arrays have the same attributes.
+        kept = functools.cache(foreign_extra)
+        extras = ((entry.name, kept(entry.extra)) for entry in self.directory.with_extra())
+        return names_crc32(self.directory.entries, extras)
 
     # -- members ------------------------------------------------------------
 

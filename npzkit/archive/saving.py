@@ -13,11 +13,11 @@ import numpy as np
 from npzkit.archive.npzwriter import NpzWriter
 from npzkit.codecs.methods import method_number
 from npzkit.members.labels import check_unlabelled
-from npzkit.members.metadata import TREE_KEY, without_note
+from npzkit.members.metadata import TREE_KEY, names_crc32, without_note
 from npzkit.members.notes import FLAT
 from npzkit.writing.array_members import Member, Preparation, splitting_for
 from npzkit.writing.coding import Compression, check_coding, level_for
-from npzkit.zip.member_writer import Coding
+from npzkit.writing.small_arrays import SmallArrays
 from npzkit.zip.sozip import CHUNK_SIZE
 
 if TYPE_CHECKING:
@@ -118,13 +118,13 @@ def save(
     if not is_nested and isinstance(arrays, dict) and "/" in "".join(map(str, arrays)):
         # A copy of an archive may come with the note of that one.
         metadata = {TREE_KEY: FLAT, **(metadata or {})}
-    members, coding = prepare_arrays(
+    prepared = PreparedArchive(
         arrays, compression, level, allow_pickle=allow_pickle, chunk_size=chunk_size,
         seekable=seekable, splitting=splitting_for(masked, strings),
     )  # fmt: skip
-    write_members(
-        file, members, coding, metadata=metadata, durable=durable, threads=threads,
-        lock_timeout=lock_timeout, storage_options=storage_options,
+    prepared.write(
+        file, metadata=metadata, durable=durable, threads=threads, lock_timeout=lock_timeout,
+        storage_options=storage_options,
     )  # fmt: skip
 
 
@@ -133,43 +133,49 @@ def _is_flat(arrays: dict[Any, Any]) -> bool:
     return set(map(type, arrays)) <= {str} and set(map(type, arrays.values())) <= {np.ndarray}
 
 
-def prepare_arrays(
-    arrays: Mapping[str, Any],
-    compression: Compression = "stored",
-    level: int | None = None,
-    *,
-    allow_pickle: bool = False,
-    chunk_size: int = CHUNK_SIZE,
-    seekable: bool = True,
-    splitting: Splitting | None = None,
-) -> tuple[Iterable[Member], Coding]:
-    """Return the members of a flat mapping, and how they are compressed.
+class PreparedArchive:
+    """A flat mapping of arrays, which only needs to be written.
 
-    Its values are saved as arrays, whatever they are.
+    Its values are saved as arrays, whatever they are. Those of a dict are checked now, so that
+    no file is touched if one of them cannot be saved.
     """
-    level_for(method_number(compression), level)
-    coding = check_coding(compression, level, chunk_size, seekable)
-    members: Iterable[Member]
-    members = Preparation(allow_pickle=allow_pickle, splitting=splitting).many(arrays, coding)
-    if isinstance(arrays, dict):
-        # No file is touched if one of them cannot be saved.
-        members = list(members)
-    return members, coding
 
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        compression: Compression = "stored",
+        level: int | None = None,
+        *,
+        allow_pickle: bool = False,
+        chunk_size: int = CHUNK_SIZE,
+        seekable: bool = True,
+        splitting: Splitting | None = None,
+    ) -> None:
+        level_for(method_number(compression), level)
+        self._coding = check_coding(compression, level, chunk_size, seekable)
+        preparation = Preparation(allow_pickle=allow_pickle, splitting=splitting)
+        members: Iterable[Member] = preparation.many(arrays, self._coding)
+        self._members = list(members) if isinstance(arrays, dict) else members
 
-def write_members(
-    file: Any,
-    members: Iterable[Member],
-    coding: Coding,
-    *,
-    formatted: bytes | None = None,
-    **options: Any,
-) -> None:
-    """Write prepared members as one archive.
+    @property
+    def names_crc32(self) -> int:
+        """The `npzkit.members.metadata.names_crc32` of the archive, if it is made of a dict."""
+        names: list[str] = []
+        extras: list[tuple[str, bytes]] = []
+        for member in self._members:
+            if isinstance(member, SmallArrays):
+                names += member.names
+            else:
+                names.append(member.name)
+                extras.append((member.name, member.extra))
+        return names_crc32(names, extras)
 
-    `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
-    `npzkit.members.metadata.format_metadata`, for callers that have it.
-    """
-    with NpzWriter(file, **options) as writer:
-        writer._archive.metadata.formatted = formatted
-        writer._archive.alone(writer._archive.write, members, coding, False)
+    def write(self, file: Any, *, formatted: bytes | None = None, **options: Any) -> None:
+        """Write the archive.
+
+        `options` are those of `NpzWriter`. `formatted` is the text of the metadata, from
+        `npzkit.members.metadata.format_metadata`, for callers that have it.
+        """
+        with NpzWriter(file, **options) as writer:
+            writer._archive.metadata.formatted = formatted
+            writer._archive.alone(writer._archive.write, self._members, self._coding, False)

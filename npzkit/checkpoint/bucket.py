@@ -14,14 +14,16 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.saving import write_members
+from npzkit.archive.saving import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
-from npzkit.checkpoint.folder import AS_SAVED, Identity, Listing, Status
-from npzkit.checkpoint.step_names import (
+from npzkit.checkpoint.folder import (
+    AS_SAVED,
+    Identity,
+    Listing,
+    Status,
     is_step_name,
     name_of_folder,
     name_of_step,
@@ -34,8 +36,6 @@ from npzkit.files.objects import Listed, Objects
 from npzkit.files.stores import Version
 from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location
-from npzkit.writing.array_members import Member
-from npzkit.zip.member_writer import Coding
 
 _FRESH_SECONDS = 1.0
 """How long a list of objects tells what a single one is. One request brings all."""
@@ -118,9 +118,8 @@ class Bucket:
         """Do nothing: there is no lock."""
 
     def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
-        is_synced: bool = False,
-    ) -> None:  # fmt: skip
+        self, step: int, archive: PreparedArchive, metadata: bytes, is_synced: bool = False
+    ) -> None:
         """Upload a step, which replaces an older one when it is complete.
 
         Raises
@@ -136,7 +135,7 @@ class Bucket:
         condition = Condition(is_absent=True) if older is None else Condition(tag=older.tag)
         try:
             sink = open_upload(self._objects.location(name), condition)
-            write_members(sink, members, coding, formatted=metadata)
+            archive.write(sink, formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
             raise ArchiveLockedError(
                 f"another checkpoint store saved or removed step {step} at the same time",
@@ -156,7 +155,7 @@ class Bucket:
     def settle(self, step: int) -> None:
         """Do nothing: what a store has, it keeps."""
 
-    def settle_names(self) -> None:
+    def settle_names(self, always: bool = False) -> None:
         """Do nothing, as `settle`."""
 
     def drop_cache(self, step: int) -> None:

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.checkpoint.folder import Identity
-from npzkit.checkpoint.record import Record, names_crc32, parse_record
+from npzkit.checkpoint.folder import Identity, looks_at
+from npzkit.checkpoint.record import Record, record_of
 from npzkit.checkpoint.sharded_steps import ShardedSteps
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import (
     NoCheckpointError,
     NpzkitError,
@@ -26,41 +24,21 @@ from npzkit.errors import (
     printable,
 )
 from npzkit.maintenance.findings import Finding, VerifyReport, finding
-from npzkit.zip.extra_fields import foreign_extra
 
 _GONE = (errno.ENOENT, errno.ESTALE)
 """Errors of a file that another process removed."""
-ATTEMPTS = 20
-"""How often steps are read or compared at most, if one is replaced each time."""
 
 T = TypeVar("T")
 
 
 def is_gone(error: BaseException) -> bool:
     """Return whether an error means that a step was removed or replaced meanwhile."""
-    return not is_damage(error) and (
-        isinstance(error, StaleArchiveError)
-        or (isinstance(error, OSError) and error.errno in _GONE)
-    )
+    return not is_damage(error) and (isinstance(error, StaleArchiveError) or is_absent(error))
 
 
-def record_of(npz: NpzFile, step: int) -> Record:
-    """Return the checked record of an open step."""
-    try:
-        return parse_record(npz.metadata, npz._comment, step, _names_crc32(npz))
-    except NpzkitError as error:
-        raise error.locate(path=npz._archive.path) from None
-
-
-def _names_crc32(npz: NpzFile) -> int | None:
-    """Return the checksum of names and attributes; None of a folder, whose index has its own."""
-    if isinstance(npz, ShardedFile):
-        return None
-    directory = npz._archive.directory
-    # Most arrays of a step have the same attributes.
-    kept = functools.cache(foreign_extra)
-    extras = [(entry.name, kept(entry.extra)) for entry in directory.with_extra()]
-    return names_crc32(directory.entries, extras)
+def is_absent(error: BaseException) -> bool:
+    """Return whether an error means that there is no such step."""
+    return isinstance(error, OSError) and error.errno in _GONE and not is_damage(error)
 
 
 class StoreReport(NamedTuple):
@@ -184,16 +162,15 @@ class Catalog:
             As `read`. If the step is damaged, that is remembered.
         """
         last: BaseException | None = None
-        for _ in range(ATTEMPTS):
-            identity = self._storage.identity(step)
+        for identity in looks_at(lambda: self._storage.identity(step), self._storage.path):
             try:
                 with self._storage.open(step) as npz:
                     result = read(npz)
             except (NpzkitError, OSError) as error:
-                if is_damage(error) and self._is_now(step, identity):
-                    self.note(step, identity, is_sound=False)
-                    raise
                 if not (is_damage(error) or is_gone(error)):
+                    raise
+                if self._is_now(step, identity) and is_damage(error):
+                    self.note(step, identity, is_sound=False)
                     raise
                 last = error
             else:
@@ -257,7 +234,7 @@ class Catalog:
         except (NpzkitError, OSError) as error:
             if is_damage(error):
                 return VerifyReport(path, (_finding(error),), 0, 0)
-            if isinstance(error, OSError) and is_gone(error):
+            if is_absent(error):
                 raise NoCheckpointError(f"there is no step {step}", path=path) from error
             raise
         self.note(step, identity, is_sound=report.ok)

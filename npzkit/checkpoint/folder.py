@@ -1,9 +1,10 @@
 """The files of a checkpoint store: one per step, in a folder.
 
-Owns the names of the files, the lock that keeps a second writer away, and leftovers
-of writers that were killed. `Files` is what steps that are files need of a place; the rest
-of the room knows no files. A step is listed once its file is complete, because a writer
-renames it into place. No other file says which steps there are.
+Owns the names of the files, the lock that keeps a second writer away, leftovers of writers
+that were killed, and that what another process changes is looked at again. `Files` is what
+steps that are files need of a place; the rest of the room knows no files. A step is listed
+once its file is complete, because a writer renames it into place. No other file says which
+steps there are.
 """
 
 from __future__ import annotations
@@ -11,26 +12,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.saving import write_members
-from npzkit.checkpoint.step_names import (
-    name_of_folder,
-    name_of_step,
-    steps_in,
-    steps_of_folders,
-)
+from npzkit.archive.saving import PreparedArchive
 from npzkit.datasets.shard_names import is_temporary
-from npzkit.errors import ArchiveLockedError, DamagedCheckpointError
+from npzkit.errors import ArchiveLockedError, DamagedCheckpointError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.files.identity import identity_of
 from npzkit.files.locking import FileLock, is_locked, lock_path
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
-from npzkit.writing.array_members import Member
-from npzkit.zip.member_writer import Coding
 
 Identity = tuple[Any, ...]
 """What changes when a step is saved again: it is compared, and means nothing else."""
@@ -44,6 +38,83 @@ _LOCK_NAME = ".npzkit-checkpoints.lock"
 _ABANDONED_SECONDS = 3600
 """Age of a leftover that is removed where the file system has no locks."""
 _LOCK_ATTEMPTS = 10
+_LOOKS = 200
+"""How often something is looked at, at most, if it is another each time."""
+_SUFFIX = ".npz"
+_STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
+_SHOWN_COUNT = 5
+"""Steps that a message names."""
+
+T = TypeVar("T")
+
+
+def name_of_step(step: int) -> str:
+    """Return the name of a step's file.
+
+    Examples
+    --------
+    >>> name_of_step(100)
+    'step_00000100.npz'
+    """
+    return f"step_{step:08d}.npz"
+
+
+def name_of_folder(step: int) -> str:
+    """Return the name of the folder of a step that is split into several files."""
+    return name_of_step(step).removesuffix(_SUFFIX)
+
+
+def is_step_name(name: str) -> bool:
+    """Return whether this is the name of a step's file."""
+    found = _STEP_NAME.fullmatch(name)
+    # A name with more zeros than necessary is not one of ours.
+    return found is not None and (len(found[1]) == 8 or found[1][0] != "0")
+
+
+def steps_in(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the steps whose files have these names, ascending."""
+    return tuple(sorted(int(name[5:-4]) for name in names if is_step_name(name)))
+
+
+def steps_of_folders(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the steps whose folders have these names, ascending."""
+    return steps_in(name + _SUFFIX for name in names)
+
+
+def shown_steps(steps: Iterable[int]) -> str:
+    """Return the numbers of the first few steps, for a message.
+
+    Examples
+    --------
+    >>> shown_steps(range(10, 90, 10))
+    '10, 20, 30, 40, 50, ...'
+    """
+    found = [str(step) for step in steps]
+    return ", ".join([*found[:_SHOWN_COUNT], *(["..."] if found[_SHOWN_COUNT:] else [])])
+
+
+def looks_at(look: Callable[[], T], path: str) -> Iterator[T]:
+    """Yield what a look finds, until two looks find the same.
+
+    Another process may save and remove steps meanwhile. So who cannot use what one look has
+    found waits for the next one.
+
+    Raises
+    ------
+    StaleArchiveError
+        Each look found something else.
+    """
+    last: Any = None
+    for _ in range(_LOOKS):
+        found = look()
+        if found == last:
+            return
+        last = found
+        yield found
+    raise StaleArchiveError(
+        "steps are saved or removed faster than they can be read", path=path,
+        remedy="Try again, or have the writer keep more steps, as latest(3) does.",
+    )  # fmt: skip
 
 
 class Status(NamedTuple):
@@ -104,9 +175,8 @@ class Files(Protocol):
         """Open a step's file; FileNotFoundError if it does not exist."""
 
     def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
-        is_synced: bool = False,
-    ) -> None:  # fmt: skip
+        self, step: int, archive: PreparedArchive, metadata: bytes, is_synced: bool = False
+    ) -> None:
         """Write a step with the text of its metadata.
 
         It replaces an older one of this number when it is complete. With `is_synced`, wait
@@ -122,7 +192,7 @@ class Files(Protocol):
     def settle(self, step: int) -> None:
         """Wait until a step is on disk, and its name, unless each commit does so."""
 
-    def settle_names(self) -> None:
+    def settle_names(self, always: bool = False) -> None:
         """Wait until removals are on disk, if commits wait for the disk."""
 
     def drop_cache(self, step: int) -> None:
@@ -212,12 +282,11 @@ class Folder:
     # -- changes ------------------------------------------------------------
 
     def commit(
-        self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes,
-        is_synced: bool = False,
-    ) -> None:  # fmt: skip
+        self, step: int, archive: PreparedArchive, metadata: bytes, is_synced: bool = False
+    ) -> None:
         """Write a step's file, which replaces an older one when it is complete."""
         durable = self._durable or is_synced
-        write_members(self.path_of(step), members, coding, formatted=metadata, durable=durable)
+        archive.write(self.path_of(step), formatted=metadata, durable=durable)
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:
         """Remove a step's file if it exists and is the one with this identity."""
@@ -239,9 +308,9 @@ class Folder:
             file.close()
         disk.sync_directory(self.path)
 
-    def settle_names(self) -> None:
+    def settle_names(self, always: bool = False) -> None:
         """Wait until removals are on disk, if commits wait for the disk."""
-        if self._durable:
+        if self._durable or always:
             disk.sync_directory(self.path)
 
     def drop_cache(self, step: int) -> None:

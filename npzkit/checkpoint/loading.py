@@ -1,34 +1,42 @@
-"""Reading a step back: the one asked for, or the newest that is sound.
+"""Reading steps back: the one asked for, the newest that is sound, or what differs between two.
 
-Owns `Checkpoint`, and that a damaged step is never skipped silently. How a tree is made of
-arrays is `npzkit.archive.trees`'s.
+Owns `Checkpoint`, and that a damaged step is never skipped silently. Two steps are compared by
+CRC-32s, and by the numbers, strings and None in their structure. How a tree is made of arrays
+is `npzkit.archive.trees`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import contextlib
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
+from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.trees import read_tree
-from npzkit.checkpoint.catalog import Catalog, is_gone, record_of
-from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.catalog import Catalog, is_absent
+from npzkit.checkpoint.folder import looks_at, shown_steps
+from npzkit.checkpoint.record import record_of
+from npzkit.checkpoint.retention import Readers
 from npzkit.checkpoint.sharded_steps import ShardedSteps
-from npzkit.checkpoint.step_names import shown_steps
 from npzkit.errors import (
     ChecksumError,
     DamagedCheckpointError,
     DamagedCheckpointWarning,
     NoCheckpointError,
     NpzkitError,
-    StaleArchiveError,
     is_damage,
     warn,
 )
+from npzkit.members.containers import child_key, children_of
+from npzkit.members.restoring import unflatten
 from npzkit.members.selection import Selection
 
-_LOOKS = 200
-"""How often steps are listed at most, if what was listed is removed each time."""
+_ARRAY: Any = object()
+"""The place of an array, which is not read."""
+_FILLED: Any = object()
+"""The place of a container that has items."""
+_NOTHING: Any = object()
 
 
 class Checkpoint(NamedTuple):
@@ -64,21 +72,6 @@ class Request(NamedTuple):
     mmap_mode: Any = None
 
 
-def looks_at(list_steps: Callable[[], tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
-    """Yield the steps that exist, until two looks find the same.
-
-    Another process may remove steps while newer ones come. So if none of the steps that one
-    look found exists any more, look again.
-    """
-    last = None
-    for _ in range(_LOOKS):
-        steps = list_steps()
-        if steps == last:
-            return
-        last = steps
-        yield steps
-
-
 class Loader:
     """Reads the steps of one place."""
 
@@ -101,33 +94,29 @@ class Loader:
             For each step that is damaged and newer.
         """
         damaged: dict[int, NpzkitError] = {}
-        gone: set[int] = set()
-        last: tuple[int, ...] | None = None
-        looks = 0
-        while looks < _LOOKS:
-            steps = self._storage.steps()
-            # A step that was removed since is no proof that there is none: newer ones may
-            # have come. Only what two looks find in the same way counts.
-            is_settled, last = steps == last, steps
-            left = [step for step in steps if step not in damaged and step not in gone]
-            if not left and is_settled:
-                break
-            try:
-                if left:
-                    return self.step(left[-1], request)
-                looks += 1
-            except NoCheckpointError:
-                looks += 1
-                if is_settled:
-                    gone.add(left[-1])
-            except DamagedCheckpointError as error:
-                damaged[left[-1]] = error
-                warn(f"{error.what}; this step was skipped", DamagedCheckpointWarning)
-        else:
-            raise StaleArchiveError(
-                "steps are removed faster than they can be read", path=self._storage.path,
-                remedy="Load again, or have the writer keep more steps, as latest(3) does.",
-            )  # fmt: skip
+        gone: list[int] = []
+        misses = 0
+
+        def look() -> tuple[list[int], int]:
+            found = self._storage.steps()
+            return [step for step in found if step not in damaged and step not in gone], misses
+
+        for found, _ in looks_at(look, self._storage.path):
+            steps = found
+            while steps:
+                step = steps[-1]
+                try:
+                    return self.step(step, request)
+                except NoCheckpointError:
+                    misses += 1
+                    # If it was removed since, newer ones may have come.
+                    if step in self._storage.steps():
+                        gone.append(step)
+                    break
+                except DamagedCheckpointError as error:
+                    damaged[step] = error
+                    warn(f"{error.what}; this step was skipped", DamagedCheckpointWarning)
+                    steps, _ = look()
         if damaged:
             raise self._none_sound(damaged) from damaged[max(damaged)]
         raise NoCheckpointError(
@@ -153,17 +142,10 @@ class Loader:
         DamagedCheckpointError
             It is damaged.
         """
-        try:
-            with self._readers.reading(step):
-                identity, checkpoint = self._catalog.read(
-                    step, lambda npz: self._read(npz, step, request)
-                )
-        except (NpzkitError, OSError) as error:
-            if is_damage(error):
-                raise self.damaged(step, error) from error
-            if isinstance(error, OSError) and is_gone(error):
-                raise self.missing(step) from error
-            raise
+        with self.explained(step), self._readers.reading(step):
+            identity, checkpoint = self._catalog.read(
+                step, lambda npz: self._read(npz, step, request)
+            )
         if request.verify and request.only is None:
             self._catalog.note(step, identity, is_sound=True)
         return checkpoint
@@ -196,6 +178,18 @@ class Loader:
             self._readers.hold(step, array._mmap, _is_open)  # type: ignore[attr-defined]
         return arrays
 
+    @contextlib.contextmanager
+    def explained(self, step: int) -> Iterator[None]:
+        """Have errors say which step is missing or damaged."""
+        try:
+            yield
+        except (NpzkitError, OSError) as error:
+            if is_absent(error):
+                raise self.missing(step) from error
+            if is_damage(error):
+                raise self.damaged(step, error) from error
+            raise
+
     def missing(self, step: int) -> NoCheckpointError:
         """Return the error for a step that does not exist."""
         steps = self._storage.steps()
@@ -218,3 +212,72 @@ class Loader:
 
 def _is_open(pages: Any) -> bool:
     return not pages.closed
+
+
+# -- comparing two ----------------------------------------------------------
+
+
+def compare_steps(a: tuple[int, NpzFile], b: tuple[int, NpzFile]) -> DiffReport:
+    """Return where two open steps differ, each given with its number.
+
+    Raises
+    ------
+    NpzkitError
+        The metadata of a step are damaged.
+    """
+    report = diff(a[1], b[1], verify=False, values=False)
+    sides = [_Side(*step) for step in (a, b)]
+    keys = {key: None for side in sides for key in side.values}
+    rows = [_difference(key, *(side.at(key) for side in sides)) for key in keys]
+    count = sum(not any(key in side.npz for side in sides) for key in keys)
+    return report._replace(
+        rows=(
+            *(row for row in report.rows if row.key not in keys),
+            *(row for row in rows if row is not None),
+        ),
+        compared=report.compared + count,
+        values=count,
+    )
+
+
+class _Side:
+    """One of the two steps."""
+
+    def __init__(self, step: int, npz: NpzFile) -> None:
+        tree = unflatten(dict.fromkeys(npz.files, _ARRAY), record_of(npz, step).structure)
+        self.npz, self.values = npz, dict(_leaves(tree, ""))
+        self._containers: set[str] = set()
+        for key in (*self.values, *npz.files):
+            while (key := key.rpartition("/")[0]) and key not in self._containers:
+                self._containers.add(key)
+
+    def at(self, key: str) -> Any:
+        """Return the value at a key, or what is there instead."""
+        if key in self.npz:
+            return _ARRAY
+        return self.values.get(key, _FILLED if key in self._containers else _NOTHING)
+
+
+def _difference(key: str, one: Any, two: Any) -> Difference | None:
+    absent = (_NOTHING, _FILLED)
+    if _FILLED in (one, two) and children_of(two if one is _FILLED else one) is not None:
+        # The other one is empty: only what is in it differs.
+        return None
+    if one in absent or two in absent:
+        return Difference(key, "added" if one in absent else "removed")
+    if one is _ARRAY or two is _ARRAY:
+        return Difference(key, "type", _shown(one), _shown(two))
+    # By repr, nan equals itself, and 1 differs from 1.0 and from True.
+    return None if repr(one) == repr(two) else Difference(key, "values", one, two)
+
+
+def _shown(value: Any) -> Any:
+    return "an array" if value is _ARRAY else value
+
+
+def _leaves(node: Any, key: str) -> Iterator[tuple[str, Any]]:
+    items = children_of(node) or {}
+    for name, item in items.items():
+        yield from _leaves(item, child_key(key, name))
+    if not items and node is not _ARRAY and key:
+        yield key, node

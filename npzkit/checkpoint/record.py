@@ -9,12 +9,14 @@ attributes. Reads and writes no file.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Mapping
 from types import NoneType
 from typing import Any, NamedTuple
 
-from npzkit.codecs.checksum import crc32
-from npzkit.errors import UnsupportedError, ZipFormatError
+from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.errors import NpzkitError, UnsupportedError, ZipFormatError
 from npzkit.members.metadata import (
     TREE_KEY,
     as_read,
@@ -22,8 +24,6 @@ from npzkit.members.metadata import (
     format_metadata,
     with_item,
 )
-from npzkit.writing.array_members import Member
-from npzkit.writing.small_arrays import SmallArrays
 
 _OWN_KEY = "npzkit.checkpoint"
 """The key of the format's version and of the checksums."""
@@ -116,8 +116,8 @@ def _number(name: str, value: Any) -> int | float | bool:
     return found
 
 
-def format_record(record: Record) -> bytes:
-    """Return the metadata of a step's archive as JSON, without the checksums of `sealed`.
+def format_record(record: Record, names_crc32: int) -> bytes:
+    """Return the metadata of a step's archive as JSON, with their checksums.
 
     Raises
     ------
@@ -131,56 +131,31 @@ def format_record(record: Record) -> bytes:
     }
     if record.structure is not None:
         metadata[TREE_KEY] = record.structure
-    return format_metadata(metadata)
-
-
-def sealed(text: bytes, members: Iterable[Member]) -> bytes:
-    """Return the JSON of a step's metadata with its checksums, for an archive of these members."""
-    names: list[str] = []
-    extras: list[tuple[str, bytes]] = []
-    for member in members:
-        if isinstance(member, SmallArrays):
-            names += member.names
-        else:
-            names.append(member.name)
-            extras.append((member.name, member.extra))
-    own = {"version": _VERSION, "names_crc32": names_crc32(names, extras), "crc32": crc32(text)}
+    text = format_metadata(metadata)
+    own = {"version": _VERSION, "names_crc32": names_crc32, "crc32": zlib.crc32(text)}
     return with_item(text, {_OWN_KEY: own})
 
 
-def names_crc32(names: Iterable[str], extras: Iterable[tuple[str, bytes]]) -> int:
-    """Return the CRC-32 of the names of members, and of the extra fields of those that have one."""
-    crc = crc32("\0".join(names).encode("utf-8", "surrogatepass"))
-    parts: list[bytes] = []
-    for name, extra in extras:
-        if extra:
-            parts += (name.encode("utf-8", "surrogatepass"), extra)
-    return crc32(b"\0".join(parts), crc)
-
-
-def parse_record(
-    metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int | None
-) -> Record:
-    """Return what an archive's metadata say, and check them.
-
-    Parameters
-    ----------
-    metadata : mapping
-    text : bytes
-        Their JSON, as it is in the file.
-    step : int
-        The step that the file's name says.
-    names_crc : int or None
-        What `names_crc32` says of the file; None if another checksum covers its names.
+def record_of(npz: NpzFile, step: int) -> Record:
+    """Return the checked record of an open step.
 
     Raises
     ------
     ZipFormatError
-        They are damaged, those of another step, or not those of a checkpoint. Or names or
-        attributes are damaged.
+        The metadata are damaged, those of another step, or not those of a checkpoint. Or
+        names or attributes are damaged.
     UnsupportedError
         A newer version of npzkit wrote them.
     """
+    # The index of a folder has a checksum of its own.
+    names_crc32 = None if isinstance(npz, ShardedFile) else npz._archive.names_crc32
+    try:
+        return _parsed(npz.metadata, npz._comment, step, names_crc32)
+    except NpzkitError as error:
+        raise error.locate(path=npz._archive.path) from None
+
+
+def _parsed(metadata: Mapping[str, Any], text: bytes, step: int, names_crc: int | None) -> Record:
     rest = dict(metadata)
     own = rest.pop(_OWN_KEY, None)
     if not isinstance(own, dict):

@@ -16,30 +16,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.archive.npzwriter import NpzWriter
-from npzkit.checkpoint.folder import AS_SAVED, Files, Folder, Identity, Status
+from npzkit.archive.saving import PreparedArchive
+from npzkit.checkpoint.folder import AS_SAVED, Files, Folder, Identity, Status, looks_at
 from npzkit.datasets import places
-from npzkit.datasets.committing import commit_index, discard
 from npzkit.datasets.index_format import parse_index
-from npzkit.datasets.records import ShardRecord, record_file
-from npzkit.datasets.shard_names import (
-    INDEX_NAME,
-    attempt_of,
-    is_temporary,
-    new_attempt,
-    new_writer,
-    shard_name,
-)
+from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
 from npzkit.files import disk
 from npzkit.members.metadata import parse_metadata
-from npzkit.writing.array_members import Member
-from npzkit.zip.member_writer import Coding
 
 _LOOKS = 20
 """How often a place is listed at most, if what it has changes each time."""
@@ -117,14 +108,10 @@ class ShardedSteps:
         A folder without an index is not complete, or was removed since the look. Other steps
         may have come since then, so the place is listed again until two looks find the same.
         """
-        look = self._files.look()
-        for _ in range(_LOOKS):
+        for look in islice(looks_at(self._files.look, self.path), _LOOKS):
             folders = [step for step in look.folders if step not in look.files]
             complete = [step for step in folders if self._is_complete(step)]
             if len(complete) == len(folders):
-                break
-            last, look = look, self._files.look()
-            if look == last:
                 break
         return tuple(sorted([*look.files, *complete])) if folders else look.files
 
@@ -143,12 +130,11 @@ class ShardedSteps:
         """Return the size and the time of a step."""
 
         def of_folder() -> Status:
-            for _ in range(_LOOKS):
-                index, files = self._index_of(step), self._place(step).listed()
-                if self._index_of(step) == index:
-                    # No shard was removed meanwhile.
-                    break
-            return Status(sum(found.size for found in files.values()), index.modified)
+            # If the index is the same after the list, no shard was removed meanwhile.
+            for index in looks_at(lambda: self._index_of(step), self.path):
+                files = self._place(step).listed().values()
+                found = Status(sum(file.size for file in files), index.modified)
+            return found
 
         return self._of_either(lambda: self._files.status(step), of_folder)
 
@@ -161,59 +147,41 @@ class ShardedSteps:
 
     # -- changes ------------------------------------------------------------
 
-    def commit(self, step: int, members: Iterable[Member], coding: Coding, metadata: bytes) -> None:
+    def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
         """Write a step as a file, which replaces an older one, or a folder, when complete."""
         # The folder may have been committed with durable=True.
-        self._files.commit(step, members, coding, metadata, self._files.has_folder(step))
+        self._files.commit(step, archive, metadata, self._files.has_folder(step))
         if self._files.has_folder(step):
             self._remove_folder(step)
 
     def commit_shards(
-        self,
-        step: int,
-        members: Iterable[Member],
-        coding: Coding,
-        metadata: bytes,
-        shard_size: int,
+        self, step: int, arrays: Mapping[str, Any], metadata: bytes, **options: Any
     ) -> None:
-        """Write a step as a folder, which replaces an older one, or a file, when complete."""
-        place, attempt = self._place(step), new_attempt()
+        """Write a step as a folder, which replaces an older one, or a file, when complete.
+
+        `options` are those of `npzkit.ShardedWriter`.
+        """
         older = self._file_now(step)
         durable = self._durable or older is not None
+        writer = ShardedWriter(
+            self._files.folder_of(step), metadata=parse_metadata(metadata, None), durable=durable,
+            **options,
+        )  # fmt: skip
         try:
-            place.begin_writing()
-            records = list(self._write_shards(place, attempt, members, coding, shard_size))
-            commit_index(
-                place, records, parse_metadata(metadata, None), attempt=attempt, durable=durable
-            )
-            if durable and place.is_local:
-                disk.sync_directory(self.path)
+            writer.update(arrays)
+            writer.commit(writer.close())
+            if durable:
+                self._files.settle_names(always=True)
             self._take_place_of_file(step, older)
         except (FileExistsError, StaleArchiveError) as error:
-            self._give_up(step, place, attempt)
+            self._give_up(step, writer)
             raise ArchiveLockedError(
                 f"another checkpoint store saved or removed step {step} at the same time",
                 path=self.path, remedy="Let one store write here at a time.",
             ) from error  # fmt: skip
         except BaseException:
-            self._give_up(step, place, attempt)
+            self._give_up(step, writer)
             raise
-
-    def _write_shards(
-        self,
-        place: places.Folder | places.Prefix,
-        attempt: str,
-        members: Iterable[Member],
-        coding: Coding,
-        size: int,
-    ) -> Iterator[ShardRecord]:
-        left = iter(members)
-        for number, member in enumerate(left):
-            name = shard_name(attempt, new_writer(), number)
-            with NpzWriter(place.file(name), "x", durable=self._durable) as writer:
-                group = _until_full(writer, member, left, size)
-                writer._archive.alone(writer._archive.write, group, coding, False)
-            yield record_file(place, name)
 
     def _file_now(self, step: int) -> Identity | None:
         """Return the identity of a step's file, by a new look; None if there is no file."""
@@ -237,15 +205,15 @@ class ShardedSteps:
         if older is not None:
             self._files.settle_names()
 
-    def _give_up(self, step: int, place: places.Folder | places.Prefix, attempt: str) -> None:
+    def _give_up(self, step: int, writer: ShardedWriter) -> None:
         """Remove what a save that failed has written, if the system still allows it."""
         with contextlib.suppress(OSError, NpzkitError):
+            writer.abort()
             if self._file_now(step) is not None:
                 # The folder does not count, even if its index is there.
                 self._remove_folder(step)
-                return
-            discard(place, [name for name in place.listed() if attempt_of(name) == attempt])
-            place.remove_folder()
+            else:
+                self._place(step).remove_folder()
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:
         """Remove a step, in both forms, if it exists and is the one with this identity."""
@@ -328,18 +296,6 @@ class ShardedSteps:
         """Let other writers in."""
         self._is_clean = False
         self._files.close()
-
-
-def _until_full(
-    writer: NpzWriter, first: Member, left: Iterator[Member], size: int
-) -> Iterator[Member]:
-    """Yield members until their archive has `size` bytes."""
-    yield first
-    while writer._archive.sink.position < size:
-        member = next(left, None)
-        if member is None:
-            return
-        yield member
 
 
 def _remove_unnamed(place: places.Folder | places.Prefix, named: set[str]) -> None:

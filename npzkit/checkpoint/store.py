@@ -15,24 +15,22 @@ from types import TracebackType
 from typing import Any, Literal, get_args
 
 from npzkit.analysis.diff import DiffReport
-from npzkit.archive.npzfile import NOT_MAPPED, NpzFile
-from npzkit.archive.saving import prepare_arrays
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.saving import PreparedArchive
 from npzkit.checkpoint.background import Background, Saving
-from npzkit.checkpoint.catalog import ATTEMPTS, Catalog, StoreReport, is_gone, record_of
-from npzkit.checkpoint.comparison import compare_steps
-from npzkit.checkpoint.folder import Folder, Status
-from npzkit.checkpoint.loading import Checkpoint, Loader, Request, looks_at
+from npzkit.checkpoint.catalog import Catalog, StoreReport
+from npzkit.checkpoint.folder import Folder, Status, looks_at
+from npzkit.checkpoint.loading import Checkpoint, Loader, Request, compare_steps
 from npzkit.checkpoint.policies import Mode, Policy, best_of
-from npzkit.checkpoint.readers import readers_of
 from npzkit.checkpoint.record import (
     Record,
     check_metadata,
     check_metrics,
     check_step,
     format_record,
-    sealed,
+    record_of,
 )
-from npzkit.checkpoint.retention import Retention
+from npzkit.checkpoint.retention import Retention, readers_of
 from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.checkpoint.snapshot import Snapshot
 from npzkit.datasets.amounts import parse_size
@@ -45,7 +43,7 @@ from npzkit.errors import (
     is_damage,
     warn,
 )
-from npzkit.files.urls import Location, check_local, find_location
+from npzkit.files.urls import Location, find_location
 from npzkit.maintenance.findings import VerifyReport
 from npzkit.members.keys import suggestion
 from npzkit.members.nesting import flatten
@@ -159,7 +157,7 @@ class CheckpointStore:
             raise ValueError(f"when_busy must be 'wait', 'skip' or 'raise', not {when_busy!r}")
         if max_memory is not None and (isinstance(max_memory, bool) or not max_memory >= 0):
             raise ValueError(f"max_memory must be a number of bytes, not {max_memory!r}")
-        prepare_arrays({}, compression)
+        PreparedArchive({}, compression)
         self._is_background, self._when_busy = bool(background), when_busy
         self._compression, self._max_memory = compression, max_memory
         self._storage = _storage_at(find_location(folder, storage_options), durable=durable)
@@ -204,7 +202,7 @@ class CheckpointStore:
             is read.
         """
         steps: tuple[int, ...] = ()
-        for steps in looks_at(self._storage.steps):
+        for steps in looks_at(self._storage.steps, self.folder):
             candidates = [step for step in steps if not self._catalog.is_damaged(step)]
             found = best_of(metric, candidates, self._catalog.metrics, mode)
             if found is not None:
@@ -224,7 +222,8 @@ class CheckpointStore:
             There is no such step, or its metadata are damaged.
         """
         step = check_step(step)
-        return dict(self._checked(step, lambda: self._catalog.record(step).metrics))
+        with self._loader.explained(step):
+            return dict(self._catalog.record(step).metrics)
 
     def metadata(self, step: int) -> dict[str, Any]:
         """Return the metadata that a step was saved with. No array is read.
@@ -235,7 +234,8 @@ class CheckpointStore:
             As `metrics`.
         """
         step = check_step(step)
-        return dict(self._checked(step, lambda: self._catalog.record(step).metadata))
+        with self._loader.explained(step):
+            return dict(self._catalog.record(step).metadata)
 
     def path(self, step: int) -> str:
         """Return the path or URL of a step's file, whether it exists or not."""
@@ -255,8 +255,8 @@ class CheckpointStore:
             There is no such step.
         """
         step = check_step(step)
-        found: Status = self._checked(step, lambda: self._storage.status(step))
-        return found
+        with self._loader.explained(step):
+            return self._storage.status(step)
 
     def __contains__(self, step: object) -> bool:
         return step in self.steps
@@ -267,8 +267,8 @@ class CheckpointStore:
     def __getitem__(self, step: int) -> NpzFile:
         """Open a step as a lazy archive, to be closed. It is not removed while it is open."""
         step = check_step(step)
-        with self._readers.reading(step):
-            npz: NpzFile = self._checked(step, lambda: self._opened(step))
+        with self._loader.explained(step), self._readers.reading(step):
+            npz = self._opened(step)
             self._readers.hold(step, npz, _is_open)
         return npz
 
@@ -281,17 +281,6 @@ class CheckpointStore:
             npz.close()
             raise
         return npz
-
-    def _checked(self, step: int, read: Callable[[], Any]) -> Any:
-        """Read something of a step; errors say which step is missing or damaged."""
-        try:
-            return read()
-        except (NpzkitError, OSError) as error:
-            if is_gone(error):
-                raise self._loader.missing(step) from error
-            if is_damage(error):
-                raise self._loader.damaged(step, error) from error
-            raise
 
     def __repr__(self) -> str:
         steps = self.steps
@@ -371,19 +360,19 @@ class CheckpointStore:
                 return Saving(step, path, skipped=True)
             arrays, structure = flatten(tree)
             measured, noted = check_metrics(metrics), check_metadata(metadata)
-            fields = format_record(Record(step, measured, noted, structure))
             snapshot = self._snapshot(arrays)
             self._background.wait()
             self._storage.begin_writing()
             if snapshot is not None:
                 arrays = snapshot.take()
-            prepared, coding = prepare_arrays(arrays, self._compression)
-            members = list(prepared)
-            fields = sealed(fields, members)
-            write = (
-                partial(storage.commit, step, members, coding, fields) if size is None
-                else partial(storage.commit_shards, step, members, coding, fields, size)
-            )  # fmt: skip
+            prepared = PreparedArchive(arrays, self._compression)
+            text = format_record(Record(step, measured, noted, structure), prepared.names_crc32)
+            write = partial(storage.commit, step, prepared, text)
+            if size is not None:
+                write = partial(
+                    storage.commit_shards, step, arrays, text, compression=self._compression,
+                    shard_size=size,
+                )  # fmt: skip
             work = partial(self._commit, step, write, is_read_back=verify is not None)
             saving = Saving(step, path)
             if snapshot is None:
@@ -516,8 +505,6 @@ class CheckpointStore:
         """
         if mmap_mode not in (None, "r", "c"):
             raise ValueError(f"mmap_mode must be None, 'r' or 'c', not {mmap_mode!r}")
-        if mmap_mode is not None:
-            check_local(self.folder, *NOT_MAPPED)
         if like is not None and into is not None:
             raise ValueError("like and into are both examples; pass one of them")
         request = Request(
@@ -551,7 +538,7 @@ class CheckpointStore:
             step = check_step(step)
             return StoreReport(self.folder, {step: self._verified(step)})
         reports: dict[int, VerifyReport] = {}
-        for steps in looks_at(self._storage.steps):
+        for steps in looks_at(self._storage.steps, self.folder):
             for number in steps:
                 # Another process may have removed it.
                 with contextlib.suppress(NoCheckpointError):
@@ -583,15 +570,17 @@ class CheckpointStore:
         self._begin()
         self._background.wait()
         a, b = check_step(a), check_step(b)
-        for attempt in range(ATTEMPTS):
+        last: StaleArchiveError | None = None
+        for _ in looks_at(lambda: (self.status(a), self.status(b)), self.folder):
             try:
                 with self[a] as first, self[b] as second:
                     return compare_steps((a, first), (b, second))
             except StaleArchiveError as error:
-                # A step was saved again.
-                if is_damage(error) or attempt + 1 == ATTEMPTS:
+                if is_damage(error):
                     raise
-        raise AssertionError
+                last = error
+        assert last is not None  # noqa: S101 - there is a first look
+        raise last
 
     def delete(self, step: int) -> None:
         """Remove a step, even if the policy keeps it or it is the only sound one.

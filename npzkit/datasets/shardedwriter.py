@@ -6,7 +6,7 @@ Owns `ShardedWriter`: what its calls take, check and promise.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from npzkit.archive.npzwriter import NpzWriter
@@ -26,6 +26,7 @@ from npzkit.datasets.shard_writing import Part, add_part, check_part
 from npzkit.errors import ClosedArchiveError, IndexFormatError, MissingShardError, NpzkitError
 from npzkit.files.threads import thread_count
 from npzkit.members.metadata import format_metadata
+from npzkit.writing.array_members import Member, Preparation
 from npzkit.writing.coding import Compression, check_coding
 from npzkit.zip.sozip import CHUNK_SIZE
 
@@ -116,7 +117,7 @@ class ShardedWriter:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._is_open = self._is_aborted = False
-        check_coding(compression, level, chunk_size, seekable)
+        self._coding = check_coding(compression, level, chunk_size, seekable)
         format_metadata(metadata or {})
         self.metadata: dict[str, Any] = dict(metadata or {})
         self.attempt = new_attempt() if attempt is None else check_attempt(attempt)
@@ -196,12 +197,44 @@ class ShardedWriter:
                 None if global_shape is None else tuple(global_shape), attrs,
             )
         )  # fmt: skip
+        with self._open_shard() as shard:
+            add_part(shard, part, compression, level)
+
+    def update(self, arrays: Mapping[str, Any]) -> None:
+        """Write complete arrays by their keys, which is faster than one by one.
+
+        Neighbours of less than 64 KiB are in one shard, as long as they have less than 512 KiB.
+
+        Raises
+        ------
+        NpzkitError, OSError
+            As `add`. The arrays before the one that cannot be saved are written.
+        """
+        members = Preparation(allow_pickle=False, splitting=None).many(arrays, self._coding)
+        for member in members:
+            with self._open_shard() as shard:
+                group = self._until_full(shard, member, members)
+                shard._archive.alone(shard._archive.write, group, self._coding, False)
+
+    def _until_full(
+        self, shard: NpzWriter, first: Member, members: Iterator[Member]
+    ) -> Iterator[Member]:
+        yield first
+        while shard._archive.sink.position < self._shard_size:
+            try:
+                yield next(members)
+            except StopIteration:
+                return
+
+    @contextlib.contextmanager
+    def _open_shard(self) -> Iterator[NpzWriter]:
+        """Yield the shard to write to, which is completed if it is full then."""
         self._check_open()
         if self._shard is None:
             self._begin_shard()
         assert self._shard is not None  # noqa: S101 - begun above
         try:
-            add_part(self._shard, part, compression, level)
+            yield self._shard
         except OSError:
             self.abort()
             raise

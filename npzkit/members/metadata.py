@@ -7,7 +7,7 @@ in an extra field. np.load ignores both. What JSON is, and what becomes of NaN, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType, NoneType
 from typing import Any
 
@@ -182,6 +182,16 @@ def crc32_without(text: bytes, item: Mapping[str, Any]) -> int | None:
     if not text.endswith(end):
         return None
     return crc32(b"}", crc32(memoryview(text)[: -len(end)]))
+
+
+def names_crc32(names: Iterable[str], extras: Iterable[tuple[str, bytes]]) -> int:
+    """Return the CRC-32 of the names of members, and of the extra fields of those that have one."""
+    crc = crc32("\0".join(names).encode("utf-8", "surrogatepass"))
+    parts: list[bytes] = []
+    for name, extra in extras:
+        if extra:
+            parts += (name.encode("utf-8", "surrogatepass"), extra)
+    return crc32(b"\0".join(parts), crc)
 
 
 def without_note(metadata: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:

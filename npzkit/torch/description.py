@@ -31,6 +31,8 @@ from torch.distributed.checkpoint.metadata import (
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.sharded_array import ShardedArray
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import (
     IndexFormatError,
     NpyFormatError,
@@ -40,8 +42,6 @@ from npzkit.errors import (
 )
 from npzkit.members.keys import check_key
 from npzkit.members.tensors import SPECIAL, from_array
-from npzkit.datasets.sharded_array import ShardedArray
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.torch.values import decode_value, encode_value
 
 ENTRY = "npzkit.torch"

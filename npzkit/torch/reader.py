@@ -23,14 +23,14 @@ from torch.futures import Future
 
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
+from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.sharded_array import ShardedArray
+from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ClosedArchiveError, NpzkitError, TreeMismatchError
 from npzkit.files.threads import run
 from npzkit.limits import Limits
 from npzkit.members.tensors import from_array, view_of
 from npzkit.reading.indexing import Positions, Selection
-from npzkit.datasets.opening import open as open_archive
-from npzkit.datasets.sharded_array import ShardedArray
-from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.torch.description import ENTRY, Item, is_one_part, metadata_of, parse_items
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import decode_value

@@ -21,10 +21,6 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
-from npzkit.files.threads import run
-from npzkit.members.metadata import format_metadata
-from npzkit.members.tensors import special_dtype, to_array
 from npzkit.datasets.amounts import parse_size
 from npzkit.datasets.committing import commit_index
 from npzkit.datasets.places import Folder, Prefix, place_of
@@ -38,6 +34,10 @@ from npzkit.datasets.shard_names import (
     shard_name,
 )
 from npzkit.datasets.shard_writing import Part, write_shard
+from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
+from npzkit.files.threads import run
+from npzkit.members.metadata import format_metadata
+from npzkit.members.tensors import special_dtype, to_array
 from npzkit.torch.description import ENTRY, format_entry, key_for
 from npzkit.torch.storage import NpzStorage
 from npzkit.torch.values import encode_value

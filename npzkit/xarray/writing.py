@@ -220,7 +220,7 @@ def _group_attributes(attrs: Mapping[Any, Any], owner: str) -> dict[str, Any]:
 
 def _stored(key: str, variable: xarray.Variable) -> xarray.Variable:
     """Return a variable with a dtype that NPY has, and attributes that JSON has."""
-    data = variable._data
+    data: Any = variable._data
     if data.dtype.kind in "OT":
         if _is_chunked(data):
             variable = variable.copy(data=_fixed_width_blocks(data))
@@ -299,7 +299,7 @@ def _write_variables(
     filled = []
     for key, variable in variables.items():
         options = {**encoding.get(key, {}), "attrs": variable.attrs}
-        data = variable._data
+        data: Any = variable._data
         if key in writer:
             del writer[key]
         if not _is_chunked(data) or not data.size or not data.ndim:

@@ -8,7 +8,8 @@ import sys
 import npzkit
 import numpy as np
 import pytest
-from npzkit.checkpoint import CheckpointStore, best, bucket, latest
+from npzkit.archive.saving import PreparedArchive
+from npzkit.checkpoint import CheckpointStore, best, latest
 from npzkit.checkpoint.retention import Retention
 from npzkit.errors import (
     ArchiveLockedError,
@@ -198,14 +199,14 @@ def test_a_save_that_fails(store, monkeypatch):
 
 def meet(monkeypatch, other):
     """Have another store save step 5 when the next save has begun."""
-    write = bucket.write_members
+    write = PreparedArchive.write
 
-    def write_late(*args, **options):
-        monkeypatch.setattr(bucket, "write_members", write)
+    def write_late(archive, *args, **options):
+        monkeypatch.setattr(PreparedArchive, "write", write)
         other.save(5, {"w": np.ones(3)})
-        write(*args, **options)
+        write(archive, *args, **options)
 
-    monkeypatch.setattr(bucket, "write_members", write_late)
+    monkeypatch.setattr(PreparedArchive, "write", write_late)
 
 
 # -- other processes ------------------------------------------------------------

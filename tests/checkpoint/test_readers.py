@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from npzkit.checkpoint.readers import Readers
+from npzkit.checkpoint.retention import Readers
 
 
 class Holder:

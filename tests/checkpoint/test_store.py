@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from npzkit.errors import (
     MemberNotFoundError,
     NoCheckpointError,
     NotMappableError,
+    StaleArchiveError,
     TreeMismatchError,
     TreeMismatchWarning,
     UnsupportedError,
@@ -908,3 +910,18 @@ def test_a_step_that_is_replaced_is_no_damage(tmp_path):
 
         assert store._catalog.read(1, read)[1] == 30
     assert tried == [3, 30]
+
+
+def test_a_step_that_is_replaced_each_time_is_not_called_missing(store, monkeypatch):
+    """The error says that steps are saved faster than they are read, and not that there is none."""
+    store.save(1, {}, {"loss": 1})
+    times = itertools.count(1)
+
+    def replaced(self, step, **options):
+        os.utime(self.path_of(step), (next(times), 0))
+        raise StaleArchiveError("the file was replaced")
+
+    monkeypatch.setattr(type(store._storage), "open", replaced)
+    for read in (store.metrics, store.metadata, store.load, store.verify):
+        with pytest.raises(StaleArchiveError, match="faster than they can be read"):
+            read(1)

@@ -397,3 +397,21 @@ def test_an_unclosed_writer_warns(tmp_path):
     with pytest.warns(ResourceWarning, match="was never closed"):
         del w
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("compression", ["stored", "deflated"])
+def test_many_arrays_at_once(tmp_path, compression):
+    """`update` writes arrays of all sizes to shards of the given size, in their order."""
+    arrays = {f"a/{n}": np.full(n * 500, n) for n in range(40)}
+    with npzkit.ShardedWriter(tmp_path, shard_size=200_000, compression=compression) as writer:
+        writer.update(arrays)
+        with pytest.raises(npzkit.NpzkitError, match="object"):
+            writer.update({"more": np.ones(3), "bad": np.array([None])})
+        writer.commit()
+    with npzkit.open(tmp_path) as npz:
+        assert npz.files == [*arrays, "more"]
+        assert npz.verify().ok
+        assert all(np.array_equal(npz[key], array) for key, array in arrays.items())
+    sizes = [path.stat().st_size for path in sorted(tmp_path.glob("*.npz"))]
+    assert len(sizes) > 1 or compression == "deflated"
+    assert max(sizes) < 800_000

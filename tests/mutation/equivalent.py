@@ -96,11 +96,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "found = max(entry.uncompressed_size - header.data_offset, 1)",
     ): "Only the message of an error shows it.",
     (
-        "checkpoint/loading.py",
-        "while looks < _LOOKS:",
-        "while (looks <= _LOOKS):",
-    ): "One look more at steps that change each time.",
-    (
         "reading/byte_ranges.py",
         "gap = max(gap, step * stride - extent)",
         "gap = max(gap, (step * stride + extent))",

@@ -453,9 +453,9 @@ def test_what_cannot_be_saved(path):
 
 def test_dask_arrays_are_written_block_by_block(path, monkeypatch):
     """Arrays of dask larger than the limit are written without being in memory, in every order."""
-    from npzkit.xarray import blocks
+    from npzkit.xarray import writing
 
-    monkeypatch.setattr(blocks, "_ROWS_SIZE", 1 << 12)
+    monkeypatch.setattr(writing, "_ROWS_SIZE", 1 << 12)
     largest = 0  # bytes of a block
 
     def seen(block):

@@ -28,7 +28,7 @@ def raw_texts(path: Path) -> list[str]:
 def test_no_pattern_is_possessive():
     """Python 3.11.0 to 3.11.4 match quantifiers such as ++ wrongly where a group backtracks."""
     texts = {path: raw_texts(path) for path in MODULES}
-    assert sum(map(len, texts.values())) > 100
+    assert sum(map(len, texts.values())) > 50
     assert not [
         (path.name, text) for path in texts for text in filter(POSSESSIVE.search, texts[path])
     ]

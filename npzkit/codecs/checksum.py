@@ -1,14 +1,22 @@
 """CRC-32, the checksum of zip archives.
 
-Owns which library computes it, and how the CRC-32s of two parts are combined.
+Owns which library computes it, ISA-L or zlib, and how the CRC-32s of two parts are combined.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from typing import Any
 
-from npzkit.codecs.isal import isal_or_zlib
+isal_or_zlib: Any
+"""ISA-L's zlib if it is installed, else Python's own. Both have the same functions."""
+try:
+    # Its CRC-32 is 10 times as fast as zlib's and its inflation up to twice as
+    # fast, measured by tests/benchmarks. It has wheels for x86-64 and ARM64.
+    from isal import isal_zlib as isal_or_zlib
+except ImportError:
+    isal_or_zlib = zlib
 
 crc32: Callable[..., int] = isal_or_zlib.crc32
 

@@ -17,8 +17,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from npzkit.codecs.final_block import can_continue, continuable
-
 _MODULES = {
     "isal": "isal.isal_zlib",
     "zlib-ng": "zlib_ng.zlib_ng",
@@ -62,7 +60,8 @@ class Encoder(NamedTuple):
     Attributes
     ----------
     library : str
-        ``"isal"``, ``"zlib-ng"``, ``"zlib"`` or ``"libdeflate"``.
+        ``"isal"``, ``"zlib-ng"``, ``"zlib"`` or ``"libdeflate"``. The last one makes
+        complete streams only.
     level : int
         The library's level: 0 to 3 for isal, 0 to 12 for libdeflate, 0 to 9 for
         the others.
@@ -117,13 +116,9 @@ CANDIDATES = (
     # Smooth float64 97 (zlib 36): the only level of zlib-ng with matches of 3
     # bytes. Without them the size is 1.08. With a window of 32 KiB: 38.
     Encoder("zlib-ng", 9, window_bits=10),
-    # Text 114 (zlib 32), a noisy picture 62. Small int32 without isal 107.
-    Encoder("libdeflate", 3),
     # Small int32 without isal 105; matches over long distances.
     Encoder("zlib-ng", 2),
     Encoder("zlib-ng", 5),
-    # Text and pictures for which level 3 is 1.02 or more: 93 and 59.
-    Encoder("libdeflate", 5),
     # Matches of 3 bytes over long distances: a noisy picture 55, 0.94.
     Encoder("zlib", 1),
     Encoder("zlib-ng", 6),
@@ -151,7 +146,7 @@ _PLACE_SLACK = 4
 share than in the whole. This matters only for data that compress to almost nothing."""
 _LONG_PLACE_SIZE = 24 << 10
 """Places of data that compress to less than a tenth. In 12 KiB, the tables of codes are
-so large a share that sparse data seemed to need libdeflate, in three times the time.
+so large a share that sparse data seemed to need a slower encoder, in three times the time.
 What comes before hardly matters to so few symbols, and is left out."""
 _HISTORY_SIZE = 32 << 10
 _SMALLEST_SAMPLED = 64 << 10
@@ -169,8 +164,6 @@ def _library(name: str) -> Any:
 
 def _available(encoder: Encoder) -> Encoder | None:
     """Return the encoder, or zlib in place of zlib-ng, or None if there is none in its place."""
-    if encoder.library == "libdeflate" and not can_continue():
-        return None
     if _library(encoder.library) is not None:
         return encoder
     return encoder._replace(library="zlib") if encoder.library == "zlib-ng" else None
@@ -220,9 +213,8 @@ def deflate_chunk(encoder: Encoder, view: memoryview | bytes, *, final: bool) ->
     >>> zlib.decompress(stream, wbits=-15)
     b'to be or not'
     """
-    if encoder.library == "libdeflate":
-        whole: bytearray = _library("libdeflate").deflate_compress(view, encoder.level)
-        return bytes(whole if final else continuable(whole, memoryview(view).nbytes) + _MARK)
+    if final and encoder.library == "libdeflate":
+        return bytes(_library("libdeflate").deflate_compress(view, encoder.level))
     # The mark is appended here because a second flush by ISA-L gives other bytes.
     flush_mode, mark = (zlib.Z_FINISH, b"") if final else (zlib.Z_SYNC_FLUSH, _MARK)
     return b"".join((*_deflated(encoder, view, flush_mode), mark))
@@ -340,10 +332,6 @@ def _find_places(view: memoryview) -> list[tuple[bytes, memoryview]]:
 def _sizes(encoder: Encoder, places: Iterable[tuple[bytes, memoryview]]) -> Iterator[int]:
     """Yield the compressed size of each place."""
     for history, data in places:
-        if encoder.library == "libdeflate":
-            # It takes no history: what that adds to the size is subtracted.
-            yield _whole_size(encoder, b"".join((history, data))) - _whole_size(encoder, history)
-            continue
         # The other strategies look at no more than the byte before.
         is_matching = encoder.strategy == zlib.Z_DEFAULT_STRATEGY
         parts = _deflated(encoder, data, zlib.Z_FINISH, history if is_matching else b"")

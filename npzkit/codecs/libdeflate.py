@@ -9,9 +9,9 @@ called, as on Windows, the package's function is used.
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
-
-from npzkit.codecs.extension_functions import exported_functions
+from typing import Any
 
 
 def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
@@ -39,12 +39,7 @@ def inflate_into(data: memoryview, memory: memoryview) -> bool | None:
 @functools.cache
 def _inflate_function() -> Callable[[memoryview, memoryview], bool] | None:
     """Return what `inflate_into` calls; None if this installation lacks it."""
-    functions = exported_functions(
-        "deflate._deflate",
-        "libdeflate_alloc_decompressor",
-        "libdeflate_deflate_decompress",
-        "libdeflate_free_decompressor",
-    )
+    functions = _exported_functions("alloc_decompressor", "deflate_decompress", "free_decompressor")
     if functions is None:
         return None
     import ctypes
@@ -70,3 +65,17 @@ def _inflate_function() -> Callable[[memoryview, memoryview], bool] | None:
         return result == 0
 
     return inflate
+
+
+def _exported_functions(*names: str) -> tuple[Any, ...] | None:
+    """Return C functions of libdeflate.
+
+    None if the package is not installed or does not export all of them, as on Windows.
+    """
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(str(importlib.import_module("deflate._deflate").__file__))
+        return tuple(getattr(library, f"libdeflate_{name}") for name in names)
+    except (ImportError, OSError, AttributeError):
+        return None

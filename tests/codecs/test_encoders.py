@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import subprocess
 import sys
 import threading
@@ -14,7 +13,7 @@ from deep import extent
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kinds import KINDS, make_kind
-from npzkit.codecs import encoders, final_block
+from npzkit.codecs import encoders
 from npzkit.codecs.encoders import (
     Encoder,
     choose_encoder,
@@ -61,8 +60,6 @@ def without(monkeypatch):
     def forget():
         encoders._library.cache_clear()
         encoders._candidates.cache_clear()
-        final_block._finder.cache_clear()
-        final_block.can_continue.cache_clear()
 
     def take_away(*names):
         for name in names:
@@ -153,36 +150,6 @@ def test_levels_do_without_libraries(missing, without):
         assert encoder.library not in missing
         assert encoder.level == level
     assert all(encoder.library not in missing for encoder in encoders._candidates())
-
-
-@pytest.mark.skipif(not final_block.can_continue(), reason="zlib-ng's functions cannot be called")
-@given(
-    st.binary(max_size=3000)
-    | st.sampled_from([bytes(200_000), make_kind("mixed", 100_000).tobytes()]),
-    st.integers(0, 9),
-    st.sampled_from([zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED, zlib.Z_HUFFMAN_ONLY]),
-)
-def test_streams_can_be_continued(data, level, strategy):
-    """A complete stream of stored, fixed or dynamic blocks becomes the beginning of another one."""
-    encoder = zlib.compressobj(level, zlib.DEFLATED, -15, 8, strategy)
-    stream = bytearray(encoder.compress(data) + encoder.flush())
-    begin = final_block.continuable(stream, len(data))
-    assert begin.endswith(b"\x00\x00\xff\xff")
-    rest = zlib.compress(b"the rest", wbits=-15)
-    assert inflate(bytes(begin) + rest) == data + b"the rest"
-
-
-def test_streams_that_cannot_be_continued(monkeypatch, without):
-    """Where the functions are missing, or answer otherwise than expected, libdeflate is not chosen."""
-    data = make_kind("picture", 1 << 20).tobytes()
-    for find in (None, lambda stream, size: (0, 8)):
-        without()
-        monkeypatch.setattr(final_block, "_finder", functools.cache(lambda find=find: find))
-        assert not final_block.can_continue()
-        assert choose_encoder(data).library != "libdeflate"
-    monkeypatch.setattr(final_block, "_finder", functools.cache(lambda: None))
-    with pytest.raises(ImportError):
-        final_block.continuable(bytearray(b"\x03\0"), 0)
 
 
 def test_missing_libraries_are_missed_at_import_too():

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from npzkit.reading.blocks import blocks
+from npzkit.reading.indexing import select
 
 _PIECE_SIZE = 1 << 20
 """Bytes of a piece."""
@@ -74,19 +75,19 @@ class ArrayPart:
         items = tuple(
             item for item in (items if isinstance(items, tuple) else (items,)) if item is not None
         )
-        self._field = field
-        self._fortran_order = fortran_order
+        self._field, self._fortran_order = field, fortran_order
         dtype = _field_dtype(source.dtype, field)
         self.dtype: np.dtype[Any] = dtype.base
         self.field_shape = dtype.shape
         self.is_whole = not items
-        if all(map(_is_basic, items)):
-            # NumPy raises its error for a wrong index, on an array without data.
-            np.broadcast_to(np.False_, source.shape)[items]
+        selection = select(items, source.shape)
+        chosen = [item for item in selection.index if item is not ...]
+        if any(isinstance(item, np.ndarray) for item in chosen):
+            source = source[items]
+            self._items: list[Any] = list(map(range, source.shape))
         else:
-            source, items = source[items], ()
+            self._items = list(map(operator.getitem, selection.positions, chosen))
         self.source = source
-        self._items = _expanded(items, source.shape)
         self.shape = tuple(len(item) for item in self._items if isinstance(item, range))
 
     @property
@@ -130,19 +131,6 @@ class ArrayPart:
             yield self.read(*chunk)
 
 
-def _is_basic(item: Any) -> bool:
-    """Whether an item of an index is a slice, an Ellipsis or an integer."""
-    if item is ... or isinstance(item, slice):
-        return True
-    if isinstance(item, (bool, np.bool_)):
-        return False
-    try:
-        operator.index(item)
-    except TypeError:
-        return False
-    return True
-
-
 def _field_dtype(dtype: np.dtype[Any], field: str | None) -> np.dtype[Any]:
     if field is None:
         return dtype
@@ -150,15 +138,6 @@ def _field_dtype(dtype: np.dtype[Any], field: str | None) -> np.dtype[Any]:
         has = ", ".join(map(repr, dtype.names)) if dtype.names else "no fields"
         raise IndexError(f"the array has no field {field!r}; it has {has}")
     return dtype[field]
-
-
-def _expanded(items: Sequence[Any], shape: tuple[int, ...]) -> list[int | range]:
-    """Return the position, or positions, of each axis."""
-    missing = len(shape) - sum(item is not ... for item in items)
-    full = [slice(None)] * missing
-    place = next((place for place, item in enumerate(items) if item is ...), len(items))
-    given = [*items[:place], *full, *items[place + 1 :]]
-    return [range(length)[item] for item, length in zip(given, shape, strict=True)]
 
 
 def _as_slice(positions: range) -> slice:

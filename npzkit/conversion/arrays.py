@@ -7,21 +7,22 @@ a whole. Knows no format.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.conversion.array_file import InFile
+from npzkit import format as npy
+from npzkit.errors import printable
 from npzkit.files.progress import Advance
-from npzkit.format import drop_metadata
 from npzkit.members.extension_dtypes import extension_name
 from npzkit.reading.blocks import blocks
 
 Say = Callable[[str], object]
 """Takes a note for the user: what is not kept, or changes."""
 
-_NOTHING: Mapping[str, Any] = {}
+NOTHING: Mapping[str, Any] = {}
 _C_SIZES = {"b": {1}, "i": {1, 2, 4, 8}, "u": {1, 2, 4, 8}, "f": {2, 4, 8}, "c": {8, 16}}
 
 
@@ -52,7 +53,7 @@ class Array(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     open: Callable[[], Any]
-    attrs: Mapping[str, Any] = _NOTHING
+    attrs: Mapping[str, Any] = NOTHING
     least: tuple[int, ...] | None = None
     fortran_order: bool = False
     problem: str = ""
@@ -111,6 +112,56 @@ class _Watched:
         return part
 
 
+class InFile:
+    """An array in a file, mapped for as long as a part of it is read or written.
+
+    What a map has shown stays in memory until it is closed.
+
+    Parameters
+    ----------
+    path : str
+    dtype : numpy.dtype
+    offset : int
+        Of its first byte.
+    shape : tuple of int
+    fortran_order : bool, default False
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], dtype: np.dtype[Any], offset: int,
+        shape: tuple[int, ...], *, fortran_order: bool = False,
+    ) -> None:  # fmt: skip
+        self._path, self._dtype, self._offset = path, dtype, offset
+        self._shape, self._fortran_order = shape, fortran_order
+
+    @classmethod
+    def of_map(cls, array: np.memmap[Any, Any]) -> InFile:
+        """Return the array that a map of a whole array shows."""
+        path: Any = array.filename
+        by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
+        return cls(path, array.dtype, array.offset, array.shape, fortran_order=by_columns)
+
+    @classmethod
+    def made(
+        cls, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran_order: bool
+    ) -> InFile:
+        """Make an .npy file that has room for an array, and return the array."""
+        return cls.of_map(npy.open_memmap(path, "w+", dtype, shape, fortran_order))
+
+    def mapped(self, mode: Any = "r") -> np.ndarray[Any, Any]:
+        """Return all of it, as a map."""
+        if 0 in self._shape:
+            return np.empty(self._shape, self._dtype)
+        order: Any = "F" if self._fortran_order else "C"
+        return np.memmap(self._path, self._dtype, mode, self._offset, self._shape, order)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
+        return np.array(self.mapped()[index], order="K", subok=False)
+
+    def __setitem__(self, index: tuple[slice, ...], values: np.ndarray[Any, Any]) -> None:
+        self.mapped("r+")[index] = values
+
+
 class Contents(NamedTuple):
     """What is in a file.
 
@@ -152,6 +203,11 @@ def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     return Array(key, array.shape, array.dtype, lambda: found, fortran_order=by_columns)
 
 
+def named(key: str | None) -> str:
+    """Return whose attributes these are, for a note."""
+    return "the file" if key is None else f"{printable(key)!r}"
+
+
 def as_void(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the void dtype that a dtype of ml_dtypes is kept as; None for other dtypes."""
     return None if extension_name(dtype) is None else np.dtype(f"V{dtype.itemsize}")
@@ -164,7 +220,7 @@ def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:
 
 def plain_dtype(dtype: Any) -> np.dtype[Any]:
     """Return a dtype without the metadata that libraries put into it."""
-    found: np.dtype[Any] = drop_metadata(np.dtype(dtype))
+    found: np.dtype[Any] = npy.drop_metadata(np.dtype(dtype))
     return found
 
 

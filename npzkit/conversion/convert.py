@@ -9,13 +9,12 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Literal, NamedTuple
 
-from npzkit.codecs.methods import DEFLATED, check_level, method_number
 from npzkit.conversion import npy_folder
-from npzkit.conversion.arrays import Array, Contents, Options, Say
+from npzkit.conversion.arrays import Array, Contents, Options
 from npzkit.conversion.output_paths import check_absent, check_file_path, replacing
 from npzkit.conversion.stores import why_nested
 from npzkit.datasets.opening import holds_index, is_sharded, open
@@ -38,7 +37,7 @@ from npzkit.files.urls import (
 )
 from npzkit.maintenance.repack import repack
 from npzkit.members.keys import check_key
-from npzkit.writing.coding import level_for
+from npzkit.writing.coding import is_deflated
 
 
 class ConvertReport(NamedTuple):
@@ -197,9 +196,9 @@ def convert(
     options = _options(compression, level, zarr_format)
     location, destination = find_locations((src, dst), storage_options)
     is_url = isinstance(location, Location)
-    dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
+    source = _distant_format(location) if is_url else _source_format(os.fsdecode(location))
     src = location.url if is_url else os.fsdecode(location)
-    source = _distant_format(location) if is_url else _source_format(src)
+    dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
     target = _target_format(dst)
     sink = None
     if isinstance(destination, Location):
@@ -211,9 +210,18 @@ def convert(
             repack(src, sink or dst, compression, level=level, progress=progress)
             with open(destination) as npz:
                 return ConvertReport(dst, tuple(npz.files), (), {})
-        conversion = _Conversion(src, source, dst, target, options, skip, {}, {}, sink)
-        keys = conversion.run(progress or (lambda done, total: None))
-    return ConvertReport(dst, tuple(keys), tuple(conversion.notes), conversion.skipped)
+        notes: dict[str, None] = {}
+        skipped: dict[str, str] = {}
+        raised: list[BaseException] = []
+        reader, writer = _module(source), _module(target)
+        with _explaining(src, dst, raised), reader.read(src, notes.setdefault) as contents:
+            arrays = list(_fitting(contents.arrays, writer, skipped if skip else None))
+            meter = Meter(_noting(progress, raised), sum(array.work for array in arrays))
+            counted = Contents(contents.metadata, [array.watched(meter.add) for array in arrays])
+            with replacing(dst) if sink is None else nullcontext(sink) as place:
+                writer.write(place, counted, options, notes.setdefault)
+            meter.finish()
+    return ConvertReport(dst, tuple(array.key for array in arrays), tuple(notes), skipped)
 
 
 def _options(compression: Any, level: int | None, zarr_format: int) -> Options:
@@ -221,10 +229,10 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> Options:
     if zarr_format not in (2, 3):
         raise ValueError(f"zarr_format must be 2 or 3, not {zarr_format!r}")
     if compression is None:
-        return Options(None, check_level(level), zarr_format)
-    method = method_number(compression)
-    name = "deflated" if method == DEFLATED else "stored"
-    return Options(name, level_for(method, level), zarr_format)
+        is_deflated("deflated", level)
+        return Options(None, level, zarr_format)
+    name = "deflated" if is_deflated(compression, level) else "stored"
+    return Options(name, level, zarr_format)
 
 
 def _source_format(path: str) -> _Format:
@@ -315,81 +323,23 @@ def _module(found: _Format) -> Any:
         ) from error
 
 
-class _Conversion(NamedTuple):
-    """One conversion, and what there is to say about it."""
-
-    src: str
-    source: _Format
-    dst: str
-    target: _Format
-    options: Options
-    skip: bool
-    notes: dict[str, None]
-    skipped: dict[str, str]
-    sink: Sink | None
-
-    def run(self, progress: Report) -> list[str]:
-        """Write the new file or folder, and return its keys."""
-        reader, writer = _module(self.source), _module(self.target)
-        say: Say = self.notes.setdefault
-        report, is_users = _marking(progress)
-        with self._explaining(is_users), reader.read(self.src, say) as contents:
-            arrays = list(self._fitting(contents.arrays, writer))
-            meter = Meter(report, sum(array.work for array in arrays))
-            counted = [array.watched(meter.add) for array in arrays]
-            with replacing(self.dst) if self.sink is None else nullcontext(self.sink) as place:
-                writer.write(place, Contents(contents.metadata, counted), self.options, say)
-            meter.finish()
-        return [array.key for array in arrays]
-
-    def _fitting(self, arrays: list[Array], writer: Any) -> Iterator[Array]:
-        """Yield the arrays that the new format has a place for; raise for others, or skip them."""
-        keys = {array.key: array for array in arrays}
-        for array in arrays:
-            reason = array.problem or _why_unfit(array, writer, keys)
-            if not reason:
-                yield array
-            elif self.skip:
-                self.skipped[array.key] = reason
-            else:
-                raise ConversionError(
-                    f"the array cannot be kept: {reason}", key=array.key,
-                    remedy="Leave it out with skip=True.",
-                )  # fmt: skip
-
-    @contextlib.contextmanager
-    def _explaining(self, is_users: Callable[[Exception], bool]) -> Iterator[None]:
-        """Turn every exception of a library for a damaged file into one error."""
-        try:
-            yield
-        except NpzkitError as error:
-            raise error.locate(path=shown_url(self.src)) from error.__cause__
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:
-            if is_users(error) or (isinstance(error, OSError) and _is_of_system(error)):
-                raise
-            text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
-            raise FormatError(
-                f"the file cannot be converted to {self.dst!r}: {text}", path=shown_url(self.src)
-            ) from error
+def _fitting(arrays: list[Array], writer: Any, skipped: dict[str, str] | None) -> Iterator[Array]:
+    """Yield the arrays that the new format has a place for; raise for others, or note them."""
+    keys = {array.key for array in arrays}
+    for array in arrays:
+        reason = array.problem or _why_unfit(array, writer, keys)
+        if not reason:
+            yield array
+        elif skipped is not None:
+            skipped[array.key] = reason
+        else:
+            raise ConversionError(
+                f"the array cannot be kept: {reason}", key=array.key,
+                remedy="Leave it out with skip=True.",
+            )  # fmt: skip
 
 
-def _marking(progress: Report) -> tuple[Report, Callable[[Exception], bool]]:
-    """Return `progress`, and a function that tells whether it raised an exception."""
-    raised: list[BaseException] = []
-
-    def report(done: int, total: int) -> None:
-        try:
-            progress(done, total)
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    return report, lambda error: any(error is other for other in raised)
-
-
-def _why_unfit(array: Array, writer: Any, keys: Mapping[str, Array]) -> str | None:
+def _why_unfit(array: Array, writer: Any, keys: Collection[str]) -> str | None:
     try:
         check_key(array.key)
     except NpzkitError as error:
@@ -400,8 +350,44 @@ def _why_unfit(array: Array, writer: Any, keys: Mapping[str, Array]) -> str | No
     return found
 
 
-def _is_of_system(error: OSError) -> bool:
-    """Return whether the system raised an error, such as for a full disk, and not a library."""
-    if error.filename is not None:
-        return True
+def _noting(progress: Report | None, raised: list[BaseException]) -> Report | None:
+    """Return `progress`, whose exceptions are noted."""
+    if progress is None:
+        return None
+
+    def report(done: int, total: int) -> None:
+        try:
+            progress(done, total)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    return report
+
+
+@contextlib.contextmanager
+def _explaining(src: str, dst: str, raised: list[BaseException]) -> Iterator[None]:
+    """Turn every exception of a library for a damaged file into one error.
+
+    Those that are in `raised`, and those of the system, are left as they are.
+    """
+    try:
+        yield
+    except NpzkitError as error:
+        raise error.locate(path=shown_url(src)) from error.__cause__
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        if any(error is other for other in raised) or _is_of_system(error):
+            raise
+        text = printable(" ".join(str(error).split()))[:_SHOWN_LENGTH] or type(error).__name__
+        raise FormatError(
+            f"the file cannot be converted to {dst!r}: {text}", path=shown_url(src)
+        ) from error
+
+
+def _is_of_system(error: Exception) -> bool:
+    """Whether the system raised an error, such as for a full disk, and not a library."""
+    if not isinstance(error, OSError) or error.filename is not None:
+        return isinstance(error, OSError)
     return error.errno is not None and error.strerror == os.strerror(error.errno)

@@ -5,20 +5,19 @@ Owns which file each array becomes, and what happens to damaged ones.
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, BinaryIO, Literal, NamedTuple, TextIO, cast
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.conversion.extract_stream import Wanted, extract_stream
 from npzkit.conversion.output_paths import check_file_names, check_file_path, path_within, replacing
-from npzkit.conversion.tables import check_delimiter, check_writable, write_array
+from npzkit.conversion.tables import check_delimiter, check_is_table, write_table
 from npzkit.datasets.opening import opened
 from npzkit.errors import ConversionError, MemberNotFoundError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import can_write, cannot_seek
-from npzkit.files.progress import Advance, Meter, Part, Report
+from npzkit.files.progress import Advance, Meter, Report
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import SUFFIX
 from npzkit.reading.blocks import PIECE_SIZE, checked_array
@@ -62,8 +61,8 @@ def extract(
     Parameters
     ----------
     file : path, bytes-like, file object or NpzFile
-        The archive. A file object that cannot seek, such as a pipe, is read
-        from front to back. Files then get their names at its end.
+        The archive. What comes from a file object that cannot seek, such as a pipe,
+        is first copied to a temporary file: in `folder`, if that is a folder.
     folder : path or binary file object, default "."
         A folder is created if necessary. A file object, such as ``sys.stdout.buffer``, takes
         one array.
@@ -128,68 +127,75 @@ def extract(
         raise ValueError(f"format must be 'npy' or 'csv', not {format!r}")
     if isinstance(keys, str):
         raise TypeError("keys must be an iterable of keys, not one str: [key]")
-    delimiter = check_delimiter(delimiter)
+    check_delimiter(delimiter)
+    how = _Extraction(delimiter if format == "csv" else None, skip, {})
     if can_write(folder):
         with opened(file) as npz:
-            _extract_to_stream(npz, cast(BinaryIO, folder), keys, format, delimiter, progress)
-        return ExtractReport({}, {})
+            how.write_one(npz, keys, cast(BinaryIO, folder), progress)
+            return ExtractReport({}, {})
     folder = os.fsdecode(cast(str, folder))
-    if cannot_seek(file):
-        chosen = None if keys is None else list(keys)
-        how = Wanted(folder, chosen, format == "csv", delimiter, skip, overwrite)
-        return ExtractReport(*extract_stream(file, how, progress))
-    with opened(file) as npz:
+    with _kept(file, folder, progress) as (source, report), opened(source) as npz:
         wanted = list(dict.fromkeys(npz.files if keys is None else keys))
-        extraction = _Extraction(npz, format == "csv", delimiter, skip, {})
-        targets = extraction.targets(wanted, folder, overwrite=overwrite)
-        meter = Meter(progress, sum(npz.info(key).nbytes for key in targets))
+        targets = how.targets(npz, wanted, folder, overwrite=overwrite)
+        meter = Meter(report, sum(npz.info(key).nbytes for key in targets))
         for key, path in targets.items():
-            extraction.write(key, path, meter)
+            how.write_file(npz, key, path, meter)
         meter.finish()
-    failed = extraction.failed
-    return ExtractReport({key: targets[key] for key in targets if key not in failed}, failed)
+    files = {key: path for key, path in targets.items() if key not in how.failed}
+    return ExtractReport(files, how.failed)
 
 
-def _extract_to_stream(
-    npz: NpzFile,
-    out: BinaryIO,
-    keys: Iterable[str] | None,
-    kind: str,
-    delimiter: str,
-    progress: Report | None,
-) -> None:
-    """Write one array to a binary file object."""
-    wanted = list(dict.fromkeys(npz.files if keys is None else keys))
-    if len(wanted) != 1:
-        raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
-    key = wanted[0]
-    info = npz.info(key)
-    meter = Meter(progress, info.nbytes)
-    part = meter.part(info.nbytes)
-    if kind == "csv" and is_table(info):
-        # Unlike io.TextIOWrapper, it does not close the file object.
-        text: Any = codecs.getwriter("utf-8")(out)
-        write_table_of(npz, key, text, delimiter, part)
-    else:
-        write_member(npz, key, out, part.add)
-    meter.finish()
+@contextlib.contextmanager
+def _kept(file: Any, folder: str, progress: Report | None) -> Iterator[tuple[Any, Report | None]]:
+    """Yield the archive, and what reports the work on it.
+
+    What comes from a stream is kept in a file in `folder` that has no name, so that
+    nothing is left of it, whatever happens.
+    """
+    if not cannot_seek(file):
+        yield file, progress
+        return
+    is_new = not os.path.isdir(folder)
+    report = progress or (lambda done, total: None)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as kept:
+            while piece := file.read(PIECE_SIZE):
+                kept.write(piece)
+                report(kept.tell(), kept.tell())
+            size = kept.tell()
+            kept.seek(0)
+            yield kept, lambda done, total: report(size + done, size + total)
+    finally:
+        if is_new:
+            # Only if nothing was written.
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
 
 class _Extraction(NamedTuple):
-    """How members are written, and which of them failed."""
+    """How members are written, and which of them failed.
 
-    npz: NpzFile
-    as_tables: bool
-    delimiter: str
+    Attributes
+    ----------
+    delimiter : str or None
+        Of tables; None for .npy files.
+    skip : bool
+    failed : dict of str to NpzkitError
+    """
+
+    delimiter: str | None
     skip: bool
     failed: dict[str, NpzkitError]
 
-    def targets(self, keys: Sequence[str], folder: str, *, overwrite: bool) -> dict[str, str]:
+    def targets(
+        self, npz: NpzFile, keys: Iterable[str], folder: str, *, overwrite: bool
+    ) -> dict[str, str]:
         """Return the path of each key's file, checked before any is written."""
         names = {}
         for key in keys:
             with self._skipping(key):
-                info = self.npz.info(key)
+                info = npz.info(key)
                 # An entry that ends in a slash says that there is a folder.
                 if not info.member.endswith("/") or info.nbytes:
                     names[key] = self._name(info)
@@ -200,22 +206,47 @@ class _Extraction(NamedTuple):
         return targets
 
     def _name(self, info: ArrayInfo) -> str:
-        if info.dtype is None or (self.as_tables and not is_table(info)):
+        if info.dtype is None:
             return info.member
-        return f"{info.member.removesuffix(SUFFIX)}.{'csv' if self.as_tables else 'npy'}"
+        suffix = ".csv" if self._is_table(info) else SUFFIX
+        return info.member.removesuffix(SUFFIX) + suffix
 
-    def write(self, key: str, path: str, meter: Meter) -> None:
+    def _is_table(self, info: ArrayInfo) -> bool:
+        """Whether a member becomes a table; raise ConversionError if it cannot."""
+        if self.delimiter is None or info.dtype is None or info.shape is None:
+            return False
+        check_is_table(info.shape, info.dtype, info.key)
+        return True
+
+    def write_one(
+        self, npz: NpzFile, keys: Iterable[str] | None, out: BinaryIO, progress: Report | None
+    ) -> None:
+        """Write the one array that is wanted to a file object."""
+        wanted = list(dict.fromkeys(npz.files if keys is None else keys))
+        if len(wanted) != 1:
+            raise ValueError(f"a file object takes one array, and {len(wanted)} are wanted")
+        size = npz.info(wanted[0]).nbytes
+        meter = Meter(progress, size)
+        self._write(npz, wanted[0], out, meter.part(size).add)
+        meter.finish()
+
+    def write_file(self, npz: NpzFile, key: str, path: str, meter: Meter) -> None:
         """Write one file, which appears when it is complete."""
-        part = meter.part(self.npz.info(key).nbytes)
+        part = meter.part(npz.info(key).nbytes)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        with self._skipping(key), replacing(path) as temporary:
-            if self.as_tables and self.npz.info(key).dtype is not None:
-                with open(temporary, "x", encoding="utf-8", newline="") as text:
-                    write_table_of(self.npz, key, text, self.delimiter, part)
-            else:
-                with open(temporary, "xb") as out:
-                    write_member(self.npz, key, out, part.add)
+        with self._skipping(key), replacing(path) as temporary, open(temporary, "xb") as out:
+            self._write(npz, key, out, part.add)
         part.end()
+
+    def _write(self, npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
+        """Write a table, or a member's bytes, which are an .npy file's; their CRC-32 is checked."""
+        if self._is_table(npz.info(key)):
+            write_table(checked_array(npz, key, advance), out, self.delimiter or "", advance)
+            return
+        with npz.stream(key) as stream:
+            while piece := stream.read(PIECE_SIZE):
+                out.write(piece)
+                advance(len(piece))
 
     @contextlib.contextmanager
     def _skipping(self, key: str) -> Iterator[None]:
@@ -228,30 +259,3 @@ class _Extraction(NamedTuple):
             if not self.skip:
                 raise
             self.failed[key] = error
-
-
-def is_table(info: ArrayInfo) -> bool:
-    """Return whether a member is an array that is a table.
-
-    Raises
-    ------
-    ConversionError
-        It is an array, and not a table.
-    """
-    if info.dtype is None or info.shape is None:
-        return False
-    check_writable(info.shape, info.dtype, info.key)
-    return True
-
-
-def write_member(npz: NpzFile, key: str, out: BinaryIO, advance: Advance) -> None:
-    """Write a member's bytes, which are an .npy file's; their CRC-32 is checked at the end."""
-    with npz.stream(key) as stream:
-        while piece := stream.read(PIECE_SIZE):
-            out.write(piece)
-            advance(len(piece))
-
-
-def write_table_of(npz: NpzFile, key: str, out: TextIO, delimiter: str, part: Part) -> None:
-    """Write an array as text, in parts if it is large."""
-    write_array(checked_array(npz, key, part.add), out, delimiter, part.add)

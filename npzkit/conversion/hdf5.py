@@ -13,9 +13,15 @@ from typing import Any
 import h5py
 import numpy as np
 
-from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void
-from npzkit.conversion.attributes import JSON_ATTRIBUTE, from_library, named, split_json
-from npzkit.conversion.stores import array_in_store, say_group, void_for
+from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void, named
+from npzkit.conversion.stores import (
+    JSON_ATTRIBUTE,
+    array_in_store,
+    from_library,
+    say_group,
+    split_json,
+    void_for,
+)
 from npzkit.errors import printable
 from npzkit.reading.blocks import block_shape
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
-from npzkit.conversion.arrays import Say
+from npzkit.conversion.arrays import NOTHING, Array, Say
+from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, open
 from npzkit.errors import (
     ConversionError,
@@ -26,7 +28,6 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
-from npzkit.reading.blocks import is_taken_by_parts
 
 ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -35,6 +36,8 @@ _STREAM_KEY = "arr_0"
 
 Given = tuple[str | None, Any]
 """A key, or None for the usual one, and a path, an archive or a stream."""
+Archives = list[tuple[str, NpzFile]]
+"""Names of archives, and the archives."""
 
 
 class Input(NamedTuple):
@@ -45,60 +48,22 @@ class Input(NamedTuple):
     key : str
     path : str
         Of its file, or the name of the stream.
-    archive : NpzFile or None
-        The open archive that has the array.
-    member : str
-        Its key there.
-    stream : file object or None
-        What gives one .npy.
-    location : Location or None
-        Of a file behind a URL.
+    load : callable
+        Returns the array: a map if it is in a file on a disk, an `Array` if it is
+        large and in an archive.
+    attrs : mapping of str to object
+    size : int, default 0
+        Bytes to be read; 0 of a stream, and of a file behind a URL.
+    work : int, default 0
+        Bytes that are read for them: twice as many if they are checked first.
     """
 
     key: str
     path: str
-    archive: NpzFile | None = None
-    member: str = ""
-    stream: BinaryIO | None = None
-    location: Location | None = None
-
-    @property
-    def suffix(self) -> str:
-        name = self.path if self.location is None else self.location.file_name
-        return SUFFIX if self.stream is not None else os.path.splitext(name)[1].lower()
-
-    @property
-    def size(self) -> int:
-        """Bytes to be read; 0 of a stream, and of a file behind a URL."""
-        if self.archive is not None:
-            return self.archive.info(self.member).nbytes
-        is_known = self.stream is None and self.location is None
-        return os.path.getsize(self.path) if is_known else 0
-
-    @property
-    def work(self) -> int:
-        """Bytes that are read for them: twice as many if they are checked first."""
-        is_checked = self.archive is not None and is_taken_by_parts(self.archive.info(self.member))
-        return self.size * (2 if is_checked else 1)
-
-
-class Inputs(NamedTuple):
-    """What is to be packed.
-
-    Attributes
-    ----------
-    arrays : list of Input
-    archives : list of (str, NpzFile)
-        Those whose arrays are among them, and their names.
-    """
-
-    arrays: list[Input]
-    archives: list[tuple[str, NpzFile]]
-
-    @property
-    def size(self) -> int:
-        """Bytes to be read."""
-        return sum(item.size for item in self.arrays)
+    load: Callable[[], Any]
+    attrs: Mapping[str, Any] = NOTHING
+    size: int = 0
+    work: int = 0
 
 
 def given_inputs(inputs: Any) -> list[Given]:
@@ -134,8 +99,8 @@ def _is_one(source: Any) -> bool:
 @contextlib.contextmanager
 def opened_inputs(
     given: Iterable[Given], target: str | None, say: Say, *, allow_pickle: bool = False
-) -> Iterator[Inputs]:
-    """Yield the arrays that are named; archives among them stay open for the block.
+) -> Iterator[tuple[list[Input], Archives]]:
+    """Yield the arrays that are named, and the archives among them, open for the block.
 
     A folder stands for every array in it, and so does an archive.
 
@@ -147,7 +112,7 @@ def opened_inputs(
     say : callable
         Takes notes about what is skipped.
     allow_pickle : bool, default False
-        For archives that are opened here.
+        For what is opened here.
 
     Raises
     ------
@@ -161,7 +126,7 @@ def opened_inputs(
         Two arrays have the same key, or a key cannot be saved.
     """
     found: dict[str, Input] = {}
-    with _Archives(target, allow_pickle=allow_pickle) as archives:
+    with _Opened(target, allow_pickle=allow_pickle) as archives:
         for key, source in given:
             for item in _find(key, source, archives, say):
                 check_key(item.key)
@@ -171,10 +136,10 @@ def opened_inputs(
                         f"{other.path!r} and {item.path!r} would have the same key", key=item.key,
                         remedy="Give one of them another key by a pair (key, path).",
                     )  # fmt: skip
-        yield Inputs(list(found.values()), archives.found)
+        yield list(found.values()), archives.found
 
 
-class _Archives(contextlib.ExitStack):
+class _Opened(contextlib.ExitStack):
     """The archives among the inputs; those that are opened here are closed at the end.
 
     Parameters
@@ -186,9 +151,9 @@ class _Archives(contextlib.ExitStack):
 
     def __init__(self, target: str | None, *, allow_pickle: bool) -> None:
         super().__init__()
-        self._target, self._allow_pickle = target, allow_pickle
+        self._target, self.allow_pickle = target, allow_pickle
         self._by_path: dict[str, NpzFile] = {}
-        self.found: list[tuple[str, NpzFile]] = []
+        self.found: Archives = []
 
     def take(self, source: NpzFile) -> tuple[str, NpzFile]:
         """Return an archive that the caller has open, and its name."""
@@ -203,7 +168,7 @@ class _Archives(contextlib.ExitStack):
         self._check(path)
         if path not in self._by_path:
             self._by_path[path] = self.enter_context(
-                open(path, allow_pickle=self._allow_pickle, storage_options=options)
+                open(path, allow_pickle=self.allow_pickle, storage_options=options)
             )
             self._note(str(file), self._by_path[path])
         return self._by_path[path]
@@ -219,53 +184,41 @@ class _Archives(contextlib.ExitStack):
             raise ConversionError("the archive to write is also one of the inputs", path=path)
 
 
-def _find(key: str | None, source: Any, archives: _Archives, say: Say) -> Iterator[Input]:
+def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator[Input]:
     """Yield the arrays of one input."""
     prefix = "" if key is None else f"{key}/"
+    allow_pickle = archives.allow_pickle
     if isinstance(source, NpzFile):
         yield from _in_archive(prefix, *archives.take(source), say)
         return
     if can_read(source):
-        yield Input(_STREAM_KEY if key is None else key, name_of(source), stream=source)
+        load = partial(npy.read_array, source, allow_pickle=allow_pickle)
+        yield _located(_STREAM_KEY if key is None else key, name_of(source), load)
         return
     file = source if isinstance(source, Location) else os.fsdecode(source)
-    if isinstance(file, Location):
-        stem = os.path.splitext(file.file_name)[0]
-        item = Input(stem if key is None else key, str(file), location=file)
-    else:
-        is_folder = stat.S_ISDIR(os.stat(file).st_mode)
-        if holds_index(file):
-            yield from _in_archive(prefix, file, archives.open(file), say)
-            return
-        if is_folder:
-            yield from _in_folder(file, prefix, say)
-            return
-        stem = os.path.splitext(os.path.basename(file))[0]
-        item = Input(stem if key is None else key, file)
-    path = item.path
-    if item.suffix == ARCHIVE_SUFFIX:
+    path, is_folder, has_index = str(file), False, False
+    if isinstance(file, str):
+        is_folder, has_index = stat.S_ISDIR(os.stat(file).st_mode), holds_index(file)
+    stem, suffix = os.path.splitext(os.path.basename(getattr(file, "file_name", path)))
+    if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder):
         yield from _in_archive(prefix, path, archives.open(file), say)
-        return
-    if item.suffix != SUFFIX:
-        raise _not_packed(item)
-    yield item
+    elif is_folder:
+        for item in arrays_in_folder(path, say, allow_pickle=allow_pickle):
+            yield item._replace(key=prefix + item.key)
+    elif suffix.lower() == SUFFIX:
+        yield _in_file(stem if key is None else key, file, allow_pickle=allow_pickle)
+    else:
+        raise _not_packed(path, suffix.lower())
 
 
-def _not_packed(item: Input) -> ConversionError:
+def _not_packed(path: str, suffix: str) -> ConversionError:
     """Return the error for a file of another kind."""
     what = f"the file's suffix is none of {SUFFIX} {ARCHIVE_SUFFIX}"
     remedy = "Use npzkit.convert for other formats."
-    if item.suffix in _TABLE_SUFFIXES:
+    if suffix in _TABLE_SUFFIXES:
         what = "a text table is not packed"
         remedy = "Read it with NumPy's genfromtxt or with pandas, and save the arrays."
-    return ConversionError(what, path=item.path, remedy=remedy)
-
-
-def _in_folder(path: str, prefix: str, say: Say) -> Iterator[Input]:
-    items = [item._replace(key=prefix + item.key) for item in arrays_in_folder(path, say)]
-    if not items:
-        raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=path)
-    yield from items
+    return ConversionError(what, path=path, remedy=remedy)
 
 
 def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
@@ -274,17 +227,29 @@ def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Inpu
         if npz.info(key).dtype is None:
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
         else:
-            yield Input(prefix + key, path, npz, key)
+            array = array_in(npz, key)._replace(key=prefix + key)
+            load = partial(npz.read, key) if array.check is None else partial(_itself, array)
+            yield Input(array.key, path, load, array.attrs, npz.info(key).nbytes, array.work)
 
 
-def arrays_in_folder(folder: str, say: Say) -> Iterator[Input]:
+def _itself(array: Array) -> Array:
+    return array
+
+
+def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> Iterator[Input]:
     """Yield the arrays below a folder, in the order of their names.
 
-    Hidden files and folders are skipped. So are files of no known kind and
+    Hidden files and folders are skipped. So are files of other kinds and
     symbolic links to something outside the folder, and that is noted.
+
+    Raises
+    ------
+    ConversionError
+        There is none.
     """
     root = os.path.realpath(folder)
     passed: list[str] = []
+    is_empty = True
     for place, inner, names in os.walk(folder, onerror=_raise):
         inner[:] = sorted(name for name in inner if not name.startswith("."))
         passed += [name for name in inner if os.path.islink(os.path.join(place, name))]
@@ -295,9 +260,12 @@ def arrays_in_folder(folder: str, say: Say) -> Iterator[Input]:
             stem, suffix = os.path.splitext(os.path.relpath(path, folder))
             is_inside = os.path.commonpath([root, os.path.realpath(path)]) == root
             if suffix.lower() == SUFFIX and is_inside and os.path.isfile(path):
-                yield Input(stem.replace(os.sep, "/"), path)
+                yield _in_file(stem.replace(os.sep, "/"), path, allow_pickle=allow_pickle)
+                is_empty = False
             else:
                 passed.append(name)
+    if is_empty:
+        raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=folder)
     if passed:
         shown = ", ".join(map(printable, passed[:5])) + (", ..." if len(passed) > 5 else "")
         what = "entry that is not an array" if len(passed) == 1 else "entries that are not arrays"
@@ -308,24 +276,31 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def read_input(item: Input, *, allow_pickle: bool = False) -> Any:
-    """Read an array that is not in an archive. A file on a disk becomes a map.
+def _in_file(key: str, file: str | Location, *, allow_pickle: bool) -> Input:
+    size = 0 if isinstance(file, Location) else os.path.getsize(file)
+    load = partial(_read_file, file, allow_pickle=allow_pickle)
+    return _located(key, str(file), load)._replace(size=size, work=size)
 
-    Raises
-    ------
-    NpzkitError, OSError
-        The file is damaged, or needs pickle.
-    """
-    try:
-        if item.stream is not None:
-            return npy.read_array(item.stream, allow_pickle=allow_pickle)
-        if item.location is None and stat.S_ISREG(os.stat(item.path).st_mode):
-            try:
-                return npy.open_memmap(item.path, mode="r")
-            except PickleRefusedError:
-                if not allow_pickle:
-                    raise
-        with open_stream(item.path if item.location is None else item.location) as stream:
-            return npy.read_array(stream, allow_pickle=allow_pickle)
-    except NpzkitError as error:
-        raise error.locate(path=item.path) from error.__cause__
+
+def _read_file(file: str | Location, *, allow_pickle: bool) -> Any:
+    """Map the array of a file on a disk; read that of another one."""
+    if not isinstance(file, Location) and stat.S_ISREG(os.stat(file).st_mode):
+        try:
+            return npy.open_memmap(file, mode="r")
+        except PickleRefusedError:
+            if not allow_pickle:
+                raise
+    with open_stream(file) as stream:
+        return npy.read_array(stream, allow_pickle=allow_pickle)
+
+
+def _located(key: str, path: str, read: Callable[[], Any]) -> Input:
+    """Return an input whose errors name its path."""
+
+    def load() -> Any:
+        try:
+            return read()
+        except NpzkitError as error:
+            raise error.locate(path=path) from error.__cause__
+
+    return Input(key, path, load)

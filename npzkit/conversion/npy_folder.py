@@ -9,10 +9,10 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from npzkit.conversion.array_file import InFile, make_file
 from npzkit.conversion.arrays import (
     Array,
     Contents,
+    InFile,
     Options,
     Say,
     array_of,
@@ -20,25 +20,21 @@ from npzkit.conversion.arrays import (
     unreadable,
     why_not_npy,
 )
-from npzkit.conversion.inputs import Input, arrays_in_folder, read_input
+from npzkit.conversion.inputs import Input, arrays_in_folder
 from npzkit.conversion.output_paths import check_file_names, path_within
-from npzkit.errors import ConversionError, PickleRefusedError, printable
-from npzkit.format.array import npy_header
+from npzkit.errors import PickleRefusedError, printable
 from npzkit.members.keys import SUFFIX
 
 
 @contextlib.contextmanager
 def read(path: str, say: Say) -> Iterator[Contents]:
     """Open a folder; one without an array is an error."""
-    items = list(arrays_in_folder(path, say))
-    if not items:
-        raise ConversionError(f"there is no array in the folder: no {SUFFIX} file", path=path)
-    yield Contents({}, [_array(item) for item in items])
+    yield Contents({}, [_array(item) for item in arrays_in_folder(path, say)])
 
 
 def _array(item: Input) -> Array:
     try:
-        return array_of(item.key, read_input(item))
+        return array_of(item.key, item.load())
     except PickleRefusedError:
         return unreadable(item.key, (), "it holds Python objects")
 
@@ -76,9 +72,6 @@ def _write(target: str, array: Array, say: Say) -> None:
     void = as_void(array.dtype)
     if void is not None:
         say(f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which .npy cannot name")
-    dtype = void or array.dtype
-    head = npy_header(dtype, array.shape, fortran_order=array.fortran_order)
-    make_file(target, head, array.nbytes)
-    data = InFile(target, dtype, len(head), array.shape, fortran_order=array.fortran_order)
+    data = InFile.made(target, void or array.dtype, array.shape, fortran_order=array.fortran_order)
     for index, part in array.parts():
         data[index] = part if void is None else part.view(void)

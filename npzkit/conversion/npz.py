@@ -17,9 +17,16 @@ import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.conversion.array_file import InFile, make_file
-from npzkit.conversion.arrays import Array, Contents, Options, Say, why_not_npy
-from npzkit.conversion.attributes import named
+from npzkit.conversion.arrays import (
+    Array,
+    Contents,
+    InFile,
+    Options,
+    Say,
+    as_void,
+    named,
+    why_not_npy,
+)
 from npzkit.datasets.opening import open
 from npzkit.errors import NpzkitError, printable
 from npzkit.files.sink import Sink
@@ -141,13 +148,11 @@ def _spooled(array: Array, path: str | None) -> Iterator[np.ndarray[Any, Any]]:
     parent = tempfile.gettempdir() if path is None else os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
-        make_file(spool, b"", array.nbytes)
-        target = InFile(spool, array.dtype, 0, array.shape, fortran_order=array.fortran_order)
+        dtype = as_void(array.dtype) or array.dtype
+        target = InFile.made(spool, dtype, array.shape, fortran_order=array.fortran_order)
         for index, part in array.parts():
-            target[index] = part
-        yield np.memmap(
-            spool, array.dtype, "r", shape=array.shape, order="F" if array.fortran_order else "C"
-        )
+            target[index] = part.view(dtype)
+        yield target.mapped().view(array.dtype)
     finally:
         # Windows removes no file that is mapped.
         with contextlib.suppress(OSError):

@@ -12,22 +12,19 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.codecs.methods import DEFLATED, method_number
 from npzkit.conversion.arrays import Array, Say, array_of
-from npzkit.conversion.inputs import Given, Input, Inputs, given_inputs, opened_inputs, read_input
-from npzkit.conversion.npz import array_in, write_array
+from npzkit.conversion.inputs import Archives, Given, Input, given_inputs, opened_inputs
+from npzkit.conversion.npz import write_array
 from npzkit.conversion.output_paths import check_file_path
 from npzkit.errors import KeyExistsError, printable
-from npzkit.files.destinations import open_destination
 from npzkit.files.file_objects import UNNAMED, can_write
 from npzkit.files.progress import Advance, Meter, Report
-from npzkit.files.sink import Sink, write_all
-from npzkit.files.urls import Location, check_local, find_locations
+from npzkit.files.sink import write_all
+from npzkit.files.urls import Location, find_location, find_locations
 from npzkit.members.metadata import without_note
 from npzkit.reading import blocks
-from npzkit.reading.blocks import PIECE_SIZE, is_taken_by_parts
-from npzkit.writing.append import NOT_ADDED_TO
-from npzkit.writing.coding import Compression, level_for
+from npzkit.reading.blocks import PIECE_SIZE
+from npzkit.writing.coding import Compression, is_deflated
 
 
 class PackReport(NamedTuple):
@@ -133,19 +130,17 @@ def pack(
     ...         print(report.keys, npz["bias"])
     ('bias', 'weights') [1. 1.]
     """
-    packing = _packing(compression, level, allow_pickle)
     given = given_inputs(inputs)
     file, *sources = find_locations([file, *(source for _, source in given)], storage_options)
     given = [(key, source) for (key, _), source in zip(given, sources, strict=True)]
-    if isinstance(file, Location):
-        sink = open_destination(file, exclusive=not overwrite)
-        report = packing.run(sink, None, "w", given, progress, overwrite=False)
-        return report._replace(output=str(file))
-    path = None if can_write(file) else os.fsdecode(file)
+    path = None if can_write(file) or isinstance(file, Location) else os.fsdecode(file)
     if path is not None:
         check_file_path(path, overwrite=overwrite)
-    mode: Literal["w", "x"] = "w" if overwrite or path is None else "x"
-    return packing.run(file, path, mode, given, progress, overwrite=False)
+    report = _pack(
+        file, path, "w" if overwrite or can_write(file) else "x", given, progress,
+        compression=compression, level=level, allow_pickle=allow_pickle,
+    )  # fmt: skip
+    return report._replace(output=str(file)) if isinstance(file, Location) else report
 
 
 def add(
@@ -193,111 +188,81 @@ def add(
     ...         print(report.keys, npz.files)
     ('bias',) ['weights', 'bias']
     """
-    packing = _packing(**options)
-    check_local(file, *NOT_ADDED_TO)
-    os.stat(file)
-    path = os.fsdecode(file)
-    return packing.run(path, path, "a", given_inputs(inputs), progress, overwrite=overwrite)
+    place = find_location(file)
+    if isinstance(place, Location):
+        # Raises what to do instead.
+        NpzWriter(place, "a").abort()
+    path = os.fsdecode(place)
+    os.stat(path)
+    return _pack(path, path, "a", given_inputs(inputs), progress, overwrite=overwrite, **options)
 
 
-def _packing(
+def _pack(
+    file: Any,
+    path: str | None,
+    mode: Literal["w", "x", "a"],
+    given: Sequence[Given],
+    progress: Report | None,
+    *,
+    overwrite: bool = False,
     compression: Compression = "stored",
     level: int | None = None,
     allow_pickle: bool = False,
-) -> _Packing:
-    """Check arguments."""
-    method = method_number(compression)
-    return _Packing(method, level_for(method, level), allow_pickle)
+) -> PackReport:
+    """Write the inputs to an archive that is opened in a mode.
 
-
-class _Packing(NamedTuple):
-    """How inputs are read, and how their arrays are written.
-
-    Attributes
-    ----------
-    method : int
-    level : int or None
-    allow_pickle : bool
+    `path` is None for a file object or a URL. `overwrite` replaces keys and metadata
+    that the archive has.
     """
+    deflates = is_deflated(compression, level)
+    notes: dict[str, None] = {}
+    with opened_inputs(given, path, notes.setdefault, allow_pickle=allow_pickle) as found:
+        arrays, archives = found
+        meter = Meter(progress, sum(item.size for item in arrays))
+        # What a stream takes is counted as it is written, because nothing in it is patched.
+        is_counted = can_write(file) and not deflates
+        with NpzWriter(
+            _Counted(file, meter.add) if is_counted else file, mode,
+            compression=compression, level=level, allow_pickle=allow_pickle,
+        ) as writer:  # fmt: skip
+            taken = [item.key for item in arrays if item.key in writer]
+            if taken and not overwrite:
+                raise KeyExistsError(
+                    "the archive already has this key", path=path, key=taken[0],
+                    remedy="Pass overwrite=True to replace it, or give the new array another "
+                    "key by a pair (key, path).",
+                )  # fmt: skip
+            _add_metadata(writer, archives, notes.setdefault, path, overwrite=overwrite)
+            for item in arrays:
+                part = meter.part(0 if is_counted else item.size, item.work)
+                _add(writer, path, item, part.add, deflates=deflates)
+                part.end()
+        meter.finish()
+    return PackReport(path, tuple(item.key for item in arrays), tuple(notes), tuple(taken))
 
-    method: int
-    level: int | None
-    allow_pickle: bool
 
-    @property
-    def is_deflated(self) -> bool:
-        return self.method == DEFLATED
-
-    def run(
-        self,
-        file: Any,
-        path: str | None,
-        mode: Literal["w", "x", "a"],
-        given: Sequence[Given],
-        progress: Report | None,
-        *,
-        overwrite: bool,
-    ) -> PackReport:
-        """Write the inputs to an archive that is opened in a mode.
-
-        `path` is None for a file object or a sink. `overwrite` replaces keys and metadata
-        that the archive has.
-        """
-        notes: dict[str, None] = {}
-        say: Say = notes.setdefault
-        with opened_inputs(given, path, say, allow_pickle=self.allow_pickle) as found:
-            meter = Meter(progress, found.size)
-            # What a stream takes is counted as it is written, because nothing in it is patched.
-            is_counted = path is None and not (self.is_deflated or isinstance(file, Sink))
-            with NpzWriter(
-                _Counted(file, meter.add) if is_counted else file, mode,
-                compression=self.method, level=self.level, allow_pickle=self.allow_pickle,
-            ) as writer:  # fmt: skip
-                taken = [item.key for item in found.arrays if item.key in writer]
-                if taken and not overwrite:
-                    raise KeyExistsError(
-                        "the archive already has this key", path=path, key=taken[0],
-                        remedy="Pass overwrite=True to replace it, or give the new array another "
-                        "key by a pair (key, path).",
-                    )  # fmt: skip
-                _add_metadata(writer, found, say, path, overwrite=overwrite)
-                for item in found.arrays:
-                    part = meter.part(0 if is_counted else item.size, item.work)
-                    self._add(writer, path, item, part.add)
-                    part.end()
-            meter.finish()
-        return PackReport(
-            path, tuple(item.key for item in found.arrays), tuple(notes), tuple(taken)
-        )
-
-    def _add(self, writer: NpzWriter, path: str | None, item: Input, advance: Advance) -> None:
-        """Read an array and write it."""
-        array, attrs = self._read(item, in_parts=path is not None)
-        if not isinstance(array, Array):
-            writer.add(item.key, array, attrs=attrs, overwrite=True)
-            return
-        if item.key in writer:
-            del writer[item.key]
-        write_array(writer, array.watched(advance), path, attrs, is_deflated=self.is_deflated)
-
-    def _read(self, item: Input, *, in_parts: bool) -> tuple[Any, Mapping[str, Any]]:
-        """Return an array, as an `Array` if it is taken in parts, and its attributes."""
-        if item.archive is not None:
-            info = item.archive.info(item.member)
-            if is_taken_by_parts(info):
-                return array_in(item.archive, item.member)._replace(key=item.key), info.attrs
-            return item.archive.read(item.member), info.attrs
-        found = read_input(item, allow_pickle=self.allow_pickle)
-        is_large = isinstance(found, np.memmap) and found.nbytes > blocks.BLOCK_SIZE
-        return array_of(item.key, found) if is_large and in_parts else found, {}
+def _add(
+    writer: NpzWriter, path: str | None, item: Input, advance: Advance, *, deflates: bool
+) -> None:
+    """Read an array and write it."""
+    array = item.load()
+    is_large = isinstance(array, np.memmap) and array.nbytes > blocks.BLOCK_SIZE
+    if is_large and path is not None:
+        array = array_of(item.key, array)
+    if not isinstance(array, Array):
+        writer.add(item.key, array, attrs=item.attrs, overwrite=True)
+        return
+    if item.key in writer:
+        del writer[item.key]
+    write_array(writer, array.watched(advance), path, item.attrs, is_deflated=deflates)
 
 
 def _add_metadata(
-    writer: NpzWriter, inputs: Inputs, say: Say, target: str | None, *, overwrite: bool
+    writer: NpzWriter, archives: Archives, say: Say, target: str | None, *, overwrite: bool
 ) -> None:
     """Add the metadata of archives; a name that has another value already stays, with a note."""
     owners = dict.fromkeys(writer.metadata, target or UNNAMED)
-    for path, npz in inputs.archives:
+    for path, npz in archives:
         metadata, is_tree = without_note(npz.metadata)
         if is_tree:
             say(f"{printable(path)}: nested data becomes plain keys; save it as a tree again")

@@ -8,7 +8,9 @@ format's description in huggingface/safetensors.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -17,10 +19,10 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-from npzkit.conversion.array_file import InFile, make_file
-from npzkit.conversion.arrays import Array, Contents, Options, Say, unreadable
+from npzkit.conversion.arrays import Array, Contents, InFile, Options, Say, unreadable
 from npzkit.errors import printable
 from npzkit.members.strict_json import format_json, parse_json
+from npzkit.reading.blocks import BLOCK_SIZE
 
 _NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "complex64": "C64", "bool": "BOOL",
@@ -35,6 +37,8 @@ _METADATA = "__metadata__"
 _OWN = "npzkit"
 """The metadata holds only strings. Under this name it has everything else as JSON."""
 _ALIGNMENT = 8
+_NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
+"""From systems that cannot reserve room in a file."""
 
 
 @contextlib.contextmanager
@@ -130,9 +134,31 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
         header[array.key] = {"dtype": name, "shape": array.shape, "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _ALIGNMENT)
-    make_file(path, struct.pack("<Q", len(text)) + text, end)
+    _make_file(path, struct.pack("<Q", len(text)) + text, end)
     for array in arrays:
         _write(path, array, 8 + len(text) + header[array.key]["data_offsets"][0])
+
+
+def _make_file(path: str, head: bytes, size: int) -> None:
+    """Make a file of some bytes and `size` zeros.
+
+    Raises
+    ------
+    OSError
+        There is no room: a map of a file that has none ends the process.
+    """
+    with open(path, "xb") as file:
+        file.write(head)
+        file.flush()
+        if not size:
+            return
+        try:
+            os.posix_fallocate(file.fileno(), len(head), size)
+        except (AttributeError, OSError) as error:
+            if isinstance(error, OSError) and error.errno not in _NO_RESERVATION:
+                raise
+            for start in range(0, size, BLOCK_SIZE):
+                file.write(bytes(min(BLOCK_SIZE, size - start)))
 
 
 def _write(path: str, array: Array, offset: int) -> None:

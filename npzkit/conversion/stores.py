@@ -1,23 +1,28 @@
 """What HDF5 and Zarr have in common: groups, chunks, attributes, and text of any length.
 
-Owns how an array of such a store is read, and how a dtype that it cannot name
-is kept. Knows neither library.
+Owns how an array of such a store is read, how a dtype that it cannot name is
+kept, and what becomes of attributes that one side has no place for. Knows neither
+library.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from npzkit.conversion.arrays import Array, Say, as_void, plain_dtype, unreadable
-from npzkit.conversion.attributes import from_library
+from npzkit.conversion.arrays import Array, Say, as_void, named, plain_dtype, unreadable
 from npzkit.errors import printable
+from npzkit.limits import is_backed
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
+from npzkit.members.strict_json import format_json, parse_json
 from npzkit.reading.blocks import blocks
 
+JSON_ATTRIBUTE = "npzkit.json"
+"""Holds, as one JSON text, the attributes that a format has no type for."""
+_OWN = "npzkit."
 _LARGEST_CHUNK = 1 << 30
 """Bytes of a chunk that is read: libraries allocate a whole one."""
 
@@ -113,9 +118,73 @@ class _Strings:
         return np.asarray(np.asarray(self._array[index], object), self.dtype)
 
 
-def why_nested(keys: Mapping[str, object], key: str) -> str | None:
+def why_nested(keys: Collection[str], key: str) -> str | None:
     """Return why a key cannot be kept: one of its folders is an array; or None."""
     parts = key.split("/")
     above = ["/".join(parts[:count]) for count in range(1, len(parts))]
     other = next((name for name in above if name in keys), None)
     return None if other is None else f"{other!r} is an array and would have to be a group"
+
+
+def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[str, Any]:
+    """Return attributes that a library read as JSON has them; others are left out, with a note."""
+    found: dict[str, Any] = {}
+    for name, value in attrs.items():
+        if name.startswith(_OWN):
+            continue
+        try:
+            found[name] = _plain(value)
+        except (TypeError, ValueError):
+            say(
+                f"the attribute {printable(name)!r} of {named(key)} is not kept: "
+                f"JSON has no {type(value).__name__}"
+            )
+    return {**found, **join_json(attrs.get(JSON_ATTRIBUTE))}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        if not is_backed(value.shape, value.nbytes):
+            # A shape alone may claim lists that would fill the memory.
+            raise ValueError
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8")
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    raise TypeError
+
+
+def split_json(attrs: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    """Split attributes into simple ones, and the rest as one JSON text.
+
+    Simple are strings, numbers and lists of one kind of them.
+    """
+    simple = {name: value for name, value in attrs.items() if _is_simple(value)}
+    rest = {name: value for name, value in attrs.items() if name not in simple}
+    return simple, format_json(rest) if rest else None
+
+
+def _is_simple(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and len({type(item) for item in value}) == 1 and _is_simple(value[0])
+    if isinstance(value, str):
+        return "\0" not in value
+    if isinstance(value, bool | float):
+        return True
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
+def join_json(text: Any) -> dict[str, Any]:
+    """Return the attributes in a text by `split_json`; nothing for any other text."""
+    try:
+        found = parse_json(text) if isinstance(text, (str, bytes)) else None
+    except ValueError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    return {name: value for name, value in found.items() if not name.startswith(_OWN)}

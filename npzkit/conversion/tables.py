@@ -6,9 +6,10 @@ Owns which arrays are tables, and how values are written so that they read back 
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def check_delimiter(delimiter: str) -> str:
     return delimiter
 
 
-def check_writable(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> None:
+def check_is_table(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> None:
     """Raise ConversionError for an array that is not a table of plain values."""
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     is_plain = all(field.kind != "O" and not field.subdtype and not field.names for field in fields)
@@ -39,45 +40,27 @@ def check_writable(shape: tuple[int, ...], dtype: np.dtype[Any], key: str) -> No
         )  # fmt: skip
 
 
-def write_table(
-    out: TextIO,
-    dtype: np.dtype[Any],
-    rows: Iterable[np.ndarray[Any, Any]],
-    delimiter: str,
-) -> None:
-    """Write rows of plain values as text, the names of fields first.
+def write_table(array: Any, out: BinaryIO, delimiter: str, advance: Advance) -> None:
+    """Write an array that is a table, maybe a lazy one, as text: the names of fields first.
 
-    Numbers are written so that they read back as the same.
+    Numbers are written so that they read back as the same. `advance` is called with the
+    bytes of the array after some rows.
     """
-    writer = csv.writer(out, delimiter=delimiter, lineterminator="\n")
-    if dtype.names:
-        writer.writerow(dtype.names)
-    for part in rows:
-        for row in _texts(part):
-            writer.writerow(row)
-
-
-def write_array(
-    array: Any,
-    out: TextIO,
-    delimiter: str,
-    advance: Advance = lambda size: None,
-) -> None:
-    """Write an array that is a table, maybe a lazy one, some rows at a time; see `write_table`.
-
-    `advance` is called with the bytes of these rows.
-    """
+    if array.dtype.names:
+        out.write(_formatted([array.dtype.names], delimiter))
     if not array.shape:
-        write_table(out, array.dtype, [array[()].reshape(1)], delimiter)
+        out.write(_formatted(_texts(array[()].reshape(1)), delimiter))
         return
     row_size = max(array.dtype.itemsize * (array.shape[1] if array.ndim == 2 else 1), 1)
+    for index in blocks.blocks(array.shape[:1], row_size, size=PIECE_SIZE):
+        out.write(_formatted(_texts(array[index]), delimiter))
+        advance((index[0].stop - index[0].start) * row_size)
 
-    def rows() -> Iterator[np.ndarray[Any, Any]]:
-        for index in blocks.blocks(array.shape[:1], row_size, size=PIECE_SIZE):
-            yield array[index]
-            advance((index[0].stop - index[0].start) * row_size)
 
-    write_table(out, array.dtype, rows(), delimiter)
+def _formatted(rows: Iterable[Iterable[Any]], delimiter: str) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode("utf-8")
 
 
 def _texts(part: np.ndarray[Any, Any]) -> Iterator[Iterable[Any]]:

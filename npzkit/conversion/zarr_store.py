@@ -17,8 +17,7 @@ import zarr
 import zarr.codecs
 
 from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void, is_c_number
-from npzkit.conversion.attributes import from_library
-from npzkit.conversion.stores import array_in_store, say_group, void_for
+from npzkit.conversion.stores import array_in_store, from_library, say_group, void_for
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
 

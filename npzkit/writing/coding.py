@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from npzkit.codecs.methods import STORED, check_level, method_number
+from npzkit.codecs.methods import DEFLATED, STORED, check_level, method_number
 from npzkit.zip.member_writer import Coding
 from npzkit.zip.sozip import check_chunk_size
 
@@ -54,6 +54,13 @@ def coding_for(
         default.chunk_size if chunk_size is None else check_chunk_size(chunk_size),
         default.is_seekable if seekable is None else seekable,
     )
+
+
+def is_deflated(compression: Compression, level: int | None) -> bool:
+    """Return whether data is to be deflated; raises ValueError for a bad compression or level."""
+    method = method_number(compression)
+    level_for(method, level)
+    return method == DEFLATED
 
 
 def level_for(method: int, level: int | None) -> int | None:

@@ -499,7 +499,7 @@ def test_an_interrupt_leaves_what_was_there(here, monkeypatch, name):
         npzkit.convert("y.npz", "y/")
         source, before = "y", sorted([*before, "y"])
     with monkeypatch.context() as patch:
-        patch.setattr("npzkit.conversion.array_file.InFile.__getitem__", interrupted)
+        patch.setattr("npzkit.conversion.arrays.InFile.__getitem__", interrupted)
         patch.setattr("npzkit.NpzFile.read", interrupted)
         with pytest.raises(KeyboardInterrupt):
             npzkit.convert(source, name, overwrite=True)

@@ -136,8 +136,8 @@ class OpenedArchive:
             self._keys = keys_of(self.entries.keys())
         return self._keys
 
-    def find(self, key: str) -> str:
-        """Return the name of the member that a key means.
+    def entry(self, key: str) -> Entry:
+        """Return the entry of the member that a key means.
 
         Raises
         ------
@@ -146,22 +146,20 @@ class OpenedArchive:
         """
         if not self.is_open:
             self.check_open()
-        name = member_of(key, self.entries)
+        entries = self.entries
+        name = member_of(key, entries)
         if name is None:
             raise missing(key, self.keys, self.path)
-        return name
-
-    def entry(self, key: str) -> Entry:
-        """Return the entry of the member that a key means; see `find`."""
-        name = self.find(key)
-        return self.directory.entries[name]
+        return entries[name]
 
     def choose(self, keys: Iterable[str] | None) -> tuple[Sequence[str], Collection[str]]:
         """Return keys, without repetitions, and their members' names; all if `keys` is None."""
+        entries = self.entries
         if keys is None:
-            return self.keys, self.entries
+            return self.keys, entries
         chosen = list(dict.fromkeys(keys))
-        return chosen, [self.find(key) for key in chosen]
+        # `entry` raises what is wrong with a key.
+        return chosen, [member_of(key, entries) or self.entry(key).name for key in chosen]
 
     def keys_with(self, text: bytes, keys: Iterable[str]) -> list[str]:
         """Return those of some keys whose members' extra fields have a text."""

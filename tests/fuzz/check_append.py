@@ -65,7 +65,7 @@ class _Contents:
             comment[0] == footer.comment_size and comment[1] != footer.comment_crc32
         )
         self.arrays: dict[str, Any] = {}
-        self.last = npz._archive.find(npz.files[-1]) if npz.files else None
+        self.last = npz._archive.entry(npz.files[-1]).name if npz.files else None
         for name in npz._archive.entries:
             read = attempt(f"read {name!r}", npz.read, name)
             if isinstance(read.error, PickleRefusedError):

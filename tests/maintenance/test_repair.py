@@ -78,7 +78,7 @@ METADATA_KEY = ".npzkit.metadata"
 def boundaries():
     """Return the end of each member, by key."""
     with npzkit.open(GOOD) as npz:
-        entries = [npz._archive.entries[npz._archive.find(key)] for key in npz.files]
+        entries = [npz._archive.entry(key) for key in npz.files]
     return {entry.name.removesuffix(".npy"): entry.end_offset for entry in entries}
 
 

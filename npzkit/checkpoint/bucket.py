@@ -32,9 +32,7 @@ from npzkit.checkpoint.folder import (
 )
 from npzkit.errors import ArchiveLockedError, StaleArchiveError
 from npzkit.files.destinations import open_upload
-from npzkit.files.objects import Listed, Objects
-from npzkit.files.stores import Version
-from npzkit.files.uploads import Condition
+from npzkit.files.objects import Found, StorePrefix
 from npzkit.files.urls import Location
 
 _FRESH_SECONDS = 1.0
@@ -55,9 +53,10 @@ class Bucket:
     """
 
     def __init__(self, location: Location) -> None:
-        self._objects = Objects(location)
+        self._objects = StorePrefix(location)
+        self._objects.check_listable()
         self.path = self._objects.name
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, Found] = {}
         self._list_time = -_FRESH_SECONDS
         self._has_cleaned = False
         outlive_pools()
@@ -80,9 +79,9 @@ class Bucket:
 
     def folder_of(self, step: int) -> Location:
         """Return where such a prefix is."""
-        return self._objects.location(name_of_folder(step))
+        return self._objects.file(name_of_folder(step))
 
-    def _list(self) -> dict[str, Listed]:
+    def _list(self) -> dict[str, Found]:
         now = time.monotonic()
         self._listed = self._objects.listed()
         self._list_time = now
@@ -91,7 +90,7 @@ class Bucket:
     def _forget(self) -> None:
         self._list_time = -_FRESH_SECONDS
 
-    def _of(self, step: int) -> Listed:
+    def _of(self, step: int) -> Found:
         is_fresh = time.monotonic() - self._list_time < _FRESH_SECONDS
         found = (self._listed if is_fresh else self._list()).get(name_of_step(step))
         if found is None:
@@ -100,16 +99,16 @@ class Bucket:
 
     def identity(self, step: int) -> Identity:
         """Return the version of a step's object."""
-        return self._of(step).version
+        return self._of(step).mark
 
     def status(self, step: int) -> Status:
         """Return the size and the time of a step's object."""
         found = self._of(step)
-        return Status(found.version.size, found.modified)
+        return Status(found.size, found.modified)
 
     def open(self, step: int, **options: Any) -> NpzFile:
         """Open a step's object; FileNotFoundError if it does not exist."""
-        url, storage_options = self._objects.location(name_of_step(step))
+        url, storage_options = self._objects.file(name_of_step(step))
         return NpzFile(url, storage_options=storage_options, **AS_SAVED, **options)
 
     # -- changes ------------------------------------------------------------
@@ -131,10 +130,9 @@ class Bucket:
             self._objects.end_uploads(is_step_name)
             self._has_cleaned = True
         name = name_of_step(step)
-        older = self._objects.version(name)
-        condition = Condition(is_absent=True) if older is None else Condition(tag=older.tag)
+        condition = self._objects.unchanged(name)
         try:
-            sink = open_upload(self._objects.location(name), condition)
+            sink = open_upload(self._objects.file(name), condition)
             archive.write(sink, formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
             raise ArchiveLockedError(
@@ -146,9 +144,8 @@ class Bucket:
 
     def remove(self, step: int, identity: Identity | None = None) -> bool:
         """Remove a step's object if it exists and is the one with this identity."""
-        version = None if identity is None else Version(*identity)
         try:
-            return self._objects.remove(name_of_step(step), version)
+            return self._objects.remove(name_of_step(step), identity)
         finally:
             self._forget()
 

@@ -23,13 +23,14 @@ from typing import Any, TypeVar
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import PreparedArchive
 from npzkit.checkpoint.folder import AS_SAVED, Files, Folder, Identity, Status, looks_at
-from npzkit.datasets import places
 from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.places import place_of, read_index
 from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.datasets.shardedwriter import ShardedWriter
 from npzkit.errors import ArchiveLockedError, NpzkitError, StaleArchiveError
 from npzkit.files import disk
+from npzkit.files.objects import Found, LocalFolder, StorePrefix
 from npzkit.members.metadata import parse_metadata
 
 _LOOKS = 20
@@ -54,11 +55,11 @@ class ShardedSteps:
         self.path = files.path
         self._is_clean = False
 
-    def _place(self, step: int) -> places.Folder | places.Prefix:
+    def _place(self, step: int) -> LocalFolder | StorePrefix:
         """Return the place of a step's folder, whether it exists or not."""
-        return places.place_of(self._files.folder_of(step))
+        return place_of(self._files.folder_of(step))
 
-    def _index_of(self, step: int) -> places.Found:
+    def _index_of(self, step: int) -> Found:
         """Return what is known of the index of a step's folder; FileNotFoundError if none."""
         found = self._place(step).find(INDEX_NAME)
         if found is None:
@@ -85,7 +86,7 @@ class ShardedSteps:
     def _is_folder(self, step: int) -> bool:
         """Return whether the folder of a step counts."""
         with contextlib.suppress(FileNotFoundError):
-            return isinstance(self.identity(step), places.Found)
+            return isinstance(self.identity(step), Found)
         return False
 
     # -- what there is ------------------------------------------------------
@@ -264,7 +265,7 @@ class ShardedSteps:
             return
         self.settle(step)
         place = self._place(step)
-        if isinstance(place, places.Folder) and hasattr(os, "posix_fadvise"):
+        if isinstance(place, LocalFolder) and hasattr(os, "posix_fadvise"):
             for name in place.listed():
                 with open(place.file(name), "rb") as file, contextlib.suppress(OSError):
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -289,7 +290,7 @@ class ShardedSteps:
         # A share may remember that there was no index: only the list and the file together
         # say so.
         if INDEX_NAME in place.listed() or place.find(INDEX_NAME) is not None:
-            named = {shard.name for shard in parse_index(place.read_index()).shards}
+            named = {shard.name for shard in parse_index(read_index(place)).shards}
         _remove_unnamed(place, named)
 
     def close(self) -> None:
@@ -298,7 +299,7 @@ class ShardedSteps:
         self._files.close()
 
 
-def _remove_unnamed(place: places.Folder | places.Prefix, named: set[str]) -> None:
+def _remove_unnamed(place: LocalFolder | StorePrefix, named: set[str]) -> None:
     """Remove npzkit's shards that are not named, and the folder if nothing else is in it."""
     for name in place.listed():
         if (attempt_of(name) or is_temporary(name)) and name not in named:

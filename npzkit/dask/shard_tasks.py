@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npzkit.datasets.committing import commit_index
-from npzkit.datasets.places import Folder, Prefix
 from npzkit.datasets.records import ShardRecord
 from npzkit.datasets.shard_names import new_writer, shard_name
 from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import UnsupportedError
+from npzkit.files.objects import LocalFolder, StorePrefix
 
 _BLOCKS_COUNT = 256
 """Most blocks of a shard, so that a task does not wait for thousands."""
@@ -53,13 +53,13 @@ class Destination(NamedTuple):
 
     Attributes
     ----------
-    place : Folder or Prefix
+    place : LocalFolder or StorePrefix
     attempt : str
     options : dict
         Of `npzkit.NpzWriter`.
     """
 
-    place: Folder | Prefix
+    place: LocalFolder | StorePrefix
     attempt: str
     options: dict[str, Any]
 

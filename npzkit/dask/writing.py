@@ -27,9 +27,10 @@ from npzkit.dask.shard_tasks import (
     write_blocks,
 )
 from npzkit.datasets.amounts import parse_size
-from npzkit.datasets.places import Prefix, place_of
+from npzkit.datasets.places import place_of
 from npzkit.datasets.shard_names import new_attempt
 from npzkit.errors import UnsupportedError
+from npzkit.files.objects import StorePrefix
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import as_read, check_attrs
@@ -153,7 +154,7 @@ def _place(url: Any, storage_options: Mapping[str, Any] | None) -> Any:
             "makes one file of it.",
         )  # fmt: skip
     place = place_of(url, storage_options)
-    if isinstance(place, Prefix):
+    if isinstance(place, StorePrefix):
         # Refuses web servers. A local folder may be one that only workers have.
         place.begin_writing()
     return place

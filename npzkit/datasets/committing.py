@@ -15,11 +15,12 @@ import numpy as np
 
 from npzkit.datasets.index import ArrayRow, PartRow, ShardRow
 from npzkit.datasets.index_format import FORMAT, format_index, parse_index
-from npzkit.datasets.places import Found, Place
+from npzkit.datasets.places import read_index
 from npzkit.datasets.records import ShardRecord, StoredPart, record_file
 from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
 from npzkit.datasets.tiling import fault_of
 from npzkit.errors import IndexFormatError, MissingShardError, NpzkitError
+from npzkit.files.objects import Found, Place
 from npzkit.files.threads import run, thread_count
 from npzkit.members.metadata import as_read
 
@@ -90,7 +91,7 @@ def commit_index(
                 "a shard of this attempt is not there, or is another one", path=place.name,
                 found=record.name, remedy="Write it again. One commit ends an attempt.",
             )  # fmt: skip
-    older = place.read_index() if INDEX_NAME in files else None
+    older = read_index(place) if INDEX_NAME in files else None
     if older and FORMAT.encode() not in older:
         raise IndexFormatError(
             f"the folder has an {INDEX_NAME} of another program, which is not replaced",
@@ -100,7 +101,7 @@ def commit_index(
         if durable or older is not None:
             # An index must never be on the disk before its shards.
             place.settle(record.name for record in records)
-        place.replace_index(data, older, durable=durable or older is not None)
+        place.put(INDEX_NAME, data, older, durable=durable or older is not None)
     _remove_others(place, {record.name for record in records}, _names_in(older), files, attempt)
 
 
@@ -168,7 +169,7 @@ def discard(place: Place, names: Iterable[str]) -> None:
     """
     named: set[str] = set()
     with contextlib.suppress(FileNotFoundError):
-        named = _names_in(place.read_index())
+        named = _names_in(read_index(place))
     for name in names:
         if name not in named:
             place.remove(name)

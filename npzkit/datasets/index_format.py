@@ -64,14 +64,6 @@ _ARRAYS = {"key", "dtype", "ndim", "shape", "parts", "fortran", "attrs", "empty"
 _PARTS = {"shard", "key", "size", "crc32", "method", "offset", "shape"}
 
 
-def check_index_size(size: int, path: str | None = None) -> None:
-    """Raise LimitExceededError for an index that is longer than `MAX_SIZE`."""
-    if size > MAX_SIZE:
-        raise LimitExceededError(
-            "the index is too long", path=path, found=size, expected=MAX_SIZE, is_damage=True
-        )
-
-
 def parse_index(data: bytes, limits: Limits | None = None) -> Index:
     """Return the index that the bytes of ``index.json`` hold.
 
@@ -87,7 +79,10 @@ def parse_index(data: bytes, limits: Limits | None = None) -> Index:
         The index is longer than `MAX_SIZE`, or exceeds `limits`.
     """
     limits = limits or Limits()
-    check_index_size(len(data))
+    if len(data) > MAX_SIZE:
+        raise LimitExceededError(
+            "the index is too long", found=len(data), expected=MAX_SIZE, is_damage=True
+        )
     check_json_size(data, limits.metadata_size, "the index")
     fields = _unsealed(_parse_json(data), data)
     if not isinstance(fields, dict) or fields.get("format") != FORMAT:

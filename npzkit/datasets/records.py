@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.places import Place
 from npzkit.errors import IndexFormatError, NotAnArrayError
+from npzkit.files.objects import Place
 from npzkit.limits import Limits
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE
 from npzkit.members.metadata import parse_attrs

@@ -12,8 +12,8 @@ from itertools import groupby, tee
 from typing import Any, NamedTuple
 
 from npzkit.archive.npzwriter import NpzWriter
-from npzkit.datasets.places import Place
 from npzkit.datasets.records import ShardRecord, part_attribute, record_file
+from npzkit.files.objects import Place
 from npzkit.members.keys import check_key
 from npzkit.members.metadata import check_attrs
 from npzkit.writing.array_members import Member

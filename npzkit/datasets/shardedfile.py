@@ -20,7 +20,8 @@ from npzkit.codecs.checksum import crc32
 from npzkit.codecs.methods import STORED, method_name
 from npzkit.datasets.index_format import parse_index
 from npzkit.datasets.part_checks import prove_part
-from npzkit.datasets.places import place_of
+from npzkit.datasets.places import place_of, read_index
+from npzkit.datasets.shard_names import INDEX_NAME
 from npzkit.datasets.sharded_array import ShardedArray
 from npzkit.datasets.shards import OpenShards
 from npzkit.errors import (
@@ -34,6 +35,7 @@ from npzkit.errors import (
 from npzkit.files.ahead import REQUEST_COUNT
 from npzkit.files.source import Source
 from npzkit.files.threads import run, thread_count
+from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.members.info import ArchiveInfo, ArrayInfo, format_summary
 from npzkit.members.keys import SUFFIX, check_several, missing
@@ -156,7 +158,7 @@ class ShardedFile(NpzFile):
         self.max_header_size = self._bounds.header_size
         self._place = place_of(folder, storage_options)
         self._options = {"mmap_mode": mmap_mode, "strict": strict, "limits": limits}
-        data = self._place.read_index()
+        data = read_index(self._place)
         try:
             self._index = parse_index(data, limits)
         except NpzkitError as error:
@@ -739,8 +741,11 @@ class ShardedFile(NpzFile):
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._archive.check_open()
-        folder, own_options = self._place.reopening
-        return _reopen, (folder, self._version, {**self._options, **own_options})
+        index, options = self._place.file(INDEX_NAME), self._options
+        if isinstance(index, Location):
+            options = {**options, "storage_options": index.options}
+            index = index.url
+        return _reopen, (index, self._version, options)
 
 
 def _not_one_file(path: str) -> UnsupportedError:
@@ -750,9 +755,9 @@ def _not_one_file(path: str) -> UnsupportedError:
     )  # fmt: skip
 
 
-def _reopen(folder: str, version: tuple[int, int], options: Mapping[str, Any]) -> ShardedFile:
+def _reopen(index: str, version: tuple[int, int], options: Mapping[str, Any]) -> ShardedFile:
     """Open a pickled archive again, refusing one that was replaced."""
-    npz = ShardedFile(folder, **options)
+    npz = ShardedFile(index, **options)
     if npz._version != version:
         raise StaleArchiveError(
             "the archive was replaced since it was pickled", path=npz.path,

@@ -12,11 +12,12 @@ from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.index import Index
-from npzkit.datasets.places import Place
+from npzkit.datasets.places import read_index
 from npzkit.datasets.records import version_of
 from npzkit.errors import ClosedArchiveError, MissingShardError, NpzkitError, StaleArchiveError
 from npzkit.files.ahead import REQUEST_COUNT
 from npzkit.files.disk import kept_open
+from npzkit.files.objects import Place
 from npzkit.files.threads import run
 
 _OPEN_COUNT = 64
@@ -126,7 +127,7 @@ class OpenShards:
     def check_unchanged(self) -> None:
         """Raise StaleArchiveError if the folder has another index now, or none."""
         with contextlib.suppress(FileNotFoundError):
-            if self._place.read_index() == self._data:
+            if read_index(self._place) == self._data:
                 return
         raise StaleArchiveError(
             "the archive was replaced or removed since it was opened", path=self._place.name,

@@ -1,83 +1,287 @@
-"""The objects under one URL: which there are, and their removal.
+"""A folder on a disk, or a prefix in a store: the files there, by one interface.
 
-Owns what is known of an object without reading it. Knows nothing about archives. What is
-left of uploads is `npzkit.files.s3_upload`'s.
+Owns how files are listed, and how one is put, replaced or removed on the condition that
+nobody else changed it. `Place` is the interface, `place_at` returns one for a path or a
+URL. Knows nothing about archives. What is left of uploads is `npzkit.files.s3_upload`'s.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
+import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from npzkit.errors import StaleArchiveError, UnsupportedError
+from npzkit.errors import (
+    ArchiveLockedError,
+    LimitExceededError,
+    StaleArchiveError,
+    UnsafeNameError,
+    UnsupportedError,
+)
+from npzkit.files import disk
+from npzkit.files.destinations import check_writable, open_upload
 from npzkit.files.fsspec_store import FsspecStore, version_in
+from npzkit.files.identity import Identity, identity_of
+from npzkit.files.locations import open_anywhere
+from npzkit.files.locking import FileLock, lock_path
+from npzkit.files.path_sink import PathSink
 from npzkit.files.stores import Version, tried
+from npzkit.files.uploads import Condition
 from npzkit.files.urls import Location
 
 _TIMES = ("LastModified", "last_modified", "updated", "mtime", "modified", "created")
 """What stores call the time when an object was made."""
+_LOCK_ATTEMPTS = 10
 
 
-class Listed(NamedTuple):
-    """An object as it is listed.
+class Found(NamedTuple):
+    """A file that is listed.
 
     Attributes
     ----------
-    version : Version
+    size : int
+        Bytes.
     modified : float
-        Seconds since 1970 when it was made; now if the store does not say.
+        Seconds since 1970 when it was written, by the clock of the place; now if a store
+        does not say.
+    mark : Identity or Version
+        What changes when it is written again.
     """
 
-    version: Version
+    size: int
     modified: float
+    mark: Identity | Version
 
 
-class Objects:
-    """The objects under a URL, as in a folder.
+class Place(Protocol):
+    """A folder on a disk, or a prefix in a store.
 
-    Parameters
-    ----------
-    location : Location
-
-    Attributes
-    ----------
-    name : str
-        The URL without secrets.
-    folders : list of str or None
-        Names of what is listed as folders, when `listed` was called last.
-
-    Raises
-    ------
-    UnsupportedError
-        Nothing can be listed or removed there.
+    Names are those of files directly in it. A file is complete when it is listed: writers
+    rename it into place, or end its upload.
     """
 
-    def __init__(self, location: Location) -> None:
-        self.folders: list[str] | None = None
-        if location.is_web or location.is_chain:
-            raise UnsupportedError(
-                "a web server, or a chain of URLs, cannot hold a store of checkpoints",
-                path=str(location), remedy="Use a store of objects, such as s3://bucket/run.",
-            )  # fmt: skip
-        self._url, self._options = location.url.rstrip("/"), location.options
-        self.name = str(location).rstrip("/")
-        self._store = FsspecStore(self._url, self._options)
+    name: str
+    """The path or URL, without secrets."""
+    is_local: bool
+    """Whether files are on a disk, and reading them takes no requests."""
 
-    def location(self, name: str) -> Location:
-        """Return where an object is."""
-        return Location(f"{self._url}/{name}", self._options)
+    def file(self, name: str) -> Any:
+        """Return what opens a file for reading and for writing: a path or a `Location`."""
 
-    def listed(self) -> dict[str, Listed]:
-        """Return what is known of each object, by its name; empty if there is none."""
-        found: dict[str, Listed] = self._try("the list of objects", self._list)
+    def check_inside(self, name: str) -> None:
+        """Raise UnsafeNameError if a file is a link that leads out of the folder."""
+
+    def listed(self) -> dict[str, Found]:
+        """Return the files by name; empty if there is no such folder."""
+
+    def find(self, name: str) -> Found | None:
+        """Return what is known of one file; None if it does not exist."""
+
+    def read(self, name: str, most: int, what: str) -> bytes:
+        """Return the bytes of a file; FileNotFoundError if there is none.
+
+        Raises LimitExceededError if there are more than `most`, which calls the file `what`.
+        """
+
+    def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
+        """Write a file in one step, in place of the one with the bytes `older`, if any.
+
+        Raises
+        ------
+        StaleArchiveError, FileExistsError, ArchiveLockedError
+            Somebody else wrote the file since, or is writing it. Theirs is kept.
+        """
+
+    def remove(self, name: str, mark: Any = None) -> bool:
+        """Remove a file if it exists, and return whether it is gone.
+
+        It stays while a writer has it open. With a mark, which was listed, a file that was
+        written again since stays too.
+        """
+
+    def lock(self, name: str) -> FileLock | None:
+        """Take the lock of a file, which is made if necessary; None if the place has no locks.
+
+        Raises ArchiveLockedError if another process has it. It ends with its holder.
+        """
+
+    def begin_writing(self) -> None:
+        """Make the folder, or raise UnsupportedError if nothing can be written to the URL."""
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Wait until files are on disk, and their names."""
+
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
+
+    def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
+        """End uploads that are under way, or were left by killed writers; asked by name."""
+
+
+def place_at(location: str | Location) -> LocalFolder | StorePrefix:
+    """Return the place at a path, or under a URL."""
+    return StorePrefix(location) if isinstance(location, Location) else LocalFolder(location)
+
+
+class LocalFolder:
+    """A folder on a disk. A `Place`."""
+
+    is_local = True
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        # A program may change its working directory.
+        self.path = os.path.abspath(path)
+
+    def file(self, name: str) -> str:
+        """Return the path of a file."""
+        return os.path.join(self.path, name)
+
+    def check_inside(self, name: str) -> None:
+        """Raise UnsafeNameError if a file is a link that leads out of the folder."""
+        path = self.file(name)
+        if os.path.islink(path):
+            real = os.path.realpath(path)
+            if os.path.dirname(real) != os.path.realpath(self.path):
+                raise UnsafeNameError(
+                    "a shard is a link that leads out of the folder", path=self.name, found=name,
+                    remedy="Put the file itself into the folder.", is_damage=True,
+                )  # fmt: skip
+
+    def listed(self) -> dict[str, Found]:
+        """Return the files by name; empty if there is no such folder."""
+        found = {}
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                # A temporary file may be gone.
+                with contextlib.suppress(FileNotFoundError):
+                    found[entry.name] = _found(entry.stat())
         return found
 
-    def _list(self) -> dict[str, Listed]:
-        fs, path = self._store.file_system, self._store.path
+    def find(self, name: str) -> Found | None:
+        """Return what is known of one file; None if it does not exist."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return _found(os.stat(self.file(name)))
+        return None
+
+    def read(self, name: str, most: int, what: str) -> bytes:
+        """Return the bytes of a file; FileNotFoundError if there is none."""
+        return _read_all(self.file(name), most, what)
+
+    def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
+        """Write a file in one step, if it is the one that was read before."""
+        sink = PathSink(self.file(name), exclusive=older is None, durable=durable)
+        try:
+            # Locked from here on.
+            if older is not None and _read_all(self.file(name), None, name) != older:
+                raise _overtaken(self.name)
+            sink.commit(data)
+        except BaseException:
+            sink.abort()
+            raise
+        sink.close()
+
+    def remove(self, name: str, mark: Any = None) -> bool:
+        """Remove a file if it exists, unless a writer has it open."""
+        path = self.file(name)
+        try:
+            # A writer holds a lock on its temporary file.
+            lock_path(path, 0.0).close()
+            if mark is not None and identity_of(os.stat(path)) != mark:
+                return False
+            disk.unlink(path)
+        except FileNotFoundError:
+            return True
+        except ArchiveLockedError:
+            return False
+        return True
+
+    def lock(self, name: str) -> FileLock:
+        """Take the lock of a file, which is made if necessary."""
+        path = self.file(name)
+        for _ in range(_LOCK_ATTEMPTS):
+            with contextlib.suppress(FileExistsError):
+                disk.File(path, is_new=True).close()
+            # Someone may have removed it.
+            with contextlib.suppress(FileNotFoundError):
+                return lock_path(path, 0.0)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    def begin_writing(self) -> None:
+        """Make the folder."""
+        disk.make_directory(self.path)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Wait until files are on disk, and their names."""
+        for name in names:
+            file = disk.File(self.file(name))
+            try:
+                file.sync()
+            finally:
+                file.close()
+        disk.sync_directory(self.path)
+
+    def remove_folder(self) -> None:
+        """Remove the folder if it is empty."""
+        disk.remove_directory(self.path)
+
+    def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
+        """Do nothing: a killed writer leaves a temporary file, which is listed."""
+
+
+class StorePrefix:
+    """A prefix in a store, or a folder of a web server, which can only be read. A `Place`.
+
+    Attributes
+    ----------
+    folders : list of str or None
+        Names of what is listed as folders, when `listed` was called last.
+    """
+
+    is_local = False
+
+    def __init__(self, location: Location) -> None:
+        url, mark, query = location.url, "", ""
+        if location.is_web:
+            # A signature of the URL goes with each file.
+            url, mark, query = location.url.partition("?")
+        self._url, self._query, self._options = url.rstrip("/"), mark + query, location.options
+        self.location = Location(self._url + self._query, location.options)
+        self.name = str(Location(self._url, location.options))
+        self.folders: list[str] | None = None
+
+    def file(self, name: str) -> Location:
+        """Return where an object is."""
+        return Location(f"{self._url}/{name}{self._query}", self._options)
+
+    def check_inside(self, name: str) -> None:
+        """Do nothing: a store has no links."""
+
+    def check_listable(self) -> None:
+        """Raise UnsupportedError if nothing can be listed or removed there."""
+        if self.location.is_web or self.location.is_chain:
+            raise UnsupportedError(
+                "a web server, or a chain of URLs, cannot hold a store of checkpoints",
+                path=self.name, remedy="Use a store of objects, such as s3://bucket/run.",
+            )  # fmt: skip
+
+    def _store(self) -> FsspecStore:
+        self.check_listable()
+        return FsspecStore(self._url, self._options)
+
+    def listed(self) -> dict[str, Found]:
+        """Return what is known of each object, by its name; empty if there is none."""
+        store = self._store()
+        found: dict[str, Found] = self._try(store, "the list of objects", lambda: self._list(store))
+        return found
+
+    def _list(self, store: FsspecStore) -> dict[str, Found]:
+        fs, path = store.file_system, store.path
         # A file system remembers what it listed.
         fs.invalidate_cache(path)
         try:
@@ -93,36 +297,62 @@ class Objects:
             if info["type"] == "directory"
         ]
         return {
-            info["name"].rpartition("/")[2]: Listed(version_in(info), _time_in(info))
+            info["name"].rpartition("/")[2]: _listed(info)
             for info in found
             if info["type"] == "file"
         }
 
-    def version(self, name: str) -> Version | None:
-        """Return the version of an object; None if there is none."""
-        if self._store.is_s3:
-            # One request. s3fs makes two for an object that is not there.
-            listed = self.listed().get(name)
-            return None if listed is None else listed.version
-        store = FsspecStore(*self.location(name))
-        with contextlib.suppress(FileNotFoundError):
-            found: Version = self._try(name, store.find_version)
-            return found
-        return None
+    def find(self, name: str) -> Found | None:
+        """Return what is known of one object; None if it does not exist."""
+        return self.listed().get(name)
 
-    def remove(self, name: str, version: Version | None = None) -> bool:
+    def read(self, name: str, most: int, what: str) -> bytes:
+        """Return the bytes of an object; FileNotFoundError if there is none."""
+        return _read_all(self.file(name), most, what)
+
+    def unchanged(self, name: str) -> Condition:
+        """Return the condition that an object stays what it is now, or that there is none."""
+        store = self._store()
+        version: Any = None
+        if store.is_s3:
+            # One request. s3fs makes two for an object that is not there.
+            found = self.listed().get(name)
+            version = None if found is None else found.mark
+        else:
+            with contextlib.suppress(FileNotFoundError):
+                version = self._try(store, name, FsspecStore(*self.file(name)).find_version)
+        return Condition(is_absent=True) if version is None else Condition(tag=version.tag)
+
+    def put(self, name: str, data: bytes, older: bytes | None, *, durable: bool = False) -> None:
+        """Upload an object on the condition that it is the one that was read before."""
+        condition = Condition(is_absent=True)
+        if older is not None:
+            condition = self.unchanged(name)
+            if condition.is_absent or _read_all(self.file(name), None, name) != older:
+                raise _overtaken(self.name)
+        sink = open_upload(self.file(name), condition)
+        try:
+            sink.commit(data)
+        except BaseException:
+            sink.abort()
+            raise
+        sink.close()
+
+    def remove(self, name: str, mark: Any = None) -> bool:
         """Remove an object if it exists, and return whether it is gone.
 
-        With a version, which is one that was listed, another version of it stays. S3 compares
-        the version at the instant of the removal; for other stores, it is compared just before.
+        S3 compares the mark at the instant of the removal; for other stores, it is compared
+        just before.
         """
+        store = self._store()
+        version = None if mark is None else Version(*mark)
         if version is not None:
             # Some stores write a version in another way where they tell of a single object.
             found = self.listed().get(name)
-            if found is not None and version.differs(found.version):
+            if found is not None and version.differs(Version(*found.mark)):
                 return False
         try:
-            self._try(f"the removal of {name}", partial(self._remove, name, version))
+            self._try(store, f"the removal of {name}", partial(_remove, store, name, version))
         except StaleArchiveError:
             return False
         except FileNotFoundError:
@@ -130,26 +360,40 @@ class Objects:
             pass
         return True
 
-    def _remove(self, name: str, version: Version | None) -> None:
-        path = f"{self._store.path}/{name}"
-        if self._store.is_s3 and version is not None and version.tag:
-            from npzkit.files.s3_upload import remove_version
+    def lock(self, name: str) -> None:
+        """Return None: no lock of a store ends with its holder."""
 
-            remove_version(self._store, path, version.tag)
-        else:
-            self._store.file_system.rm_file(path)
+    def begin_writing(self) -> None:
+        """Check that objects can be written there. A store needs no folder."""
+        check_writable(self.location)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Do nothing: what a store has, it keeps."""
+
+    def remove_folder(self) -> None:
+        """Do nothing: a store has no folders."""
 
     def end_uploads(self, is_ended: Callable[[str], bool]) -> None:
-        """End uploads of killed writers, as far as the store lists them; it is asked by name."""
-        if self._store.is_s3:
+        """End uploads, as far as the store lists them."""
+        store = self._store()
+        if store.is_s3:
             from npzkit.files.s3_upload import end_uploads
 
-            key = self._store.file_system.split_path(self._store.path)[1]
+            key = store.file_system.split_path(store.path)[1]
             prefix = f"{key}/" if key else ""
-            end_uploads(self._store, prefix, lambda found: is_ended(found.removeprefix(prefix)))
+            end_uploads(store, prefix, lambda found: is_ended(found.removeprefix(prefix)))
 
-    def _try(self, what: str, request: Callable[[], Any]) -> Any:
-        return tried(partial(self._store.explained, request), f"{self.name}, {what}")
+    def _try(self, store: FsspecStore, what: str, request: Callable[[], Any]) -> Any:
+        return tried(partial(store.explained, request), f"{self.name}, {what}")
+
+
+def _found(stat: os.stat_result) -> Found:
+    return Found(stat.st_size, stat.st_mtime, identity_of(stat))
+
+
+def _listed(info: Mapping[str, Any]) -> Found:
+    version = version_in(info)
+    return Found(version.size, _time_in(info), version)
 
 
 def _time_in(info: Mapping[str, Any]) -> float:
@@ -163,3 +407,33 @@ def _time_in(info: Mapping[str, Any]) -> float:
         if isinstance(value, (int, float)):
             return float(value)
     return time.time()
+
+
+def _remove(store: FsspecStore, name: str, version: Version | None) -> None:
+    path = f"{store.path}/{name}"
+    if store.is_s3 and version is not None and version.tag:
+        from npzkit.files.s3_upload import remove_version
+
+        remove_version(store, path, version.tag)
+    else:
+        store.file_system.rm_file(path)
+
+
+def _read_all(file: str | Location, most: int | None, what: str) -> bytes:
+    source = open_anywhere(file)
+    try:
+        if most is not None and source.size > most:
+            raise LimitExceededError(
+                f"{what} is too long", path=source.name, found=source.size, expected=most,
+                is_damage=True,
+            )  # fmt: skip
+        return source.read_at(0, source.size)
+    finally:
+        source.close()
+
+
+def _overtaken(name: str) -> StaleArchiveError:
+    return StaleArchiveError(
+        "another writer committed to this folder at the same time", path=name,
+        remedy="Its archive is kept. Let one writer commit to a folder at a time.",
+    )  # fmt: skip

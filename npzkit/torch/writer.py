@@ -23,7 +23,7 @@ from torch.futures import Future
 
 from npzkit.datasets.amounts import parse_size
 from npzkit.datasets.committing import commit_index
-from npzkit.datasets.places import Folder, Prefix, place_of
+from npzkit.datasets.places import place_of
 from npzkit.datasets.records import ShardRecord
 from npzkit.datasets.shard_names import (
     INDEX_NAME,
@@ -35,6 +35,7 @@ from npzkit.datasets.shard_names import (
 )
 from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import NpzkitError, TreeMismatchError, UnsupportedError
+from npzkit.files.objects import LocalFolder, StorePrefix
 from npzkit.files.threads import run
 from npzkit.members.metadata import format_metadata
 from npzkit.members.tensors import special_dtype, to_array
@@ -163,7 +164,7 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
         """Return the folder, and what tells this save from others."""
         return StorageMeta(self._place().name, save_id=self._save_id)
 
-    def _place(self) -> Folder | Prefix:
+    def _place(self) -> LocalFolder | StorePrefix:
         return place_of(self._folder(self._rank))
 
     # -- in the order of PyTorch's calls ------------------------------------
@@ -261,7 +262,7 @@ class NpzStorageWriter(NpzStorage, StorageWriter):
 
     def _write_group(
         self,
-        place: Folder | Prefix,
+        place: LocalFolder | StorePrefix,
         name: str,
         items: list[WriteItem],
         planner: SavePlanner,

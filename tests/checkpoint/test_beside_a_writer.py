@@ -22,8 +22,8 @@ from children import forked, read_rest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.folder import Folder
-from npzkit.datasets import places
 from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
+from npzkit.files.objects import LocalFolder
 from slow_folders import change_after_first_list, slow_folders
 
 pytestmark = [
@@ -180,7 +180,7 @@ def test_the_size_of_a_step_that_is_replaced(tmp_path, monkeypatch):
     """The size of a folder is that of all its files, also if it is replaced while they are listed."""
     with CheckpointStore(tmp_path, durable=False) as writer:
         writer.save(1, tree_of(1, 0), shard_size=1000)
-        real, sizes = places.Folder.listed, []
+        real, sizes = LocalFolder.listed, []
 
         def listed(self):
             found = real(self)
@@ -188,10 +188,10 @@ def test_the_size_of_a_step_that_is_replaced(tmp_path, monkeypatch):
             if len(sizes) == 1:
                 monkeypatch.undo()
                 writer.save(1, {**tree_of(1, 0), "more": np.ones(5000)}, shard_size=1000)
-                monkeypatch.setattr(places.Folder, "listed", listed)
+                monkeypatch.setattr(LocalFolder, "listed", listed)
             return found
 
-        monkeypatch.setattr(places.Folder, "listed", listed)
+        monkeypatch.setattr(LocalFolder, "listed", listed)
         assert CheckpointStore(tmp_path).status(1).size == sizes[-1] > 40_000 > sizes[0]
 
 

@@ -18,13 +18,13 @@ from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.sharded_steps import ShardedSteps
-from npzkit.datasets import places
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
     DamagedCheckpointWarning,
     NoCheckpointError,
 )
+from npzkit.files.objects import LocalFolder
 
 STATE_COUNT = amount(20, 1_000)
 
@@ -203,7 +203,7 @@ def test_shards_whose_index_is_not_seen_are_no_leftovers(tmp_path, monkeypatch):
     with CheckpointStore(tmp_path, durable=False) as store:
         store.save(1, tree_of(), shard_size=1000)
     with monkeypatch.context() as patch:
-        patch.setattr(places.Folder, "find", lambda place, name: None)
+        patch.setattr(LocalFolder, "find", lambda place, name: None)
         with CheckpointStore(tmp_path, durable=False) as store:
             store.save(2, tree_of())
     with CheckpointStore(tmp_path) as store:
@@ -287,7 +287,7 @@ def test_a_failed_save_leaves_the_older_step(tmp_path, monkeypatch):
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(1), shard_size=100_000)
         before = sorted(os.listdir(tmp_path / "step_00000001"))
-        monkeypatch.setattr("npzkit.datasets.places.Folder.replace_index", _full)
+        monkeypatch.setattr("npzkit.files.objects.LocalFolder.put", _full)
         with pytest.raises(OSError, match="full"):
             store.save(1, tree_of(2), shard_size=100_000)
         monkeypatch.undo()
@@ -301,7 +301,7 @@ def test_a_save_that_fails_after_its_commit_is_complete(tmp_path, monkeypatch, e
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(1), shard_size=100_000)
         with monkeypatch.context() as patched, pytest.raises(type(error)):
-            patched.setattr("npzkit.datasets.places.Folder.remove", Mock(side_effect=[error]))
+            patched.setattr("npzkit.files.objects.LocalFolder.remove", Mock(side_effect=[error]))
             store.save(1, tree_of(2), shard_size=100_000)
         check_tree(store.load().tree, 2)
 

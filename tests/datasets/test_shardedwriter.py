@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import npzkit
 import numpy as np
 import pytest
-from npzkit.datasets.places import Folder, place_of
+from npzkit.datasets.places import place_of
 from npzkit.datasets.shard_names import new_writer, shard_name
 from npzkit.datasets.shard_writing import Part, write_shard
 from npzkit.errors import (
@@ -22,6 +22,7 @@ from npzkit.errors import (
     StaleArchiveError,
     UnsafeNameError,
 )
+from npzkit.files.objects import LocalFolder
 from sharded import WHOLE, index_of, write_run
 
 
@@ -252,7 +253,7 @@ def test_aborting_keeps_what_was_committed(tmp_path, monkeypatch):
             w.commit()
         else:
             with monkeypatch.context() as patched, pytest.raises(type(error)):
-                patched.setattr(Folder, "remove", Mock(side_effect=error))
+                patched.setattr(LocalFolder, "remove", Mock(side_effect=error))
                 w.commit()
         w.abort()
         with npzkit.open(tmp_path) as npz:
@@ -319,15 +320,15 @@ def test_two_commits_at_once_do_not_mix(tmp_path, monkeypatch):
     """If another writer commits meanwhile, this commit is refused and the other archive stays."""
     with npzkit.ShardedWriter(tmp_path) as late:
         late["late"] = np.zeros(2)
-    replace_index = Folder.replace_index
+    put = LocalFolder.put
 
     def overtaken(*arguments, **options):
         monkeypatch.undo()
         write_run(tmp_path, attempt=new_writer())
-        replace_index(*arguments, **options)
+        put(*arguments, **options)
 
     for error in (FileExistsError, StaleArchiveError):
-        monkeypatch.setattr(Folder, "replace_index", overtaken)
+        monkeypatch.setattr(LocalFolder, "put", overtaken)
         with pytest.raises(error):
             late.commit()
         with npzkit.open(tmp_path) as npz:
@@ -346,7 +347,7 @@ def test_shards_that_cannot_be_removed_do_not_fail_a_commit(tmp_path, monkeypatc
     def refuse(path):
         raise PermissionError(13, "in use", path)
 
-    monkeypatch.setattr("npzkit.datasets.places.disk.unlink", refuse)
+    monkeypatch.setattr("npzkit.files.objects.disk.unlink", refuse)
     write_run(tmp_path, WHOLE + 1, "a2")
     assert before <= set(names(tmp_path))
     with npzkit.open(tmp_path) as npz:

@@ -136,20 +136,20 @@ def test_s3_takes_parts_of_several_writers():
 @needs_s3
 def test_s3_refuses_a_commit_that_was_overtaken(monkeypatch):
     """The index is replaced on the condition that it is the one that was read."""
-    from npzkit.datasets.places import Prefix
+    from npzkit.files.objects import StorePrefix
 
     with s3_server() as options:
         url = "s3://data/overtaken"
         with npzkit.ShardedWriter(url, storage_options=options) as late:
             late["late"] = np.zeros(2)
-        replace_index = Prefix.replace_index
+        put = StorePrefix.put
 
         def overtaken(*arguments, **others):
             monkeypatch.undo()
             write_run(url, attempt=late.attempt[::-1], storage_options=options)
-            replace_index(*arguments, **others)
+            put(*arguments, **others)
 
-        monkeypatch.setattr(Prefix, "replace_index", overtaken)
+        monkeypatch.setattr(StorePrefix, "put", overtaken)
         with pytest.raises((FileExistsError, StaleArchiveError)):
             late.commit()
         with npzkit.open(url, storage_options=options) as npz:

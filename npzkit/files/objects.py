@@ -267,7 +267,7 @@ class StorePrefix:
         if self.location.is_web or self.location.is_chain:
             raise UnsupportedError(
                 "a web server, or a chain of URLs, cannot hold a store of checkpoints",
-                path=self.name, remedy="Use a store of objects, such as s3://bucket/run.",
+                path=str(self.location), remedy="Use a store of objects, such as s3://bucket/run.",
             )  # fmt: skip
 
     def _store(self) -> FsspecStore:

@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from npzkit.files.progress import receiving
     from npzkit.files.urls import default_storage_options, local_path
     from npzkit.limits import Limits
-    from npzkit.maintenance.findings import VerifyReport
+    from npzkit.maintenance.findings import RepairReport, VerifyReport
     from npzkit.maintenance.repack import repack
     from npzkit.maintenance.repair import repair
-    from npzkit.maintenance.repair_report import RepairReport
     from npzkit.members.info import ArchiveInfo, ArrayInfo
     from npzkit.reports.report import ArchiveReport, report
     from npzkit.viewer.viewer import Viewer, view
@@ -123,7 +122,7 @@ _HOMES = {
     "NpzWriter": "npzkit.archive.npzwriter",
     "NpzkitError": "npzkit.errors",
     "PackReport": "npzkit.conversion.pack",
-    "RepairReport": "npzkit.maintenance.repair_report",
+    "RepairReport": "npzkit.maintenance.findings",
     "ShardedFile": "npzkit.datasets.shardedfile",
     "ShardedWriter": "npzkit.datasets.shardedwriter",
     "Statistics": "npzkit.analysis.statistics",

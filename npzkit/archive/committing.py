@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from npzkit.archive.written_archive import WrittenArchive
 from npzkit.errors import UnsupportedError
-from npzkit.zip.dead_bytes import fills_most
+from npzkit.zip.dead_space import fills_most
 
 
 def commit(archive: WrittenArchive, *, is_last: bool = False) -> None:

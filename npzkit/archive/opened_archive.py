@@ -28,8 +28,8 @@ from npzkit.members.metadata import names_crc32
 from npzkit.reading.indexed_headers import OpenedIndex
 from npzkit.reading.member import MemberReader
 from npzkit.zip.directory import read_directory
-from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
+from npzkit.zip.entry_columns import Columns
 from npzkit.zip.extra_fields import foreign_extra
 from npzkit.zip.member_stream import MemberStream
 

@@ -14,7 +14,7 @@ from npzkit.errors import NpzkitError, UnsupportedError
 from npzkit.files.sink import WrittenSource
 from npzkit.members.keys import SUFFIX, check_key
 from npzkit.writing.copy import check_copyable, copy_member, rename_entry
-from npzkit.zip.entry_records import entry_of
+from npzkit.zip.entries import parse_entry
 
 
 def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
@@ -46,7 +46,7 @@ def rename(archive: WrittenArchive, old: str, new: str, name: str) -> None:
     tree, entry = archive.tree, None
     source = WrittenSource(archive.sink, archive.sink.position)
     try:
-        member = entry_of(contents.listed[old_name], source.size)
+        member = parse_entry(contents.listed[old_name], source.size)
         check_copyable(source, member)
         if tree is not None:
             entry = tree.take(old)

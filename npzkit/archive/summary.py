@@ -53,7 +53,7 @@ def archive_info(archive: OpenedArchive) -> ArchiveInfo:
 
 def archive_facts(path: str | None, source: Source, directory: Directory) -> ArchiveInfo:
     """Return what a directory and its source say of an archive."""
-    from npzkit.zip.dead_bytes import dead_size
+    from npzkit.zip.dead_space import dead_size
 
     compressed_size, uncompressed_size = directory.sizes()
     return ArchiveInfo(

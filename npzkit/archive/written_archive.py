@@ -22,8 +22,7 @@ from npzkit.writing.metadata import EditedMetadata
 from npzkit.writing.prepared_array import Prepared
 from npzkit.writing.small_arrays import SmallArrays
 from npzkit.writing.unsealed_arrays import Unsealed
-from npzkit.zip.deflate import deflate_small
-from npzkit.zip.member_writer import Coding
+from npzkit.zip.member_writer import Coding, deflate_small
 
 if TYPE_CHECKING:
     from npzkit.members.note_edits import EditedNote

@@ -1,40 +1,20 @@
-"""What checking an archive finds: the rows of a report, and those that need no data.
+"""What `verify` and `repair` report: rows, texts and verdicts.
 
-Owns the severities, the report, and the checks of what the directory and the
-headers say.
+Owns the severities and the sentences of the reports. Knows no file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from npzkit.codecs.methods import STORED
-from npzkit.errors import (
-    AmbiguousArchiveError,
-    ClosedArchiveError,
-    NpyFormatError,
-    NpzkitError,
-    UnsafeNameError,
-    printable,
-    shown_key,
-)
-from npzkit.files.source import Source
-from npzkit.format.header import NpyHeader
+from npzkit.errors import ClosedArchiveError, NpyFormatError, NpzkitError, printable, shown_key
 from npzkit.members.amounts import format_count
-from npzkit.members.info import describe
-from npzkit.members.keys import SUFFIX, check_key, find_collisions, member_of, missing
-from npzkit.members.metadata import check_metadata_size, parse_attrs
-from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
-from npzkit.zip.array_index import has_damaged_index
-from npzkit.zip.dead_bytes import dead_size
-from npzkit.zip.directory import Directory
-from npzkit.zip.entries import BAD_NAME, Entry
-from npzkit.zip.entry_records import repeated_names
-from npzkit.zip.intent import MARK_OFFSET, is_damaged
-from npzkit.zip.layout import ALIGNMENT
-from npzkit.zip.records import END_SIGNATURE
-from npzkit.zip.sozip import find_index, has_index_member
+
+_SEVERITIES = ("error", "warning", "note")
+_HEADS = ("severity", "key", "at byte", "what")
+_SHOWN_COUNT = 10
+"""Most uncertain keys that the printed report lists."""
 
 
 class Finding(NamedTuple):
@@ -160,12 +140,6 @@ class VerifyReport(NamedTuple):
         return f"{state}, {', '.join(parts)}"
 
 
-_PROCEED_COUNT = 10_000
-"""Members whose names are checked between two chances to stop."""
-_SEVERITIES = ("error", "warning", "note")
-_HEADS = ("severity", "key", "at byte", "what")
-
-
 def finding(key: str | None, error: NpzkitError, header_offset: int | None = None) -> Finding:
     """Return an error as a row. The row has its own columns for key and offset."""
     if isinstance(error, ClosedArchiveError):
@@ -186,167 +160,105 @@ def finding(key: str | None, error: NpzkitError, header_offset: int | None = Non
     return Finding(key, "error", text, where)
 
 
-def wanted_entries(
-    keys: Sequence[str] | None, listed: Mapping[str, Entry], directory: Directory, path: str | None
-) -> Mapping[str, Entry]:
-    """Return the entries of `keys`, or all that are listed.
+class Lost(NamedTuple):
+    """A member that was found but could not be saved, or not completely.
 
-    Raises
-    ------
-    MemberNotFoundError
-        A key is not found.
+    Attributes
+    ----------
+    key : str
+    what : str
+        What is wrong with the member.
+    where : int
+        Bytes from the start of the damaged file.
     """
-    if keys is None:
-        return listed
-    found = {}
-    for key in keys:
-        name = member_of(key, directory.entries)
-        if name is None:
-            raise missing(key, list(listed), path)
-        found[key] = directory.entries[name]
-    return found
+
+    key: str
+    what: str
+    where: int
 
 
-# -- the archive -----------------------------------------------------------
+class RepairReport(NamedTuple):
+    """The report of `repair`.
 
-
-def archive_findings(
-    source: Source,
-    directory: Directory,
-    listed: Mapping[str, Entry],
-    limit: int | None,
-    proceed: Callable[[], object] = lambda: None,
-) -> Iterator[Finding]:
-    """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``.
-
-    `proceed` is called often, and may stop it.
+    Attributes
+    ----------
+    output : str
+        The path of the repaired archive.
+    kept : tuple of str
+        The keys in the repaired archive.
+    lost : tuple of Lost
+        Members that are missing in it, or not complete.
+    cut_size : int
+        Bytes of an unfinished append, which were removed.
+    is_rebuilt : bool
+        Whether the newest directory was damaged, so that members were searched
+        for by their own headers.
+    uncertain : tuple of str
+        Kept keys of which the readable part of the newest directory does not say
+        that they are current. The arrays are sound, but may have been removed or
+        renamed, or replaced by newer ones, and their attributes may be older.
+    sealed : tuple of str
+        Keys of arrays with an interrupted flush of a map, which was completed:
+        their CRC-32 now matches their data.
+    is_completed : bool
+        Whether the last commit lacked its last few bytes, which were written.
     """
-    torn = source.file_size - directory.end_offset
-    try:
-        directory.check_alone(source)
-    except AmbiguousArchiveError as error:
-        yield finding(None, error)
-    if torn > 0:
-        yield Finding(
-            None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
-            "append, or other data", directory.end_offset,
-        )  # fmt: skip
-    yield from _commit_findings(source, directory)
-    try:
-        check_metadata_size(directory.read_comment(source, limit), limit)
-    except NpzkitError as error:
-        yield finding(None, error)
-    dead = dead_size(source, directory)
-    if dead:
-        what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
-        yield Finding(None, "note", what)
-    repeated = repeated_names(directory)
-    proceed()
-    collisions = dict(find_collisions(entry.name for entry in listed.values()))
-    for number, (key, entry) in enumerate(listed.items()):
-        if number % _PROCEED_COUNT == 0:
-            proceed()
-        if entry.name in repeated:
-            what = f"{repeated[entry.name]} entries have this name; the last one is used"
-            yield Finding(key, "warning", what, entry.header_offset)
-        yield from _name_findings(key, entry, collisions.get(entry.name))
 
+    output: str
+    kept: tuple[str, ...]
+    lost: tuple[Lost, ...] = ()
+    cut_size: int = 0
+    is_rebuilt: bool = False
+    uncertain: tuple[str, ...] = ()
+    sealed: tuple[str, ...] = ()
+    is_completed: bool = False
 
-def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
-    """Yield what the last commit lacks, though all of its members are listed."""
-    for offset in directory.unsealed:
-        found = source.read_at(offset, len(END_SIGNATURE))
-        # A crash may leave a part of it.
-        is_torn = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=True))
-        severity, what = ("warning", "has no signature") if is_torn else ("error", "is damaged")
-        what = f"the last end record {what}; npzkit.repair and the next writer write it"
-        yield Finding(None, severity, what, offset)
-    yield from _intent_findings(source, directory)
-    if has_damaged_index(source, directory):
-        what = "its array index is damaged: the arrays are read without it; npzkit.repack writes it"
-        yield Finding(None, "error", what, directory.directory_offset)
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as a dict that JSON can represent."""
+        lost = [row._asdict() for row in self.lost]
+        lists = {name: list(getattr(self, name)) for name in ("kept", "uncertain", "sealed")}
+        return {**self._asdict(), **lists, "lost": lost}
 
+    def to_json(self, **options: Any) -> str:
+        """Return the report as JSON; `options` are those of `json.dumps`."""
+        import json
 
-def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
-    """Yield what is wrong with the intent of the last commit."""
-    found = directory.read_intent(source)
-    if found is None:
-        return
-    offset, intent = found
-    lacking = dict(directory.completion(source))
-    mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
-    if is_damaged(intent, mark):
-        what = (
-            "the record that marks the last commit as complete does not fit it: one of them is "
-            "damaged; npzkit.repack writes both"
-        )
-        yield Finding(None, "error", what, offset)
-    elif offset + MARK_OFFSET in lacking:
-        what = "the last commit is not marked as complete; the next writer adds the mark"
-        yield Finding(None, "note", what, offset + MARK_OFFSET)
+        return json.dumps(self.as_dict(), **options)
 
+    def __str__(self) -> str:
+        lines = [f"{printable(self.output)}: {format_count(len(self.kept), 'member')} kept"]
+        if self.is_rebuilt:
+            lines.append(
+                "the directory was lost: members were found by their own headers"
+                if self.uncertain
+                else "the directory was damaged: it was restored from the members' own headers"
+            )
+        lines += self._uncertain_lines()
+        if self.cut_size:
+            lines.append(f"{self.cut_size:,} bytes of an unfinished append removed")
+        if self.is_completed:
+            lines.append("the last commit was completed")
+        lines += [f"interrupted flush completed: {shown_key(key)}" for key in self.sealed]
+        lines += [
+            f"lost: {shown_key(lost.key)} (at byte {lost.where}): {printable(lost.what)}"
+            for lost in self.lost
+        ]
+        return "\n".join(lines)
 
-def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:
-    try:
-        if not entry.flags & BAD_NAME:
-            check_key(key.removesuffix(SUFFIX).removesuffix("/"))
-    except UnsafeNameError as error:
-        what = error.what.replace("cannot be saved", "is not safe to extract")
-        yield Finding(key, "warning", what, entry.header_offset)
-    if other is not None:
-        what = (
-            f"it conflicts with {shown_key(other)} when extracted: both are the same file on "
-            "some systems, or one is a folder in the path of the other"
-        )
-        yield Finding(key, "warning", what, entry.header_offset)
+    def _repr_html_(self) -> str:
+        from npzkit.display.tables import lines_html
 
+        return lines_html(f"RepairReport {self}")
 
-# -- a member --------------------------------------------------------------
-
-
-def header_findings(
-    source: Source,
-    key: str,
-    entry: Entry,
-    header: NpyHeader | None,
-    start: int,
-    indexed: IndexedHeaders | None,
-) -> Iterator[Finding]:
-    """Check what the headers of a member and its array say, and the attributes.
-
-    Raises
-    ------
-    ZipFormatError
-        The attributes are damaged.
-    """
-    known = None if indexed is None else indexed.describe(key, entry)
-    if known is not None and indexed is not None and header is None:
-        expected = indexed.find(entry.name)
-        if expected is not None:
-            yield finding(key, index_disagrees(expected, "no array"), entry.header_offset)
-    elif known is not None and header is not None:
-        has_index = find_index(source, entry, start) is not None
-        found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
-        if found != known or (indexed is not None and header != indexed.find(entry.name)):
-            disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
-            yield finding(key, disagrees, entry.header_offset)
-    parse_attrs(entry.extra)
-    if header is None:
-        return
-    if header.python2:
-        what = "Python 2 wrote its header, which is slow to read and gives a warning; save it again"
-        yield Finding(key, "warning", what, start)
-    offset = start + header.data_offset
-    if header.dtype.hasobject:
-        what = "it contains Python objects: reading it needs allow_pickle=True"
-        yield Finding(key, "note", what, start)
-    elif entry.method == STORED and offset % ALIGNMENT:
-        what = f"its data is not aligned to {ALIGNMENT} bytes; npzkit.repack aligns it"
-        yield Finding(key, "note", what, offset)
-
-
-def unused_index(source: Source, key: str, entry: Entry, start: int) -> Iterator[Finding]:
-    """Report a seek index that does not match its member."""
-    if find_index(source, entry, start) is None and has_index_member(source, entry, start):
-        what = "its seek index does not match it and is not used"
-        yield Finding(key, "warning", what, start + entry.compressed_size)
+    def _uncertain_lines(self) -> list[str]:
+        """Return the lines about uncertain keys."""
+        text = "may have been removed, renamed or changed; the record of it is lost"
+        if not self.uncertain:
+            return []
+        if self.uncertain == self.kept:
+            return [f"uncertain: any of these arrays {text}"]
+        lines = [f"uncertain: {format_count(len(self.uncertain), 'array')} {text}:"]
+        lines += [f"  {shown_key(key)}" for key in self.uncertain[:_SHOWN_COUNT]]
+        if len(self.uncertain) > _SHOWN_COUNT:
+            lines.append(f"  and {len(self.uncertain) - _SHOWN_COUNT} more")
+        return lines

@@ -108,10 +108,12 @@ def is_seen_cut(reader: MemberReader, entry: Entry, data_start: int, end: int) -
 def _cut(entry: Entry, data_start: int, end: int) -> Entry:
     """Return the entry with the number of bytes before `end` as its compressed size."""
     room = max(end - data_start, 0)
+    if entry.method == STORED:
+        return entry._replace(compressed_size=room, uncompressed_size=room)
     if entry.flags & FLAG_DESCRIPTOR:
         # Its size would follow its data.
-        most = room * MAX_RATIOS.get(entry.method, 1)
-        entry = entry._replace(uncompressed_size=max(entry.uncompressed_size, most))
+        most = max(entry.uncompressed_size, room * MAX_RATIOS.get(entry.method, 1))
+        entry = entry._replace(uncompressed_size=most)
     return entry._replace(compressed_size=room)
 
 
@@ -140,11 +142,6 @@ class _Prefix:
 
 def _pieces(source: Source, entry: Entry, start: int, skipped: int) -> Iterator[memoryview]:
     """Yield the readable data of a member after its first `skipped` bytes."""
-    if entry.method == STORED:
-        for offset in range(start + skipped, start + entry.compressed_size, _STEP_SIZE):
-            size = min(_STEP_SIZE, start + entry.compressed_size - offset)
-            yield memoryview(source.read_at(offset, size))
-        return
     stream = MemberStream(source, entry, start, verify=False)
     stream.read_up_to(skipped)
     while True:

@@ -1,61 +1,47 @@
 """Checking an archive against every rule, and reporting what is wrong.
 
-Owns the list of checks, their severities, and the report. The rules themselves
-are in the modules that read archives: `npzkit.zip` and `npzkit.reading.member`
-raise errors, which become rows here. Nothing is unpickled, and only some
-megabytes of an array are in memory.
+Owns the order of the checks: in a file, members side by side; in a stream, each
+member's data when it comes, and everything else once the directory is known. The checks
+are those of `npzkit.maintenance.rules`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from npzkit.codecs.checksum import crc32_combine
-from npzkit.codecs.methods import DEFLATED, STORED
-from npzkit.errors import (
-    ChecksumError,
-    FormatError,
-    NpzkitError,
-    StaleArchiveError,
-)
-from npzkit.files.block_reading import TASK_SIZE, crc32_at
+from npzkit.errors import ChecksumError, NoDataError, NpzkitError
+from npzkit.files.block_reading import TASK_SIZE
 from npzkit.files.file_objects import UNNAMED, cannot_seek, is_archive
 from npzkit.files.locations import open_anywhere
-from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.progress import Meter, Report
 from npzkit.files.source import SeekingSource, Source
-from npzkit.files.threads import Pipeline, run, thread_count
+from npzkit.files.threads import Pipeline, thread_count
+from npzkit.format.header import NpyHeader
 from npzkit.limits import Limits
-from npzkit.maintenance.findings import (
-    Finding,
-    VerifyReport,
+from npzkit.maintenance.findings import Finding, VerifyReport, finding
+from npzkit.maintenance.rules import (
     archive_findings,
-    finding,
+    check_data,
     header_findings,
+    index_findings,
+    member_findings,
+    read_size,
     unused_index,
-    wanted_entries,
 )
-from npzkit.maintenance.verify_stream import verify_stream
-from npzkit.members.keys import (
-    SUFFIX,
-    check_several,
-)
+from npzkit.members.keys import SUFFIX, check_several, member_of, missing
 from npzkit.reading.indexed_headers import IndexedHeaders, read_indexed_headers
 from npzkit.reading.load_all import fetch_groups
 from npzkit.reading.member import MemberReader
-from npzkit.reading.streaming import entries_by_key
-from npzkit.zip.chunks import Chunks
+from npzkit.reading.member_headers import check_nbytes
+from npzkit.reading.streaming import StreamedArchive, entries_by_key
 from npzkit.zip.crc_update import find_unsealed
 from npzkit.zip.directory import Directory, read_directory
-from npzkit.zip.entries import Entry, accepting_name, name_error
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
-from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import SeekIndex, find_index
-
-_STEP_SIZE = 1 << 18
-_PEEK_SIZE = 1 << 20
-"""Smallest member for which progress takes into account whether it is read twice."""
+from npzkit.zip.entries import Entry
+from npzkit.zip.forward import ForwardMember
+from npzkit.zip.member_checks import data_offset
+from npzkit.zip.records import FLAG_DESCRIPTOR
 
 
 def verify(
@@ -75,7 +61,7 @@ def verify(
     bounds = Limits() if limits is None else limits
     count = thread_count(threads)
     if cannot_seek(file):
-        return verify_stream(file, bounds, keys, progress)
+        return _verify_stream(file, bounds, keys, progress)
     source = open_anywhere(file, storage_options=storage_options)
     name = None if source.name == UNNAMED else source.name
     try:
@@ -83,15 +69,20 @@ def verify(
         try:
             directory = read_directory(source, starts=starts, silent=True, limits=bounds)
         except NpzkitError as error:
-            # The directory has member names instead of keys.
-            key = None if error.key is None else error.key.removesuffix(SUFFIX)
-            return VerifyReport(name, (finding(key, error),), 0, 0)
+            return _unreadable(name, error)
         return verify_source(source, directory, bounds, keys, progress, count)
     finally:
         if isinstance(source, SeekingSource):
             # The archive may begin at this position, where the next reader looks for it.
             source.file.seek(source.position)
         source.close()
+
+
+def _unreadable(name: str | None, error: NpzkitError) -> VerifyReport:
+    """Return the report on an archive whose directory cannot be read."""
+    # The directory has member names instead of keys.
+    key = None if error.key is None else error.key.removesuffix(SUFFIX)
+    return VerifyReport(name, (finding(key, error),), 0, 0)
 
 
 def verify_source(
@@ -105,7 +96,7 @@ def verify_source(
     """Check the members of an open archive against every rule; see `verify`."""
     path = None if source.name == UNNAMED else source.name
     listed = entries_by_key(directory)
-    wanted = wanted_entries(keys, listed, directory, path)
+    wanted = _wanted_entries(keys, listed, directory, path)
     total = sum(entry.uncompressed_size for entry in wanted.values())
     meter = Meter(progress, total)
     # It may stop here: what follows takes seconds for a million members.
@@ -123,9 +114,9 @@ def verify_source(
                 if entry.compressed_size > TASK_SIZE:
                     # Its blocks or chunks are divided among the threads.
                     pipeline.drain()
-                    rows.extend(_member_findings(near, key, entry, indexed, threads, meter))
+                    rows.extend(_file_findings(near, key, entry, indexed, threads, meter))
                 else:
-                    task = partial(_member_findings, near, key, entry, indexed, 1, meter)
+                    task = partial(_file_findings, near, key, entry, indexed, 1, meter)
                     pipeline.submit(task, rows.extend)
 
         if source.is_distant:
@@ -137,10 +128,28 @@ def verify_source(
     return VerifyReport(path, tuple(rows), len(wanted), total, torn_size)
 
 
-# -- a member --------------------------------------------------------------
+def _wanted_entries(
+    keys: Sequence[str] | None, listed: Mapping[str, Entry], directory: Directory, path: str | None
+) -> Mapping[str, Entry]:
+    """Return the entries of `keys`, or all that are listed.
+
+    Raises
+    ------
+    MemberNotFoundError
+        A key is not found.
+    """
+    if keys is None:
+        return listed
+    found = {}
+    for key in keys:
+        name = member_of(key, directory.entries)
+        if name is None:
+            raise missing(key, list(listed), path)
+        found[key] = directory.entries[name]
+    return found
 
 
-def _member_findings(
+def _file_findings(
     reader: MemberReader,
     key: str,
     entry: Entry,
@@ -148,140 +157,112 @@ def _member_findings(
     threads: int,
     meter: Meter,
 ) -> list[Finding]:
-    """Check one member, and return all findings."""
-    rows: list[Finding] = []
-    bad_name = name_error(entry)
-    if bad_name is not None:
-        rows.append(finding(key, bad_name))
-        entry = accepting_name(entry)
-    part = meter.part(entry.uncompressed_size, read_size(reader.source, entry))
-    try:
+    """Check one member of a file, and return all findings."""
+    source = reader.source
+    part = meter.part(entry.uncompressed_size, read_size(source, entry))
+
+    def check_headers(entry: Entry) -> Iterator[Finding]:
         header, start = reader.find_header(entry)
-        rows.extend(header_findings(reader.source, key, entry, header, start, indexed))
-    except NpzkitError as error:
-        rows.append(finding(key, error, entry.header_offset))
-        if isinstance(error, StaleArchiveError):
-            part.end()
-            return rows
-    try:
-        check_entry(entry, reader.size_limit)
-        start = data_offset(reader.source, entry)
-        _check_data(reader.source, entry, start, threads, part.add)
-        rows.extend(_index_findings(reader.source, key, entry, start, threads, part.add))
-    except NpzkitError as error:
-        found = finding(key, error, entry.header_offset)
-        unsealed = (
-            find_unsealed(reader.source, entry, threads)
-            if isinstance(error, ChecksumError)
-            else None
-        )
-        if unsealed is not None:
-            found = found._replace(what=f"{found.what}; {unsealed}")
-        if found not in rows:
-            rows.append(found)
+        yield from header_findings(source, key, entry, header, start, indexed)
+
+    def check_contents(entry: Entry) -> Iterator[Finding]:
+        try:
+            start = check_data(source, entry, reader.size_limit, threads, part.add)
+        except ChecksumError as error:
+            unsealed = find_unsealed(source, entry, threads)
+            if unsealed is None:
+                raise
+            found = finding(key, error, entry.header_offset)
+            yield found._replace(what=f"{found.what}; {unsealed}")
+            return
+        yield from index_findings(source, key, entry, start, threads, part.add)
+
+    rows = member_findings(key, entry, check_headers, check_contents)
     part.end()
     return rows
 
 
-def read_size(source: Source, entry: Entry) -> int:
-    """Return the uncompressed bytes that checking a member reads.
+# -- a stream ----------------------------------------------------------------------
 
-    A member with a seek index is read twice. This ignores the seek indexes of
-    small members.
-    """
-    size = entry.uncompressed_size
-    if entry.method != DEFLATED or size < _PEEK_SIZE:
-        return size
+
+class _Arrived(NamedTuple):
+    """What was found of a member when its data came."""
+
+    header: NpyHeader | None
+    error: NpzkitError | None
+
+
+def _verify_stream(
+    stream: Any, limits: Limits, keys: Sequence[str] | None, progress: Report | None
+) -> VerifyReport:
+    """Check an archive in a stream, which is read to its end; see `npzkit.verify`."""
+    archive = StreamedArchive(stream, limits, keeps_hidden=True)
+    checked: dict[int, _Arrived] = {}
     try:
-        return size if find_index(source, entry, data_offset(source, entry)) is None else 2 * size
-    except NpzkitError:
-        return size
-
-
-def member_error(
-    reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
-) -> str | None:
-    """Return why a member cannot be read or trusted, or None if it can.
-
-    `advance` is called with the uncompressed bytes of each read.
-    """
-    try:
-        reader.find_header(entry)
-        check_entry(entry, reader.size_limit)
-        start = data_offset(reader.source, entry)
-        _check_data(reader.source, entry, start, threads, advance)
+        for _, member in archive:
+            found = _check_arrived(archive, member)
+            if isinstance(found.error, NoDataError):
+                break
+            checked[member.entry.header_offset] = found
+            _tell(progress, archive)
+        directory = archive.read_directory(silent=True)
     except NpzkitError as error:
-        return finding(None, error).what
-    return None
+        return _unreadable(archive.path, error)
+    source, listed = archive.source, entries_by_key(directory)
+    wanted = _wanted_entries(keys, listed, directory, archive.path)
+    rows: list[Finding] = []
+    if keys is None:
+        rows = list(archive_findings(source, directory, listed, limits.metadata_size))
+    indexed = read_indexed_headers(source, directory, limits.header_size, None)
+    for key, entry in wanted.items():
+        arrived = checked.get(entry.header_offset, _Arrived(None, None))
+        rows += _stream_findings(archive, key, entry, arrived, indexed)
+    _tell(progress, archive)
+    size = sum(entry.uncompressed_size for entry in wanted.values())
+    torn_size = source.size - directory.end_offset if keys is None else 0
+    return VerifyReport(archive.path, tuple(rows), len(wanted), size, torn_size)
 
 
-def _check_data(
-    source: Source, entry: Entry, start: int, threads: int, advance: Advance | None
-) -> None:
-    """Read all data of a member, and raise an error if it does not match its entry."""
-    if entry.method == STORED:
-        crc = crc32_at(source, start, entry.compressed_size, threads, advance)
-        check_crc32(crc, entry, start)
-        return
-    stream = MemberStream(source, entry, start)
-    buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
-    while stream.tell() < entry.uncompressed_size:
-        step = buffer[: entry.uncompressed_size - stream.tell()]
-        stream.read_exactly(step)
-        if advance is not None:
-            advance(len(step))
-    stream.finish()
+def _tell(progress: Report | None, archive: StreamedArchive) -> None:
+    if progress is not None:
+        progress(archive.source.offset, archive.source.offset)
 
 
-def _index_findings(
-    source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
-) -> Iterator[Finding]:
-    """Read a member again with its seek index, if it has one."""
-    if entry.method != DEFLATED:
-        return
-    index = find_index(source, entry, start)
-    end = start + entry.compressed_size
-    if index is not None:
-        if not _is_right(source, entry, start, index, threads, advance):
-            what = "its seek index leads to wrong data, so parts of the array may be wrong"
-            yield Finding(key, "error", what, end)
-    else:
-        yield from unused_index(source, key, entry, start)
-
-
-def _is_right(
-    source: Source,
-    entry: Entry,
-    start: int,
-    index: SeekIndex,
-    threads: int,
-    advance: Advance | None = None,
-) -> bool:
-    """Return whether the chunks of a seek index have the data of the member."""
-    chunks = Chunks(source, start, index)
-    crc = 0
+def _check_arrived(archive: StreamedArchive, member: ForwardMember) -> _Arrived:
+    """Read all data of the member that comes next."""
+    header = None
     try:
-        # The output has no room, so no bytes are kept.
-        tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
-        if advance is not None:
-            tasks = [partial(_counted, task, advance) for task in tasks]
-        for found in run(tasks, threads):
-            crc = crc32_combine(crc, *found)
-    except FormatError:
-        return False
-    return crc == entry.crc32
+        header = archive.read_header(member)
+        archive.check_rest(member)
+    except NpzkitError as error:
+        return _Arrived(header, error)
+    return _Arrived(header, None)
 
 
-def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int, int]:
-    crc, size = task()
-    advance(size)
-    return crc, size
+def _stream_findings(
+    archive: StreamedArchive,
+    key: str,
+    entry: Entry,
+    arrived: _Arrived,
+    indexed: IndexedHeaders | None,
+) -> list[Finding]:
+    """Return all findings on a listed member that came in a stream."""
+    header, error = arrived
 
+    def check_headers(entry: Entry) -> Iterator[Finding]:
+        if error is None:
+            archive.check(entry)
+        elif entry.flags & FLAG_DESCRIPTOR:
+            # What follows damaged data was not compared.
+            return
+        if header is not None:
+            check_nbytes(header, entry)
+        start = data_offset(archive.source, entry)
+        yield from header_findings(archive.source, key, entry, header, start, indexed)
+        yield from unused_index(archive.source, key, entry, start)
 
-def has_wrong_index(
-    source: Source, entry: Entry, threads: int, advance: Advance | None = None
-) -> bool:
-    """Return whether the seek index of a sound member leads to wrong data."""
-    start = data_offset(source, entry)
-    index = find_index(source, entry, start)
-    return index is not None and not _is_right(source, entry, start, index, threads, advance)
+    def repeat_error(entry: Entry) -> Iterator[Finding]:
+        if error is not None:
+            yield finding(key, error, entry.header_offset)
+
+    return member_findings(key, entry, check_headers, repeat_error)

@@ -20,8 +20,8 @@ from npzkit.members.amounts import format_size
 from npzkit.members.extension_dtypes import restored_dtype
 from npzkit.members.metadata import user_attrs
 from npzkit.zip.entries import Entry
-from npzkit.zip.layout import ALIGNMENT
 from npzkit.zip.sozip import CHUNK_SIZE
+from npzkit.zip.written_records import ALIGNMENT
 
 
 class ArchiveInfo(NamedTuple):

@@ -23,7 +23,7 @@ from npzkit.files.disk import File, duplicated
 from npzkit.files.locking import FileLock, holding, lock_path
 from npzkit.files.source import FileSource, Source, open_source
 from npzkit.limits import Limits
-from npzkit.zip.crc_update import Seals, Unsealed, find_unsealed, seal
+from npzkit.zip.crc_update import Seals, Unflushed, find_unsealed, seal
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry
 
@@ -206,14 +206,14 @@ def is_outdated(source: Source, directory: Directory, starts: Sequence[int], ent
 
 def complete_flushes(
     source: Source, directory: Directory, threads: int
-) -> tuple[list[str], list[Unsealed]]:
+) -> tuple[list[str], list[Unflushed]]:
     """Complete flushes of maps that were killed, in the file itself.
 
     Returns
     -------
     sealed : list of str
         Names of members whose two CRCs differed and are the data's now.
-    left : list of Unsealed
+    left : list of Unflushed
         Members that are left as they are, as neither was the data's.
     """
     found = [find_unsealed(source, entry, threads) for entry in directory.entries.values()]

@@ -39,8 +39,8 @@ from npzkit.reading.neighbours import (
     read_window,
     spans_of,
 )
-from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
+from npzkit.zip.entry_columns import Columns
 from npzkit.zip.member_checks import check_entry
 
 _SWEEP_COUNT = 64

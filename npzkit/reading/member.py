@@ -43,13 +43,11 @@ from npzkit.members.extension_dtypes import restore
 from npzkit.members.metadata import parse_attrs
 from npzkit.reading.member_headers import HEADS_SIZE, HeaderFinder, is_array, read_stream_header
 from npzkit.reading.neighbours import Window, read_window
-from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
-from npzkit.zip.local_header import find_data
-from npzkit.zip.member_checks import check_entry, data_offset
+from npzkit.zip.member_checks import check_entry, data_offset, find_data
 from npzkit.zip.member_stream import MemberStream
 from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE
-from npzkit.zip.sozip import find_index
+from npzkit.zip.sozip import Chunks, find_index
 
 if TYPE_CHECKING:
     from npzkit.zip.random_access import RandomAccess

@@ -19,8 +19,8 @@ from npzkit.files.source import Source
 from npzkit.format.array import shaped
 from npzkit.format.header import MAGIC_PREFIX, NpyHeader, parse_header
 from npzkit.reading.member_headers import HEADS_SIZE
-from npzkit.zip.directory_columns import Bools, Columns, Ints, windows_of
-from npzkit.zip.local_header import find_many
+from npzkit.zip.entry_columns import Bools, Columns, Ints, windows_of
+from npzkit.zip.member_checks import find_many
 
 SPAN_SIZE = 1 << 20
 """Bytes of neighbours read in one call, and kept alive by any array of them."""

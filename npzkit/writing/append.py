@@ -20,10 +20,9 @@ from npzkit.files.source import Source, TailSource, open_source
 from npzkit.files.urls import Location
 from npzkit.limits import Limits
 from npzkit.zip.array_index import Notes, read_notes
+from npzkit.zip.commit_records import LongComment, find_long_comment
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
-from npzkit.zip.entry_records import listed_records
-from npzkit.zip.long_comment import LongComment, find_long_comment
 from npzkit.zip.records import END_SIZE
 from npzkit.zip.writer import ZipWriter
 
@@ -170,5 +169,5 @@ def _read(source: Source, sink: Sink) -> tuple[Directory, Resumed]:
     directory = read_directory(source, limits=Limits())
     directory.check_alone(source)
     comment, long = directory.read_comment(source), find_long_comment(directory.comment)
-    listed, notes = listed_records(directory), read_notes(source, directory)
+    listed, notes = directory.listed_records(), read_notes(source, directory)
     return directory, Resumed(sink, listed, notes, comment, long)

@@ -17,8 +17,7 @@ from npzkit.errors import LimitExceededError, UnsupportedError
 from npzkit.files.sink import Sink
 from npzkit.format.header import index_shape
 from npzkit.writing.prepared_array import prepare_header
-from npzkit.zip.deflate import MAX_BLOCK_SIZE
-from npzkit.zip.member_writer import Coding
+from npzkit.zip.member_writer import MAX_BLOCK_SIZE, Coding
 
 _HEADER_ROOM = 256
 """At least the bytes of a local header besides name and attributes: fields, zip64, padding."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from npzkit.members.metadata import check_attrs, format_attrs, own_attrs, parse_attrs, user_attrs
-from npzkit.zip.entry_records import with_block
 from npzkit.zip.extra_fields import CHANGED_NAME, KEY_VALUE_PAIRS_ID
 from npzkit.zip.records import parse_central_entry
+from npzkit.zip.written_records import with_block
 
 
 class EditedAttributes:

@@ -17,7 +17,7 @@ import numpy as np
 from npzkit.codecs.checksum import crc32
 from npzkit.format.array import array_header
 from npzkit.writing.prepared_array import Prepared, prepare
-from npzkit.zip.small_members import SmallMembers
+from npzkit.zip.written_records import SmallMembers
 
 SMALL_SIZE = (1 << 16) - 1
 """Bytes up to which an array is copied; larger ones are written from their own memory."""

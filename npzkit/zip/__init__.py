@@ -7,29 +7,28 @@ read, each importing only those before it:
 - `extra_fields`: the extra fields (zip64, key-value pairs, alignment, Unicode path)
 - `end_record`: the end record, found and resolved
 - `entries`: the entries of the central directory, parsed and checked together
-- `directory_columns`: the same for many entries at once
-- `local_header`: a local header checked against its entry, one or many at once
+- `entry_columns`: the same for many entries at once
 - `member_checks`: whether a member can be read, and where its data begins
+- `commit_records`: what a commit says of itself: intent, checksums, metadata
 - `tail`: the bytes after the last end record that fits
 - `directory`: end record and entries together
+- `array_index`: the NPY headers of all members, kept before the directory
 - `member_stream`: a member's data, decompressed piece by piece
-- `sozip`: the seek index after a deflated member
-- `chunks`, `random_access`: the bytes at an offset
-- `forward_stream`, `forward`: an archive that is read from front to back
+- `sozip`: the chunks of a deflated member, and their seek index
+- `random_access`: the bytes at an offset
+- `forward`: an archive that is read from front to back
 
 Those that write:
 
-- `layout`: headers and end records as npzkit writes them
-- `deflate`: data to chunks that can be read alone
+- `written_records`: headers, entries and end records as npzkit writes them
 - `member_writer`: one member to a sink, front to back
 - `writer`: members, directory and end record to a sink
 - `crc_update`: a new CRC-32 for a stored member
 
-Those that change or repair what is there:
+Those that examine or restore what is there:
 
-- `entry_records`: entries changed or kept byte by byte
-- `dead_bytes`: how many bytes belong to no listed member
-- `local_header_scan`: members found by their local headers alone
+- `dead_space`: how many bytes belong to no listed member
+- `member_search`: members found by their local headers alone
 - `damaged_directory`: the newest state of an archive whose end is damaged
 
 Source: PKWARE APPNOTE.TXT 6.3.10, cited by section.

@@ -13,7 +13,7 @@ The body is little-endian::
         uint32  number of the head, from 1; 0 if it is not kept.
                 The top bit is set if a seek index follows the member.
         uint16  size of the local header's extra field
-    footer, 76 bytes: `npzkit.zip.index_footer`
+    footer, 76 bytes: `npzkit.zip.commit_records`
 
 A *head* is what a member's data begins with: the NPY header of an array. This
 module does not look into it.
@@ -26,7 +26,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, repeat
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,13 +34,20 @@ import numpy as np
 from npzkit.codecs.checksum import crc32
 from npzkit.errors import NpzkitError
 from npzkit.files.source import Source
+from npzkit.zip.commit_records import (
+    COMMENT_NAME,
+    FOOTER_MAGIC,
+    FOOTER_SIZE,
+    INTENT_NAME,
+    Footer,
+    masked_crc32,
+)
 from npzkit.zip.directory import Directory
-from npzkit.zip.directory_columns import Bools, Ints
-from npzkit.zip.index_footer import FOOTER_MAGIC, FOOTER_SIZE, Footer, masked_crc32
-from npzkit.zip.intent import INTENT_NAME
-from npzkit.zip.long_comment import COMMENT_NAME, format_hidden
+from npzkit.zip.entries import positions_of
+from npzkit.zip.entry_columns import Bools, Ints
 from npzkit.zip.member_checks import data_offset
 from npzkit.zip.records import LOCAL, LOCAL_HEADER_SIZE, SENTINEL_16
+from npzkit.zip.written_records import format_hidden
 
 INDEX_NAME = ".npzkit.index"
 _HIDDEN = {INDEX_NAME, COMMENT_NAME, INTENT_NAME}
@@ -82,6 +89,8 @@ class ArrayIndex(NamedTuple):
     extra_sizes : numpy.ndarray of int64
         Bytes of the extra field of each local header.
     has_seek_index : numpy.ndarray of bool
+    table : numpy.ndarray
+        The last three as they are in the file.
     """
 
     offset: int
@@ -89,6 +98,7 @@ class ArrayIndex(NamedTuple):
     numbers: Ints
     extra_sizes: Ints
     has_seek_index: Bools
+    table: np.ndarray[Any, Any]
 
 
 class Notes:
@@ -166,12 +176,11 @@ class Notes:
         parts += rows
         body = b"".join(parts)
         size = _BEGIN_SIZE + len(body) + FOOTER_SIZE
-        positions = list(accumulate(map(len, entries.values()), initial=0))[:-1]
         footer = Footer(
             offset + size, len(directory), len(entries), intent_offset, *metadata or (0, 0), size,
-            masked_crc32(directory, positions), len(comment), crc32(comment),
+            masked_crc32(directory, positions_of(entries.values())), len(comment), crc32(comment),
         )  # fmt: skip
-        return format_hidden(INDEX_NAME, body + footer.format())
+        return format_hidden(_RAW_NAME, body + footer.format())
 
     def _used(self, rows: list[bytes]) -> tuple[list[bytes], list[bytes]]:
         """Return the heads that some rows use, in their order, and the rows with new numbers."""
@@ -209,28 +218,9 @@ def _format_row(number: int, extra_size: int, has_seek_index: bool) -> bytes:
     return _ROW.pack(number | has_seek_index << 31, extra_size)
 
 
-class _Body(NamedTuple):
-    """An index that fits its directory, and whose rows have heads."""
-
-    offset: int
-    heads: list[bytes]
-    table: np.ndarray[Any, Any]
-    numbers: Ints
-
-
-def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
-    """Read the index before a directory; None if there is no valid one."""
-    found = _find(source, directory)
-    if found is None:
-        return None
-    offset, heads, table, numbers = found
-    extra_sizes = table["extra_size"].astype(np.int64)
-    return ArrayIndex(offset, heads, numbers, extra_sizes, table["head"] >= _SEEKABLE)
-
-
 def read_notes(source: Source, directory: Directory) -> Notes:
     """Return what the index keeps of each member: nothing if there is no valid one."""
-    found = _find(source, directory)
+    found = find_array_index(source, directory)
     if found is None:
         return Notes()
     table, step = found.table.tobytes(), _ROW.size
@@ -241,7 +231,7 @@ def read_notes(source: Source, directory: Directory) -> Notes:
 def has_damaged_index(source: Source, directory: Directory) -> bool:
     """Return whether an index is before a directory, but is not valid."""
     if directory.footer is not None:
-        return _find(source, directory) is None
+        return find_array_index(source, directory) is None
     end = directory.directory_offset
     size = min(end - directory.start_offset, _SEARCHED_SIZE + _ROW.size * len(directory.entries))
     data = source.read_at(end - size, size)
@@ -263,7 +253,7 @@ def _members_end(source: Source, directory: Directory) -> int:
         return last.end_offset
 
 
-def _find(source: Source, directory: Directory) -> _Body | None:
+def find_array_index(source: Source, directory: Directory) -> ArrayIndex | None:
     """Read the index before a directory; None if there is none that is sound."""
     footer, end = directory.footer, directory.directory_offset
     # Of two members with the same name, one has no entry that counts.
@@ -285,13 +275,16 @@ def _find(source: Source, directory: Directory) -> _Body | None:
     table = np.frombuffer(body[table_offset:-FOOTER_SIZE], _ROWS)
     numbers = (table["head"] & (_SEEKABLE - 1)).astype(np.int64)
     # A number without a head would be that of the next head that an append adds.
-    return None if np.any(numbers >= len(heads)) else _Body(offset, heads, table, numbers)
+    if np.any(numbers >= len(heads)):
+        return None
+    extra_sizes = table["extra_size"].astype(np.int64)
+    return ArrayIndex(offset, heads, numbers, extra_sizes, table["head"] >= _SEEKABLE, table)
 
 
 def _checked_body(data: bytes) -> memoryview | None:
     """Return the body of the hidden member, if its local header is as it was written."""
     body = data[_BEGIN_SIZE:]
-    return memoryview(body) if format_hidden(INDEX_NAME, body) == data else None
+    return memoryview(body) if format_hidden(_RAW_NAME, body) == data else None
 
 
 def _parse_heads(data: memoryview, count: int) -> list[bytes] | None:

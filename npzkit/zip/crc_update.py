@@ -19,11 +19,7 @@ from npzkit.limits import Limits
 from npzkit.zip.directory import Directory, read_directory
 from npzkit.zip.entries import Entry, walk_entries
 from npzkit.zip.member_checks import data_offset
-from npzkit.zip.records import (
-    CENTRAL_ENTRY_SIZE,
-    ENTRY_FIELDS,
-    FLAG_DESCRIPTOR,
-)
+from npzkit.zip.records import CENTRAL_ENTRY_SIZE, ENTRY_FIELDS, FLAG_DESCRIPTOR
 
 _CRC32 = struct.Struct("<L")
 _LOCAL_CRC32_OFFSET = 14
@@ -82,11 +78,9 @@ class Seals:
         """
         try:
             now = self._find(source, entry)
-            data_offset(source, now, verify=False)
         except FormatError:
             self._size = -1
             now = self._find(source, entry)
-            data_offset(source, now, verify=False)
         places = [
             now.header_offset + _LOCAL_CRC32_OFFSET,
             self._places[_identity(now)] + _ENTRY_CRC32_OFFSET,
@@ -103,12 +97,11 @@ class Seals:
             self.file.patch(place, _CRC32.pack(crc32))
 
     def _find(self, source: Source, entry: Entry) -> Entry:
-        """Return the member's entry as it is now."""
+        """Return the member's entry as it is now, which its local header agrees with."""
         if source.size != self._size:
             directory = read_directory(source, starts=self._starts, silent=True, limits=Limits())
             start = directory.directory_offset
-            data = source.read_at(start, directory.end_offset - start)
-            self._places = _find_entries(data, start)
+            self._places = _find_entries(directory.data, start)
             if start != self._opened[0]:
                 self._opened_places = _find_entries(source.read_at(*self._opened), self._opened[0])
             self._entries = dict(directory.entries)
@@ -122,6 +115,7 @@ class Seals:
                 key=entry.name,
                 remedy="Its changes are in the file, but not listed. Open the archive again.",
             )
+        data_offset(source, now, verify=False)
         return now
 
 
@@ -137,7 +131,7 @@ def current_entries(directory: Directory, source: Source) -> dict[str, Entry]:
     return entries
 
 
-class Unsealed(NamedTuple):
+class Unflushed(NamedTuple):
     """A stored member whose local header and entry have different CRCs and agree otherwise.
 
     A killed flush leaves such a member, because it writes one after the other.
@@ -167,7 +161,7 @@ class Unsealed(NamedTuple):
         )
 
 
-def find_unsealed(source: Source, entry: Entry, threads: int) -> Unsealed | None:
+def find_unsealed(source: Source, entry: Entry, threads: int) -> Unflushed | None:
     """Return what is known about a member that a killed flush may have left; None for any other."""
     if entry.method != STORED or entry.flags & FLAG_DESCRIPTOR:
         return None
@@ -178,11 +172,11 @@ def find_unsealed(source: Source, entry: Entry, threads: int) -> Unsealed | None
     (crc,) = _CRC32.unpack(source.read_at(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.size))
     if crc == entry.crc32:
         return None
-    return Unsealed(entry, crc, crc32_at(source, start, entry.compressed_size, threads))
+    return Unflushed(entry, crc, crc32_at(source, start, entry.compressed_size, threads))
 
 
-def seal(source: Source, directory: Directory, unsealed: Unsealed, file: File) -> None:
-    """Write the data's CRC in the place where the file has the other one of an `Unsealed`."""
+def seal(source: Source, directory: Directory, unsealed: Unflushed, file: File) -> None:
+    """Write the data's CRC in the place where the file has the other one of an `Unflushed`."""
     entry, crc = unsealed.entry, unsealed.data_crc32
     if unsealed.header_crc32 != crc:
         file.patch(entry.header_offset + _LOCAL_CRC32_OFFSET, _CRC32.pack(crc))

@@ -25,7 +25,19 @@ from npzkit.errors import (
 )
 from npzkit.files.source import Source
 from npzkit.limits import Limits
-from npzkit.zip.directory_columns import Columns, Ints, parse_columns
+from npzkit.zip.commit_records import (
+    FOOTER_SIZE,
+    INTENT_SIZE,
+    MARK_OFFSET,
+    Footer,
+    Mark,
+    find_last_footer,
+    format_mark,
+    is_intent,
+    parse_footer,
+    parse_mark,
+    read_comment,
+)
 from npzkit.zip.end_record import (
     COMMENT_MAX_SIZE,
     End,
@@ -35,17 +47,8 @@ from npzkit.zip.end_record import (
     find_fitting,
     place_end,
 )
-from npzkit.zip.entries import Entry, check_names, parse_entries
-from npzkit.zip.index_footer import FOOTER_SIZE, Footer, find_last_footer, parse_footer
-from npzkit.zip.intent import (
-    INTENT_SIZE,
-    MARK_OFFSET,
-    Mark,
-    format_mark,
-    is_intent,
-    parse_mark,
-)
-from npzkit.zip.long_comment import read_comment
+from npzkit.zip.entries import Entry, check_names, parse_entries, parse_entry
+from npzkit.zip.entry_columns import Columns, Ints, parse_columns
 from npzkit.zip.records import END_SIGNATURE, END_SIZE
 from npzkit.zip.tail import another_archive, damaged_commit, find_last_commit, report_tail
 
@@ -107,6 +110,31 @@ class Directory(NamedTuple):
         found = list(self.entries.values())
         return sum(e.compressed_size for e in found), sum(e.uncompressed_size for e in found)
 
+    def listed_records(self) -> dict[str, bytes]:
+        """Return the entries as bytes, by name; of equal names, the last."""
+        records = self._records()
+        if len(records) == len(self.entries):
+            return dict(zip(self.entries, records, strict=True))
+        return {parse_entry(record, self.directory_offset).name: record for record in records}
+
+    def repeated_names(self) -> dict[str, int]:
+        """Return the names that more than one entry has, and how many have them."""
+        records = self._records()
+        if len(records) == len(self.entries):
+            return {}
+        offset = self.directory_offset
+        counts = collections.Counter(parse_entry(record, offset).name for record in records)
+        return {name: count for name, count in counts.items() if count > 1}
+
+    def _records(self) -> list[bytes]:
+        """Return all entries as bytes, those of repeated names too."""
+        begins = self.positions
+        if not isinstance(begins, list):
+            # Slicing takes four times as long with NumPy's integers.
+            begins = begins.tolist()
+        ends = [*begins[1:], None]
+        return [self.data[begin:end] for begin, end in zip(begins, ends, strict=False)]
+
     def with_extra(self) -> list[Entry]:
         """Return the entries that have an extra field, in the directory's order."""
         if isinstance(self.entries, Columns):
@@ -126,7 +154,7 @@ class Directory(NamedTuple):
         ZipFormatError
             It does not fit its checksum in the array index.
         ZipFormatError, LimitExceededError
-            As `npzkit.zip.long_comment.read_comment`.
+            As `npzkit.zip.commit_records.read_comment`.
         """
         if self.footer is not None and not self.footer.fits_comment(self.comment):
             raise ZipFormatError(
@@ -140,7 +168,7 @@ class Directory(NamedTuple):
         return read_comment(source, self.comment, *bounds, size_limit)
 
     def completion(self, source: Source) -> list[tuple[int, bytes]]:
-        """Return what its commit lacks, and where: seals, and the mark; see `npzkit.zip.intent`."""
+        """Return what its commit lacks, and where: seals, and the mark of its intent."""
         patches = [(offset, END_SIGNATURE) for offset in self.unsealed]
         found = self.read_intent(source)
         if found is None:

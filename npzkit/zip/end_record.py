@@ -7,7 +7,7 @@ archive begins. Parses no entry.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from npzkit.errors import AmbiguousArchiveError, UnsupportedError, ZipFormatError
@@ -49,21 +49,22 @@ class End(NamedTuple):
     base: int = 0
 
 
+def claimed_ends(tail: bytes, tail_offset: int) -> dict[int, int]:
+    """Return where the comment of each end record would end, by its offset; last first."""
+    ends = {}
+    position = len(tail) - END_SIZE + len(END_SIGNATURE)
+    while (position := tail.rfind(END_SIGNATURE, 0, max(position, 0))) >= 0:
+        end = position + END_SIZE
+        comment_size = int.from_bytes(tail[end - 2 : end], "little")
+        ends[tail_offset + position] = tail_offset + end + comment_size
+        position += len(END_SIGNATURE) - 1
+    return ends
+
+
 def find_fitting(tail: bytes, tail_offset: int) -> list[int]:
     """Return the offsets of all end records whose comment ends at the end of the file."""
-    return [
-        tail_offset + position
-        for position in _positions(tail, END_SIGNATURE)
-        if position + END_SIZE <= len(tail)
-        and position + END_SIZE + int.from_bytes(tail[position + 20 : position + 22], "little")
-        == len(tail)
-    ]
-
-
-def claimed_sizes(tail: bytes, tail_offset: int) -> set[int]:
-    """Return the sizes of a file at which the comments of its end records would end."""
-    ends = [at + END_SIZE for at in _positions(tail, END_SIGNATURE) if at + END_SIZE <= len(tail)]
-    return {tail_offset + end + int.from_bytes(tail[end - 2 : end], "little") for end in ends}
+    size = tail_offset + len(tail)
+    return [offset for offset, end in claimed_ends(tail, tail_offset).items() if end == size]
 
 
 def check_alone(source: Source, end: End) -> None:
@@ -85,14 +86,6 @@ def check_alone(source: Source, end: End) -> None:
             expected="one",
             remedy="Programs would read different members from it. Create the archive again.",
         )
-
-
-def _positions(data: bytes, signature: bytes) -> Iterator[int]:
-    """Yield where `signature` occurs, last first."""
-    position = data.rfind(signature)
-    while position >= 0:
-        yield position
-        position = data.rfind(signature, 0, position + len(signature) - 1)
 
 
 def place_end(source: Source, offset: int, starts: Sequence[int]) -> End:

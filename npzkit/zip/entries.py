@@ -7,6 +7,7 @@ marked, and only its member is refused.
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 from collections.abc import Container, Iterable, Iterator
@@ -14,7 +15,6 @@ from typing import Any, NamedTuple
 
 from npzkit.codecs.methods import STORED
 from npzkit.errors import ZipFormatError
-from npzkit.zip import records
 from npzkit.zip.extra_fields import (
     UNICODE_PATH_ID,
     ZIP64_ID,
@@ -32,6 +32,7 @@ from npzkit.zip.records import (
     FLAG_UTF8,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
+    parse_central_entry,
 )
 
 _CONTROL = "[\x00-\x1f\x7f]"
@@ -84,6 +85,16 @@ class Entry(NamedTuple):
     extra: bytes
     end_offset: int
 
+    @property
+    def described(self) -> tuple[int, int, int]:
+        """The fields that a data descriptor has."""
+        return self[4:7]
+
+    @property
+    def least_size(self) -> int:
+        """Bytes that the member takes at least, with its local header."""
+        return LOCAL_HEADER_SIZE + len(self.raw_name) + self.compressed_size
+
 
 def parse_entries(
     data: bytes, count: int, base: int, start: int, offset: int
@@ -126,8 +137,12 @@ def parse_entries(
         raw_name = data[position + CENTRAL_ENTRY_SIZE : name_end]
         end = name_end + extra_size + comment_size
         if signature != CENTRAL_ENTRY_SIGNATURE or end > size:
-            # Parsing the record at length raises the precise error.
-            _parse_precisely(data, position, offset)
+            try:
+                # At length, for a precise error.
+                parse_central_entry(data, position)
+            except ZipFormatError as error:
+                error.offset = offset + position
+                raise
         extra = data[name_end : name_end + extra_size] if extra_size else b""
         name = raw_name.decode() if raw_name.isascii() else ""
         if not name or not name.isprintable() or (extra_size and UNICODE_PATH in extra):
@@ -159,22 +174,27 @@ def parse_entries(
     return entries, positions
 
 
-def walk_entries(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each entry of a checked directory begins and ends; stop behind the last."""
-    position = 0
-    while data.startswith(CENTRAL_ENTRY_SIGNATURE, position):
+def parse_entry(record: bytes, end_offset: int) -> Entry:
+    """Parse one entry; its member may end at `end_offset` at the latest."""
+    return parse_entries(record, 1, 0, 0, end_offset)[0][0]
+
+
+def walk_entries(data: bytes, position: int = 0) -> Iterator[tuple[int, int]]:
+    """Yield where each entry begins and ends, as far as they follow each other."""
+    while len(data) - position >= CENTRAL_ENTRY_SIZE and data.startswith(
+        CENTRAL_ENTRY_SIGNATURE, position
+    ):
         name_size, extra_size, comment_size = ENTRY_SIZES.unpack_from(data, position + 28)
         end = position + CENTRAL_ENTRY_SIZE + name_size + extra_size + comment_size
+        if end > len(data):
+            return
         yield position, end
         position = end
 
 
-def _parse_precisely(data: bytes, position: int, offset: int) -> None:
-    try:
-        records.parse_central_entry(data, position)
-    except ZipFormatError as error:
-        error.offset = offset + position
-        raise
+def positions_of(records: Iterable[bytes]) -> list[int]:
+    """Return where each entry begins in the directory that they make together."""
+    return list(itertools.accumulate(map(len, records), initial=0))[:-1]
 
 
 def _miscounted(expected: int, found: object, offset: int) -> ZipFormatError:
@@ -267,7 +287,8 @@ def _decode(raw: bytes, flags: int, extra: bytes) -> str:
     else:
         name = raw.decode("cp437")
     if UNICODE_PATH in extra:
-        path = _find_unicode_path(extra, raw) or name
+        payload = find_extra(extra, UNICODE_PATH_ID)
+        path = (payload and parse_unicode_path(payload, raw)) or name
         if path != name and (raw.isascii() or flags & FLAG_UTF8):
             raise ZipFormatError(
                 "a member's Unicode path differs from its name", found=path, expected=name
@@ -279,11 +300,6 @@ def _decode(raw: bytes, flags: int, extra: bytes) -> str:
 def _has_control(name: str) -> bool:
     """Whether a name has a control character, which could fake a terminal's output."""
     return not name.isprintable() and re.search(_CONTROL, name) is not None
-
-
-def _find_unicode_path(extra: bytes, raw: bytes) -> str | None:
-    payload = find_extra(extra, UNICODE_PATH_ID)
-    return None if payload is None else parse_unicode_path(payload, raw)
 
 
 def resolve_zip64(extra: bytes, values: tuple[int, ...], offset: int) -> tuple[int, int, int]:

@@ -23,6 +23,7 @@ from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import BufferSource
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, is_hidden
+from npzkit.zip.commit_records import FOOTER_SIZE
 from npzkit.zip.directory import (
     Directory,
     check_member_count,
@@ -31,14 +32,12 @@ from npzkit.zip.directory import (
     read_directory,
 )
 from npzkit.zip.end_record import COMMENT_MAX_SIZE
-from npzkit.zip.entries import UNKNOWN_SIZE, Entry, read_name
-from npzkit.zip.forward_stream import ArrivingStream, LateStream, UndescribedStream
-from npzkit.zip.index_footer import FOOTER_SIZE
-from npzkit.zip.local_header import LOCAL_FIELDS, header_end, resolve_sizes
-from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.entries import UNKNOWN_SIZE, Entry
+from npzkit.zip.member_checks import LOCAL_FIELDS, check_crc32, check_entry, data_offset, header_end
+from npzkit.zip.member_search import RECORD_SIZES, descriptor_size, entry_of_header
+from npzkit.zip.member_stream import ArrivingStream, LateStream, UndescribedStream
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
-    CENTRAL_ENTRY_SIZE,
     DESCRIPTOR_MAX_SIZE,
     DESCRIPTOR_MIN_SIZE,
     END_SIGNATURE,
@@ -48,26 +47,15 @@ from npzkit.zip.records import (
     LOCAL_HEADER_SIGNATURE,
     LOCAL_HEADER_SIZE,
     SENTINEL_32,
-    ZIP64_END_SIGNATURE,
-    ZIP64_END_SIZE,
-    ZIP64_LOCATOR_SIGNATURE,
-    ZIP64_LOCATOR_SIZE,
     ZIP64_RECORDS_SIZE,
     data_descriptors,
-    parse_local_header,
 )
 from npzkit.zip.sozip import is_index_name
 
 _TAIL_SIZE = ZIP64_RECORDS_SIZE + END_SIZE + COMMENT_MAX_SIZE
 """The stream's last bytes, in which end records are searched for."""
-_FIXED_SIZES = {
-    CENTRAL_ENTRY_SIGNATURE: CENTRAL_ENTRY_SIZE,
-    END_SIGNATURE: END_SIZE,
-    ZIP64_END_SIGNATURE: ZIP64_END_SIZE,
-    ZIP64_LOCATOR_SIGNATURE: ZIP64_LOCATOR_SIZE,
-}
 _SIGNATURE = re.compile(
-    b"|".join(map(re.escape, (LOCAL_HEADER_SIGNATURE, *_FIXED_SIZES))), re.DOTALL
+    b"|".join(map(re.escape, (LOCAL_HEADER_SIGNATURE, *RECORD_SIZES))), re.DOTALL
 )
 _GAP_STEP = 1 << 12
 _GAP_KEPT_SIZE = 128
@@ -141,7 +129,7 @@ class ForwardArchive:
                     return
                 yield member
                 self._leave(member)
-            elif head in _FIXED_SIZES:
+            elif head in RECORD_SIZES:
                 self._keep_record(head)
             else:
                 self._pass_gap()
@@ -171,12 +159,12 @@ class ForwardArchive:
         check_entry(entry)
         data_offset(self.source, entry)
         found = self._found[entry.header_offset]
-        if found is not None and found != _described(entry):
+        if found is not None and found != entry.described:
             raise ZipFormatError(
                 "the data and the central directory disagree",
                 offset=entry.header_offset,
                 found=found,
-                expected=_described(entry),
+                expected=entry.described,
             )
 
     def _begin_member(self) -> ForwardMember | None:
@@ -227,7 +215,7 @@ class ForwardArchive:
             self._directories.append(self.source.begin_piece())
             if len(self._directories) > _DIRECTORY_COUNT:
                 self.source.drop_piece(self._directories.pop(0))
-        size = _FIXED_SIZES[signature]
+        size = RECORD_SIZES[signature]
         head = self.source.peek(size)
         if len(head) == size and signature == CENTRAL_ENTRY_SIGNATURE:
             size += sum(ENTRY_SIZES.unpack_from(head, 28))
@@ -305,7 +293,7 @@ class ForwardMember:
     def found(self) -> tuple[int, int, int] | None:
         """The CRC and the sizes that data was found to have which is described late."""
         is_late = isinstance(self._stream, LateStream)
-        return _described(cast(LateStream, self._stream).found) if is_late else None
+        return cast(LateStream, self._stream).found.described if is_late else None
 
     @property
     def read_size(self) -> int:
@@ -346,7 +334,7 @@ class ForwardMember:
             return ArrivingStream(self._source, entry, self._start)
         if is_unknown and entry.method == STORED:
             empty = entry._replace(crc32=0, compressed_size=0, uncompressed_size=0)
-            if _descriptor_size(self._source, empty):
+            if descriptor_size(self._source.peek, empty):
                 # Programs that write to a pipe describe folders so.
                 return LateStream(self._source, empty, self._start)
         if is_unknown:
@@ -379,7 +367,7 @@ class ForwardMember:
 
     def _keep_descriptor(self, found: Entry) -> None:
         """Compare the descriptor that follows the data with what was found, and keep it."""
-        size = _descriptor_size(self._source, found)
+        size = descriptor_size(self._source.peek, found)
         if size:
             self._source.keep(size)
             return
@@ -388,60 +376,25 @@ class ForwardMember:
             raise NoDataError("the stream ends early", offset=self._source.offset)
         for place in (4, 0):
             claimed = found._replace(crc32=int.from_bytes(data[place : place + 4], "little"))
-            if data.startswith(_descriptors(claimed)):
+            if data.startswith(data_descriptors(*claimed.described)):
                 check_crc32(found.crc32, claimed, self._start)
         raise ZipFormatError(
             "the data descriptor and the data disagree",
             offset=self._source.offset,
             found=data,
-            expected=_described(found),
+            expected=found.described,
         )
 
 
 def _entry_of(data: bytes, offset: int) -> Entry:
     """Return what a local header, which begins at `offset`, says of its member."""
-    header = parse_local_header(data)
-    name, flags = read_name(header.name, header.flags, header.extra)
-    try:
-        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
-    except ZipFormatError as error:
-        raise error.locate(offset=offset) from error.__cause__
-    # Info-ZIP gives the size of stored data here, and only the CRC after it.
-    is_given = header.method == STORED and sizes[0] and SENTINEL_32 not in sizes
-    if flags & FLAG_DESCRIPTOR and not is_given:
-        sizes = UNKNOWN_SIZE, UNKNOWN_SIZE
-    end = offset + len(data) + sizes[1]
-    return Entry(
-        name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
-        0, header.extra, end,
-    )  # fmt: skip
-
-
-def _described(entry: Entry) -> tuple[int, int, int]:
-    """Return the fields that a data descriptor has."""
-    return entry.crc32, entry.compressed_size, entry.uncompressed_size
-
-
-def _descriptors(entry: Entry) -> tuple[bytes, ...]:
-    return data_descriptors(*_described(entry))
-
-
-def _descriptor_size(source: ForwardSource, entry: Entry) -> int:
-    """Return the bytes of the descriptor that comes next in a stream; 0 if none fits.
-
-    Waits for no byte after it, unless it may be the beginning of a longer one.
-    """
-    fitting: list[bytes] = []
-    for descriptor in sorted(_descriptors(entry), key=len):
-        is_longer = not fitting or descriptor.startswith(fitting[-1])
-        if is_longer and source.peek(len(descriptor)) == descriptor:
-            fitting.append(descriptor)
-    if len(fitting) < 2:
-        return len(fitting[0]) if fitting else 0
-    # A member without data: zeros follow in 64 bits, and a record in 32.
-    followed = [len(d) for d in fitting if _is_followed(source.peek(len(d) + 4)[len(d) :])]
-    return followed[0] if followed else len(fitting[-1])
-
-
-def _is_followed(signature: bytes) -> bool:
-    return not signature or signature == LOCAL_HEADER_SIGNATURE or signature in _FIXED_SIZES
+    entry = entry_of_header(data, offset)
+    if entry.flags & FLAG_DESCRIPTOR:
+        size = entry.uncompressed_size
+        # Info-ZIP gives the size of stored data here, and only the CRC after it.
+        if entry.method != STORED or not size or SENTINEL_32 in (size, entry.compressed_size):
+            end = offset + len(data) + UNKNOWN_SIZE
+            return entry._replace(
+                compressed_size=UNKNOWN_SIZE, uncompressed_size=UNKNOWN_SIZE, end_offset=end
+            )
+    return entry

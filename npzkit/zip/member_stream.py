@@ -1,21 +1,24 @@
 """A member's uncompressed bytes, one piece at a time, and the check of their end.
 
-Owns the loop between a source and a decompressor. Knows no NPY, and nothing of
-headers but the entry it is given.
+Guarantees that the bytes are all that the member has, and no more. In a stream, where
+the sizes of a member may follow its data, it ends where the compressed stream says.
+Knows no NPY, and nothing of headers but the entry it is given.
 """
 
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any, cast
 
 from npzkit.codecs.checksum import crc32
 from npzkit.codecs.decompressors import CopyableInflate, Decompressor, decompressor
-from npzkit.codecs.methods import STORED, method_name
-from npzkit.errors import ZipFormatError
+from npzkit.codecs.methods import LZMA, STORED, method_name
+from npzkit.errors import NoDataError, UnsupportedError, ZipFormatError
+from npzkit.files.forward_source import ForwardSource
 from npzkit.files.source import Source
-from npzkit.zip.entries import Entry
-from npzkit.zip.member_checks import MAX_RATIOS, check_crc32
+from npzkit.zip.entries import UNKNOWN_SIZE, Entry
+from npzkit.zip.member_checks import MAX_RATIOS, check_crc32, check_entry
 
 _INPUT_SIZES = 1 << 12, 1 << 18
 """Compressed bytes fed at a time: as many as bytes are wanted, within bounds. A
@@ -262,3 +265,158 @@ class MemberStream(io.RawIOBase):
             found=f"{self._done} bytes",
             expected=f"{self._entry.uncompressed_size} bytes",
         )
+
+
+# -- in a stream that is read from front to back ------------------------------
+
+_LZMA_END_MARK = 1 << 1
+"""The flag that says that a stream of LZMA has an end mark (section 4.4.4)."""
+_DICTIONARY_SIZE = 1 << 26
+"""The largest dictionary of LZMA in a stream of unknown size: its largest preset has it."""
+_ARRIVING_SIZES = 1 << 12, 1 << 16
+"""Compressed bytes fed at a time: those after the end are decoded by nobody."""
+_DRAIN_SIZE = 1 << 16
+_PIECE_SIZE = 1 << 18
+
+
+def _ends_itself(entry: Entry) -> bool:
+    """Whether the data of a member shows where it ends."""
+    if entry.method == LZMA:
+        return bool(entry.flags & _LZMA_END_MARK)
+    return entry.method != STORED
+
+
+class ArrivingStream(MemberStream):
+    """The bytes of a member whose sizes a stream claims before it has them."""
+
+    @property
+    def is_backed(self) -> bool:
+        return False
+
+    def drain(self) -> None:
+        """Read on to the end of the data."""
+        buffer = bytearray(_DRAIN_SIZE)
+        while self.readinto(buffer):
+            pass
+
+
+class LateStream(ArrivingStream):
+    """The bytes of a member whose CRC follows its data, and is compared by the caller."""
+
+    @property
+    def found(self) -> Entry:
+        """The entry, with the CRC that the data was found to have."""
+        return self._entry._replace(crc32=self._crc)
+
+    def _check_crc32(self) -> None:
+        pass
+
+
+class UndescribedStream(LateStream):
+    """The bytes of a member whose sizes and CRC follow its data.
+
+    Parameters
+    ----------
+    source : ForwardSource
+    entry : Entry
+        With sizes of `UNKNOWN_SIZE`.
+    data_start : int
+        The place of the source's next byte.
+    size_limit : int or None
+        Most bytes that the member may have.
+
+    Raises
+    ------
+    UnsupportedError
+        The data does not show where it ends.
+    """
+
+    def __init__(
+        self, source: ForwardSource, entry: Entry, data_start: int, size_limit: int | None
+    ) -> None:
+        if not _ends_itself(entry):
+            raise UnsupportedError(
+                f"the member is {method_name(entry.method)}, and its size follows its data: "
+                "in a stream, nothing shows where it ends",
+                offset=entry.header_offset,
+                remedy="Save the stream to a file, and open that.",
+            )
+        super().__init__(source, entry._replace(method=STORED), data_start)
+        self._entry = entry
+        self._stream = source
+        self._decoder: Decompressor = decompressor(entry.method, 0, _DICTIONARY_SIZE)
+        self._ended = False
+        self._size_limit = size_limit
+
+    @property
+    def found(self) -> Entry:
+        """The entry, with the sizes and the CRC that the data was found to have."""
+        return self._entry._replace(
+            crc32=self._crc, compressed_size=self._fed, uncompressed_size=self._done
+        )
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer)
+        if self._size_limit is not None and self._done > self._size_limit:
+            check_entry(self.found, self._size_limit)
+        return count
+
+    def read_up_to(self, size: int) -> bytes:
+        return b"".join(self._pieces(size))
+
+    def read_rest(self) -> bytes:
+        data = b"".join(self._pieces(UNKNOWN_SIZE))
+        self.finish()
+        return data
+
+    def _pieces(self, size: int) -> Iterator[bytes]:
+        while size > 0 and (piece := self.read(min(size, _PIECE_SIZE))):
+            yield piece
+            size -= len(piece)
+
+    def finish(self) -> None:
+        """Check that all of the data was read.
+
+        Raises
+        ------
+        ZipFormatError
+            More follows.
+        """
+        if not self._checked:
+            if self._fill(memoryview(bytearray(1))):
+                raise ZipFormatError(
+                    "bytes follow the array in its member",
+                    offset=self.start,
+                    expected=f"{self._done} bytes",
+                )
+            self._checked = True
+
+    def _ends_early(self) -> ZipFormatError:
+        return ZipFormatError(
+            f"the {method_name(self._entry.method)} stream ends early",
+            offset=self.start,
+            found=f"{self._done} bytes",
+        )
+
+    def _fill(self, view: memoryview) -> int:
+        """Fill `view` with some bytes; none at the end of the data."""
+        out = b""
+        while not out and not self._ended:
+            out = self._decode(self._decoder, len(view))
+        view[: len(out)] = out
+        return len(out)
+
+    def _decode(self, decoder: Decompressor, wanted: int) -> bytes:
+        data = b""
+        if decoder.needs_input:
+            least, most = _ARRIVING_SIZES
+            data = self._stream.take_some(min(max(wanted, least), most))
+            if not data:
+                raise NoDataError("the stream ends early", offset=self._stream.offset)
+            self._fed += len(data)
+        out = self._decoded(decoder, data, wanted)
+        if decoder.eof:
+            self._stream.give_back(decoder.unused_size)
+            self._fed -= decoder.unused_size
+            self._ended = True
+        return out

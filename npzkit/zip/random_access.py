@@ -4,7 +4,7 @@ Owns the choice of how the bytes at an offset are reached, and what is kept to
 reach them sooner next time. Knows no NPY. Four kinds of member:
 
 - stored: they lie in the file;
-- deflated in chunks, with an index: by `npzkit.zip.chunks`;
+- deflated in chunks, with an index: by `npzkit.zip.sozip`;
 - deflated in one piece: inflated once, leaving seek points in memory behind;
 - in other methods: the stream is kept where it stands, and started over where
   an earlier offset is asked for.
@@ -18,18 +18,16 @@ from __future__ import annotations
 import bisect
 import threading
 from collections.abc import Callable
-from typing import Protocol
 
 from npzkit.codecs.methods import DEFLATED, STORED
 from npzkit.errors import ZipFormatError
 from npzkit.files.block_reading import block_tasks
 from npzkit.files.source import Source
 from npzkit.files.threads import run
-from npzkit.zip.chunks import Chunks
 from npzkit.zip.entries import Entry
 from npzkit.zip.member_checks import MAX_RATIOS
 from npzkit.zip.member_stream import MemberStream
-from npzkit.zip.sozip import find_index
+from npzkit.zip.sozip import Chunks, find_index
 
 STORED_GRANULARITY = 1 << 14
 """Bytes read in the time that one more call takes."""
@@ -47,13 +45,16 @@ _IDLE_COUNT = 4
 _STEP_SIZE = 1 << 18
 
 
-class RandomAccess(Protocol):
+class RandomAccess:
     """The uncompressed bytes of one member, at any offset. Shared by threads.
 
     Attributes
     ----------
     size : int
         The member's bytes.
+    granularity : int
+        How many bytes cost about as much as one more read. Gaps shorter than this are
+        better read too.
     reads_at_once : int
         How many calls of `readinto` are best made at a time.
     chunk_size : int or None
@@ -61,16 +62,9 @@ class RandomAccess(Protocol):
     """
 
     size: int
-    reads_at_once: int
-
-    @property
-    def chunk_size(self) -> int | None: ...
-
-    @property
-    def granularity(self) -> int:
-        """How many bytes cost about as much as one more read. Gaps shorter than
-        this are better read too.
-        """
+    granularity: int
+    reads_at_once = 1
+    chunk_size: int | None = None
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
         """Fill `view` (format ``B``) with the bytes at `offset`.
@@ -80,11 +74,13 @@ class RandomAccess(Protocol):
         ZipFormatError
             The compressed stream is damaged.
         """
+        raise NotImplementedError
 
     def check_reach(self, end: int) -> None:
         """Raise ZipFormatError if the member has fewer than `end` bytes.
 
-        For methods without a largest ratio: call it before memory is allocated.
+        For methods without a largest ratio: call it before memory is allocated. Of others,
+        the file bounds what a member can claim.
         """
 
 
@@ -96,7 +92,7 @@ def open_stored(
     `find_start` is called after the first bytes were read, and before they are
     returned. It returns where the data does begin, by the member's own headers.
     """
-    return _Stored(source, entry, data_start, find_start)
+    return _StoredBytes(source, entry, data_start, find_start)
 
 
 def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomAccess:
@@ -111,7 +107,7 @@ def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomA
         Where the member's data begins in the file.
     """
     if entry.method == STORED:
-        return _Stored(source, entry, data_start)
+        return _StoredBytes(source, entry, data_start)
     if entry.method != DEFLATED:
         return _Forward(source, entry, data_start)
     index = find_index(source, entry, data_start)
@@ -121,12 +117,10 @@ def open_random_access(source: Source, entry: Entry, data_start: int) -> RandomA
     return _Indexed(chunks, lambda: _SeekPoints(source, entry, data_start))
 
 
-class _Stored:
+class _StoredBytes(RandomAccess):
     """Bytes as they lie in the file."""
 
     granularity = STORED_GRANULARITY
-    chunk_size = None
-    reads_at_once = 1
 
     def __init__(
         self,
@@ -153,25 +147,16 @@ class _Stored:
         if self._start != start:
             self.readinto(offset, view, threads)
 
-    def check_reach(self, end: int) -> None:
-        """Stored bytes were checked against the file when it was opened."""
 
-
-class _Indexed:
+class _Indexed(RandomAccess):
     """Chunks, as long as they are what their index says."""
 
-    reads_at_once = 1
-
     def __init__(self, chunks: Chunks, open_plain: Callable[[], RandomAccess]) -> None:
-        self.size = chunks.size
-        self.chunk_size: int | None = chunks.chunk_size
+        self.size, self.granularity = chunks.size, chunks.chunk_size
+        self.chunk_size = chunks.chunk_size
         self._chunks = chunks
         self._open_plain = open_plain
         self._plain: RandomAccess | None = None
-
-    @property
-    def granularity(self) -> int:
-        return self._chunks.chunk_size if self._plain is None else self._plain.granularity
 
     def readinto(self, offset: int, view: memoryview, threads: int = 1) -> None:
         if self._plain is None:
@@ -179,19 +164,17 @@ class _Indexed:
                 self._chunks.readinto(offset, view, threads)
             except ZipFormatError:
                 self._plain = self._open_plain()
+                self.granularity = self._plain.granularity
             else:
                 return
         self._plain.readinto(offset, view, threads)
 
-    def check_reach(self, end: int) -> None:
-        """Deflate's ratio bounds what a member can claim."""
 
-
-class _Streamed:
+class _Streamed(RandomAccess):
     """A member whose bytes up to an offset have to be decoded to reach it."""
 
-    chunk_size = None
-    reads_at_once = 1
+    # Bytes between two reads have to be decoded anyway.
+    granularity = SPACING
 
     def __init__(self, source: Source, entry: Entry, data_start: int) -> None:
         self.size = entry.uncompressed_size
@@ -199,11 +182,6 @@ class _Streamed:
         self._entry = entry
         self._start = data_start
         self._lock = threading.Lock()
-
-    @property
-    def granularity(self) -> int:
-        """Bytes between two reads have to be decoded anyway."""
-        return SPACING
 
     def _open(self, *, copyable: bool = False) -> MemberStream:
         """Return a new stream from the member's first byte on."""
@@ -257,9 +235,6 @@ class _SeekPoints(_Streamed):
         with self._lock:
             if not self._points or self._points[-1].tell() + SPACING <= stream.tell():
                 self._points.append(stream.copy())
-
-    def check_reach(self, end: int) -> None:
-        """Deflate's ratio bounds what a member can claim."""
 
 
 class _Forward(_Streamed):

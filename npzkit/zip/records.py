@@ -1,18 +1,16 @@
 """The records of a zip archive: bytes to named fields, and back. No I/O.
 
-Owns signatures, lengths, flag bits and the layout of each record.
-
-Each record has `parse_*` (bytes and an offset to a record) and `format_*` (a
-record to bytes), inverse to each other. Parsing checks the signature and that
-the bytes suffice, nothing else: `end_record`, `entries` and `member_checks`
-decide what fields may mean together.
+Owns signatures, lengths, flag bits and the `RecordLayout` of each record, which parses and
+formats it: `parse_*` takes bytes and an offset, `format_*` is the inverse. Parsing
+checks the signature and that the bytes suffice, nothing else: `end_record`, `entries`
+and `member_checks` decide what fields may mean together.
 """
 
 from __future__ import annotations
 
-import itertools
 import struct
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from npzkit.errors import LimitExceededError, ZipFormatError
 
@@ -47,83 +45,6 @@ were compressed, section 4.4.4."""
 CREATE_SYSTEM_UNIX = 3 << 8
 DOS_DATE_1980 = 0x21
 """1980-01-01, the zero of DOS dates: archives contain no current time, see `writer`."""
-
-
-class Layout:
-    """The fixed part of a record: its fields in order, and how each is encoded.
-
-    Stated once for one record (`struct`) and for columns of many (NumPy).
-
-    Parameters
-    ----------
-    **codes : str
-        For each field its code in `struct`: ``4s``, ``H`` or ``I``.
-
-    Attributes
-    ----------
-    struct : struct.Struct
-        All fields.
-    """
-
-    def __init__(self, **codes: str) -> None:
-        self._codes = codes
-        self.struct = struct.Struct("<" + "".join(codes.values()))
-
-    def picked(self, *names: str) -> struct.Struct:
-        """Return the `struct` of some fields, in their order, up to the last one."""
-        skipped = (f"{struct.calcsize(code)}x" for code in self._codes.values())
-        codes = zip(self._codes.items(), skipped, strict=True)
-        return struct.Struct(
-            "<" + "".join(code if name in names else skip for (name, code), skip in codes)
-        )
-
-    def columns(self, *names: str) -> Any:
-        """Return the `numpy.dtype` of some fields, as its argument."""
-        sizes = [struct.calcsize(code) for code in self._codes.values()]
-        offsets = dict(zip(self._codes, itertools.accumulate([0, *sizes]), strict=False))
-        codes = {"4s": "S4", "H": "<u2", "I": "<u4"}
-        return {
-            "names": names,
-            "formats": [codes[self._codes[name]] for name in names],
-            "offsets": [offsets[name] for name in names],
-            "itemsize": self.struct.size,
-        }
-
-
-LOCAL_LAYOUT = Layout(
-    signature="4s", version_needed="H", flags="H", method="H", time="H", date="H",
-    crc32="I", compressed_size="I", uncompressed_size="I", name_size="H", extra_size="H",
-)  # fmt: skip
-ENTRY_LAYOUT = Layout(
-    signature="4s", version_made_by="H", version_needed="H", flags="H", method="H", time="H",
-    date="H", crc32="I", compressed_size="I", uncompressed_size="I", name_size="H",
-    extra_size="H", comment_size="H", disk_start="H", internal_attributes="H",
-    external_attributes="I", header_offset="I",
-)  # fmt: skip
-LOCAL = LOCAL_LAYOUT.struct
-CENTRAL = ENTRY_LAYOUT.struct
-
-ENTRY_READ = (
-    "signature", "flags", "method", "crc32", "compressed_size", "uncompressed_size", "name_size",
-    "extra_size", "comment_size", "disk_start", "header_offset",
-)  # fmt: skip
-"""Fields of an entry that reading looks at: versions, times and attributes are not among them."""
-ENTRY_FIELDS = ENTRY_LAYOUT.picked(*ENTRY_READ)
-ENTRY_SIZES = struct.Struct("<HHH")
-"""Sizes of name, extra field and comment, 28 bytes into an entry."""
-_END = struct.Struct("<4sHHHHLLH")
-_ZIP64_END = struct.Struct("<4sQHHLLQQQQ")
-_ZIP64_LOCATOR = struct.Struct("<4sLQL")
-
-LOCAL_HEADER_SIZE = LOCAL.size
-CENTRAL_ENTRY_SIZE = CENTRAL.size
-END_SIZE = _END.size
-ZIP64_END_SIZE = _ZIP64_END.size
-ZIP64_LOCATOR_SIZE = _ZIP64_LOCATOR.size
-ZIP64_RECORDS_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
-"""Of both, which stand right before the end record."""
-DESCRIPTOR_MIN_SIZE = 12
-DESCRIPTOR_MAX_SIZE = 24
 
 
 class LocalHeader(NamedTuple):
@@ -196,36 +117,164 @@ class Zip64Locator(NamedTuple):
     disk_count: int
 
 
-def _fields(
-    layout: struct.Struct, signature: bytes, what: str, data: bytes | memoryview, offset: int
-) -> tuple[Any, ...]:
-    """Unpack the fixed part of a record and check its signature."""
-    if len(data) - offset < layout.size:
-        raise ZipFormatError(
-            f"the {what} is truncated",
-            found=f"{max(len(data) - offset, 0)} bytes",
-            expected=f"{layout.size} bytes",
-        )
-    found, *fields = layout.unpack_from(data, offset)
-    if found != signature:
-        raise ZipFormatError(f"the {what} has a wrong signature", found=found, expected=signature)
-    return tuple(fields)
+_TAIL_SIZES = {"name_size", "extra_size", "comment_size"}
+_Record = TypeVar("_Record", bound=tuple[Any, ...])
 
 
-def _tail(data: bytes | memoryview, start: int, sizes: tuple[int, ...], what: str) -> list[bytes]:
-    """Cut the variable parts that follow a record's fixed part."""
-    end = start + sum(sizes)
-    if end > len(data):
-        raise ZipFormatError(
-            f"names or extra fields of the {what} extend past its end",
-            found=f"{len(data) - start} bytes",
-            expected=f"{end - start} bytes",
+class RecordLayout(Generic[_Record]):
+    """A record: its fields in order, and how each is encoded.
+
+    Stated once for one record and for columns of many (NumPy).
+
+    Parameters
+    ----------
+    make : callable
+        Makes a record of its fields. Those whose sizes are among the codes are its last ones,
+        and follow the fixed part.
+    what : str
+        Its name in errors.
+    signature : bytes
+    **codes : str
+        For each field its code in `struct`. Sizes of what follows stand side by side.
+
+    Attributes
+    ----------
+    struct : struct.Struct
+        The signature and all other fields of the fixed part.
+    size : int
+        Bytes of the fixed part.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[Iterable[Any]], _Record],
+        what: str,
+        signature: bytes,
+        **codes: str,
+    ) -> None:
+        self._make, self._what, self._signature = make, what, signature
+        self._codes = {"signature": "4s", **codes}
+        self.struct = struct.Struct("<" + "".join(self._codes.values()))
+        self.size = self.struct.size
+        places = [place for place, name in enumerate(codes) if name in _TAIL_SIZES]
+        self._tail_count, self._tail_place = len(places), min(places, default=0)
+
+    def parse(self, data: bytes | memoryview, offset: int = 0) -> _Record:
+        """Parse the record at `offset`, with the names and other texts that follow it."""
+        if len(data) - offset < self.size:
+            raise ZipFormatError(
+                f"the {self._what} is truncated",
+                found=f"{max(len(data) - offset, 0)} bytes",
+                expected=f"{self.size} bytes",
+            )
+        found, *fields = self.struct.unpack_from(data, offset)
+        if found != self._signature:
+            raise ZipFormatError(
+                f"the {self._what} has a wrong signature", found=found, expected=self._signature
+            )
+        start, place = offset + self.size, self._tail_place
+        sizes = fields[place : place + self._tail_count]
+        if start + sum(sizes) > len(data):
+            raise ZipFormatError(
+                f"names or extra fields of the {self._what} extend past its end",
+                found=f"{len(data) - start} bytes",
+                expected=f"{sum(sizes)} bytes",
+            )
+        del fields[place : place + self._tail_count]
+        for size in sizes:
+            fields.append(bytes(data[start : start + size]))
+            start += size
+        return self._make(fields)
+
+    def format(self, record: _Record) -> bytes:
+        """Format a record; LimitExceededError if its extra field is too long."""
+        place, end = self._tail_place, len(record) - self._tail_count
+        tail = record[end:]
+        if self._tail_count > 1:
+            _check_extra(tail[1])
+        sizes = map(len, tail)
+        fixed = self.struct.pack(self._signature, *record[:place], *sizes, *record[place:end])
+        return b"".join((fixed, *tail))
+
+    def picked(self, *names: str) -> struct.Struct:
+        """Return the `struct` of some fields, in their order, up to the last one."""
+        skipped = (f"{struct.calcsize(code)}x" for code in self._codes.values())
+        codes = zip(self._codes.items(), skipped, strict=True)
+        return struct.Struct(
+            "<" + "".join(code if name in names else skip for (name, code), skip in codes)
         )
-    parts = []
-    for size in sizes:
-        parts.append(bytes(data[start : start + size]))
-        start += size
-    return parts
+
+    def columns(self, *names: str) -> Any:
+        """Return the `numpy.dtype` of some fields, as its argument."""
+        offsets, offset = {}, 0
+        for name, code in self._codes.items():
+            offsets[name] = offset
+            offset += struct.calcsize(f"<{code}")
+        codes = {"4s": "S4", "H": "<u2", "I": "<u4", "Q": "<u8"}
+        return {
+            "names": names,
+            "formats": [codes[self._codes[name]] for name in names],
+            "offsets": [offsets[name] for name in names],
+            "itemsize": offset,
+        }
+
+
+LOCAL_LAYOUT = RecordLayout(
+    LocalHeader._make, "local header", LOCAL_HEADER_SIGNATURE,
+    version_needed="H", flags="H", method="H", time="H", date="H",
+    crc32="I", compressed_size="I", uncompressed_size="I", name_size="H", extra_size="H",
+)  # fmt: skip
+ENTRY_LAYOUT = RecordLayout(
+    CentralEntry._make, "central directory entry", CENTRAL_ENTRY_SIGNATURE,
+    version_made_by="H", version_needed="H", flags="H", method="H", time="H", date="H",
+    crc32="I", compressed_size="I", uncompressed_size="I", name_size="H", extra_size="H",
+    comment_size="H", disk_start="H", internal_attributes="H", external_attributes="I",
+    header_offset="I",
+)  # fmt: skip
+END_LAYOUT = RecordLayout(
+    EndOfCentralDirectory._make, "end of central directory record", END_SIGNATURE,
+    disk="H", directory_disk="H", disk_entry_count="H", entry_count="H", directory_size="I",
+    directory_offset="I", comment_size="H",
+)  # fmt: skip
+ZIP64_END_LAYOUT = RecordLayout(
+    Zip64EndOfCentralDirectory._make, "zip64 end of central directory record",
+    ZIP64_END_SIGNATURE, record_size="Q", version_made_by="H", version_needed="H", disk="I",
+    directory_disk="I", disk_entry_count="Q", entry_count="Q", directory_size="Q",
+    directory_offset="Q",
+)  # fmt: skip
+_LOCATOR_LAYOUT = RecordLayout(
+    Zip64Locator._make, "zip64 locator", ZIP64_LOCATOR_SIGNATURE,
+    disk="I", record_offset="Q", disk_count="I",
+)  # fmt: skip
+LOCAL = LOCAL_LAYOUT.struct
+CENTRAL = ENTRY_LAYOUT.struct
+
+ENTRY_READ = (
+    "signature", "flags", "method", "crc32", "compressed_size", "uncompressed_size", "name_size",
+    "extra_size", "comment_size", "disk_start", "header_offset",
+)  # fmt: skip
+"""Fields of an entry that reading looks at: versions, times and attributes are not among them."""
+ENTRY_FIELDS = ENTRY_LAYOUT.picked(*ENTRY_READ)
+ENTRY_SIZES = struct.Struct("<HHH")
+"""Sizes of name, extra field and comment, 28 bytes into an entry."""
+
+LOCAL_HEADER_SIZE = LOCAL_LAYOUT.size
+CENTRAL_ENTRY_SIZE = ENTRY_LAYOUT.size
+END_SIZE = END_LAYOUT.size
+ZIP64_END_SIZE = ZIP64_END_LAYOUT.size
+ZIP64_LOCATOR_SIZE = _LOCATOR_LAYOUT.size
+ZIP64_RECORDS_SIZE = ZIP64_END_SIZE + ZIP64_LOCATOR_SIZE
+"""Of both, which stand right before the end record."""
+DESCRIPTOR_MIN_SIZE = 12
+DESCRIPTOR_MAX_SIZE = 24
+
+parse_local_header, format_local_header = LOCAL_LAYOUT.parse, LOCAL_LAYOUT.format
+parse_central_entry, format_central_entry = ENTRY_LAYOUT.parse, ENTRY_LAYOUT.format
+parse_end_of_central_directory = END_LAYOUT.parse
+format_end_of_central_directory = END_LAYOUT.format
+parse_zip64_end_of_central_directory = ZIP64_END_LAYOUT.parse
+format_zip64_end_of_central_directory = ZIP64_END_LAYOUT.format
+parse_zip64_locator, format_zip64_locator = _LOCATOR_LAYOUT.parse, _LOCATOR_LAYOUT.format
 
 
 def _check_extra(extra: bytes) -> None:
@@ -238,110 +287,16 @@ def _check_extra(extra: bytes) -> None:
         )
 
 
-def parse_local_header(data: bytes | memoryview, offset: int = 0) -> LocalHeader:
-    """Parse the local file header at `offset`, name and extra field included."""
-    fields = _fields(LOCAL, LOCAL_HEADER_SIGNATURE, "local header", data, offset)
-    name, extra = _tail(data, offset + LOCAL.size, fields[8:], "local header")
-    return LocalHeader._make((*fields[:8], name, extra))
-
-
-def format_local_header(header: LocalHeader) -> bytes:
-    """Format a local file header; LimitExceededError if its extra field is too long."""
-    _check_extra(header.extra)
-    return (
-        LOCAL.pack(LOCAL_HEADER_SIGNATURE, *header[:8], len(header.name), len(header.extra))
-        + header.name
-        + header.extra
-    )
-
-
-def parse_central_entry(data: bytes | memoryview, offset: int = 0) -> CentralEntry:
-    """Parse the central directory entry at `offset`, with all that follows it."""
-    fields = _fields(CENTRAL, CENTRAL_ENTRY_SIGNATURE, "central directory entry", data, offset)
-    sizes = fields[9:12]
-    tail = _tail(data, offset + CENTRAL.size, sizes, "central directory entry")
-    return CentralEntry(*fields[:9], *fields[12:], *tail)
-
-
-def format_central_entry(entry: CentralEntry) -> bytes:
-    """Format a central directory entry; LimitExceededError if its extra field is too long."""
-    _check_extra(entry.extra)
-    tail = (entry.name, entry.extra, entry.comment)
-    return b"".join(
-        (
-            CENTRAL.pack(
-                CENTRAL_ENTRY_SIGNATURE, *entry[:9], *map(len, tail), *entry[9:13]
-            ),
-            *tail,
-        )
-    )  # fmt: skip
-
-
-def parse_end_of_central_directory(
-    data: bytes | memoryview, offset: int = 0
-) -> EndOfCentralDirectory:
-    """Parse the end of central directory record at `offset`, with its comment."""
-    fields = _fields(_END, END_SIGNATURE, "end of central directory record", data, offset)
-    (comment,) = _tail(data, offset + _END.size, fields[6:], "end of central directory record")
-    return EndOfCentralDirectory._make((*fields[:6], comment))
-
-
-def format_end_of_central_directory(record: EndOfCentralDirectory) -> bytes:
-    """Format an end of central directory record."""
-    return _END.pack(END_SIGNATURE, *record[:6], len(record.comment)) + record.comment
-
-
-def parse_zip64_end_of_central_directory(
-    data: bytes | memoryview, offset: int = 0
-) -> Zip64EndOfCentralDirectory:
-    """Parse the zip64 end of central directory record at `offset`."""
-    what = "zip64 end of central directory record"
-    return Zip64EndOfCentralDirectory(*_fields(_ZIP64_END, ZIP64_END_SIGNATURE, what, data, offset))
-
-
-def format_zip64_end_of_central_directory(record: Zip64EndOfCentralDirectory) -> bytes:
-    """Format a zip64 end of central directory record."""
-    return _ZIP64_END.pack(ZIP64_END_SIGNATURE, *record)
-
-
-def parse_zip64_locator(data: bytes | memoryview, offset: int = 0) -> Zip64Locator:
-    """Parse the zip64 locator at `offset`."""
-    return Zip64Locator(
-        *_fields(_ZIP64_LOCATOR, ZIP64_LOCATOR_SIGNATURE, "zip64 locator", data, offset)
-    )
-
-
-def format_zip64_locator(record: Zip64Locator) -> bytes:
-    """Format a zip64 locator."""
-    return _ZIP64_LOCATOR.pack(ZIP64_LOCATOR_SIGNATURE, *record)
-
-
-def format_data_descriptor(
-    crc32: int, compressed_size: int, uncompressed_size: int, *, signature: bool, zip64: bool
-) -> bytes:
-    """Format a data descriptor, section 4.3.9, in one of its four shapes."""
-    layout = "<LQQ" if zip64 else "<LLL"
-    fields = struct.pack(layout, crc32, compressed_size, uncompressed_size)
-    return (DESCRIPTOR_SIGNATURE if signature else b"") + fields
-
-
 def data_descriptors(crc32: int, compressed_size: int, uncompressed_size: int) -> tuple[bytes, ...]:
-    """Return the descriptors that can hold these values, in up to four shapes.
+    """Return the data descriptors (section 4.3.9) that can hold these values, in up to four shapes.
 
-    Nothing in the archive says which of them a producer chose.
+    Nothing in the archive says which of them a producer chose: 32 or 64 bits, with a
+    signature or without.
     """
-    is_large = max(compressed_size, uncompressed_size) > SENTINEL_32
+    values = crc32, compressed_size, uncompressed_size
+    is_large = max(values) > SENTINEL_32
     return tuple(
-        format_data_descriptor(
-            crc32, compressed_size, uncompressed_size, signature=signature, zip64=zip64
-        )
-        for zip64 in ((True,) if is_large else (False, True))
-        for signature in (True, False)
+        signature + struct.pack(layout, *values)
+        for layout in (("<LQQ",) if is_large else ("<LLL", "<LQQ"))
+        for signature in (DESCRIPTOR_SIGNATURE, b"")
     )
-
-
-def matches_data_descriptor(
-    data: bytes, crc32: int, compressed_size: int, uncompressed_size: int
-) -> bool:
-    """Whether `data` begins with the descriptor that has these values, in any shape."""
-    return data.startswith(data_descriptors(crc32, compressed_size, uncompressed_size))

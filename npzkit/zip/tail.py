@@ -1,7 +1,7 @@
 """The end of an archive that does not end with a sound end record: torn, damaged, or joined.
 
 Owns the search for the last end record that fits, and what the bytes behind it
-mean. An append says in the file what it is (`npzkit.zip.intent`), so nothing is
+mean. An append says in the file what it is (`npzkit.zip.commit_records`), so nothing is
 inferred from members or directories. An append writes:
 
 1. its *intent*, members, index, directory and end, whose first four bytes, the
@@ -53,7 +53,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,20 +67,20 @@ from npzkit.errors import (
 )
 from npzkit.files.corrected_source import CorrectedSource
 from npzkit.files.source import Source
+from npzkit.zip.commit_records import Behind, Mark, members_begin, read_behind
 from npzkit.zip.end_record import COMMENT_MAX_SIZE, End, check_alone, place_end
-from npzkit.zip.intent import Behind, Mark, members_begin, read_behind
+from npzkit.zip.entry_columns import Ints, places_of, windows_of
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
+    END_LAYOUT,
     END_SIGNATURE,
     END_SIZE,
+    ZIP64_END_LAYOUT,
     ZIP64_END_SIGNATURE,
     ZIP64_LOCATOR_SIGNATURE,
     ZIP64_LOCATOR_SIZE,
     ZIP64_RECORDS_SIZE,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _SCAN_SIZE = 1 << 22
 """Bytes searched at a time for the last commit."""
@@ -90,6 +90,20 @@ its last, and few commits are damaged."""
 _BEHIND_SIZE = 1024
 _LAST_SIZE = END_SIZE + COMMENT_MAX_SIZE
 """Bytes at the end of a file in which other programs look for an end record."""
+_ZIP64_CLAIMS = ("directory_size", "directory_offset")
+_CLAIMS = (*_ZIP64_CLAIMS, "comment_size")
+_END, _ZIP64_END = (
+    np.dtype(layout.columns(*names))
+    for layout, names in ((END_LAYOUT, _CLAIMS), (ZIP64_END_LAYOUT, _ZIP64_CLAIMS))
+)
+_ZIP64_SIGNATURES = [
+    (distance, int.from_bytes(signature, "little"))
+    for distance, signature in (
+        (ZIP64_LOCATOR_SIZE, ZIP64_LOCATOR_SIGNATURE),
+        (ZIP64_RECORDS_SIZE, ZIP64_END_SIGNATURE),
+    )
+]
+"""What stands before an end record with zip64 values, and how far before."""
 
 
 class LastCommit(NamedTuple):
@@ -138,34 +152,26 @@ def _fitting_records(source: Source, starts: Sequence[int], end: int) -> Iterato
     """Yield offsets of end records whose own numbers lead to an archive's start, last first."""
     # Offsets in an archive count from its start, or from the file's.
     bases = np.unique([0, *starts])
-    lead = ZIP64_RECORDS_SIZE
     high = end
     while high > 0:
         low = max(high - _SCAN_SIZE, 0)
-        begin = max(low - lead, 0)
+        begin = max(low - ZIP64_RECORDS_SIZE, 0)
         data = source.read_at(begin, min(high + END_SIZE - 1, end) - begin)
-        found = _find_records(data, low - begin)
-        fits = np.isin(begin + found - _read_claims(data, found).distance, bases)
-        fits &= begin + found + END_SIZE + _fields(data, found + 20, "<u2") <= end
+        found = places_of(END_SIGNATURE, data[: max(len(data) - END_SIZE + 4, 0)])
+        found = found[found >= low - begin]
+        claims = _read_claims(data, found)
+        fits = np.isin(begin + found - claims.distance, bases)
+        fits &= begin + found + END_SIZE + claims.comment_size <= end
         yield from reversed((begin + found[fits]).tolist())
         high = low
-
-
-def _find_records(data: bytes, low: int) -> NDArray[np.int64]:
-    """Return where in `data`, from `low` on, an end signature has room for its record."""
-    raw = np.frombuffer(data, np.uint8)
-    found = np.flatnonzero(raw[low : max(len(raw) - END_SIZE + 1, low)] == END_SIGNATURE[0]) + low
-    for index in range(1, 4):
-        found = found[raw[found + index] == END_SIGNATURE[index]]
-    return found
 
 
 class _Claims(NamedTuple):
     """What end records say, with zip64 values in place: one record, or a column of each."""
 
-    entry_count: Any
     directory_size: Any
     directory_offset: Any
+    comment_size: Any
     records64_size: Any
 
     @property
@@ -174,28 +180,18 @@ class _Claims(NamedTuple):
         return self.directory_size + self.directory_offset + self.records64_size
 
 
-def _read_claims(data: bytes, found: NDArray[np.int64]) -> _Claims:
-    """Return columns of what the end records at `found` say."""
-    locators = np.maximum(found - ZIP64_LOCATOR_SIZE, 0)
-    signature = int.from_bytes(ZIP64_LOCATOR_SIGNATURE, "little")
-    has64 = (found >= ZIP64_RECORDS_SIZE) & (_fields(data, locators, "<u4") == signature)
-    signature = int.from_bytes(ZIP64_END_SIGNATURE, "little")
-    has64[has64] = _fields(data, found[has64] - ZIP64_RECORDS_SIZE, "<u4") == signature
-    records64 = found[has64] - ZIP64_RECORDS_SIZE
-    places = ((10, "<u2", 32), (12, "<u4", 40), (16, "<u4", 48))
-    columns: list[Any] = []
-    for place, dtype, place64 in places:
-        column = _fields(data, found + place, dtype)
-        column[has64] = _fields(data, records64 + place64, "<u8")
-        columns.append(column)
+def _read_claims(data: bytes, found: Ints) -> _Claims:
+    """Return columns of what the end records at `found` say; numbers of 64 bits wrap."""
+    ends = windows_of(data, _END)[found]
+    columns = [ends[name].astype(np.int64) for name in _CLAIMS]
+    has64 = found >= ZIP64_RECORDS_SIZE
+    for distance, signature in _ZIP64_SIGNATURES:
+        has64[has64] = windows_of(data, "<u4")[found[has64] - distance] == signature
+    if has64.any():
+        records64 = windows_of(data, _ZIP64_END)[found[has64] - ZIP64_RECORDS_SIZE]
+        for column, name in zip(columns, _ZIP64_CLAIMS, strict=False):
+            column[has64] = records64[name].astype(np.int64)
     return _Claims._make([*columns, has64 * np.int64(ZIP64_RECORDS_SIZE)])
-
-
-def _fields(data: bytes, offsets: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
-    """Return the unsigned integers at `offsets`; those of 64 bits wrap."""
-    width = np.dtype(dtype).itemsize
-    raw = np.frombuffer(data, np.uint8)[offsets[:, None] + np.arange(width)]
-    return np.ascontiguousarray(raw).view(dtype)[:, 0].astype(np.int64)
 
 
 # -- what follows it ---------------------------------------------------------------

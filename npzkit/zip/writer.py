@@ -18,29 +18,33 @@ from npzkit.files.sink import Sink
 from npzkit.files.threads import Pipeline
 from npzkit.zip import records
 from npzkit.zip.array_index import Note, Notes
-from npzkit.zip.end_record import COMMENT_MAX_SIZE
-from npzkit.zip.entries import Entry
-from npzkit.zip.intent import (
+from npzkit.zip.commit_records import (
     INTENT_SIZE,
     MARK_OFFSET,
+    RAW_COMMENT_NAME,
+    LongComment,
     Mark,
     format_intent,
     format_mark,
     room_before_end,
 )
-from npzkit.zip.layout import (
+from npzkit.zip.end_record import COMMENT_MAX_SIZE
+from npzkit.zip.entries import Entry
+from npzkit.zip.member_writer import Coding, MemberWriter, extra_size, head_of
+from npzkit.zip.records import LocalHeader
+from npzkit.zip.sozip import SeekIndex, format_index_member
+from npzkit.zip.written_records import (
     ALIGNMENT,
+    SmallMembers,
     central_bytes,
     central_entry,
     end_bytes,
+    format_hidden,
+    format_members,
+    header_of,
     local_bytes,
     local_header,
 )
-from npzkit.zip.long_comment import COMMENT_NAME, LongComment, format_hidden
-from npzkit.zip.member_writer import Coding, MemberWriter, extra_size, head_of
-from npzkit.zip.records import LocalHeader
-from npzkit.zip.small_members import SmallMembers, format_members
-from npzkit.zip.sozip import SeekIndex, format_index_member
 
 _BLOCK_SIZE = 1 << 24
 """Stored bytes that are written in one call, and whose CRC one thread takes: a file
@@ -264,11 +268,8 @@ class ZipWriter:
             What the array index keeps of it.
         """
         header_offset = self._begin()
-        version = records.VERSIONS_NEEDED.get(entry.method, records.VERSION_DEFAULT)
-        header = LocalHeader(
-            version, entry.flags & records.KEPT_FLAGS, entry.method, 0, records.DOS_DATE_1980,
-            entry.crc32, entry.compressed_size, entry.uncompressed_size, entry.raw_name, extra,
-        )  # fmt: skip
+        kept = entry._replace(flags=entry.flags & records.KEPT_FLAGS, extra=extra)
+        header = header_of(kept)
         local = local_bytes(header, header_offset, alignment=alignment, lead_size=lead_size)
         self.sink.write(local)
         self.sink.reserve(entry.compressed_size)
@@ -287,7 +288,7 @@ class ZipWriter:
     def commit(self, comment: bytes = b"", avoided: Container[int] = ()) -> None:
         """Write the central directory and the end record: all that is listed counts.
 
-        A comment of any size is taken; see `npzkit.zip.long_comment`. The file gets none of
+        A comment of any size is taken; see `npzkit.zip.commit_records`. The file gets none of
         the sizes in `avoided`, at which an older end record would fit.
         """
         self._begin()
@@ -328,7 +329,7 @@ class ZipWriter:
     def _put_comment(self, comment: bytes) -> LongComment:
         """Write a long comment, unless it is in the file already."""
         if self._long_comment is None or self._long_comment[0] != comment:
-            member = format_hidden(COMMENT_NAME, comment)
+            member = format_hidden(RAW_COMMENT_NAME, comment)
             self._long_comment = comment, LongComment(self.sink.position, len(member))
             self.sink.write(member)
         return self._long_comment[1]

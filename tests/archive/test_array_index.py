@@ -23,7 +23,7 @@ from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.array_index import INDEX_NAME, Notes, find_array_index
 from npzkit.zip.directory import read_directory
-from npzkit.zip.long_comment import format_hidden
+from npzkit.zip.written_records import format_hidden
 
 ARRAYS = {
     "layer.0.weight": np.arange(12.0).reshape(3, 4),
@@ -338,7 +338,9 @@ def test_an_append_to_an_index_with_a_wrong_number(written, over):
     body = data[start : directory.directory_offset]
     row = len(body) - 20 - 4 - 6 * len(ARRAYS)
     body[row] = len(index.heads) + over
-    data[index.offset : directory.directory_offset] = format_hidden(INDEX_NAME, bytes(body))
+    data[index.offset : directory.directory_offset] = format_hidden(
+        INDEX_NAME.encode(), bytes(body)
+    )
     assert index_of(data)[0] is None
     written.write_bytes(data)
     with npzkit.NpzWriter(written, "a") as w:

@@ -32,8 +32,8 @@ from unittest import mock
 
 import dask_rows
 import npzkit
-import npzkit.zip.chunks
-import npzkit.zip.deflate
+import npzkit.zip.member_writer
+import npzkit.zip.sozip
 import numpy as np
 import rows
 import works
@@ -171,8 +171,8 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
         def save(array: np.ndarray = array) -> None:
             npzkit.savez_compressed(io.BytesIO(), a=array)
 
-        encoded = Calls(npzkit.zip.deflate, "deflate_chunk", save)
-        chosen = Calls(npzkit.zip.deflate, "choose_encoder", save)
+        encoded = Calls(npzkit.zip.member_writer, "deflate_chunk", save)
+        chosen = Calls(npzkit.zip.member_writer, "choose_encoder", save)
         deflated = np.frombuffer(b"".join(task() for task in encoded.tasks), np.uint8)
         parts: Contenders = {
             "encoders alone, one processor": partial(encoded.repeat, 1),
@@ -187,7 +187,7 @@ def deflate(place: Place, size: int) -> Iterator[Bounded]:
 
 def slice_own(place: Place) -> Iterator[Bounded]:
     work = next(works.slice_own(place))
-    inflated = Calls(npzkit.zip.chunks, "inflate_chunk", work.contenders["npzkit"])
+    inflated = Calls(npzkit.zip.sozip, "inflate_chunk", work.contenders["npzkit"])
     parts: Contenders = {
         "decoder alone, one processor": partial(inflated.repeat, 1),
         "decoder alone, all processors": partial(inflated.repeat, thread_count(None)),

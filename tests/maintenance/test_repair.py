@@ -30,7 +30,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
-from npzkit.maintenance.repair_report import Lost, RepairReport
+from npzkit.maintenance.findings import Lost, RepairReport
 
 RNG = np.random.default_rng(0)
 TABLE = np.zeros(5, [("id", "<i4"), ("pos", "<f8", (3,)), ("tag", "S3")])
@@ -853,12 +853,23 @@ def test_hostile_files_take_linear_work(paths, case):
     assert counts[1] < 5 * counts[0]
 
 
+def test_a_descriptor_beyond_any_file(paths):
+    """No bytes are read where a header puts its descriptor: 2**63 bytes behind the file."""
+    path, output = paths
+    extra = struct.pack("<HHQQ", 1, 16, 1 << 63, 1 << 63)
+    sizes = struct.pack("<LLLHH", 1, 0xFFFFFFFF, 0xFFFFFFFF, 5, len(extra))
+    lost = b"PK\x03\x04" + struct.pack("<HHHHH", 45, 8, 0, 0, 33) + sizes + b"x.npy" + extra
+    path.write_bytes(lost + bytes(100))
+    with pytest.raises(ZipFormatError, match="nothing can be saved"):
+        npzkit.repair(path, output)
+
+
 @pytest.mark.parametrize("case", ["streams within streams", "descriptors that never come"])
 def test_a_scan_that_gives_up_says_so(paths, monkeypatch, case):
     """What was found before is kept, and what was not read is in the report."""
     path, output = paths
-    monkeypatch.setattr("npzkit.zip.local_header_scan._ALLOWED_LEAST", 0)
-    monkeypatch.setattr("npzkit.zip.local_header_scan._ALLOWED_RATIO", 1)
+    monkeypatch.setattr("npzkit.zip.member_search._ALLOWED_LEAST", 0)
+    monkeypatch.setattr("npzkit.zip.member_search._ALLOWED_RATIO", 1)
     sound = archive(Member("sound.npy", npy(np.arange(3))))
     path.write_bytes(sound[: sound.index(b"PK\1\2")] + HOSTILE[case](20_000))
     report = npzkit.repair(path, output)

@@ -49,7 +49,7 @@ def test_the_totals_of_many_members_need_no_entries(tmp_path, monkeypatch):
     """A million members are added up in columns: no record is made of each."""
     path = tmp_path / "a.npz"
     npzkit.save(path, {str(number): np.zeros(2) for number in range(100)})
-    monkeypatch.setattr("npzkit.zip.directory_columns.Columns.entry", None)
+    monkeypatch.setattr("npzkit.zip.entry_columns.Columns.entry", None)
     with npzkit.open(path) as npz:
         assert npz.archive_info().uncompressed_size == 100 * (128 + 16)
 

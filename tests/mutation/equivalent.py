@@ -16,7 +16,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "and source.at_hand(start, 5) is None",
     ): "Asks for one byte more of what is in memory.",
     (
-        "zip/entry_records.py",
+        "zip/directory.py",
         "if not isinstance(begins, list):",
         "if (False):",
     ): "NumPy's integers slice the same bytes, more slowly.",
@@ -31,7 +31,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "self.kind = (match.lastgroup)",
     ): "For the type checker: each match has a last group.",
     (
-        "zip/local_header_scan.py",
+        "zip/member_search.py",
         'self._start, self._data = 0, b""',
         'self._start, self._data = 1, b""',
     ): "No bytes are held yet.",
@@ -46,7 +46,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (False):",
     ): "A shortcut for few members.",
     (
-        "zip/chunks.py",
+        "zip/sozip.py",
         "while len(self._cache) > max(_CACHE_SIZE // self.chunk_size, 1):",
         "while (len(self._cache) >= max(_CACHE_SIZE // self.chunk_size, 1)):",
     ): "One chunk less is kept.",
@@ -76,7 +76,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "if (True):",
     ): "A field without such a block has no path.",
     (
-        "zip/local_header.py",
+        "zip/member_checks.py",
         "if any((fields[size] == SENTINEL_32).any() for size in sizes):",
         "if any(((fields[size] != SENTINEL_32)).any() for size in sizes):",
     ): "No size has its place in a zip64 block.",
@@ -86,7 +86,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "stream = MemberStream(source, entry, start, verify=True)",
     ): "The entry was made of the only header.",
     (
-        "zip/local_header_scan.py",
+        "zip/member_search.py",
         "if entry.method == STORED:",
         "if (True):",
     ): "The CRC-32 of compressed data is in no descriptor.",
@@ -106,7 +106,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "with Pipeline(2) as pipeline:",
     ): "Two threads compress the same bytes.",
     (
-        "zip/chunks.py",
+        "zip/sozip.py",
         "if begin < stop and min(stop * self.chunk_size, self.size) > end:",
         "if begin < stop and (min(stop * self.chunk_size, self.size) >= end):",
     ): "A last chunk that is complete is kept too.",
@@ -126,12 +126,12 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "data = inflate_start(head[start : (start + entry.compressed_size - 1)], HEADS_SIZE)",
     ): "A header that needs the last byte is read from the file.",
     (
-        "zip/chunks.py",
+        "zip/sozip.py",
         "begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 1]",
         "begin, end = self._offsets[missing[0]], self._offsets[missing[-1] + 0]",
     ): "The last chunk is fetched by itself.",
     (
-        "zip/dead_bytes.py",
+        "zip/dead_space.py",
         "least = LOCAL_HEADER_SIZE + len(entry.raw_name) + entry.compressed_size",
         "least = (LOCAL_HEADER_SIZE - len(entry.raw_name)) + entry.compressed_size",
     ): "Gaps of a few bytes count as dead.",

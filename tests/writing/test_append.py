@@ -25,7 +25,7 @@ from npzkit.errors import (
     UnsupportedError,
     ZipFormatError,
 )
-from npzkit.zip.dead_bytes import fills_most
+from npzkit.zip.dead_space import fills_most
 
 
 @pytest.fixture(params=sorted(MAKERS))

@@ -16,7 +16,7 @@ from npzkit.errors import NpzkitError
 from npzkit.files.source import open_source
 from npzkit.limits import Limits
 from npzkit.zip.directory import read_directory
-from npzkit.zip.directory_columns import Columns, parse_columns
+from npzkit.zip.entry_columns import Columns, parse_columns
 
 DATA = npy(np.arange(3))
 LARGE = 0xFFFFFFFF

@@ -78,6 +78,7 @@ ARCHIVES = {kind: packed(kind) for kind in KINDS}
 def _close_points(monkeypatch):
     """Seek points every few kilobytes instead of megabytes."""
     monkeypatch.setattr(random_access, "SPACING", 1 << 13)
+    monkeypatch.setattr(random_access._Streamed, "granularity", 1 << 13)
     monkeypatch.setattr(random_access, "_STEP_SIZE", 1 << 10)
     monkeypatch.setattr(member_stream, "_COPYABLE_INPUT_SIZE", 1 << 11)
 

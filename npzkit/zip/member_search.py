@@ -1,14 +1,15 @@
-"""Members found without a directory: by their local headers, in one pass over the file.
+"""Members by their local headers alone: where they begin, what they say, where they end.
 
-Owns the search for headers, how far a member extends that only its header
-describes, and how much work a hostile file may cost. Trusts no header: the
-caller compares the data with the CRC. Knows no NPY.
+Guarantees that a hostile file costs no more work than a multiple of its size. Trusts no
+header: the caller compares the data with the CRC. `npzkit.zip.forward` asks the same of
+a stream. Knows no NPY.
 """
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from npzkit.codecs.checksum import crc32
@@ -17,12 +18,13 @@ from npzkit.codecs.methods import DEFLATED, METHOD_NAMES, STORED
 from npzkit.errors import NpzkitError, ZipFormatError
 from npzkit.files.source import Source
 from npzkit.zip.array_index import is_hidden
-from npzkit.zip.end_record import COMMENT_MAX_SIZE, find_fitting
 from npzkit.zip.entries import BAD_NAME, Entry, read_name
 from npzkit.zip.extra_fields import UNICODE_PATH_ID, foreign_extra, format_zip64
-from npzkit.zip.local_header import header_end, resolve_sizes
+from npzkit.zip.member_checks import header_end, resolve_sizes
 from npzkit.zip.records import (
     CENTRAL_ENTRY_SIGNATURE,
+    CENTRAL_ENTRY_SIZE,
+    DESCRIPTOR_MAX_SIZE,
     DESCRIPTOR_SIGNATURE,
     END_SIGNATURE,
     END_SIZE,
@@ -33,8 +35,10 @@ from npzkit.zip.records import (
     SENTINEL_16,
     SENTINEL_32,
     ZIP64_END_SIGNATURE,
-    LocalHeader,
-    matches_data_descriptor,
+    ZIP64_END_SIZE,
+    ZIP64_LOCATOR_SIGNATURE,
+    ZIP64_LOCATOR_SIZE,
+    data_descriptors,
     parse_local_header,
 )
 from npzkit.zip.sozip import is_index_name
@@ -46,9 +50,15 @@ _MAX_DESCRIPTOR_TRIES = 1000
 """Descriptors that are tried after data of unknown size: it may hold their signature."""
 _FORCED_ZIP64_SIZE = 20
 """Of the extra field in local headers that np.savez writes."""
-_SIGNATURES = (
-    LOCAL_HEADER_SIGNATURE, CENTRAL_ENTRY_SIGNATURE, ZIP64_END_SIGNATURE, END_SIGNATURE, b""
-)  # fmt: skip
+_DESCRIBED_SIZE = DESCRIPTOR_MAX_SIZE + 4
+"""Bytes of the longest descriptor, and of the signature behind it."""
+RECORD_SIZES = {
+    CENTRAL_ENTRY_SIGNATURE: CENTRAL_ENTRY_SIZE,
+    END_SIGNATURE: END_SIZE,
+    ZIP64_END_SIGNATURE: ZIP64_END_SIZE,
+    ZIP64_LOCATOR_SIGNATURE: ZIP64_LOCATOR_SIZE,
+}
+"""Bytes of the fixed part of each record that follows the members."""
 
 
 _ALLOWED_RATIO = 64
@@ -84,7 +94,7 @@ class Allowance:
         self._end = max(self._end, end)
 
 
-class Found(NamedTuple):
+class FoundMember(NamedTuple):
     """A member by its local header alone.
 
     Attributes
@@ -147,37 +157,77 @@ def possible_headers(
             yield fields + entry.raw_name + extra
 
 
-class HeaderScan:
-    """The places at which a local header's signature stands, asked for front to back.
+class SignatureScan:
+    """The places of a signature in a file, front to back.
 
     Parameters
     ----------
     source : Source
-    end : int
-        Where to stop looking.
+    start, end : int
+        Where to look.
+    signature : bytes
+    size : int
+        Bytes of the record that begins with it, for which there must be room.
+
+    Attributes
+    ----------
+    position : int
+        Where to look next. It is set behind each place that is yielded, and may be changed.
     """
 
-    def __init__(self, source: Source, end: int) -> None:
-        self._source = source
-        self._end = end
+    def __init__(
+        self,
+        source: Source,
+        start: int,
+        end: int,
+        signature: bytes = LOCAL_HEADER_SIGNATURE,
+        size: int = LOCAL_HEADER_SIZE,
+    ) -> None:
+        self._source, self._last = source, end - size
+        self._signature = signature
+        self.position = start
         self._start, self._data = 0, b""
 
-    def next_from(self, offset: int) -> int | None:
-        """Return the first place at `offset` or after it where a header has room, or None."""
-        while offset + LOCAL_HEADER_SIZE <= self._end:
-            if not self._start <= offset < self._start + len(self._data) - 3:
-                self._start = offset
-                self._data = self._source.read_at(offset, min(_SCAN_SIZE, self._end - offset))
-            place = self._data.find(LOCAL_HEADER_SIGNATURE, offset - self._start)
-            if place >= 0:
-                offset = self._start + place
-                return offset if offset + LOCAL_HEADER_SIZE <= self._end else None
-            # The signature may begin in the last bytes.
-            offset = self._start + len(self._data) - 3
-        return None
+    def __iter__(self) -> Iterator[int]:
+        while self.position <= self._last:
+            start = self.position
+            if not self._start <= start < self._start + len(self._data) - 3:
+                size = min(_SCAN_SIZE, self._last + len(self._signature) - start)
+                self._start, self._data = start, self._source.read_at(start, size)
+            place = self._data.find(self._signature, start - self._start)
+            if place < 0:
+                # The signature may begin in the last bytes.
+                self.position = self._start + len(self._data) - 3
+                continue
+            self.position = self._start + place + len(self._signature)
+            yield self._start + place
 
 
-def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> Found | None:
+def entry_of_header(data: bytes, offset: int, end: int | None = None) -> Entry:
+    """Return what a local header, which is read from `offset`, says of its member.
+
+    `end` is where the member ends at the latest; by default, as its size says.
+
+    Raises
+    ------
+    ZipFormatError
+        It is damaged.
+    """
+    header = parse_local_header(data)
+    name, flags = read_name(header.name, header.flags, header.extra)
+    try:
+        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
+    except ZipFormatError as error:
+        raise error.locate(offset=offset) from error.__cause__
+    if end is None:
+        end = offset + len(data) + sizes[1]
+    return Entry(
+        name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
+        0, header.extra, end,
+    )  # fmt: skip
+
+
+def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> FoundMember | None:
     """Read the local header at `offset`; None for one that cannot be a member's.
 
     Parameters
@@ -194,52 +244,68 @@ def find_member(source: Source, offset: int, end: int, allowance: Allowance) -> 
         return None
     # Names and extra fields may be long, and lie in one another too.
     allowance.charge(offset, offset + size)
+    data, start = source.read_at(offset, size), offset + size
     try:
-        header = parse_local_header(source.read_at(offset, size))
-        name, flags, dropped = _read_name(header)
-        sizes = resolve_sizes(header.extra, header.uncompressed_size, header.compressed_size)
+        entry = entry_of_header(data, offset, end)
     except ZipFormatError:
         return None
-    if not name or header.method not in METHOD_NAMES or header.version_needed & 0xFF > _MAX_VERSION:
+    if not entry.name or entry.method not in METHOD_NAMES or data[4] > _MAX_VERSION:
         return None
-    if is_index_name(name) or is_hidden(name):
+    if is_index_name(entry.name) or is_hidden(entry.name):
         return None
-    try:
-        extra = foreign_extra(header.extra, *dropped)
-    except ZipFormatError:
-        # The data may still be sound. The caller reports what is left of the field.
-        extra = header.extra
-    start = offset + LOCAL_HEADER_SIZE + len(header.name) + len(header.extra)
-    entry = Entry(
-        name, header.name, flags, header.method, header.crc32, sizes[1], sizes[0], offset,
-        0, extra, end,
-    )  # fmt: skip
-    if not header.flags & FLAG_DESCRIPTOR:
-        return Found(entry, start, start + sizes[1])
-    if SENTINEL_32 in sizes or not sizes[1]:
+    entry = _cleaned(entry)
+    if not entry.flags & FLAG_DESCRIPTOR:
+        return FoundMember(entry, start, start + entry.compressed_size)
+    if SENTINEL_32 in entry.described[1:] or not entry.compressed_size:
         measured = _measure(source, entry, start, end, allowance)
         if measured is None:
-            return Found(entry, start, end + 1)
+            return FoundMember(entry, start, end + 1)
         entry = measured
     data_end = start + entry.compressed_size
-    size = _descriptor_size(source, entry, data_end, end)
-    return Found(entry, start, data_end + size if size else end + 1)
+    if data_end >= end:
+        return FoundMember(entry, start, end + 1)
+    following = source.read_at(data_end, min(_DESCRIBED_SIZE, end - data_end))
+    size = descriptor_size(lambda count: following[:count], entry)
+    return FoundMember(entry, start, data_end + size if size else end + 1)
 
 
-def _read_name(header: LocalHeader) -> tuple[str, int, tuple[int, ...]]:
-    """Return a member's name and flags, and the Unicode path if that is to be dropped."""
-    name, flags = read_name(header.name, header.flags, header.extra)
-    if flags & BAD_NAME:
-        own_name, own_flags = read_name(header.name, header.flags, b"")
-        if not own_flags & BAD_NAME:
-            return own_name, own_flags, (UNICODE_PATH_ID,)
-    return name, flags, ()
+def _cleaned(entry: Entry) -> Entry:
+    """Return an entry without what belongs to its own header alone."""
+    dropped = []
+    if entry.flags & BAD_NAME:
+        own_name, flags = read_name(entry.raw_name, entry.flags & ~BAD_NAME, b"")
+        if not flags & BAD_NAME:
+            entry = entry._replace(name=own_name, flags=flags)
+            dropped.append(UNICODE_PATH_ID)
+    try:
+        return entry._replace(extra=foreign_extra(entry.extra, *dropped))
+    except ZipFormatError:
+        # The data may still be sound. The caller reports what is left of the field.
+        return entry
 
 
-def is_followed(source: Source, offset: int) -> bool:
-    """Whether a record of the archive, or the end of the file, is where a member ends."""
-    signature = source.read_at(offset, min(4, source.size - offset))
-    return signature in _SIGNATURES
+def descriptor_size(peek: Callable[[int], bytes], entry: Entry) -> int:
+    """Return the bytes of the descriptor that follows the data of a member; 0 if none fits.
+
+    `peek` returns as many of the bytes that follow. It is asked for no byte after the
+    descriptor, unless this may be the beginning of a longer one.
+    """
+    fitting: list[int] = []
+    for descriptor in sorted(data_descriptors(*entry.described), key=len):
+        size = len(descriptor)
+        is_longer = not fitting or descriptor.startswith(peek(fitting[-1]))
+        if is_longer and peek(size) == descriptor:
+            fitting.append(size)
+    if len(fitting) < 2:
+        return sum(fitting)
+    # A member without data: zeros follow in 64 bits, and a record in 32.
+    followed = [size for size in fitting if begins_record(peek(size + 4)[size:])]
+    return followed[0] if followed else fitting[-1]
+
+
+def begins_record(signature: bytes) -> bool:
+    """Whether a record of the archive begins so, or the file ends there."""
+    return not signature or signature == LOCAL_HEADER_SIGNATURE or signature in RECORD_SIZES
 
 
 def _measure(
@@ -248,9 +314,13 @@ def _measure(
     """Return the entry with the sizes and the CRC of data that only a descriptor describes."""
     if entry.method == DEFLATED:
         return _measure_deflated(source, entry, start, end, allowance)
-    if entry.method == STORED:
-        return _measure_stored(source, entry, start, end, allowance)
-    return None
+    if entry.method != STORED:
+        return None
+    found = _find_descriptor(source, start, end)
+    crc, size = found or (0, end - start)
+    allowance.charge(start, start + size)
+    measured = entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
+    return None if found is None else measured
 
 
 def _measure_deflated(
@@ -278,57 +348,13 @@ def _measure_deflated(
     return entry._replace(crc32=crc, compressed_size=used, uncompressed_size=size)
 
 
-def _measure_stored(
-    source: Source, entry: Entry, start: int, end: int, allowance: Allowance
-) -> Entry | None:
-    """Look for the descriptor that says how far away it is."""
-    found = _find_descriptor(source, start, end)
-    if found is None:
-        allowance.charge(start, end)
-        return None
-    crc, size = found
-    allowance.charge(start, start + size)
-    return entry._replace(crc32=crc, compressed_size=size, uncompressed_size=size)
-
-
 def _find_descriptor(source: Source, start: int, end: int) -> tuple[int, int] | None:
     """Return the CRC and the size that the descriptor of stored data has."""
-    tries = 0
-    position = start
-    while position < end and tries < _MAX_DESCRIPTOR_TRIES:
-        data = source.read_at(position, min(_SCAN_SIZE + 24, end - position))
-        place = data.find(DESCRIPTOR_SIGNATURE)
-        while 0 <= place < _SCAN_SIZE:
-            size = position + place - start
-            if place + 16 <= len(data):
-                crc, low, other = struct.unpack_from("<LLL", data, place + 4)
-                # In 32 bits the second size follows, in 64 the first one's upper half.
-                if low == size & SENTINEL_32 and other in (low, size >> 32):
-                    return crc, size
-            tries += 1
-            place = data.find(DESCRIPTOR_SIGNATURE, place + 1)
-        position += _SCAN_SIZE
+    places = SignatureScan(source, start, end, DESCRIPTOR_SIGNATURE, 16)
+    for place in itertools.islice(places, _MAX_DESCRIPTOR_TRIES):
+        crc, low, other = struct.unpack("<LLL", source.read_at(place + 4, 12))
+        size = place - start
+        # In 32 bits the second size follows, in 64 the first one's upper half.
+        if low == size & SENTINEL_32 and other in (low, size >> 32):
+            return crc, size
     return None
-
-
-def _descriptor_size(source: Source, entry: Entry, offset: int, end: int) -> int:
-    """Return the bytes of the descriptor at `offset`; 0 if none fits."""
-    if offset >= end:
-        return 0
-    data = source.read_at(offset, min(24, end - offset))
-    values = entry.crc32, entry.compressed_size, entry.uncompressed_size
-    for size in (24, 20, 16, 12):
-        # The longest one that fits completely, and is not the beginning of a longer one.
-        if matches_data_descriptor(data[:size], *values) and not matches_data_descriptor(
-            data[: size - 4], *values
-        ):
-            return size
-    return 0
-
-
-def find_comment(source: Source) -> bytes:
-    """Return the comment of an end record that ends where the file does, if one does."""
-    start = max(source.size - END_SIZE - COMMENT_MAX_SIZE, 0)
-    tail = source.read_at(start, source.size - start)
-    fitting = find_fitting(tail, 0)
-    return tail[fitting[0] + END_SIZE :] if fitting else b""

@@ -1,4 +1,4 @@
-"""The bytes of an archive that belong to no listed member.
+"""Dead space: the bytes of an archive that belong to no listed member.
 
 Owns how they are counted. Deleted, replaced and unfinished members leave them.
 """
@@ -11,17 +11,12 @@ from collections.abc import Collection, Iterable, Iterator
 from npzkit.errors import FormatError
 from npzkit.files.source import Source
 from npzkit.zip.array_index import find_array_index
+from npzkit.zip.commit_records import find_long_comment
 from npzkit.zip.directory import Directory
-from npzkit.zip.directory_columns import Columns
 from npzkit.zip.entries import Entry
-from npzkit.zip.long_comment import find_long_comment
+from npzkit.zip.entry_columns import Columns
 from npzkit.zip.member_checks import data_offset
-from npzkit.zip.records import (
-    DESCRIPTOR_MAX_SIZE,
-    FLAG_DESCRIPTOR,
-    LOCAL_HEADER_SIZE,
-    SENTINEL_32,
-)
+from npzkit.zip.records import DESCRIPTOR_MAX_SIZE, FLAG_DESCRIPTOR, SENTINEL_32
 from npzkit.zip.sozip import find_index, format_index_member
 
 _SLACK_SIZE = 160
@@ -77,9 +72,9 @@ def _ends(entries: Iterable[Entry], end_offset: int) -> Iterator[tuple[int, int]
     """Yield where `_extent` reads, mostly: headers, and what follows the data."""
     for entry in entries:
         room = min(entry.end_offset, end_offset) - entry.header_offset
-        lead = LOCAL_HEADER_SIZE + len(entry.raw_name)
-        if room > lead + entry.compressed_size + _SLACK_SIZE:
-            start, behind = entry.header_offset, entry.header_offset + lead + entry.compressed_size
+        if room > entry.least_size + _SLACK_SIZE:
+            start, behind = entry.header_offset, entry.header_offset + entry.least_size
+            lead = entry.least_size - entry.compressed_size
             yield start, start + min(lead + _SEEN_SIZE, room)
             yield behind, min(behind + _SEEN_SIZE, start + room)
 
@@ -91,8 +86,7 @@ def _extent(source: Source, entry: Entry, end_offset: int) -> int:
     padding and a descriptor would be.
     """
     room = min(entry.end_offset, end_offset) - entry.header_offset
-    least = LOCAL_HEADER_SIZE + len(entry.raw_name) + entry.compressed_size
-    if room <= least + _SLACK_SIZE:
+    if room <= entry.least_size + _SLACK_SIZE:
         return room
     try:
         start = data_offset(source, entry, verify=False)

@@ -1,0 +1,327 @@
+"""The rules that an archive and its members are checked against, each stated once.
+
+Owns the list of checks and their severities. The rules themselves are in the modules
+that read archives: `npzkit.zip` and `npzkit.reading.member` raise errors, which become
+rows here. Nothing is unpickled, and only some megabytes of an array are in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+from npzkit.codecs.checksum import crc32_combine
+from npzkit.codecs.methods import DEFLATED, STORED
+from npzkit.errors import (
+    AmbiguousArchiveError,
+    FormatError,
+    NpzkitError,
+    StaleArchiveError,
+    UnsafeNameError,
+    shown_key,
+)
+from npzkit.files.block_reading import crc32_at
+from npzkit.files.progress import Advance
+from npzkit.files.source import Source
+from npzkit.files.threads import run
+from npzkit.format.header import NpyHeader
+from npzkit.maintenance.findings import Finding, finding
+from npzkit.members.amounts import format_count
+from npzkit.members.info import describe
+from npzkit.members.keys import SUFFIX, check_key, find_collisions
+from npzkit.members.metadata import check_metadata_size, parse_attrs
+from npzkit.reading.indexed_headers import IndexedHeaders, index_disagrees
+from npzkit.reading.member import MemberReader
+from npzkit.zip.array_index import has_damaged_index
+from npzkit.zip.commit_records import MARK_OFFSET, is_damaged
+from npzkit.zip.dead_space import dead_size
+from npzkit.zip.directory import Directory
+from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error
+from npzkit.zip.member_checks import check_crc32, check_entry, data_offset
+from npzkit.zip.member_stream import MemberStream
+from npzkit.zip.records import END_SIGNATURE
+from npzkit.zip.sozip import Chunks, SeekIndex, find_index, has_index_member
+from npzkit.zip.written_records import ALIGNMENT
+
+_PROCEED_COUNT = 10_000
+"""Members whose names are checked between two chances to stop."""
+_STEP_SIZE = 1 << 18
+_PEEK_SIZE = 1 << 20
+"""Smallest member for which progress takes into account whether it is read twice."""
+
+
+# -- the archive -----------------------------------------------------------
+
+
+def archive_findings(
+    source: Source,
+    directory: Directory,
+    listed: Mapping[str, Entry],
+    limit: int | None,
+    proceed: Callable[[], object] = lambda: None,
+) -> Iterator[Finding]:
+    """Yield what is wrong with an archive beside its members; `limit` is ``metadata_size``.
+
+    `proceed` is called often, and may stop it.
+    """
+    torn = source.file_size - directory.end_offset
+    try:
+        directory.check_alone(source)
+    except AmbiguousArchiveError as error:
+        yield finding(None, error)
+    if torn > 0:
+        yield Finding(
+            None, "warning", f"{format_count(torn, 'byte')} after the last commit: an unfinished "
+            "append, or other data", directory.end_offset,
+        )  # fmt: skip
+    yield from _commit_findings(source, directory)
+    try:
+        check_metadata_size(directory.read_comment(source, limit), limit)
+    except NpzkitError as error:
+        yield finding(None, error)
+    dead = dead_size(source, directory)
+    if dead:
+        what = f"{format_count(dead, 'byte')} of dead space, which no member uses"
+        yield Finding(None, "note", what)
+    repeated = directory.repeated_names()
+    proceed()
+    collisions = dict(find_collisions(entry.name for entry in listed.values()))
+    for number, (key, entry) in enumerate(listed.items()):
+        if number % _PROCEED_COUNT == 0:
+            proceed()
+        if entry.name in repeated:
+            what = f"{repeated[entry.name]} entries have this name; the last one is used"
+            yield Finding(key, "warning", what, entry.header_offset)
+        yield from _name_findings(key, entry, collisions.get(entry.name))
+
+
+def _commit_findings(source: Source, directory: Directory) -> Iterator[Finding]:
+    """Yield what the last commit lacks, though all of its members are listed."""
+    for offset in directory.unsealed:
+        found = source.read_at(offset, len(END_SIGNATURE))
+        # A crash may leave a part of it.
+        is_torn = all(byte in (0, right) for byte, right in zip(found, END_SIGNATURE, strict=True))
+        severity, what = ("warning", "has no signature") if is_torn else ("error", "is damaged")
+        what = f"the last end record {what}; npzkit.repair and the next writer write it"
+        yield Finding(None, severity, what, offset)
+    yield from _intent_findings(source, directory)
+    if has_damaged_index(source, directory):
+        what = "its array index is damaged: the arrays are read without it; npzkit.repack writes it"
+        yield Finding(None, "error", what, directory.directory_offset)
+
+
+def _intent_findings(source: Source, directory: Directory) -> Iterator[Finding]:
+    """Yield what is wrong with the intent of the last commit."""
+    found = directory.read_intent(source)
+    if found is None:
+        return
+    offset, intent = found
+    lacking = dict(directory.completion(source))
+    mark = lacking.get(offset + MARK_OFFSET, intent[MARK_OFFSET:])
+    if is_damaged(intent, mark):
+        what = (
+            "the record that marks the last commit as complete does not fit it: one of them is "
+            "damaged; npzkit.repack writes both"
+        )
+        yield Finding(None, "error", what, offset)
+    elif offset + MARK_OFFSET in lacking:
+        what = "the last commit is not marked as complete; the next writer adds the mark"
+        yield Finding(None, "note", what, offset + MARK_OFFSET)
+
+
+def _name_findings(key: str, entry: Entry, other: str | None) -> Iterator[Finding]:
+    try:
+        if not entry.flags & BAD_NAME:
+            check_key(key.removesuffix(SUFFIX).removesuffix("/"))
+    except UnsafeNameError as error:
+        what = error.what.replace("cannot be saved", "is not safe to extract")
+        yield Finding(key, "warning", what, entry.header_offset)
+    if other is not None:
+        what = (
+            f"it conflicts with {shown_key(other)} when extracted: both are the same file on "
+            "some systems, or one is a folder in the path of the other"
+        )
+        yield Finding(key, "warning", what, entry.header_offset)
+
+
+# -- a member --------------------------------------------------------------
+
+
+def header_findings(
+    source: Source,
+    key: str,
+    entry: Entry,
+    header: NpyHeader | None,
+    start: int,
+    indexed: IndexedHeaders | None,
+) -> Iterator[Finding]:
+    """Check what the headers of a member and its array say, and the attributes.
+
+    Raises
+    ------
+    ZipFormatError
+        The attributes are damaged.
+    """
+    known = None if indexed is None else indexed.describe(key, entry)
+    if known is not None and indexed is not None and header is None:
+        expected = indexed.find(entry.name)
+        if expected is not None:
+            yield finding(key, index_disagrees(expected, "no array"), entry.header_offset)
+    elif known is not None and header is not None:
+        has_index = find_index(source, entry, start) is not None
+        found = describe(key, entry, header, start, parse_attrs(entry.extra), indexed=has_index)
+        if found != known or (indexed is not None and header != indexed.find(entry.name)):
+            disagrees = index_disagrees(header, f"{known.shape} {known.dtype}")
+            yield finding(key, disagrees, entry.header_offset)
+    parse_attrs(entry.extra)
+    if header is None:
+        return
+    if header.python2:
+        what = "Python 2 wrote its header, which is slow to read and gives a warning; save it again"
+        yield Finding(key, "warning", what, start)
+    offset = start + header.data_offset
+    if header.dtype.hasobject:
+        what = "it contains Python objects: reading it needs allow_pickle=True"
+        yield Finding(key, "note", what, start)
+    elif entry.method == STORED and offset % ALIGNMENT:
+        what = f"its data is not aligned to {ALIGNMENT} bytes; npzkit.repack aligns it"
+        yield Finding(key, "note", what, offset)
+
+
+def unused_index(source: Source, key: str, entry: Entry, start: int) -> Iterator[Finding]:
+    """Report a seek index that does not match its member."""
+    if find_index(source, entry, start) is None and has_index_member(source, entry, start):
+        what = "its seek index does not match it and is not used"
+        yield Finding(key, "warning", what, start + entry.compressed_size)
+
+
+def read_size(source: Source, entry: Entry) -> int:
+    """Return the uncompressed bytes that checking a member reads.
+
+    A member with a seek index is read twice. This ignores the seek indexes of
+    small members.
+    """
+    size = entry.uncompressed_size
+    if entry.method != DEFLATED or size < _PEEK_SIZE:
+        return size
+    try:
+        return size if find_index(source, entry, data_offset(source, entry)) is None else 2 * size
+    except NpzkitError:
+        return size
+
+
+def member_findings(
+    key: str, entry: Entry, *checks: Callable[[Entry], Iterator[Finding]]
+) -> list[Finding]:
+    """Return what is wrong with a member: its name, and what some checks find or raise."""
+    rows: list[Finding] = []
+    bad_name = name_error(entry)
+    if bad_name is not None:
+        rows.append(finding(key, bad_name))
+        entry = accepting_name(entry)
+    for check in checks:
+        try:
+            rows.extend(check(entry))
+        except NpzkitError as error:
+            found = finding(key, error, entry.header_offset)
+            if found not in rows:
+                rows.append(found)
+            if isinstance(error, StaleArchiveError):
+                break
+    return rows
+
+
+def member_error(
+    reader: MemberReader, entry: Entry, threads: int, advance: Advance | None = None
+) -> str | None:
+    """Return why a member cannot be read or trusted, or None if it can.
+
+    `advance` is called with the uncompressed bytes of each read.
+    """
+    try:
+        reader.find_header(entry)
+        check_data(reader.source, entry, reader.size_limit, threads, advance)
+    except NpzkitError as error:
+        return finding(None, error).what
+    return None
+
+
+def check_data(
+    source: Source, entry: Entry, size_limit: int | None, threads: int, advance: Advance | None
+) -> int:
+    """Check a member's headers and all of its data; return where the data begins.
+
+    Raises
+    ------
+    NpzkitError
+        Anything does not match its entry.
+    """
+    check_entry(entry, size_limit)
+    start = data_offset(source, entry)
+    if entry.method == STORED:
+        crc = crc32_at(source, start, entry.compressed_size, threads, advance)
+        check_crc32(crc, entry, start)
+        return start
+    stream = MemberStream(source, entry, start)
+    buffer = memoryview(bytearray(min(_STEP_SIZE, entry.uncompressed_size)))
+    while stream.tell() < entry.uncompressed_size:
+        step = buffer[: entry.uncompressed_size - stream.tell()]
+        stream.read_exactly(step)
+        if advance is not None:
+            advance(len(step))
+    stream.finish()
+    return start
+
+
+def index_findings(
+    source: Source, key: str, entry: Entry, start: int, threads: int, advance: Advance
+) -> Iterator[Finding]:
+    """Read a member again with its seek index, if it has one."""
+    if entry.method != DEFLATED:
+        return
+    index = find_index(source, entry, start)
+    end = start + entry.compressed_size
+    if index is not None:
+        if not _is_right(source, entry, start, index, threads, advance):
+            what = "its seek index leads to wrong data, so parts of the array may be wrong"
+            yield Finding(key, "error", what, end)
+    else:
+        yield from unused_index(source, key, entry, start)
+
+
+def _is_right(
+    source: Source,
+    entry: Entry,
+    start: int,
+    index: SeekIndex,
+    threads: int,
+    advance: Advance | None = None,
+) -> bool:
+    """Return whether the chunks of a seek index have the data of the member."""
+    chunks = Chunks(source, start, index)
+    crc = 0
+    try:
+        # The output has no room, so no bytes are kept.
+        tasks = chunks.whole_tasks(chunks.size, memoryview(bytearray()), threads)
+        if advance is not None:
+            tasks = [partial(_counted, task, advance) for task in tasks]
+        for found in run(tasks, threads):
+            crc = crc32_combine(crc, *found)
+    except FormatError:
+        return False
+    return crc == entry.crc32
+
+
+def _counted(task: Callable[[], tuple[int, int]], advance: Advance) -> tuple[int, int]:
+    crc, size = task()
+    advance(size)
+    return crc, size
+
+
+def has_wrong_index(
+    source: Source, entry: Entry, threads: int, advance: Advance | None = None
+) -> bool:
+    """Return whether the seek index of a sound member leads to wrong data."""
+    start = data_offset(source, entry)
+    index = find_index(source, entry, start)
+    return index is not None and not _is_right(source, entry, start, index, threads, advance)

@@ -1,0 +1,428 @@
+"""A copy of what is sound in a damaged archive.
+
+Decides what is saved and what is lost. Members are found without a directory by
+`npzkit.zip.member_search`, and checked by `npzkit.maintenance.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from npzkit.errors import NpzkitError, ZipFormatError, shown_key
+from npzkit.files.corrected_source import CorrectedSource
+from npzkit.files.progress import Advance, Meter, Report
+from npzkit.files.source import Source
+from npzkit.format.header import MAGIC_PREFIX
+from npzkit.limits import Limits
+from npzkit.maintenance.findings import Lost, RepairReport
+from npzkit.maintenance.rules import has_wrong_index, member_error, read_size
+from npzkit.maintenance.truncated import RowsLeft, find_rows, is_seen_cut
+from npzkit.members.amounts import format_count
+from npzkit.members.keys import keys_of
+from npzkit.members.metadata import parse_attrs
+from npzkit.reading.member import MemberReader
+from npzkit.writing.copy import copy_member, npy_header_size, rename_entry
+from npzkit.zip.array_index import find_array_index
+from npzkit.zip.commit_records import COMMENT_NAME, read_comment
+from npzkit.zip.damaged_directory import NewestState, find_newest, plain_comment
+from npzkit.zip.directory import Directory, read_directory
+from npzkit.zip.entries import BAD_NAME, Entry, accepting_name, name_error, usable_name
+from npzkit.zip.extra_fields import KEY_VALUE_PAIRS_ID, foreign_extra
+from npzkit.zip.member_search import (
+    Allowance,
+    FoundMember,
+    SignatureScan,
+    begins_record,
+    find_member,
+    possible_headers,
+)
+from npzkit.zip.records import FLAG_DESCRIPTOR, LOCAL_HEADER_SIZE, SENTINEL_16
+from npzkit.zip.writer import ZipWriter
+
+
+class Salvage:
+    """The members of one file that can be saved. They are found first, then written."""
+
+    def __init__(
+        self,
+        source: Source,
+        limits: Limits,
+        threads: int,
+        progress: Report | None,
+        *,
+        partial: bool,
+        uncommitted: bool,
+    ) -> None:
+        self.source = source = CorrectedSource(source)
+        self._reader = MemberReader(source, limits, allow_pickle=False, pickle_kwargs=None)
+        self._threads = threads
+        # The file is checked, then copied.
+        self.meter = Meter(progress, 2 * source.size)
+        self._partial, self._uncommitted = partial, uncommitted
+        self.sound: dict[str, Entry | RowsLeft] = {}
+        self.lost: list[tuple[str, str, int]] = []
+        self._allowance = Allowance(source.size)
+        # The end of the range that a damaged member claims.
+        self._claimed_end = 0
+        self._claimed: set[str] = set()
+        # The offsets of members whose seek index leads to wrong data.
+        self._wrongly_indexed: set[int] = set()
+        # The local headers of members without their own, by offset and name.
+        self._headers: dict[tuple[int, bytes], bytes] = {}
+        # The sizes of extra fields in local headers, as the index of a directory says.
+        self._indexed: tuple[Directory | None, dict[str, int]] = None, {}
+
+    def write(self, sink: Any, output: str) -> RepairReport:
+        """Find sound members, and write them."""
+        try:
+            newest, cut_size = None, 0
+            try:
+                directory = read_committed(self.source)
+            except NpzkitError:
+                newest = find_newest(self.source)
+                self.find(newest)
+                comment = self.read_comment(newest)
+            else:
+                self._check(directory.entries, directory)
+                cut_size = self.source.size - directory.end_offset
+                comment = plain_comment(directory.read_comment(self.source))
+                self._check_uncommitted(directory.end_offset, keep=self._uncommitted)
+            if newest is not None or directory.entries:
+                self._check_any()
+            self._give_usable_names()
+            writer = ZipWriter(sink, head_size=npy_header_size)
+            self._copy(writer)
+            self.source.close()
+            writer.commit(comment)
+            sink.close()
+        except BaseException as error:
+            sink.discard(error)
+            raise
+        return self.report(list(self.sound), output, cut_size, newest)
+
+    def read_comment(self, newest: NewestState) -> bytes:
+        """Return the archive's comment, of any size; an empty one if it is damaged."""
+        size = self.source.size
+        if newest.comment is None:
+            self.lost.append((COMMENT_NAME, "the metadata is lost or damaged", size))
+            return b""
+        if newest.last is not None and not newest.is_newest:
+            what = "the newest metadata may be lost: that of an older commit is kept"
+            self.lost.append((COMMENT_NAME, what, newest.end_offset))
+        try:
+            return plain_comment(read_comment(self.source, newest.comment, 0, size))
+        except ZipFormatError as error:
+            self.lost.append((COMMENT_NAME, error.what, error.offset or 0))
+            return b""
+
+    def _copy(self, writer: ZipWriter) -> None:
+        """Write the sound members."""
+        done = self.source.size
+        for found in self.sound.values():
+            if isinstance(found, RowsLeft):
+                found.write(self.source, writer)
+            else:
+                indexed = found.header_offset not in self._wrongly_indexed
+                part = self.meter.part(found.compressed_size, start=done)
+                renamed = rename_entry(found, found.name) if found.flags & BAD_NAME else None
+                own = self._headers.get((found.header_offset, found.raw_name), b"")
+                self.source.correct(found.header_offset, own)
+                copy_member(
+                    self.source, found, writer, renamed=renamed, indexed=indexed, advance=part.add
+                )
+                self.source.correct(found.header_offset, b"")
+                done += found.compressed_size
+        self.meter.finish()
+
+    def report(
+        self, names: list[str], output: str, cut_size: int, newest: NewestState | None
+    ) -> RepairReport:
+        # The key of a member depends on the names of the others.
+        all_names = dict.fromkeys([*names, *(name for name, _, _ in self.lost)])
+        keys = dict(zip(all_names, keys_of(all_names.keys()), strict=True))
+        lost = tuple(
+            Lost(keys[name], what, where) for name, what, where in dict.fromkeys(self.lost)
+        )
+        kept = tuple(keys[name] for name in names)
+        if newest is None:
+            return RepairReport(output, kept, lost, cut_size)
+        uncertain = tuple(keys[name] for name in names if not self._is_known(name, newest))
+        return RepairReport(output, kept, lost, cut_size, newest.is_restored, uncertain)
+
+    def _is_known(self, name: str, newest: NewestState) -> bool:
+        """Return whether the newest directory says of a member that it is what is kept."""
+        if newest.is_complete or not newest.is_newest or name not in newest.known:
+            return newest.is_complete
+        found = self.sound.get(name)
+        return found is None or (
+            isinstance(found, Entry) and found.header_offset == newest.entries[name].header_offset
+        )
+
+    def find(self, newest: NewestState) -> None:
+        """Check the members of an archive whose end is damaged."""
+        if newest.is_complete:
+            self._check(newest.entries, newest.directory)
+            return
+        if newest.last is None:
+            self._scan(0)
+        else:
+            self._check(newest.last.entries, newest.last)
+            self._check_uncommitted(newest.end_offset, keep=True)
+        self._check(
+            {
+                name: entry
+                for name, entry in newest.entries.items()
+                if not self._is_found_later(name, newest.directory_offset)
+            }
+        )
+        # Of two that disagree, the local header is right if its member is sound.
+        found = {one.header_offset for one in self.sound.values() if isinstance(one, Entry)}
+        self._check(
+            {
+                one.name: one
+                for one in newest.others
+                if one.name not in self.sound and one.header_offset not in found
+            }
+        )
+        if not self.sound and not self.lost:
+            # There is no member. Opening the file raises the error that describes it.
+            read_directory(self.source, silent=True, limits=Limits())
+
+    def _check(self, entries: Mapping[str, Entry], directory: Directory | None = None) -> None:
+        """Check the members that a directory lists, which is given if it is known completely."""
+        for entry in entries.values():
+            if not self._check_member(entry):
+                self._try_other_header(entry, entries, directory)
+            self.meter.reach(entry.end_offset)
+
+    def _try_other_header(
+        self, entry: Entry, entries: Mapping[str, Entry], directory: Directory | None
+    ) -> None:
+        """Keep a member if only one of its two headers is damaged."""
+        is_certain = directory is not None and directory.footer is not None
+        end = entry.end_offset
+        found = find_member(self.source, entry.header_offset, end, self._allowance)
+        # If the name in the entry is damaged, the name in the local header is used.
+        is_renamed = (
+            not is_certain and entry.flags & BAD_NAME and found and found.entry.name not in entries
+        )
+        sound = None if is_renamed else self._with_own_header(entry, directory, is_certain)
+        if sound is None and (
+            found is not None
+            and (found.entry.name == entry.name or is_renamed)
+            and found.end_offset <= end
+            # A CRC-32 of no bytes proves nothing.
+            and found.entry.compressed_size
+            and member_error(self._reader, accepting_name(found.entry), self._threads) is None
+        ):
+            # The header describes the data; attributes that are certain are the directory's.
+            sound = found.entry._replace(extra=entry.extra) if is_certain else found.entry
+        if sound is not None:
+            self.lost.pop()
+            self._keep(sound)
+        self.source.correct(entry.header_offset, b"")
+
+    def _with_own_header(
+        self, entry: Entry, directory: Directory | None, is_certain: bool
+    ) -> Entry | None:
+        """Return a listed member whose data matches its entry, if its local header does not.
+
+        Its header is read as the entry describes it: now, and when the member is copied. The
+        bytes of it may also be those of another member.
+        """
+        if not (entry.compressed_size or is_certain):
+            # A CRC-32 of no bytes proves nothing.
+            return None
+        # The header says what a descriptor would.
+        entry = entry._replace(flags=entry.flags & ~FLAG_DESCRIPTOR)
+        starts = self._data_starts(entry, directory)
+        for header in possible_headers(self.source, entry, starts, is_certain=is_certain):
+            self.source.correct(entry.header_offset, header)
+            if member_error(self._reader, accepting_name(entry), self._threads) is None:
+                self._headers[entry.header_offset, entry.raw_name] = header
+                return entry
+            self.source.correct(entry.header_offset, b"")
+        return None
+
+    def _data_starts(self, entry: Entry, directory: Directory | None) -> Iterator[int]:
+        """Yield where a member's data may begin: as the array index says, or at an NPY header."""
+        named = entry.header_offset + LOCAL_HEADER_SIZE + len(entry.raw_name)
+        if directory is not None and self._indexed[0] is not directory:
+            index = find_array_index(self.source, directory)
+            sizes = [] if index is None else index.extra_sizes.tolist()
+            self._indexed = directory, dict(zip(directory.entries, sizes, strict=False))
+        if directory is not None and entry.name in self._indexed[1]:
+            yield named + self._indexed[1][entry.name]
+        size = min(SENTINEL_16 + len(MAGIC_PREFIX), entry.end_offset - named)
+        place = self.source.read_at(named, size).find(MAGIC_PREFIX)
+        if place >= 0:
+            yield named + place
+
+    def _check_uncommitted(self, end_offset: int, *, keep: bool) -> None:
+        """Keep sound members after the last commit, or report them."""
+        committed, self.sound = self.sound, {}
+        lost, self.lost = self.lost, []
+        self._scan(end_offset)
+        if keep:
+            # A replacement comes where it was found, after the others.
+            kept = {name: entry for name, entry in committed.items() if name not in self.sound}
+            self.sound = {**kept, **self.sound}
+            self.lost = [*lost, *self.lost]
+            return
+        what = "complete, but not committed; uncommitted=True keeps it"
+        found = [entry for entry in self.sound.values() if isinstance(entry, Entry)]
+        self.sound = committed
+        self.lost = [*lost, *((entry.name, what, entry.header_offset) for entry in found)]
+
+    def _check_any(self) -> None:
+        if self.lost and not self.sound:
+            raise ZipFormatError(
+                "nothing can be saved: every member is damaged",
+                found=format_count(len(self.lost), "damaged member"),
+                remedy="Download the file again; partial=True (--partial) keeps the rows of "
+                "truncated arrays.",
+            )
+
+    def _check_member(self, entry: Entry) -> bool:
+        """Keep a sound member, or report what is wrong with it."""
+        work = read_size(self.source, entry)
+        part = self.meter.part(entry.compressed_size, work, start=entry.header_offset)
+        error = member_error(self._reader, accepting_name(entry), self._threads, part.add)
+        if error is not None:
+            self._add_lost(entry, error)
+        else:
+            self._keep(entry, part.add)
+        return error is None
+
+    def _give_usable_names(self) -> None:
+        """Rename members whose names are not usable, and report them."""
+        sound, self.sound = self.sound, {}
+        for name, found in sound.items():
+            error = name_error(found) if isinstance(found, Entry) else None
+            if error is None or not isinstance(found, Entry):
+                self.sound[name] = found
+                continue
+            taken = (sound.keys() | self.sound.keys()) - {name}
+            usable = found._replace(name=usable_name(name, taken))
+            self._add_lost(found, f"{error.what}; its data is kept as {shown_key(usable.name)}")
+            self.sound[usable.name] = usable
+
+    def _keep(self, entry: Entry, advance: Advance | None = None) -> None:
+        """Keep a sound member, and its attributes if they are sound."""
+        entry = self._with_sound_attributes(entry)
+        if has_wrong_index(self.source, entry, self._threads, advance):
+            self._add_lost(
+                entry, "its seek index leads to wrong data and is removed; its data is kept"
+            )
+            self._wrongly_indexed.add(entry.header_offset)
+        # Of two members with one name, the later one is kept, in its own position.
+        self.sound.pop(entry.name, None)
+        self.sound[entry.name] = entry
+
+    def _with_sound_attributes(self, entry: Entry) -> Entry:
+        try:
+            parse_attrs(entry.extra)
+            # A block after the attributes may also exceed the field.
+            foreign_extra(entry.extra)
+        except NpzkitError:
+            self._add_lost(entry, "its attributes are damaged and removed; its data is kept")
+            return entry._replace(extra=_without_attributes(entry.extra))
+        return entry
+
+    def _add_lost(self, entry: Entry, what: str) -> None:
+        self.lost.append((entry.name, what, entry.header_offset))
+
+    # -- without a directory ------------------------------------------------
+
+    def _scan(self, start: int) -> None:
+        """Find members by their headers; of two with one name, the later one is used."""
+        end = self.source.size
+        scan = SignatureScan(self.source, start, end)
+        for offset in scan:
+            self.meter.reach(offset)
+            found = find_member(self.source, offset, end, self._allowance)
+            if self._allowance.is_spent:
+                what = "not read, like everything after it: too many headers claim the same bytes"
+                self.lost.append(("?", what, offset))
+                break
+            if found is not None:
+                scan.position = self._check_found(found, end)
+        self.meter.reach(end)
+        # A member that was found again later is not lost.
+        self.lost = [lost for lost in self.lost if not self._is_found_later(lost[0], lost[2])]
+
+    def _is_found_later(self, name: str, offset: int) -> bool:
+        found = self.sound.get(name)
+        return isinstance(found, Entry) and found.header_offset > offset
+
+    def _check_found(self, found: FoundMember, end: int) -> int:
+        """Check one member, and return the offset at which to look for the next one."""
+        entry = found.entry
+        after_header = entry.header_offset + 4
+        fits = found.end_offset <= end
+        if fits:
+            self._allowance.charge(found.data_start, found.end_offset, entry.uncompressed_size)
+        if entry.header_offset < self._claimed_end:
+            return found.end_offset if fits and self._check_claimed(entry) else after_header
+        if not fits:
+            self._claimed_end = end
+            self._keep_rows(found, end)
+            return end if is_seen_cut(self._reader, entry, found.data_start, end) else after_header
+        behind = self.source.read_at(found.end_offset, min(4, end - found.end_offset))
+        followed = begins_record(behind)
+        if not entry.compressed_size and not followed:
+            # A CRC-32 of no bytes proves nothing.
+            self._add_lost(entry, "its header claims no data, but other data follows it")
+            return after_header
+        self.sound.pop(entry.name, None)
+        if self._check_member(entry) or followed:
+            # The size is right even if the data is damaged, so no member is inside it.
+            return found.end_offset
+        self._claimed_end = found.end_offset
+        return after_header
+
+    def _check_claimed(self, entry: Entry) -> bool:
+        """Check a member inside the range that a damaged member claims.
+
+        It may be a neighbour of the damaged member, or part of an archive inside
+        its array. A member outside of such a range has priority for a name.
+        """
+        if member_error(self._reader, accepting_name(entry), self._threads) is not None:
+            return False
+        other = self.sound.get(entry.name)
+        if other is None or entry.name in self._claimed:
+            self._claimed.add(entry.name)
+            self._keep(entry)
+        else:
+            self._add_lost(
+                entry, "it is inside a damaged member; another one with its name is kept"
+            )
+        return True
+
+    def _keep_rows(self, found: FoundMember, end: int) -> None:
+        """Keep the rows of an array that extends past the end of the file."""
+        rows = None
+        if self._partial and not found.entry.flags & BAD_NAME:
+            rows = find_rows(self._reader, found.entry, found.data_start, end)
+        if rows is None:
+            self._add_lost(found.entry, "truncated: its data extends past the end of the file")
+        else:
+            entry = self._with_sound_attributes(rows.entry)
+            self.sound[entry.name] = rows._replace(entry=entry)
+            self._add_lost(found.entry, f"truncated: {rows.description}")
+
+
+def read_committed(source: Source) -> Directory:
+    """Return the directory of the last commit, of which the comment can be read too."""
+    directory = read_directory(source, silent=True, limits=Limits())
+    directory.read_comment(source)
+    return directory
+
+
+def _without_attributes(extra: bytes) -> bytes:
+    """Return the other blocks of an extra field, or none if they are damaged."""
+    try:
+        return foreign_extra(extra, KEY_VALUE_PAIRS_ID)
+    except ZipFormatError:
+        return b""

@@ -1,0 +1,427 @@
+"""What a commit says of itself in the file: the intent of an append, the footer, metadata.
+
+Guarantees that a reader knows whether a commit is complete and undamaged, so that it
+infers nothing from members or directories. Both are little-endian; offsets count from the archive's
+start.
+
+The *intent* is the first record of an append: a stored member without data and without
+an entry in the directory, right behind the end of the commit that the append follows.
+Its extra field, identifier 0x5A4E ("NZ"), has::
+
+    uint32  version: 1
+    uint64  end_offset: where the end that it follows ends
+    uint32  end_crc32: of that end's bytes: zip64's records, the end record, its comment
+    uint32  CRC-32 of the 16 bytes before
+
+    uint64  directory_offset    the *mark*: zeros until the append is complete. Where its
+    uint64  records_offset      directory begins, where its own end begins and ends, and the
+    uint64  end_offset          CRC-32 of the bytes of that end, as they will be
+    uint32  end_crc32
+    uint32  CRC-32 of the 48 bytes before, from the version on
+
+All but the mark follows from the end before it, so that any part of it that reached the
+disk is known as such. It never extends over a multiple of 512: zeros precede it up to
+there if it would. So a sector that is lost has all of it, or nothing.
+
+The *footer* is the last 76 bytes of the array index, right before the directory, in
+every archive that npzkit writes::
+
+    uint64  directory_offset: the footer ends there
+    uint64  directory_size
+    uint64  entry_count
+    uint64  intent_offset of this commit; 0 if it follows no other
+    uint64  metadata_offset, and
+    uint64  metadata_size of the hidden member with large metadata, for other readers; 0, 0
+            without one. npzkit uses the comment, which says the same.
+    uint32  index_size, the local header of the index included
+    uint32  directory_crc32: the CRC-32 fields of its entries count as zero, because a flush
+            of a map rewrites them
+    uint32  comment_size
+    uint32  comment_crc32
+    uint32  version: 1
+    uint32  CRC-32 of the footer up to here
+    bytes   NPZX
+
+Later versions keep the places of the last three, so that this one refuses them by name.
+A footer that is not where it says, or does not fit its own CRC-32, is none. If it fits
+and the directory does not, the directory is damaged: another program that changes a
+directory moves it, or writes the same bytes again.
+
+*Metadata* that the comment of an end record cannot hold is in a hidden member, and a
+short comment says where. Nothing here knows what it means.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from npzkit.codecs.checksum import crc32
+from npzkit.codecs.methods import STORED
+from npzkit.errors import LimitExceededError, UnsupportedError, ZipFormatError
+from npzkit.files.source import Source
+from npzkit.zip.entry_columns import Ints, places_of, windows_of
+from npzkit.zip.extra_fields import format_extra
+from npzkit.zip.records import (
+    DOS_DATE_1980,
+    LOCAL_HEADER_SIZE,
+    VERSION_DEFAULT,
+    LocalHeader,
+    format_local_header,
+)
+from npzkit.zip.written_records import format_hidden
+
+INTENT_NAME = ".npzkit.append"
+_RAW_NAME = INTENT_NAME.encode()
+_ID = 0x5A4E
+_VERSION = 1
+_FOLLOWS = struct.Struct("<LQL")
+_MARK = struct.Struct("<QQQL")
+_MARK_SIZE = _MARK.size + 4
+_VERSION_OFFSET = LOCAL_HEADER_SIZE + len(_RAW_NAME) + 4
+MARK_OFFSET = _VERSION_OFFSET + _FOLLOWS.size + 4
+"""Where the mark begins in an intent."""
+INTENT_SIZE = MARK_OFFSET + _MARK_SIZE
+_SECTOR_SIZES = (512, 4096)
+"""What disks write, and lose, whole."""
+
+
+class Mark(NamedTuple):
+    """What an intent says of its own append, once that is complete; see the module."""
+
+    directory_offset: int
+    records_offset: int
+    end_offset: int
+    end_crc32: int
+
+
+class Behind(Enum):
+    """What the bytes behind an end are."""
+
+    UNFINISHED = "an append that is not marked as complete"
+    ZEROS = "zeros: of such an append, whose first sector was lost, or of something else"
+    COMPLETE = "an append that is marked as complete"
+    DAMAGED = "an append whose intent is damaged, or follows another end"
+    FOREIGN = "nothing that an append writes"
+
+
+def format_intent(end_offset: int, end_crc32: int) -> bytes:
+    """Format the intent of an append behind an end, with the zeros before it."""
+    follows = _FOLLOWS.pack(_VERSION, end_offset, end_crc32)
+    extra = format_extra(_ID, follows + _crc32(follows) + bytes(_MARK_SIZE))
+    header = LocalHeader(VERSION_DEFAULT, 0, STORED, 0, DOS_DATE_1980, 0, 0, 0, _RAW_NAME, extra)
+    return format_local_header(header).rjust(INTENT_SIZE + _padding(end_offset), b"\0")
+
+
+def _padding(end_offset: int) -> int:
+    """Return how many zeros stand between an end and the intent behind it."""
+    room = -end_offset % _SECTOR_SIZES[0]
+    return room if room < INTENT_SIZE else 0
+
+
+def format_mark(intent: bytes, mark: Mark) -> bytes:
+    """Format the mark that an intent gets."""
+    data = _MARK.pack(*mark)
+    return data + _crc32(_followed(intent) + data)
+
+
+def parse_mark(intent: bytes) -> Mark | None:
+    """Return the mark in an intent of 100 bytes; None if it has none that is complete."""
+    data = intent[MARK_OFFSET:-4]
+    is_complete = len(data) == _MARK.size and intent[-4:] == _crc32(_followed(intent) + data)
+    return Mark._make(_MARK.unpack(data)) if is_complete else None
+
+
+def is_intent(data: bytes) -> bool:
+    """Return whether 100 bytes are an intent, by its name and what it says of the end before."""
+    followed = _followed(data)
+    is_named = data[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME)
+    return is_named and followed[-4:] == _crc32(followed[:-4])
+
+
+def is_damaged(intent: bytes, mark: bytes) -> bool:
+    """Return whether 100 bytes are not what an append leaves that gets this mark.
+
+    A crash may leave a part of the mark. If another program has changed the end since, the
+    mark is still that of the end before.
+    """
+    _, end_offset, end_crc32 = _FOLLOWS.unpack_from(intent, _VERSION_OFFSET)
+    if format_intent(end_offset, end_crc32)[-INTENT_SIZE:][:MARK_OFFSET] != intent[:MARK_OFFSET]:
+        return True
+    old, new = parse_mark(intent), parse_mark(intent[:MARK_OFFSET] + mark)
+    if old is None or new is None:
+        return not mark.startswith(intent[MARK_OFFSET:].rstrip(b"\0"))
+    return old != new and old[:-1] == new[:-1]
+
+
+def _followed(intent: bytes) -> bytes:
+    """Return what an intent says of the end before it, with its own CRC-32."""
+    return intent[_VERSION_OFFSET:MARK_OFFSET]
+
+
+def _crc32(data: bytes) -> bytes:
+    return crc32(data).to_bytes(4, "little")
+
+
+def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[Behind, Mark | None]:
+    """Return what the bytes behind an end are, and the mark of an append that is complete.
+
+    Parameters
+    ----------
+    data : bytes
+        What follows the end; as much of it as the file has, up to 1,024 bytes.
+    end_offset, end_crc32 : int
+        As in the intent.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer npzkit appended to the archive.
+    """
+    follows = format_intent(end_offset, end_crc32)[:-_MARK_SIZE]
+    # Of a write that was torn, or of sectors that were lost, zeros are left.
+    if all(found in (0, written) for found, written in zip(data, follows, strict=False)):
+        raw_mark = data[len(follows) :][:_MARK_SIZE]
+        mark = parse_mark((follows + raw_mark)[-INTENT_SIZE:])
+        if mark is not None:
+            return Behind.COMPLETE, mark
+        # A file that ends within a mark was cut: the mark is written last.
+        is_cut = data.startswith(follows) and len(raw_mark) < _MARK_SIZE and any(raw_mark)
+        if is_cut:
+            return Behind.DAMAGED, None
+        is_zero = not data[: len(follows) + _MARK_SIZE].strip(b"\0")
+        return Behind.ZEROS if is_zero else Behind.UNFINISHED, None
+    intent = data[_padding(end_offset) :][:INTENT_SIZE]
+    if not intent[LOCAL_HEADER_SIZE:].startswith(_RAW_NAME):
+        return Behind.FOREIGN, None
+    _check_version(intent)
+    return Behind.DAMAGED, None
+
+
+def _check_version(intent: bytes) -> None:
+    """Raise UnsupportedError if a newer npzkit wrote an intent."""
+    version = int.from_bytes(_followed(intent)[:4], "little")
+    if is_intent(intent) and version > _VERSION:
+        raise UnsupportedError(
+            "a newer npzkit was appending to the archive",
+            found=f"version {version}", expected=f"at most {_VERSION}",
+            remedy="Install a newer npzkit, which completes or removes what it appended.",
+        )  # fmt: skip
+
+
+def members_begin(end_offset: int) -> int:
+    """Return where the first member of an append behind an end begins."""
+    return end_offset + _padding(end_offset) + INTENT_SIZE
+
+
+def room_before_end(intent_offset: int, records_offset: int, end_offset: int) -> int:
+    """Return how many zeros to put before the end of an append, and its directory.
+
+    A sector that has the intent has no byte of the end, unless it has all that
+    follows: no loss of one sector can take both.
+    """
+    room = 0
+    for size in _SECTOR_SIZES:
+        begin, last = records_offset + room, end_offset + room - 1
+        if intent_offset // size == begin // size != last // size:
+            room += -begin % size
+    return room
+
+
+# -- the footer ---------------------------------------------------------------
+
+_FOOTER_VERSION = 1
+FOOTER_MAGIC = b"NPZX"
+_FOOTER = struct.Struct("<6Q6L4s")
+FOOTER_SIZE = _FOOTER.size
+_CHECKED_SIZE = FOOTER_SIZE - 8
+_CRC32 = struct.Struct("<L")
+_CRC32_OFFSET = 16
+"""Of the field in an entry of the central directory (4.3.12)."""
+_FEW = 200
+"""Fewer entries are changed one by one, which takes less time than NumPy's start."""
+_SCAN_SIZE = 1 << 22
+
+
+class Footer(NamedTuple):
+    """What a commit says of its directory, its comment and its intent; see the module."""
+
+    directory_offset: int
+    directory_size: int
+    entry_count: int
+    intent_offset: int
+    metadata_offset: int
+    metadata_size: int
+    index_size: int
+    directory_crc32: int
+    comment_size: int
+    comment_crc32: int
+
+    def format(self) -> bytes:
+        """Return the footer's bytes."""
+        own_crc32 = crc32(_FOOTER.pack(*self, _FOOTER_VERSION, 0, FOOTER_MAGIC)[:_CHECKED_SIZE])
+        return _FOOTER.pack(*self, _FOOTER_VERSION, own_crc32, FOOTER_MAGIC)
+
+    def fits(self, directory: bytes, positions: Sequence[int] | Ints) -> bool:
+        """Return whether a directory, whose entries begin at `positions`, is the one it was."""
+        return (
+            self.directory_size == len(directory)
+            and self.entry_count == len(positions)
+            and self.directory_crc32 == masked_crc32(directory, positions)
+        )
+
+    def fits_comment(self, comment: bytes) -> bool:
+        """Return whether a comment is as it was, or has another size: another program's."""
+        return len(comment) != self.comment_size or crc32(comment) == self.comment_crc32
+
+
+def parse_footer(data: bytes, directory_offset: int) -> Footer | None:
+    """Return the footer at the end of what precedes a directory; None if none is there.
+
+    Parameters
+    ----------
+    data : bytes
+        What ends where the directory begins.
+    directory_offset : int
+        Where that is, from the archive's start.
+
+    Raises
+    ------
+    UnsupportedError
+        A newer npzkit wrote it.
+    """
+    if len(data) < FOOTER_SIZE or not data.endswith(FOOTER_MAGIC):
+        return None
+    data = data[-FOOTER_SIZE:]
+    fields = _FOOTER.unpack(data)
+    version, own_crc32, _ = fields[10:]
+    if own_crc32 != crc32(data[:_CHECKED_SIZE]):
+        return None
+    if version > _FOOTER_VERSION:
+        raise UnsupportedError(
+            "a newer npzkit wrote the archive's index",
+            found=f"version {version}", expected=f"at most {_FOOTER_VERSION}",
+            remedy="Install a newer npzkit. np.load reads the arrays.",
+        )  # fmt: skip
+    footer = Footer._make(fields[:10])
+    return footer if footer.directory_offset == directory_offset else None
+
+
+def find_last_footer(source: Source, starts: Sequence[int]) -> Footer | None:
+    """Return the last footer in a file whose archive is at one of `starts`; None without one."""
+    high = source.size
+    while high >= FOOTER_SIZE:
+        low = max(high - _SCAN_SIZE, 0)
+        begin = max(low - FOOTER_SIZE, 0)
+        data = source.read_at(begin, high - begin)
+        ends = places_of(FOOTER_MAGIC, data) + len(FOOTER_MAGIC)
+        for end in reversed(ends.tolist()):
+            for start in starts:
+                footer = parse_footer(data[max(end - FOOTER_SIZE, 0) : end], begin + end - start)
+                if footer is not None:
+                    return footer
+        high = low
+    return None
+
+
+def masked_crc32(directory: bytes, positions: Sequence[int] | Ints) -> int:
+    """Return the CRC-32 of a directory, the CRC-32 field of each entry taken as zero."""
+    data = bytearray(directory)
+    if len(positions) < _FEW:
+        for position in positions:
+            _CRC32.pack_into(data, position + _CRC32_OFFSET, 0)
+    else:
+        windows_of(data, "<u4")[np.asarray(positions) + _CRC32_OFFSET] = 0
+    return crc32(data)
+
+
+# -- metadata of any size ---------------------------------------------------------
+
+COMMENT_NAME = ".npzkit.metadata"
+RAW_COMMENT_NAME = COMMENT_NAME.encode()
+_POINTER_START = b'{"npzkit.metadata":'
+_POINTER = rb'\{"npzkit\.metadata":\{"offset":([0-9]{1,19}),"size":([0-9]{1,10})\}\}'
+
+
+class LongComment(NamedTuple):
+    """Where the hidden member lies.
+
+    Attributes
+    ----------
+    offset : int
+        Of its local header, from the archive's start.
+    size : int
+        Of header and text together.
+    """
+
+    offset: int
+    size: int
+
+    @property
+    def comment(self) -> bytes:
+        """The short comment in the end record that leads to it."""
+        return b'{"npzkit.metadata":{"offset":%d,"size":%d}}' % self
+
+
+def find_long_comment(comment: bytes) -> LongComment | None:
+    """Return where a comment says that the long one is; None if it is not such a comment."""
+    # Compiled on first use, so that importing npzkit is fast.
+    found = re.fullmatch(_POINTER, comment) if comment.startswith(_POINTER_START) else None
+    return None if found is None else LongComment(int(found[1]), int(found[2]))
+
+
+def read_comment(
+    source: Source,
+    comment: bytes,
+    start_offset: int,
+    end_offset: int,
+    size_limit: int | None = None,
+) -> bytes:
+    """Return an archive's comment: its end record's, or the long one to which that leads.
+
+    Parameters
+    ----------
+    source : Source
+    comment : bytes
+        Of the end record.
+    start_offset, end_offset : int
+        Where the archive begins, and where its directory does.
+    size_limit : int, optional
+        Most bytes of the long one.
+
+    Raises
+    ------
+    LimitExceededError
+        The long comment has more than `size_limit` bytes. It is not read.
+    ZipFormatError
+        The long comment is not where it should be, or damaged.
+    """
+    long = find_long_comment(comment)
+    if long is None:
+        return comment
+    if size_limit is not None and long.size > size_limit:
+        raise LimitExceededError(
+            "the metadata is too long",
+            found=f"{long.size} bytes",
+            expected=f"at most {size_limit}",
+            remedy="Pass limits=npzkit.Limits(metadata_size=...) if the file is trusted.",
+            is_damage=True,
+        )
+    lead = LOCAL_HEADER_SIZE + len(COMMENT_NAME)
+    offset = start_offset + long.offset
+    if lead <= long.size <= end_offset - offset:
+        data = source.read_at(offset, long.size)
+        if format_hidden(RAW_COMMENT_NAME, data[lead:]) == data:
+            return data[lead:]
+    raise ZipFormatError(
+        "the archive's metadata is damaged, or another program removed it",
+        offset=offset,
+        found="no sound hidden member",
+        expected=f"{COMMENT_NAME} with {long.size} bytes",
+        remedy="npzkit.repair(path, output) saves the arrays without it.",
+    )

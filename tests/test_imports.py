@@ -55,13 +55,14 @@ THIRD_PARTIES = {
     "conversion.safetensors_file": {"safetensors"},
     "conversion.zarr_store": {"zarr", "numcodecs"},
     "dask": {"dask"},
+    "files.connections": {"socks", "urllib3"},
     "files.fsspec_store": {"fsspec"},
     "reports.page": {"jinja2"},
     "torch": {"torch"},
     "viewer": {"bokeh", "jinja2", "tornado"},
     "xarray": {"dask", "xarray"},
 }
-"""Which room, or module, imports which package that is optional."""
+"""Which room, or module, imports which package that is optional, or needed for URLs only."""
 
 
 def test_every_module_is_in_a_room():
@@ -166,7 +167,8 @@ def test_a_formats_library_is_imported_when_it_is_met():
     """Nothing optional is imported with npzkit, nor with its functions that convert."""
     packages = sorted(set().union(*THIRD_PARTIES.values()))
     code = (
-        "import sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract, npzkit.report; "
+        "import io, sys, npzkit; npzkit.convert, npzkit.pack, npzkit.extract, npzkit.report; "
+        "npzkit.save(file := io.BytesIO(), {'a': [1]}); npzkit.open(file)['a']; "
         f"print(set({packages}) & set(sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -42,7 +42,7 @@ _IDLE_COUNT = 64
 _IDLE_SECONDS = 50.0
 """How long they are kept. Many servers close them after a minute, and some routers forget
 them without a word, so that a request would wait for an answer that never comes."""
-_RECEIVED_SIZE = 1 << 17
+_RECEIVED_SIZE = 1 << 16
 """Bytes that are received between two looks at the clock."""
 _SLOWEST = 1 << 15
 """Bytes per second that a body must have, beside the time limit of its first byte."""

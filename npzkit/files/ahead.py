@@ -154,7 +154,8 @@ class AheadSource(LentSource):
         self._ticket = object() if ticket is None else ticket
         self.is_distant = others
         # What is fetched at once was divided by `grouped`.
-        self._pieces = pieces_of(joined(spans), REQUEST_SIZE if at_once else None)
+        pieces = pieces_of(joined(spans), REQUEST_SIZE if at_once else None)
+        self._pieces = pieces if at_once else _small_first(pieces)
         self._begins = [begin for begin, _ in self._pieces]
         self._held: dict[int, memoryview] = {}
         self._is_little = sum(end - begin for begin, end in self._pieces) <= _FIRST_SIZE
@@ -162,9 +163,6 @@ class AheadSource(LentSource):
         self._step = _FIRST_SIZE
         if at_once:
             self._fetch(list(range(len(self._pieces))), self._ticket)
-        else:
-            self._pieces = _small_first(self._pieces)
-            self._begins = [begin for begin, _ in self._pieces]
 
     def readinto_at(self, offset: int, view: memoryview) -> None:
         done, ticket = 0, self._ticket
@@ -191,14 +189,7 @@ class AheadSource(LentSource):
                     return
         self._source.fill(pieces, ticket)
 
-    def read_at(self, offset: int, size: int) -> bytes:
-        number = bisect.bisect_right(self._begins, offset) - 1
-        if number >= 0 and offset + size <= self._pieces[number][1]:
-            start = offset - self._begins[number]
-            return bytes(self._piece(number, self._ticket)[start : start + size])
-        buffer = bytearray(size)
-        self.readinto_at(offset, memoryview(buffer))
-        return bytes(buffer)
+    read_at = Source.read_at
 
     def ahead(self, spans: Iterable[Span], **options: Any) -> Source:
         # Of one that is not distant, they were fetched, or will be.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 import itertools
 
-from npzkit.files.source import Source
+from npzkit.files.source import Source, overlay
 
 
 class CorrectedSource(Source):
@@ -42,10 +42,7 @@ class CorrectedSource(Source):
         for start in itertools.takewhile(
             lambda start: start < offset + len(view), self._offsets[first:]
         ):
-            data = self._corrections[start]
-            begin, end = max(start, offset), min(start + len(data), offset + len(view))
-            if begin < end:
-                view[begin - offset : end - offset] = data[begin - start : end - start]
+            overlay(view, offset, start, self._corrections[start])
 
     def close(self) -> None:
         self.original.close()

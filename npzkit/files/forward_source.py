@@ -15,7 +15,7 @@ from typing import Any
 from npzkit.errors import NoDataError
 from npzkit.files.disk import check_binary
 from npzkit.files.file_objects import can_read, name_of
-from npzkit.files.source import Source
+from npzkit.files.source import Source, overlay
 
 _AHEAD_SIZE = 1 << 18
 """Bytes asked for at a time of streams that return what has arrived."""
@@ -210,15 +210,8 @@ class ForwardSource(Source):
         first = max(bisect.bisect_right(self._places, offset) - 1, 0)
         last = bisect.bisect_left(self._places, offset + len(view))
         for place, data in zip(self._places[first:last], self._kept[first:last], strict=True):
-            _overlay(view, offset, place, data)
-        _overlay(view, offset, self.size - len(self._tail), self._tail)
-
-
-def _overlay(view: memoryview, offset: int, place: int, data: bytearray) -> None:
-    """Copy the part of `data`, which begins at `place`, that `view` shows from `offset` on."""
-    begin, end = max(place, offset), min(place + len(data), offset + len(view))
-    if begin < end:
-        view[begin - offset : end - offset] = data[begin - place : end - place]
+            overlay(view, offset, place, data)
+        overlay(view, offset, self.size - len(self._tail), self._tail)
 
 
 def _reading(stream: Any) -> tuple[Callable[[int], Any], int]:

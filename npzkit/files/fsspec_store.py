@@ -276,13 +276,15 @@ class FsspecStore(Store):
 
     def _info(self, fs: Any, path: str) -> Mapping[str, Any]:
         """Return what a file system knows of an object now."""
-        _forget_list(fs, path)
+        self.forget_list(fs, path)
         info: Mapping[str, Any] = self.call(fs.info, path)
         return info
 
-    def forget_list(self) -> None:
-        """Drop the list of the object's folder, which a file system may have from long ago."""
-        _forget_list(self.file_system, self.path)
+    def forget_list(self, fs: Any, path: str) -> None:
+        """Drop the list of an object's folder, which a file system may have from long ago."""
+        # Another thread may drop it at the same time.
+        with contextlib.suppress(KeyError):
+            fs.invalidate_cache(fs._parent(path))
 
     # -- errors -------------------------------------------------------------
 
@@ -351,12 +353,6 @@ def _archives_in(fs: Any) -> Iterator[Any]:
 
 def _chain_of(fs: Any) -> list[Any]:
     return [fs, *(archive.fs for archive in _archives_in(fs))]
-
-
-def _forget_list(fs: Any, path: str) -> None:
-    # Another thread may drop it at the same time.
-    with contextlib.suppress(KeyError):
-        fs.invalidate_cache(fs._parent(path))
 
 
 def version_in(info: Mapping[str, Any]) -> Version:

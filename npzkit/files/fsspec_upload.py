@@ -96,7 +96,7 @@ class FsspecUpload(Upload):
         self._call(self._file.close)
         self._call(self._file.commit)
         self._file = None
-        self._store.forget_list()
+        self._store.forget_list(self._store.file_system, self._store.path)
 
     def stop(self) -> None:
         # No lock: a thread may hold it while it sends.

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import SplitResult, quote, urljoin
 
 from npzkit.errors import UnsupportedError, printable, shown_url
@@ -50,14 +50,6 @@ _HEADER_NAME = re.compile(r"[!#$%&'+*.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")
 _UNSAFE = "%/:=&?~#+!$,;'@()*[]"
 _ARCHIVE = b"PK"
-
-
-class _Received(NamedTuple):
-    """What an answer says of the bytes that it brought: `size` of them."""
-
-    size: int
-    version: Version
-    is_new: bool
 
 
 class HttpStore(Store):
@@ -150,18 +142,18 @@ class HttpStore(Store):
         if not tail:
             return Opened(tail, Version(0))
         part = self._read_range(size - len(tail), memoryview(tail), Version(size))
-        return Opened(tail, part.version, part.is_new)
+        return part._replace(tail=tail)
 
     def readinto(self, offset: int, view: memoryview, version: Version) -> None:
         self._read_range(offset, view, version)
 
-    def _read_range(self, offset: int, view: memoryview, version: Version) -> _Received:
+    def _read_range(self, offset: int, view: memoryview, version: Version) -> Opened:
         """Fill `view`, by more than one request if answers end early. Return what the first said.
 
         A server may send fewer bytes than it was asked for (RFC 9110, 14.2).
         """
         first = part = self._read_part(offset, view, version)
-        count, done = 1, part.size
+        count, done = 1, len(part.tail)
         while done < len(view):
             if count == _MOST_ANSWERS:
                 raise OSError(
@@ -169,10 +161,10 @@ class HttpStore(Store):
                 )
             known = version if version.is_known else first.version
             part = self._read_part(offset + done, view[done:], known)
-            count, done = count + 1, done + part.size
+            count, done = count + 1, done + len(part.tail)
         return first
 
-    def _read_part(self, offset: int, view: memoryview, version: Version) -> _Received:
+    def _read_part(self, offset: int, view: memoryview, version: Version) -> Opened:
         """Read the beginning of a range, or all of it, by one request."""
         end = offset + len(view)
         headers = {"Range": f"bytes={offset}-{end - 1}"}
@@ -196,8 +188,9 @@ class HttpStore(Store):
             raise changed(version, found)
         if begin != offset or found_end > end:
             self._refuse(response, "another range than was asked for")
-        self._fill(response, view[: found_end - begin])
-        return _Received(found_end - begin, found, _is_new(response, found))
+        part = view[: found_end - begin]
+        self._fill(response, part)
+        return Opened(part, found, _is_new(response, found))
 
     def _get(self, headers: Mapping[str, str]) -> Any:
         """Send a request; follow redirects, and remember where they led."""

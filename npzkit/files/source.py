@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar, cast
 
 from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedError
-from npzkit.files.disk import CLOSED, Descriptor, check_binary, duplicated
+from npzkit.files.disk import CLOSED, Buffer, Descriptor, check_binary, duplicated
 from npzkit.files.file_objects import (
     UNNAMED,
     can_read,
@@ -520,6 +520,17 @@ class SourceFile(io.RawIOBase):
         super().close()
         if self._owned is not None:
             self._owned.close()
+
+
+def overlay(view: memoryview | bytearray, offset: int, place: int, data: Buffer) -> int:
+    """Copy the part of `data`, which begins at `place`, that `view` shows from `offset` on.
+
+    Returns how many bytes that are.
+    """
+    begin, end = max(place, offset), min(place + len(data), offset + len(view))
+    if begin < end:
+        view[begin - offset : end - offset] = data[begin - place : end - place]
+    return max(end - begin, 0)
 
 
 def closed_error() -> ClosedArchiveError:

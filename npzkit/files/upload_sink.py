@@ -17,6 +17,7 @@ from npzkit.errors import ClosedArchiveError, StaleArchiveError, UnsupportedErro
 from npzkit.files.calls import patiently
 from npzkit.files.disk import Buffer
 from npzkit.files.sink import Sink
+from npzkit.files.source import overlay
 from npzkit.files.stores import tried
 from npzkit.files.threads import Pipeline
 from npzkit.files.uploads import Upload
@@ -132,13 +133,10 @@ class UploadSink(Sink):
 
     def patch(self, offset: int, data: Buffer) -> None:
         self._check_open()
-        end, view, left = offset + len(data), memoryview(data), len(data)
-        for start, target in ((part.start, part.data) for part in (*self._waiting, self._open)):
-            first, last = max(offset, start), min(end, start + len(target))
-            if first < last:
-                target[first - start : last - start] = view[first - offset : last - offset]
-                left -= last - first
-        if left:
+        changed = sum(
+            overlay(part.data, part.start, offset, data) for part in (*self._waiting, self._open)
+        )
+        if changed < len(data):
             raise UnsupportedError("bytes that were sent cannot be changed", path=self.name)
 
     def readinto_at(self, offset: int, view: memoryview) -> None:

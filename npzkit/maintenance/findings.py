@@ -119,7 +119,6 @@ class VerifyReport(NamedTuple):
 
     @staticmethod
     def _table(rows: Sequence[Finding]) -> list[tuple[str, str, str, str]]:
-        """Return rows as the text of cells."""
         return [
             (
                 row.severity,
@@ -251,7 +250,6 @@ class RepairReport(NamedTuple):
         return lines_html(f"RepairReport {self}")
 
     def _uncertain_lines(self) -> list[str]:
-        """Return the lines about uncertain keys."""
         text = "may have been removed, renamed or changed; the record of it is lost"
         if not self.uncertain:
             return []

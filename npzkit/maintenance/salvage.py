@@ -117,7 +117,6 @@ class Salvage:
             return b""
 
     def _copy(self, writer: ZipWriter) -> None:
-        """Write the sound members."""
         done = self.source.size
         for found in self.sound.values():
             if isinstance(found, RowsLeft):

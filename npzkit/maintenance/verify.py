@@ -79,7 +79,6 @@ def verify(
 
 
 def _unreadable(name: str | None, error: NpzkitError) -> VerifyReport:
-    """Return the report on an archive whose directory cannot be read."""
     # The directory has member names instead of keys.
     key = None if error.key is None else error.key.removesuffix(SUFFIX)
     return VerifyReport(name, (finding(key, error),), 0, 0)
@@ -157,7 +156,6 @@ def _file_findings(
     threads: int,
     meter: Meter,
 ) -> list[Finding]:
-    """Check one member of a file, and return all findings."""
     source = reader.source
     part = meter.part(entry.uncompressed_size, read_size(source, entry))
 
@@ -246,7 +244,6 @@ def _stream_findings(
     arrived: _Arrived,
     indexed: IndexedHeaders | None,
 ) -> list[Finding]:
-    """Return all findings on a listed member that came in a stream."""
     header, error = arrived
 
     def check_headers(entry: Entry) -> Iterator[Finding]:

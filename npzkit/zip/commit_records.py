@@ -204,7 +204,6 @@ def read_behind(data: bytes, end_offset: int, end_crc32: int) -> tuple[Behind, M
 
 
 def _check_version(intent: bytes) -> None:
-    """Raise UnsupportedError if a newer npzkit wrote an intent."""
     version = int.from_bytes(_followed(intent)[:4], "little")
     if is_intent(intent) and version > _VERSION:
         raise UnsupportedError(

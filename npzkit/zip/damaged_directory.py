@@ -335,8 +335,6 @@ class NewestState(NamedTuple):
         Those of the newest directory that are known, by the members' names.
     records : dict of str to bytes
         The same, as they are or were in the file.
-    is_complete : bool
-        Whether these are all entries of the newest directory.
     is_restored : bool
         Whether any of them comes from the members' own headers.
     is_commit : bool
@@ -357,7 +355,6 @@ class NewestState(NamedTuple):
     directory_offset: int
     entries: dict[str, Entry]
     records: dict[str, bytes]
-    is_complete: bool
     is_restored: bool
     is_commit: bool
     comment: bytes | None
@@ -365,6 +362,11 @@ class NewestState(NamedTuple):
     is_newest: bool = False
     known: Set[str] = frozenset()
     others: Sequence[Entry] = ()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all entries of the newest directory are known."""
+        return self.directory is not None
 
     @property
     def end_offset(self) -> int:
@@ -391,7 +393,7 @@ def find_newest(source: Source) -> NewestState:
     if place is None or (last is not None and place.begin < last.directory_offset):
         comment = find_comment(source) if last is None else plain_comment(last.comment)
         offset = 0 if last is None else last.directory_offset
-        return NewestState(last, offset, {}, {}, False, True, is_commit, comment)
+        return NewestState(last, offset, {}, {}, True, is_commit, comment)
     restored = _Restoration(source, place, last).restore()
     records = restored.records
     # Of a newer commit there may be no more than members. Other programs write them over an
@@ -408,7 +410,7 @@ def find_newest(source: Source) -> NewestState:
             positions_of(records), 0, place.footer,
         )  # fmt: skip
     return NewestState(
-        last, place.begin, named, dict(zip(names, records, strict=True)), is_complete,
+        last, place.begin, named, dict(zip(names, records, strict=True)),
         restored.is_restored or not is_complete, True, found_comment, directory,
         is_newest, known, restored.others,
     )  # fmt: skip
@@ -477,7 +479,6 @@ def _place_by_record(source: Source) -> Iterator[_Place]:
 
 
 def _has_members(source: Source, offset: int) -> bool:
-    """Return whether local headers of members follow an offset."""
     allowance, end = Allowance(source.size), source.size
     return any(
         allowance.is_spent or find_member(source, place, end, allowance) is not None

@@ -158,6 +158,11 @@ class Columns(Mapping[str, Entry]):
         if any((column >= _LARGEST).any() or (column < 0).any() for column in large):
             raise OverflowError
 
+    @property
+    def least_size(self) -> Ints:
+        """As in `Entry`, for each row."""
+        return LOCAL_HEADER_SIZE + self.name_size + self.compressed_size
+
     def place(self, start: int, directory_offset: int) -> bool:
         """Find where each member's room ends; return whether it suffices for all."""
         offsets = self.header_offset
@@ -168,8 +173,7 @@ class Columns(Mapping[str, Entry]):
         ends = np.append(ordered[1:], directory_offset)
         self.end_offset = np.empty_like(ends)
         self.end_offset[order] = ends
-        needed = LOCAL_HEADER_SIZE + self.name_size + self.compressed_size
-        return bool(ordered[0] >= start and (offsets + needed <= self.end_offset).all())
+        return bool(ordered[0] >= start and (offsets + self.least_size <= self.end_offset).all())
 
     # -- the mapping --------------------------------------------------------
 
@@ -256,8 +260,7 @@ class Columns(Mapping[str, Entry]):
         """Return the room of members that leave at most `slack` of it, and the other entries."""
         rows = self.rows(self)
         room = np.minimum(self.end_offset[rows], end_offset) - self.header_offset[rows]
-        needed = LOCAL_HEADER_SIZE + self.name_size[rows] + self.compressed_size[rows]
-        is_full = room <= needed + slack
+        is_full = room <= self.least_size[rows] + slack
         return int(room[is_full].sum()), self.entries(rows[~is_full])
 
     def has_text(self, text: bytes) -> bool:
@@ -296,8 +299,6 @@ class Columns(Mapping[str, Entry]):
 
 
 class _Entries(ValuesView[Entry]):
-    """The entries of columns."""
-
     _mapping: Columns
 
     def __iter__(self) -> Iterator[Entry]:

@@ -238,7 +238,12 @@ class MemberStream(io.RawIOBase):
     def _check_stream_end(self, decoder: Decompressor) -> None:
         while not decoder.eof and not self._is_starved(decoder):
             if self._decode(decoder, 1):
-                raise self._goes_on()
+                raise ZipFormatError(
+                    "the compressed stream is longer than the declared size",
+                    offset=self.start,
+                    found="more bytes",
+                    expected=f"{self._entry.uncompressed_size} bytes",
+                )
         if not self._entry.compressed_size:
             # No bytes mean no data, even without an end mark: zipfile reads it too.
             return
@@ -249,14 +254,6 @@ class MemberStream(io.RawIOBase):
                 offset=self.start + self._entry.compressed_size - left,
                 found=f"{left} bytes left" if left else "no end mark",
             )
-
-    def _goes_on(self) -> ZipFormatError:
-        return ZipFormatError(
-            "the compressed stream is longer than the declared size",
-            offset=self.start,
-            found="more bytes",
-            expected=f"{self._entry.uncompressed_size} bytes",
-        )
 
     def _ends_early(self) -> ZipFormatError:
         return ZipFormatError(

@@ -392,5 +392,4 @@ def _put_down_all(
 
 
 def _sum_up(block: memoryview) -> tuple[int, int]:
-    """Return a block's CRC and its size."""
     return crc32(block), len(block)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from npzkit.checkpoint.background import Saving
 from npzkit.checkpoint.catalog import StoreReport
-from npzkit.checkpoint.folder import Status
 from npzkit.checkpoint.loading import Checkpoint
 from npzkit.checkpoint.policies import Policy, best, every, latest
+from npzkit.checkpoint.steps import Status
 from npzkit.checkpoint.store import CheckpointStore
 from npzkit.errors import DamagedCheckpointError, DamagedCheckpointWarning, NoCheckpointError
 

@@ -1,4 +1,4 @@
-"""The steps of a checkpoint store in a store of objects: one object per step, under one URL.
+"""The steps of a checkpoint store in a store of objects: under one URL.
 
 Owns what two writers do to each other, leftovers of writers that were killed, and what is
 remembered of a list of objects. A step is listed once its upload is complete.
@@ -11,26 +11,22 @@ removes a step on the condition that nobody has saved it again.
 
 from __future__ import annotations
 
-import errno
-import os
 import time
 from typing import Any
 
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import PreparedArchive
 from npzkit.checkpoint.background import outlive_pools
-from npzkit.checkpoint.folder import (
-    AS_SAVED,
-    Identity,
+from npzkit.checkpoint.steps import (
     Listing,
-    Status,
+    Steps,
     is_step_name,
     name_of_folder,
     name_of_step,
     steps_in,
     steps_of_folders,
 )
-from npzkit.errors import ArchiveLockedError, StaleArchiveError
+from npzkit.errors import StaleArchiveError
 from npzkit.files.destinations import open_upload
 from npzkit.files.objects import Found, StorePrefix
 from npzkit.files.urls import Location
@@ -39,8 +35,8 @@ _FRESH_SECONDS = 1.0
 """How long a list of objects tells what a single one is. One request brings all."""
 
 
-class Bucket:
-    """Objects with one step each; a `npzkit.checkpoint.folder.Files`.
+class Bucket(Steps):
+    """The steps under a URL.
 
     Parameters
     ----------
@@ -53,33 +49,31 @@ class Bucket:
     """
 
     def __init__(self, location: Location) -> None:
-        self._objects = StorePrefix(location)
+        self._here = self._objects = StorePrefix(location)
         self._objects.check_listable()
         self.path = self._objects.name
+        self._durable = True
         self._listed: dict[str, Found] = {}
         self._list_time = -_FRESH_SECONDS
         self._has_cleaned = False
         outlive_pools()
 
-    def path_of(self, step: int) -> str:
+    def file_path(self, step: int) -> str:
         """Return the URL of a step, without secrets."""
         return f"{self.path}/{name_of_step(step)}"
-
-    # -- what there is ------------------------------------------------------
 
     def look(self) -> Listing:
         """List the objects once."""
         return Listing(steps_in(self._list()), steps_of_folders(self._objects.folders or ()))
 
-    def has_folder(self, step: int) -> bool:
+    def _has_folder(self, step: int) -> bool:
         """Return whether there is a prefix for a step, as of the last list of objects."""
         if self._objects.folders is None:
             self._list()
         return name_of_folder(step) in (self._objects.folders or ())
 
-    def folder_of(self, step: int) -> Location:
-        """Return where such a prefix is."""
-        return self._objects.file(name_of_folder(step))
+    def _place(self, step: int) -> StorePrefix:
+        return StorePrefix(self._objects.file(name_of_folder(step)))
 
     def _list(self) -> dict[str, Found]:
         now = time.monotonic()
@@ -90,34 +84,22 @@ class Bucket:
     def _forget(self) -> None:
         self._list_time = -_FRESH_SECONDS
 
-    def _of(self, step: int) -> Found:
+    def _find_file(self, step: int) -> Found | None:
         is_fresh = time.monotonic() - self._list_time < _FRESH_SECONDS
-        found = (self._listed if is_fresh else self._list()).get(name_of_step(step))
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path_of(step))
-        return found
+        return (self._listed if is_fresh else self._list()).get(name_of_step(step))
 
-    def identity(self, step: int) -> Identity:
-        """Return the version of a step's object."""
-        return self._of(step).mark
-
-    def status(self, step: int) -> Status:
-        """Return the size and the time of a step's object."""
-        found = self._of(step)
-        return Status(found.size, found.modified)
-
-    def open(self, step: int, **options: Any) -> NpzFile:
-        """Open a step's object; FileNotFoundError if it does not exist."""
+    def _open_file(self, step: int, **options: Any) -> NpzFile:
         url, storage_options = self._objects.file(name_of_step(step))
-        return NpzFile(url, storage_options=storage_options, **AS_SAVED, **options)
-
-    # -- changes ------------------------------------------------------------
+        return NpzFile(url, storage_options=storage_options, **options)
 
     def begin_writing(self) -> None:
         """Do nothing: there is no lock."""
 
-    def commit(
-        self, step: int, archive: PreparedArchive, metadata: bytes, is_synced: bool = False
+    def close(self) -> None:
+        """Do nothing, as `begin_writing`."""
+
+    def _write_file(
+        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
     ) -> None:
         """Upload a step, which replaces an older one when it is complete.
 
@@ -135,28 +117,12 @@ class Bucket:
             sink = open_upload(self._objects.file(name), condition)
             archive.write(sink, formatted=metadata)
         except (FileExistsError, StaleArchiveError) as error:
-            raise ArchiveLockedError(
-                f"another checkpoint store saved or removed step {step} at the same time",
-                path=self.path, remedy="Let one store write to this URL at a time.",
-            ) from error  # fmt: skip
+            raise self._overtaken(step) from error
         finally:
             self._forget()
 
-    def remove(self, step: int, identity: Identity | None = None) -> bool:
-        """Remove a step's object if it exists and is the one with this identity."""
+    def _remove_file(self, step: int, found: Found | None) -> bool:
         try:
-            return self._objects.remove(name_of_step(step), identity)
+            return self._objects.remove(name_of_step(step), found and found.mark)
         finally:
             self._forget()
-
-    def settle(self, step: int) -> None:
-        """Do nothing: what a store has, it keeps."""
-
-    def settle_names(self, always: bool = False) -> None:
-        """Do nothing, as `settle`."""
-
-    def drop_cache(self, step: int) -> None:
-        """Do nothing: each read is a request."""
-
-    def close(self) -> None:
-        """Do nothing: there is no lock."""

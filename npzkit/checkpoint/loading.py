@@ -15,10 +15,9 @@ from npzkit.analysis.diff import Difference, DiffReport, diff
 from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.trees import read_tree
 from npzkit.checkpoint.catalog import Catalog, is_absent
-from npzkit.checkpoint.folder import looks_at, shown_steps
 from npzkit.checkpoint.record import record_of
 from npzkit.checkpoint.retention import Readers
-from npzkit.checkpoint.sharded_steps import ShardedSteps
+from npzkit.checkpoint.steps import Steps, looks_at, shown_steps
 from npzkit.errors import (
     ChecksumError,
     DamagedCheckpointError,
@@ -75,7 +74,7 @@ class Request(NamedTuple):
 class Loader:
     """Reads the steps of one place."""
 
-    def __init__(self, storage: ShardedSteps, catalog: Catalog, readers: Readers) -> None:
+    def __init__(self, storage: Steps, catalog: Catalog, readers: Readers) -> None:
         self._storage, self._catalog, self._readers = storage, catalog, readers
 
     def newest(self, request: Request) -> Checkpoint:

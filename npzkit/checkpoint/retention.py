@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from npzkit.checkpoint.catalog import Catalog
-from npzkit.checkpoint.folder import Identity, shown_steps
 from npzkit.checkpoint.policies import Policy
-from npzkit.checkpoint.sharded_steps import ShardedSteps
+from npzkit.checkpoint.steps import StepIdentity, Steps, shown_steps
 from npzkit.errors import warn
 from npzkit.members.keys import suggestion
 
@@ -116,7 +115,7 @@ class Retention:
 
     Parameters
     ----------
-    storage : ShardedSteps
+    storage : Steps
     catalog : Catalog
     readers : Readers
     policy : Policy or None
@@ -124,7 +123,7 @@ class Retention:
     """
 
     def __init__(
-        self, storage: ShardedSteps, catalog: Catalog, readers: Readers, policy: Policy | None
+        self, storage: Steps, catalog: Catalog, readers: Readers, policy: Policy | None
     ) -> None:
         self._storage, self._catalog, self._readers = storage, catalog, readers
         self._policy = policy
@@ -195,7 +194,7 @@ class Retention:
             _logger.info("removed the steps %s of %s", removed, self._storage.path)
         return tuple(removed), failed
 
-    def _remove(self, step: int, seen: Identity | None) -> bool:
+    def _remove(self, step: int, seen: StepIdentity | None) -> bool:
         """Remove a step unless a reader has begun or another writer has saved it again.
 
         Return whether it was removed.

@@ -19,7 +19,6 @@ from npzkit.archive.npzfile import NpzFile
 from npzkit.archive.saving import PreparedArchive
 from npzkit.checkpoint.background import Background, Saving
 from npzkit.checkpoint.catalog import Catalog, StoreReport
-from npzkit.checkpoint.folder import Folder, Status, looks_at
 from npzkit.checkpoint.loading import Checkpoint, Loader, Request, compare_steps
 from npzkit.checkpoint.policies import Mode, Policy, best_of
 from npzkit.checkpoint.record import (
@@ -31,8 +30,8 @@ from npzkit.checkpoint.record import (
     record_of,
 )
 from npzkit.checkpoint.retention import Retention, readers_of
-from npzkit.checkpoint.sharded_steps import ShardedSteps
 from npzkit.checkpoint.snapshot import Snapshot
+from npzkit.checkpoint.steps import Status, Steps, looks_at
 from npzkit.datasets.amounts import parse_size
 from npzkit.errors import (
     ArchiveLockedError,
@@ -684,13 +683,13 @@ class CheckpointStore:
             error.add_note(f"Besides, a checkpoint was not saved: {failure}")
 
 
-def _storage_at(place: Any, *, durable: bool) -> ShardedSteps:
+def _storage_at(place: Any, *, durable: bool) -> Steps:
     """Return the storage at a path or a Location."""
     if isinstance(place, Location):
         from npzkit.checkpoint.bucket import Bucket
 
-        return ShardedSteps(Bucket(place), durable=durable)
-    return ShardedSteps(Folder(place, durable=durable), durable=durable)
+        return Bucket(place)
+    return Steps(place, durable=durable)
 
 
 def _is_open(npz: NpzFile) -> bool:

@@ -13,8 +13,8 @@ import npzkit
 import numpy as np
 import pytest
 from npzkit.checkpoint import CheckpointStore, latest
-from npzkit.checkpoint.folder import Folder
 from npzkit.checkpoint.snapshot import Snapshot, is_changeable
+from npzkit.checkpoint.steps import Steps
 from npzkit.errors import ArchiveLockedError, NpzkitError, UnsupportedError
 
 
@@ -24,7 +24,7 @@ class Gate:
     def __init__(self, monkeypatch):
         self.opened, self.entered = threading.Event(), threading.Event()
         self.error = None
-        real = Folder.commit
+        real = Steps.commit
 
         def commit(folder, *args):
             self.entered.set()
@@ -33,7 +33,7 @@ class Gate:
                 raise self.error
             real(folder, *args)
 
-        monkeypatch.setattr(Folder, "commit", commit)
+        monkeypatch.setattr(Steps, "commit", commit)
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ def test_copies_are_given_back(make):
         patched.setattr(Snapshot, "take", take)
         done = store.save(1, {"w": np.zeros(100_000)})
         done.wait()
-        patched.setattr(Folder, "commit", lambda *args: (_ for _ in ()).throw(full()))
+        patched.setattr(Steps, "commit", lambda *args: (_ for _ in ()).throw(full()))
         failed = store.save(2, {"w": np.zeros(100_000)})
         with pytest.raises(OSError, match="No space left"):
             failed.wait()
@@ -365,15 +365,15 @@ PROGRAM = """
     atexit.register(lambda: store.save(3, {}))
     import numpy as np
     from npzkit.checkpoint import CheckpointStore
-    from npzkit.checkpoint.folder import Folder
+    from npzkit.checkpoint.steps import Steps
 
-    class FullFolder(Folder):
+    class FullFolder(Steps):
         def commit(self, *args):
             time.sleep(0.05)
             raise OSError(28, "No space left on device")
 
     full = CheckpointStore(sys.argv[2], background=True)
-    full._storage._files.__class__ = FullFolder
+    full._storage.__class__ = FullFolder
     full.save(7, {})
     store = CheckpointStore(sys.argv[1], background=True)
     store.save(1, {str(n): np.full(3_000_000, n) for n in range(2)})

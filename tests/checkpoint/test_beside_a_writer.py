@@ -21,9 +21,9 @@ import pytest
 from children import forked, read_rest
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
-from npzkit.checkpoint.folder import Folder
-from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
+from npzkit.checkpoint.steps import Steps
 from npzkit.files.objects import LocalFolder
+from npzkit.errors import DamagedCheckpointWarning, NoCheckpointError
 from slow_folders import change_after_first_list, slow_folders
 
 pytestmark = [
@@ -197,14 +197,14 @@ def test_the_size_of_a_step_that_is_replaced(tmp_path, monkeypatch):
 
 def test_a_step_that_cannot_be_opened_is_skipped(tmp_path, monkeypatch):
     """A name that two looks find, as of a share's old list, hides no other step."""
-    known = Folder.identity
+    known = Steps.identity
 
     def identity(folder, step):
         if step == 2:
             raise FileNotFoundError(errno.ENOENT, "gone")
         return known(folder, step)
 
-    monkeypatch.setattr(Folder, "identity", identity)
+    monkeypatch.setattr(Steps, "identity", identity)
     with CheckpointStore(tmp_path) as store:
         store.save(1, tree_of(1, 0), {"loss": 1.0})
         (tmp_path / "step_00000002.npz").write_bytes(b"")

@@ -16,15 +16,14 @@ from crash import recorded
 from crash_folders import Followed, killed_folders, power_loss_folders
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
-from npzkit.checkpoint.folder import Folder
-from npzkit.checkpoint.sharded_steps import ShardedSteps
+from npzkit.checkpoint.steps import Steps
+from npzkit.files.objects import LocalFolder
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
     DamagedCheckpointWarning,
     NoCheckpointError,
 )
-from npzkit.files.objects import LocalFolder
 
 STATE_COUNT = amount(20, 1_000)
 
@@ -110,9 +109,9 @@ def test_a_killed_change_of_form(place, sizes, removed_by, monkeypatch):
     with CheckpointStore(place) as store:
         store.save(5, tree_of(0), shard_size=sizes[0])
     with monkeypatch.context() as patched, CheckpointStore(place) as store:
-        patched.setattr(ShardedSteps, "_give_up", lambda *arguments: None)
-        patched.setattr(ShardedSteps, "_take_place_of_file", Mock(side_effect=Killed))
-        patched.setattr(ShardedSteps, "_remove_folder", Mock(side_effect=Killed))
+        patched.setattr(Steps, "_give_up", lambda *arguments: None)
+        patched.setattr(Steps, "_take_place_of_file", Mock(side_effect=Killed))
+        patched.setattr(Steps, "_remove_folder", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             store.save(5, tree_of(1), shard_size=sizes[1])
     # The file counts: the older one, or the one that is complete.
@@ -141,7 +140,7 @@ def test_a_save_in_another_form_that_fails(place, monkeypatch):
     with CheckpointStore(place) as store:
         store.save(5, tree_of(0))
         with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
-            patched.setattr(ShardedSteps, "_take_place_of_file", _full)
+            patched.setattr(Steps, "_take_place_of_file", _full)
             store.save(5, tree_of(1), shard_size=1000)
         check_tree(store.load().tree, 0)
         assert not store._storage._place(5).listed()
@@ -149,8 +148,8 @@ def test_a_save_in_another_form_that_fails(place, monkeypatch):
 
 def test_two_stores_save_a_step_in_two_forms(tmp_path, monkeypatch):
     """Where locks do not work, a folder does not replace a file that was saved meanwhile."""
-    monkeypatch.setattr(ShardedSteps, "begin_writing", lambda self: None)
-    real = ShardedSteps._take_place_of_file
+    monkeypatch.setattr(Steps, "begin_writing", lambda self: None)
+    real = Steps._take_place_of_file
     with CheckpointStore(tmp_path) as store, CheckpointStore(tmp_path) as other:
         store.save(5, tree_of(0))
 
@@ -158,7 +157,7 @@ def test_two_stores_save_a_step_in_two_forms(tmp_path, monkeypatch):
             other.save(5, tree_of(1))
             real(self, step, older)
 
-        monkeypatch.setattr(ShardedSteps, "_take_place_of_file", late)
+        monkeypatch.setattr(Steps, "_take_place_of_file", late)
         with pytest.raises(ArchiveLockedError, match="at the same time"):
             store.save(5, tree_of(2), shard_size=1000)
         check_tree(store.load().tree, 1)
@@ -219,7 +218,7 @@ def test_a_step_that_is_saved_and_then_cannot_be_looked_at(tmp_path, monkeypatch
 
     with CheckpointStore(tmp_path, durable=False) as store:
         with monkeypatch.context() as patch:
-            patch.setattr(Folder, "identity", fail)
+            patch.setattr(Steps, "identity", fail)
             store.save(1, tree_of())
         check_tree(store.load().tree)
 

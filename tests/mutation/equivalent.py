@@ -176,7 +176,7 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "pass",
     ): "A lock that is dropped is closed.",
     (
-        "checkpoint/folder.py",
+        "checkpoint/steps.py",
         "self.close()",
         "pass",
     ): "The older lock is dropped, and so closed.",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from npzkit.checkpoint.sharded_steps import ShardedSteps
+from npzkit.checkpoint.steps import Steps
 
 __all__ = ["change_after_first_list", "slow_folders"]
 
@@ -48,13 +48,13 @@ def slow_folders(seconds: float, rng: random.Random) -> Iterator[None]:
 
 def change_after_first_list(patched: pytest.MonkeyPatch, change: Callable[[], object]) -> None:
     """Have the first list of steps be old when it is used: `change` is called after it."""
-    real, lists = ShardedSteps.steps, []
+    real, lists = Steps.steps, []
 
-    def steps(storage: ShardedSteps) -> tuple[int, ...]:
+    def steps(storage: Steps) -> tuple[int, ...]:
         found = real(storage)
         lists.append(found)
         if len(lists) == 1:
             change()
         return found
 
-    patched.setattr(ShardedSteps, "steps", steps)
+    patched.setattr(Steps, "steps", steps)

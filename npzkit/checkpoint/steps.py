@@ -1,0 +1,569 @@
+"""The steps of a checkpoint store: files, or folders of shards, in one folder.
+
+Owns the names of steps, which form of a step counts and how it changes, the lock that keeps a
+second writer away, leftovers of writers that were killed, and that what another process changes
+is looked at again. `npzkit.checkpoint.bucket` does the same in a store of objects.
+
+A step is listed once its file is complete, because a writer renames it into place. No other
+file says which steps there are. A step's folder is a sharded archive. One rule says which form
+of a step counts: its file, if it has one, or else its folder, if that has an index. So a step
+changes its form at one call of the system: a file takes the place of a folder when the file is
+renamed into place, and a folder that of a file when the file is removed, as the last call of a
+commit. If a writer is killed, the other form is a leftover. What does not count is removed
+first, so that no removal makes an older version count again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from npzkit.archive.npzfile import NpzFile
+from npzkit.archive.saving import PreparedArchive
+from npzkit.datasets.index_format import parse_index
+from npzkit.datasets.places import place_of, read_index
+from npzkit.datasets.shard_names import INDEX_NAME, attempt_of, is_temporary
+from npzkit.datasets.shardedfile import ShardedFile
+from npzkit.datasets.shardedwriter import ShardedWriter
+from npzkit.errors import (
+    ArchiveLockedError,
+    DamagedCheckpointError,
+    NpzkitError,
+    StaleArchiveError,
+)
+from npzkit.files import disk
+from npzkit.files.locking import FileLock, is_locked
+from npzkit.files.objects import Found, LocalFolder, StorePrefix
+from npzkit.limits import Limits
+from npzkit.members.metadata import parse_metadata
+
+_NO_LIMITS = Limits(header_size=None, metadata_size=None)
+AS_SAVED: dict[str, Any] = {"strict": True, "limits": _NO_LIMITS}
+"""How a step is opened: npzkit alone wrote it. So oddities are damage, and nothing is too large
+that could be saved."""
+
+_LOCK_NAME = ".npzkit-checkpoints.lock"
+_ABANDONED_SECONDS = 3600
+"""Age of a leftover that is removed where the file system has no locks."""
+_LOOKS = 200
+"""How often something is looked at, at most, if it is another each time."""
+_LISTS = 20
+"""How often the steps are listed, at most, if folders are not complete."""
+_SUFFIX = ".npz"
+_STEP_NAME = re.compile(r"step_([0-9]{8,18})\.npz")
+_SHOWN_COUNT = 5
+"""Steps that a message names."""
+
+T = TypeVar("T")
+
+
+def name_of_step(step: int) -> str:
+    """Return the name of a step's file.
+
+    Examples
+    --------
+    >>> name_of_step(100)
+    'step_00000100.npz'
+    """
+    return f"step_{step:08d}.npz"
+
+
+def name_of_folder(step: int) -> str:
+    """Return the name of the folder of a step that is split into several files."""
+    return name_of_step(step).removesuffix(_SUFFIX)
+
+
+def is_step_name(name: str) -> bool:
+    """Return whether this is the name of a step's file."""
+    found = _STEP_NAME.fullmatch(name)
+    # A name with more zeros than necessary is not one of ours.
+    return found is not None and (len(found[1]) == 8 or found[1][0] != "0")
+
+
+def steps_in(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the steps whose files have these names, ascending."""
+    return tuple(sorted(int(name[5:-4]) for name in names if is_step_name(name)))
+
+
+def steps_of_folders(names: Iterable[str]) -> tuple[int, ...]:
+    """Return the steps whose folders have these names, ascending."""
+    return steps_in(name + _SUFFIX for name in names)
+
+
+def shown_steps(steps: Iterable[int]) -> str:
+    """Return the numbers of the first few steps, for a message.
+
+    Examples
+    --------
+    >>> shown_steps(range(10, 90, 10))
+    '10, 20, 30, 40, 50, ...'
+    """
+    found = [str(step) for step in steps]
+    return ", ".join([*found[:_SHOWN_COUNT], *(["..."] if found[_SHOWN_COUNT:] else [])])
+
+
+def looks_at(look: Callable[[], T], path: str) -> Iterator[T]:
+    """Yield what a look finds, until two looks find the same.
+
+    Another process may save and remove steps meanwhile. So who cannot use what one look has
+    found waits for the next one.
+
+    Raises
+    ------
+    StaleArchiveError
+        Each look found something else.
+    """
+    last: Any = None
+    for _ in range(_LOOKS):
+        found = look()
+        if found == last:
+            return
+        last = found
+        yield found
+    raise StaleArchiveError(
+        "steps are saved or removed faster than they can be read", path=path,
+        remedy="Try again, or have the writer keep more steps, as latest(3) does.",
+    )  # fmt: skip
+
+
+class Status(NamedTuple):
+    """What is known of a step without reading it.
+
+    Attributes
+    ----------
+    size : int
+        Bytes.
+    modified : float
+        Seconds since 1970 when it was saved.
+    """
+
+    size: int
+    modified: float
+
+
+class StepIdentity(NamedTuple):
+    """What changes when a step is saved again.
+
+    Attributes
+    ----------
+    is_folder : bool
+    found : Found
+        Of its file, or of the index of its folder.
+    """
+
+    is_folder: bool
+    found: Found
+
+
+class Listing(NamedTuple):
+    """What one look at a place finds.
+
+    Attributes
+    ----------
+    files : tuple of int
+        The steps that have a file, ascending.
+    folders : tuple of int
+        The steps that have a folder, complete or not, ascending.
+    """
+
+    files: tuple[int, ...]
+    folders: tuple[int, ...]
+
+
+class Steps:
+    """The steps in a folder, for one writer at a time and any readers.
+
+    Parameters
+    ----------
+    folder : path
+    durable : bool
+        Wait for the disk at each commit.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, durable: bool) -> None:
+        # A program may change its working directory while a store is open.
+        self.path = os.path.abspath(os.fsdecode(folder))
+        self._here: LocalFolder | StorePrefix = LocalFolder(self.path)
+        self._durable = durable
+        self._lock: FileLock | None = None
+
+    # -- in a folder; a store of objects does these in another way --------------
+
+    def file_path(self, step: int) -> str:
+        """Return the path of a step's file."""
+        return os.path.join(self.path, name_of_step(step))
+
+    def look(self) -> Listing:
+        """List the folder once: a step that changes its form between two lists would be missed."""
+        try:
+            with os.scandir(self.path) as found:
+                entries = {entry.name: entry for entry in found}
+        except FileNotFoundError:
+            return Listing((), ())
+        # Where links of other names lead is not asked: some lead to themselves.
+        folders = (
+            step for step in steps_of_folders(entries) if entries[name_of_folder(step)].is_dir()
+        )  # fmt: skip
+        return Listing(steps_in(entries), tuple(folders))
+
+    def _has_folder(self, step: int) -> bool:
+        return os.path.isdir(self.folder_path(step))
+
+    def _place(self, step: int) -> LocalFolder | StorePrefix:
+        """Return the place of a step's folder, whether it exists or not."""
+        return place_of(self.folder_path(step))
+
+    def _find_file(self, step: int) -> Found | None:
+        """Return what is known of a step's file, or of a link that leads to none."""
+        found = self._here.find(name_of_step(step))
+        if found is None and os.path.islink(self.file_path(step)):
+            link: Any = os.lstat(self.file_path(step))
+            return Found(link.st_size, link.st_mtime, link)
+        return found
+
+    def _open_file(self, step: int, **options: Any) -> NpzFile:
+        """Open a step's file.
+
+        A link that leads to no file is damage: the step is lost, and no older one takes its
+        place in silence.
+        """
+        path = self.file_path(step)
+        try:
+            return NpzFile(path, **options)
+        except FileNotFoundError as error:
+            if not os.path.islink(path):
+                raise
+            raise DamagedCheckpointError(
+                "the step's file is a link to a file that does not exist", path=path,
+                found=os.readlink(path), remedy="Check whether its disk is mounted.",
+            ) from error  # fmt: skip
+
+    def _write_file(
+        self, step: int, archive: PreparedArchive, metadata: bytes, *, durable: bool
+    ) -> None:
+        archive.write(self.file_path(step), formatted=metadata, durable=durable)
+
+    def _remove_file(self, step: int, found: Found | None) -> bool:
+        """Remove a step's file, unless it is another one than `found`."""
+        # A second writer has no lock on a share without locks.
+        if found is not None and self._find_file(step) not in (found, None):
+            return False
+        disk.unlink(self.file_path(step))
+        return True
+
+    # -- what there is ----------------------------------------------------------
+
+    def folder_path(self, step: int) -> str:
+        """Return the path of a step's folder."""
+        return self.file_path(step).removesuffix(_SUFFIX)
+
+    def path_of(self, step: int) -> str:
+        """Return the path of a step: of its file, unless it is a folder."""
+        return self.folder_path(step) if self._is_folder(step) else self.file_path(step)
+
+    def _is_folder(self, step: int) -> bool:
+        """Return whether the folder of a step counts."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.identity(step).is_folder
+        return False
+
+    def steps(self) -> tuple[int, ...]:
+        """Return the steps that are complete, ascending.
+
+        A folder without an index is not complete, or was removed since the look. Other steps
+        may have come since then, so the place is listed again until two looks find the same.
+        """
+        for look in islice(looks_at(self.look, self.path), _LISTS):
+            folders = [step for step in look.folders if step not in look.files]
+            complete = [step for step in folders if self._is_complete(step)]
+            if len(complete) == len(folders):
+                break
+        return tuple(sorted([*look.files, *complete])) if folders else look.files
+
+    def _is_complete(self, step: int) -> bool:
+        """Return whether a step that has a folder counts, in either form."""
+        try:
+            return bool(self.identity(step))
+        except FileNotFoundError:
+            return False
+
+    def _of_either(self, of_file: Callable[[], T], of_folder: Callable[[], T]) -> T:
+        """Return something of the form of a step that counts; FileNotFoundError if none does.
+
+        Both are looked for twice: between two looks, one may have taken the place of the
+        other.
+        """
+        for of_form in (of_file, of_folder):
+            with contextlib.suppress(FileNotFoundError):
+                return of_form()
+        self._forget()
+        with contextlib.suppress(FileNotFoundError):
+            return of_file()
+        return of_folder()
+
+    def _forget(self) -> None:
+        """Look again when something is asked for next."""
+
+    def identity(self, step: int) -> StepIdentity:
+        """Return what changes when a step is saved again."""
+
+        def of(found: Found | None, *, is_folder: bool) -> StepIdentity:
+            if found is None:
+                path = self.folder_path(step) if is_folder else self.file_path(step)
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            return StepIdentity(is_folder, found)
+
+        return self._of_either(
+            lambda: of(self._find_file(step), is_folder=False),
+            lambda: of(self._place(step).find(INDEX_NAME), is_folder=True),
+        )
+
+    def status(self, step: int) -> Status:
+        """Return the size and the time of a step."""
+        # If the identity is the same after the list, no shard was removed meanwhile.
+        for is_folder, found in looks_at(lambda: self.identity(step), self.path):
+            status = Status(found.size, found.modified)
+            if not is_folder:
+                break
+            files = self._place(step).listed().values()
+            status = status._replace(size=sum(file.size for file in files))
+        return status
+
+    def open(self, step: int, **options: Any) -> NpzFile:
+        """Open a step; FileNotFoundError if it does not exist."""
+        options = {**AS_SAVED, **options}
+        return self._of_either(
+            lambda: self._open_file(step, **options),
+            lambda: ShardedFile(self._place(step).file(INDEX_NAME), **options),
+        )
+
+    # -- changes ----------------------------------------------------------------
+
+    def commit(self, step: int, archive: PreparedArchive, metadata: bytes) -> None:
+        """Write a step as a file, which replaces an older one, or a folder, when complete."""
+        # The folder may have been committed with durable=True.
+        durable = self._durable or self._has_folder(step)
+        self._write_file(step, archive, metadata, durable=durable)
+        if self._has_folder(step):
+            self._remove_folder(step)
+
+    def commit_shards(
+        self, step: int, arrays: Mapping[str, Any], metadata: bytes, **options: Any
+    ) -> None:
+        """Write a step as a folder, which replaces an older one, or a file, when complete.
+
+        `options` are those of `npzkit.ShardedWriter`.
+        """
+        older = self._file_now(step)
+        durable = self._durable or older is not None
+        writer = ShardedWriter(
+            self._place(step).file(INDEX_NAME), metadata=parse_metadata(metadata, None),
+            durable=durable, **options,
+        )  # fmt: skip
+        try:
+            writer.update(arrays)
+            writer.commit(writer.close())
+            if durable:
+                self._here.settle(())
+            self._take_place_of_file(step, older)
+        except (FileExistsError, StaleArchiveError) as error:
+            self._give_up(step, writer)
+            raise self._overtaken(step) from error
+        except BaseException:
+            self._give_up(step, writer)
+            raise
+
+    def _overtaken(self, step: int) -> ArchiveLockedError:
+        return ArchiveLockedError(
+            f"another checkpoint store saved or removed step {step} at the same time",
+            path=self.path, remedy="Let one store write here at a time.",
+        )  # fmt: skip
+
+    def _file_now(self, step: int) -> Found | None:
+        """Return what is known of a step's file, by a new look; None if there is no file."""
+        return self._find_file(step) if step in self.look().files else None
+
+    def _take_place_of_file(self, step: int, older: Found | None) -> None:
+        """Make a step's complete folder count: remove the file that was there before.
+
+        Raises
+        ------
+        StaleArchiveError
+            Another store has saved the file since.
+        """
+        if self._file_now(step) != older or not (
+            older is None or self._remove_file(step, older)
+        ):  # fmt: skip
+            raise StaleArchiveError("the step was saved again since", path=self.path)
+        if older is not None:
+            self.settle_names()
+
+    def _give_up(self, step: int, writer: ShardedWriter) -> None:
+        """Remove what a save that failed has written, if the system still allows it."""
+        with contextlib.suppress(OSError, NpzkitError):
+            writer.abort()
+            if self._file_now(step) is not None:
+                # The folder does not count, even if its index is there.
+                self._remove_folder(step)
+            else:
+                self._place(step).remove_folder()
+
+    def remove(self, step: int, identity: StepIdentity | None = None) -> bool:
+        """Remove a step, in both forms, if it exists and is the one with this identity."""
+        known = None
+        with contextlib.suppress(FileNotFoundError):
+            known = self.identity(step)
+        if identity and known and known != identity:
+            return False
+        if self._has_folder(step):
+            self._remove_folder(step)
+        if known is None or known.is_folder:
+            return True
+        return self._remove_file(step, identity.found if identity else None)
+
+    def _remove_folder(self, step: int) -> None:
+        """Remove the folder of a step. Its index goes first: without it, it does not count."""
+        place = self._place(step)
+        place.remove(INDEX_NAME)
+        if place.is_local:
+            if place.find(INDEX_NAME) is not None:
+                raise ArchiveLockedError(
+                    "another program writes to this step", path=place.name,
+                    remedy="Wait until it has ended.",
+                )  # fmt: skip
+            if self._durable:
+                # Before its shards are removed, and before the file of this step is.
+                place.settle(())
+        _remove_unnamed(place, set())
+
+    def settle(self, step: int) -> None:
+        """Wait until a step is on disk, and its name, if that was not done before."""
+        if self._durable:
+            return
+        if self._is_folder(step):
+            place = self._place(step)
+            place.settle(place.listed())
+            self._here.settle(())
+        else:
+            self._here.settle((name_of_step(step),))
+
+    def settle_names(self) -> None:
+        """Wait until removals are on disk, if commits wait for the disk."""
+        if self._durable:
+            self._here.settle(())
+
+    def drop_cache(self, step: int) -> None:
+        """Have the next read of a step come from the disk, as far as the system allows."""
+        if not (self._here.is_local and hasattr(os, "posix_fadvise")):
+            return
+        self.settle(step)
+        paths = [self.file_path(step)]
+        if self._is_folder(step):
+            place: Any = self._place(step)
+            paths = [place.file(name) for name in place.listed()]
+        for path in paths:
+            with open(path, "rb") as file, contextlib.suppress(OSError):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    # -- one writer at a time ---------------------------------------------------
+
+    def begin_writing(self) -> None:
+        """Make the folder if necessary, take its lock, and remove leftovers of killed writers.
+
+        Raises
+        ------
+        ArchiveLockedError
+            Another store writes to the folder.
+        FileNotFoundError
+            The folder was removed since.
+        """
+        if self._lock is not None:
+            if self._has_lock(self._lock):
+                return
+            if not os.path.isdir(self.path):
+                # It may have been on a disk that is gone: no new one is made in its place.
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+            self.close()
+        else:
+            os.makedirs(self.path, exist_ok=True)
+        try:
+            self._lock = self._here.lock(_LOCK_NAME)
+        except ArchiveLockedError as error:
+            raise ArchiveLockedError(
+                "another checkpoint store writes to this folder", path=self.path,
+                remedy="Wait until it is closed, or save to another folder. Reading needs "
+                "no lock.",
+            ) from error  # fmt: skip
+        locks_work = self._locks_work()
+        self._remove_temporary(locks_work=locks_work)
+        if locks_work:
+            # This store has the lock: nobody else writes.
+            look = self.look()
+            for step in look.folders:
+                with contextlib.suppress(OSError, NpzkitError):
+                    if step in look.files:
+                        self._remove_folder(step)
+                    else:
+                        _remove_unnamed(self._place(step), _named(self._place(step)))
+
+    def _has_lock(self, lock: FileLock) -> bool:
+        """Return whether a lock is open, and on the file that is in the folder now."""
+        try:
+            return os.path.samestat(os.fstat(lock.fileno()), os.stat(self._lock_path))
+        except (OSError, ValueError):
+            # A forked child has closed the lock of its parent.
+            return False
+
+    @property
+    def _lock_path(self) -> str:
+        return os.path.join(self.path, _LOCK_NAME)
+
+    def _remove_temporary(self, *, locks_work: bool) -> None:
+        """Remove temporary files that no writer has open."""
+        with os.scandir(self.path) as entries:
+            left = [entry.name for entry in entries if is_temporary(entry.name)]
+        for name in left:
+            with contextlib.suppress(OSError):
+                # A writer holds a lock on its temporary file, so that it is not removed.
+                if locks_work or self._is_abandoned(os.path.join(self.path, name)):
+                    self._here.remove(name)
+
+    def _locks_work(self) -> bool:
+        """Return whether a second lock is refused, which some network shares do not do."""
+        if not disk.RENAMES_OPEN_FILES:
+            # Windows, where no file that is open can be removed.
+            return True
+        with open(self._lock_path, "rb") as second:
+            return is_locked(second.fileno())
+
+    def _is_abandoned(self, path: str) -> bool:
+        """Return whether a file is old, by the clock of the file system alone."""
+        os.utime(self._lock_path)
+        return os.stat(self._lock_path).st_mtime - os.stat(path).st_mtime > _ABANDONED_SECONDS
+
+    def close(self) -> None:
+        """Let other writers in."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+
+def _named(place: LocalFolder | StorePrefix) -> set[str]:
+    """Return the shards that the index of a folder names; none if there is no index."""
+    # A share may remember that there was no index: only the list and the file together say so.
+    if INDEX_NAME in place.listed() or place.find(INDEX_NAME) is not None:
+        return {shard.name for shard in parse_index(read_index(place)).shards}
+    return set()
+
+
+def _remove_unnamed(place: LocalFolder | StorePrefix, named: set[str]) -> None:
+    """Remove npzkit's shards that are not named, and the folder if nothing else is in it."""
+    for name in place.listed():
+        if (attempt_of(name) or is_temporary(name)) and name not in named:
+            place.remove(name)
+    place.remove_folder()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import io
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from types import NoneType
 from typing import Any
 
@@ -67,60 +68,49 @@ def encode_value(value: Any, key: str) -> tuple[Any, dict[str, Any]]:
     (['array', 'raw', ['as', 'bytes']], {'raw': array([97, 98], dtype=uint8)})
     """
     arrays: dict[str, Any] = {}
-    encoding = _Encoding(key, arrays)
     try:
-        return encoding.note(value, 0), arrays
+        return _encoded(value, key, arrays), arrays
     except NpzkitError as error:
         raise error.locate(key=key) from error.__cause__
 
 
-class _Encoding:
-    """Make the notes of one value, and collect its arrays."""
-
-    def __init__(self, key: str, arrays: dict[str, Any]) -> None:
-        self._key = key
-        self._arrays = arrays
-
-    def note(self, value: Any, depth: int) -> Any:
-        kind = type(value)
-        if depth > _MAX_DEPTH:
-            raise _refused("a value that is nested too deeply", "Keep less of it.")
-        if kind in _PLAIN:
-            if kind is int and value.bit_length() > _MAX_BITS:
-                raise _refused("an int of thousands of digits", "Save it as a string.")
-            return value
-        if kind in _KINDS_OF_ITEMS:
-            return [kind.__name__, *[self.note(item, depth + 1) for item in value]]
-        if kind in _KINDS_OF_MAPPINGS:
-            pairs = [
-                [self.note(name, depth + 1), self.note(inner, depth + 1)]
-                for name, inner in value.items()
-            ]
-            return [kind.__name__, *pairs]
-        if is_namedtuple(value):
-            notes = [self.note(item, depth + 1) for item in value]
-            return ["named", kind.__name__, list(value._fields), *notes]
-        if kind is torch.dtype:
-            return ["dtype", str(value).removeprefix("torch.")]
-        if kind is torch.device:
-            return ["device", str(value)]
-        if kind is io.BytesIO:
-            return ["stream", self.note(value.getvalue(), depth + 1)]
-        return self._leaf(value, kind, is_top=depth == 0)
-
-    def _leaf(self, value: Any, kind: type[Any], *, is_top: bool) -> Any:
-        is_array = kind is np.ndarray and value.dtype.kind != "O"
-        if not (is_array or kind in (complex, bytes) or is_tensor(value) or _is_scalar(value)):
-            raise _refused(
-                f"{kind.__module__}.{kind.__qualname__}",
-                "Put tensors, numbers, strings, lists and dicts of them into the state dict.",
-            )
-        array, entry = encode(value)
-        if array is MISSING:
-            return entry
-        key = self._key if is_top else f"{self._key}/{len(self._arrays)}"
-        self._arrays[key] = array
-        return ["array", key, entry]
+def _encoded(value: Any, key: str, arrays: dict[str, Any], depth: int = 0) -> Any:
+    """Return the note of a value, and add its arrays."""
+    kind, inner = type(value), partial(_encoded, key=key, arrays=arrays, depth=depth + 1)
+    if depth > _MAX_DEPTH:
+        raise _refused("a value that is nested too deeply", "Keep less of it.")
+    if kind is int and value.bit_length() > _MAX_BITS:
+        raise _refused("an int of thousands of digits", "Save it as a string.")
+    if kind in _PLAIN:
+        return value
+    if kind in _KINDS_OF_ITEMS:
+        return [kind.__name__, *map(inner, value)]
+    if kind in _KINDS_OF_MAPPINGS:
+        return [kind.__name__, *([inner(name), inner(item)] for name, item in value.items())]
+    if is_namedtuple(value):
+        try:
+            named(kind.__name__, value._fields)
+        except (ValueError, TypeError):
+            raise _refused(f"names of {kind.__name__}", "Save value._asdict().") from None
+        return ["named", kind.__name__, list(value._fields), *map(inner, value)]
+    if kind is torch.dtype:
+        return ["dtype", str(value).removeprefix("torch.")]
+    if kind is torch.device:
+        return ["device", str(value)]
+    if kind is io.BytesIO:
+        return ["stream", inner(value.getvalue())]
+    is_array = kind is np.ndarray and value.dtype.kind != "O"
+    if not (is_array or kind in (complex, bytes) or is_tensor(value) or _is_scalar(value)):
+        raise _refused(
+            f"{kind.__module__}.{kind.__qualname__}",
+            "Put tensors, numbers, strings, lists and dicts of them into the state dict.",
+        )
+    array, entry = encode(value)
+    if array is MISSING:
+        return entry
+    own_key = f"{key}/{len(arrays)}" if depth else key
+    arrays[own_key] = array
+    return ["array", own_key, entry]
 
 
 def _is_scalar(value: Any) -> bool:

@@ -17,13 +17,13 @@ from crash_folders import Followed, killed_folders, power_loss_folders
 from deep import amount
 from npzkit.checkpoint import CheckpointStore, latest
 from npzkit.checkpoint.steps import Steps
-from npzkit.files.objects import LocalFolder
 from npzkit.errors import (
     ArchiveLockedError,
     DamagedCheckpointError,
     DamagedCheckpointWarning,
     NoCheckpointError,
 )
+from npzkit.files.objects import LocalFolder
 
 STATE_COUNT = amount(20, 1_000)
 

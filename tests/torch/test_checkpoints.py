@@ -546,3 +546,11 @@ def test_a_nearly_full_stack_is_no_bad_tensor(monkeypatch):
     for call in calls:
         with pytest.raises(RecursionError):
             call()
+
+
+def test_a_namedtuple_that_cannot_be_made_again_is_refused(tmp_path):
+    """Names that Python replaced, such as those of keywords, would be refused by the reader."""
+    renamed = collections.namedtuple("Renamed", ["x", "class"], rename=True)
+    assert renamed._fields == ("x", "_1")
+    with pytest.raises(CheckpointException, match="names of Renamed"):
+        save(tmp_path, {"value": renamed(1, 2)})

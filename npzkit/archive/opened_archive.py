@@ -18,9 +18,9 @@ import numpy as np
 
 from npzkit.archive.numpy_attributes import Handles
 from npzkit.codecs.checksum import crc32
-from npzkit.errors import ChecksumError, ClosedArchiveError, NpzkitError, StaleArchiveError
+from npzkit.errors import ChecksumError, NpzkitError, StaleArchiveError
 from npzkit.files.file_objects import UNNAMED
-from npzkit.files.source import Source
+from npzkit.files.source import Source, closed_error
 from npzkit.limits import Limits
 from npzkit.members.info import ArrayInfo
 from npzkit.members.keys import key_of, keys_of, member_of, missing
@@ -231,9 +231,7 @@ class OpenedArchive:
     def check_open(self) -> None:
         """Raise ClosedArchiveError if the archive is closed."""
         if not self.is_open:
-            raise ClosedArchiveError(
-                "the archive is closed", path=self.path, remedy="Open it again."
-            )
+            raise closed_error().locate(path=self.path)
 
     def check_unchanged(self) -> None:
         """Raise StaleArchiveError if the file no longer holds what was opened."""

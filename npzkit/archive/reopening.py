@@ -15,8 +15,9 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from npzkit.archive.opened_archive import OpenedArchive
-from npzkit.errors import ClosedArchiveError, StaleArchiveError
+from npzkit.errors import StaleArchiveError
 from npzkit.files.disk import kept_open
+from npzkit.files.source import closed_error
 
 OPEN_COUNT = 128
 """Archives that stay open, as in xarray: systems allow 256 files per process and more."""
@@ -110,9 +111,7 @@ class Reopened:
             The file cannot be opened again.
         """
         if not self._is_open:
-            raise ClosedArchiveError(
-                "the archive is closed", path=self.path, remedy="Open it again."
-            )
+            raise closed_error().locate(path=self.path)
         if self._given is not None:
             return self._given
         return _RECENT.get(self._recipe, lambda: pickle.loads(self._recipe))

@@ -12,8 +12,8 @@ import functools
 from npzkit.codecs.decompressors import inflate_start
 from npzkit.codecs.methods import STORED
 from npzkit.errors import NpyFormatError, ZipFormatError
-from npzkit.format.array import read_header
 from npzkit.format.header import (
+    MAGIC_LEN,
     MAGIC_PREFIX,
     PREFIX_SIZE,
     NpyHeader,
@@ -71,14 +71,14 @@ class HeaderFinder:
         start = find_data(head, entry, verify)
         if start is None:
             return None
-        if entry.method == STORED:
-            header = self.parse(head, start, entry)
-            return header and (header, start)
-        try:
-            data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)
-        except ZipFormatError:
-            return None
-        header = self.parse(data, 0, entry)
+        data, place = head, start
+        if entry.method != STORED:
+            try:
+                data = inflate_start(head[start : start + entry.compressed_size], HEADS_SIZE)
+            except ZipFormatError:
+                return None
+            place = 0
+        header = self.parse(data, place, entry)
         return header and (header, start)
 
     def parse(
@@ -120,26 +120,15 @@ def read_stream_header(
     stream: MemberStream, prefix: bytes, entry: Entry, limit: int | None
 ) -> NpyHeader:
     """Read the header of an array whose first bytes, `prefix`, were read already."""
-    if prefix.startswith(MAGIC_PREFIX):
-        # Without a limit, a header that the member cannot hold would be read to its end.
-        size = header_size(prefix, limit)
-        if entry.uncompressed_size < size:
-            raise end_of_data("array header", size, entry.uncompressed_size)
-    header = read_header(_Prefixed(prefix, stream), limit)
+    if len(prefix) < MAGIC_LEN:
+        raise end_of_data("magic string", MAGIC_LEN, len(prefix))
+    size = header_size(prefix, limit)
+    # Without a limit, a header that the member cannot hold would be read to its end.
+    if entry.uncompressed_size < size:
+        raise end_of_data("array header", size, entry.uncompressed_size)
+    header = parse_header(prefix[:size] + stream.read_up_to(max(size - len(prefix), 0)))
     check_nbytes(header, entry)
     return header
-
-
-class _Prefixed:
-    """A stream with a few bytes put back before it, for the header's reader."""
-
-    def __init__(self, prefix: bytes, stream: MemberStream) -> None:
-        self._prefix = prefix
-        self._stream = stream
-
-    def read(self, size: int) -> bytes:
-        data, self._prefix = self._prefix[:size], self._prefix[size:]
-        return data + self._stream.read_up_to(size - len(data))
 
 
 def is_array(prefix: bytes, entry: Entry) -> bool:

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npzkit import checkpoint, errors, format
     from npzkit.analysis.diff import DiffReport, diff
-    from npzkit.analysis.part import ArrayPart
-    from npzkit.analysis.statistics import statistics
+    from npzkit.analysis.statistics import ArrayPart, statistics
     from npzkit.archive.iterating import can_stream, iter_arrays
     from npzkit.archive.lazyarray import LazyArray
     from npzkit.archive.npzfile import NpzFile
@@ -111,7 +110,7 @@ _HOMES = {
     "ArchiveInfo": "npzkit.members.info",
     "ArchiveReport": "npzkit.reports.report",
     "ArrayInfo": "npzkit.members.info",
-    "ArrayPart": "npzkit.analysis.part",
+    "ArrayPart": "npzkit.analysis.statistics",
     "ConvertReport": "npzkit.conversion.convert",
     "DiffReport": "npzkit.analysis.diff",
     "ExtractReport": "npzkit.conversion.extract",

@@ -1,22 +1,23 @@
 """Where two archives differ: keys, headers and values.
 
-Owns the report, what is read for it and in which order. Both archives are read, and
-what is read is checked. Values are compared where CRC-32s differ, a piece of two
-arrays at a time. `npzkit.analysis.value_differences` decides which values are equal.
+Owns the report, what is read for it and in which order, and which values are equal:
+NaN is equal to NaN, and so are rows of equal bytes. Both archives are read, and what is
+read is checked. Values are compared where CRC-32s differ, a piece of two arrays at a time.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from npzkit.analysis.value_differences import Tolerance, are_comparable, is_distance
 from npzkit.archive.lazyarray import LazyArray
 from npzkit.archive.npzfile import NpzFile
 from npzkit.datasets.opening import opened
+from npzkit.display.piecewise import is_numeric
 from npzkit.errors import ClosedArchiveError, NpzkitError, printable, shown_key
 from npzkit.files.progress import Meter, Report
 from npzkit.members.amounts import format_count
@@ -25,6 +26,7 @@ from npzkit.members.keys import SUFFIX, check_several, missing
 from npzkit.members.strict_json import finite
 from npzkit.reading.blocks import blocks
 
+_IDENTITY = operator.attrgetter("crc32", "nbytes", "shape", "dtype", "fortran_order")
 _PIECE_SIZE = 1 << 20
 """Bytes of an array that are compared at a time. The computation takes several times as much."""
 
@@ -283,12 +285,85 @@ def diff(
             raise ValueError(f"{name} must be 0 or more, not {value}")
     with ExitStack() as stack:
         sides = {name: stack.enter_context(opened(file)) for name, file in (("a", a), ("b", b))}
-        comparison = _Comparison(sides, keys, Tolerance(rtol, atol), metadata, verify, values)
+        comparison = _Comparison(sides, keys, _Tolerance(rtol, atol), metadata, verify, values)
         rows = comparison.rows(progress)
         return DiffReport(
             sides["a"]._archive.path, sides["b"]._archive.path, tuple(rows),
             tuple(comparison.problems), len(comparison.keys),
         )  # fmt: skip
+
+
+class _Tolerance(NamedTuple):
+    """How far apart values may be and still count as equal.
+
+    Attributes
+    ----------
+    rtol : float
+        As a share of the second value.
+    atol : float
+    """
+
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def distances(
+        self, a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Return which values differ by more than they may, and how far all are apart.
+
+        The distance of values that are no numbers is 1.
+        """
+        if not _is_distance(a.dtype, b.dtype):
+            differs = _differs_exactly(a, b)
+            return differs, differs.astype(np.float64)
+        x, y = _computable(a), _computable(b)
+        with np.errstate(all="ignore"):
+            distance = np.abs(x - y)
+            allowed = self.atol + self.rtol * np.abs(y) if self.atol or self.rtol else 0.0
+            # Values that differ by less than floating point can show still differ.
+            differs = (a != b) & ((distance > allowed) | ~np.isfinite(distance) | (allowed == 0))
+        differs &= ~(np.isnan(x) & np.isnan(y))
+        return differs, np.where(np.isnan(distance), np.inf, distance).astype(np.float64)
+
+
+def _is_distance(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+    """Whether values of these dtypes have a distance: they are numbers."""
+    return a.kind not in "mM" and is_numeric(a) and is_numeric(b)
+
+
+def _are_comparable(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
+    """Whether values of different dtypes can be equal."""
+    if a.kind in "mM" or b.kind in "mM":
+        return a.kind == b.kind
+    return (is_numeric(a) and is_numeric(b)) or (a.kind == b.kind and a.kind in "SU")
+
+
+def _computable(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return numbers in a dtype that their differences fit."""
+    if values.dtype.kind == "c":
+        return values.astype(np.result_type(values.dtype, np.complex128))
+    if values.dtype.kind == "f":
+        return values.astype(np.result_type(values.dtype, np.float64))
+    # Integers of 64 bits keep more of their digits so, where there is such a dtype.
+    return values.astype(np.longdouble if values.dtype.kind in "iu" else np.float64)
+
+
+def _differs_exactly(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return which values differ; equal bytes are equal, whatever is in them: NaN, NaT."""
+    if a.dtype.kind != "V":
+        differs = np.asarray(a != b)
+        if a.dtype.kind in "mM":
+            differs &= ~(np.isnat(a) & np.isnat(b))
+        return differs
+    if a.dtype != b.dtype:
+        # The same fields in another byte order.
+        b = b.astype(a.dtype)
+    size = a.dtype.itemsize
+    if not size:
+        return np.zeros(a.shape, np.bool_)
+    raw = [np.ascontiguousarray(x).view(np.uint8).reshape(*x.shape, size) for x in (a, b)]
+    by_bytes: np.ndarray[Any, Any] = np.asarray((raw[0] != raw[1]).any(axis=-1))
+    return by_bytes & np.asarray(a != b) if a.dtype.names else by_bytes
 
 
 class _UnreadableError(Exception):
@@ -310,7 +385,7 @@ class _Comparison:
     """
 
     def __init__(
-        self, sides: dict[str, NpzFile], keys: Sequence[str] | None, tolerance: Tolerance,
+        self, sides: dict[str, NpzFile], keys: Sequence[str] | None, tolerance: _Tolerance,
         metadata: bool, verify: bool, values: bool,
     ) -> None:  # fmt: skip
         self._sides = sides
@@ -392,7 +467,7 @@ class _Comparison:
         same_dtype = a.dtype.newbyteorder("=") == b.dtype.newbyteorder("=")
         if not same_dtype:
             yield Difference(a.key, "dtype", a.dtype, b.dtype)
-        if a.shape != b.shape or not (same_dtype or are_comparable(a.dtype, b.dtype)):
+        if a.shape != b.shape or not (same_dtype or _are_comparable(a.dtype, b.dtype)):
             return
         if not self._values:
             yield Difference(a.key, "checksum", a.crc32, b.crc32)
@@ -419,7 +494,7 @@ class _Comparison:
                 place = tuple(axis.start + int(n) for axis, n in zip(index, within, strict=True))
                 found = _value(left, within), _value(right, within), place
         if count:
-            furthest_apart = worst if is_distance(lazy[0].dtype, lazy[1].dtype) else None
+            furthest_apart = worst if _is_distance(lazy[0].dtype, lazy[1].dtype) else None
             yield Difference(a.key, "values", *found[:2], count, found[2], furthest_apart)
 
 
@@ -481,12 +556,7 @@ def _info(npz: NpzFile, key: str) -> ArrayInfo | None:
 
 def _has_equal_crc(a: ArrayInfo | None, b: ArrayInfo | None) -> bool:
     """Whether two members are the same bytes, as far as headers and a CRC-32 can tell."""
-    if a is None or b is None:
-        return False
-    return (
-        (a.crc32, a.nbytes, a.shape) == (b.crc32, b.nbytes, b.shape)
-        and (a.dtype, a.fortran_order) == (b.dtype, b.fortran_order)
-    )  # fmt: skip
+    return a is not None and b is not None and _IDENTITY(a) == _IDENTITY(b)
 
 
 def _value(values: np.ndarray[Any, Any], index: tuple[Any, ...]) -> Any:

@@ -70,7 +70,19 @@ class Array(NamedTuple):
 
     def watched(self, advance: Advance) -> Array:
         """Return the same array, whose bytes are counted as they are read."""
-        return self._replace(open=lambda: _Watched(self._opened(advance), advance), check=None)
+
+        def counted(part: Any) -> Any:
+            advance(getattr(part, "nbytes", 0))
+            return part
+
+        return self._replace(open=lambda: Each(self._opened(advance), counted), check=None)
+
+    def stored(self) -> Array:
+        """Return the same array, of bytes if its dtype is one of ml_dtypes."""
+        if extension_name(self.dtype) is None:
+            return self
+        void = np.dtype(f"V{self.dtype.itemsize}")
+        return self._replace(dtype=void, open=lambda: Each(self.open(), viewed_as(void)))
 
     def _opened(self, advance: Advance | None = None) -> Any:
         if self.check is not None:
@@ -100,16 +112,19 @@ class Array(NamedTuple):
             yield index, np.asarray(found[index], self.dtype)
 
 
-class _Watched:
-    """An array whose parts are counted."""
+class Each:
+    """An array whose parts pass through a function when they are read."""
 
-    def __init__(self, array: Any, advance: Advance) -> None:
-        self._array, self._advance = array, advance
+    def __init__(self, array: Any, function: Callable[[Any], Any]) -> None:
+        self._array, self._function = array, function
 
     def __getitem__(self, index: tuple[slice, ...]) -> Any:
-        part = self._array[index]
-        self._advance(getattr(part, "nbytes", 0))
-        return part
+        return self._function(self._array[index])
+
+
+def viewed_as(dtype: np.dtype[Any]) -> Callable[[Any], Any]:
+    """Return a function that takes values for those of another dtype of the same size."""
+    return lambda part: np.asarray(part).view(dtype)
 
 
 class InFile:
@@ -142,11 +157,13 @@ class InFile:
         return cls(path, array.dtype, array.offset, array.shape, fortran_order=by_columns)
 
     @classmethod
-    def made(
-        cls, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran_order: bool
-    ) -> InFile:
-        """Make an .npy file that has room for an array, and return the array."""
-        return cls.of_map(npy.open_memmap(path, "w+", dtype, shape, fortran_order))
+    def made(cls, path: str, array: Array) -> InFile:
+        """Write an array to a new .npy file."""
+        order = array.fortran_order
+        target = cls.of_map(npy.open_memmap(path, "w+", array.dtype, array.shape, order))
+        for index, part in array.parts():
+            target[index] = part
+        return target
 
     def mapped(self, mode: Any = "r") -> np.ndarray[Any, Any]:
         """Return all of it, as a map."""
@@ -195,6 +212,10 @@ class Options(NamedTuple):
     def is_deflated(self) -> bool:
         return self.compression == "deflated"
 
+    @property
+    def gzip_level(self) -> int:
+        return 6 if self.level is None else self.level
+
 
 def array_of(key: str, array: np.ndarray[Any, Any]) -> Array:
     """Return an array in memory, or a map of a file, as one that is read in parts."""
@@ -208,20 +229,9 @@ def named(key: str | None) -> str:
     return "the file" if key is None else f"{printable(key)!r}"
 
 
-def as_void(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the void dtype that a dtype of ml_dtypes is kept as; None for other dtypes."""
-    return None if extension_name(dtype) is None else np.dtype(f"V{dtype.itemsize}")
-
-
 def unreadable(key: str, shape: tuple[int, ...], problem: str) -> Array:
     """Return an array that is listed but cannot be read, with the reason."""
     return Array(key, shape, np.dtype("V1"), lambda: None, problem=problem)
-
-
-def plain_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return a dtype without the metadata that libraries put into it."""
-    found: np.dtype[Any] = npy.drop_metadata(np.dtype(dtype))
-    return found
 
 
 def is_c_number(dtype: np.dtype[Any]) -> bool:

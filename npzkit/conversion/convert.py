@@ -196,7 +196,7 @@ def convert(
     options = _options(compression, level, zarr_format)
     location, destination = find_locations((src, dst), storage_options)
     is_url = isinstance(location, Location)
-    source = _distant_format(location) if is_url else _source_format(os.fsdecode(location))
+    source = _source_format(location)
     src = location.url if is_url else os.fsdecode(location)
     dst = str(destination) if isinstance(destination, Location) else os.fsdecode(destination)
     target = _target_format(dst)
@@ -235,7 +235,16 @@ def _options(compression: Any, level: int | None, zarr_format: int) -> Options:
     return Options(name, level, zarr_format)
 
 
-def _source_format(path: str) -> _Format:
+def _source_format(place: str | os.PathLike[str] | Location) -> _Format:
+    if isinstance(place, Location):
+        # An archive, unless its name says otherwise.
+        if _SUFFIXES.get(os.path.splitext(place.file_name)[1].lower(), _NPZ) is _NPZ:
+            return _NPZ
+        raise UnsupportedError(
+            "only .npz archives can be read from a store", path=str(place),
+            remedy="Download the file, and convert the copy.",
+        )  # fmt: skip
+    path = os.fsdecode(place)
     os.stat(path)
     if holds_index(path):
         return _NPZ
@@ -249,16 +258,6 @@ def _source_format(path: str) -> _Format:
             remedy="Use npzkit.pack for .npy files.",
         )  # fmt: skip
     return found
-
-
-def _distant_format(location: Location) -> _Format:
-    """Return the format of what a URL names: an archive, unless its name says otherwise."""
-    if _SUFFIXES.get(os.path.splitext(location.file_name)[1].lower(), _NPZ) is not _NPZ:
-        raise UnsupportedError(
-            "only .npz archives can be read from a store", path=str(location),
-            remedy="Download the file, and convert the copy.",
-        )  # fmt: skip
-    return _NPZ
 
 
 def _is_store(path: str) -> bool:

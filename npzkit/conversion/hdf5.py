@@ -13,14 +13,14 @@ from typing import Any
 import h5py
 import numpy as np
 
-from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void, named
+from npzkit.conversion.arrays import Array, Contents, Options, Say, named
 from npzkit.conversion.stores import (
     JSON_ATTRIBUTE,
     array_in_store,
     from_library,
     say_group,
     split_json,
-    void_for,
+    stored_in,
 )
 from npzkit.errors import printable
 from npzkit.reading.blocks import block_shape
@@ -81,14 +81,21 @@ def _attrs_of(item: Any, key: str | None, say: Say) -> dict[str, Any]:
     """Read attributes; those that h5py cannot read are left out, with a note."""
     found = {}
     for name in item.attrs:
-        try:
+        with _noting(name, key, say):
             found[name] = item.attrs[name]
-        except RecursionError:
-            raise
-        except (OSError, TypeError, ValueError, KeyError, RuntimeError) as error:
-            reason = printable(str(error))[:80]
-            say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")
     return found
+
+
+@contextlib.contextmanager
+def _noting(name: str, key: str | None, say: Say) -> Iterator[None]:
+    """Note that an attribute is not kept, in place of h5py's error."""
+    try:
+        yield
+    except RecursionError:
+        raise
+    except (OSError, TypeError, ValueError, KeyError, RuntimeError) as error:
+        reason = printable(str(error))[:80]
+        say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")
 
 
 def why_unfit(array: Array) -> str | None:
@@ -96,7 +103,7 @@ def why_unfit(array: Array) -> str | None:
     if not array.dtype.itemsize:
         return "HDF5 has no type of size 0"
     try:
-        h5py.h5t.py_create(_stored_dtype(array.dtype), logical=True)
+        h5py.h5t.py_create(_stored_dtype(array.stored().dtype), logical=True)
     except (TypeError, ValueError):
         return f"h5py has no type for {printable(str(array.dtype))[:60]}"
     return None
@@ -107,7 +114,7 @@ def _stored_dtype(dtype: np.dtype[Any]) -> Any:
         return h5py.string_dtype()
     if dtype.kind in "mM":
         return h5py.opaque_dtype(dtype)
-    return as_void(dtype) or dtype
+    return dtype
 
 
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
@@ -120,25 +127,16 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
 
 def _write(file: Any, array: Array, options: Options, say: Say) -> None:
     coding: dict[str, Any] = {}
-    if options.is_deflated and array.nbytes:
-        level = 6 if options.level is None else options.level
+    if options.is_deflated and array.nbytes and array.shape:
         chunks = block_shape(array.shape, array.dtype.itemsize, size=_CHUNK_SIZE)
-        coding = {"compression": "gzip", "compression_opts": level, "chunks": chunks or None}
-    if not array.shape:
-        coding = {}
-    dtype = _stored_dtype(array.dtype)
+        coding = {"compression": "gzip", "compression_opts": options.gzip_level, "chunks": chunks}
+    stored, noted = stored_in(array, "HDF5", say)
+    dtype = _stored_dtype(stored.dtype)
     data = file.create_dataset(array.key, array.shape, dtype, **coding)
     _write_attrs(data.attrs, array.attrs, array.key, say)
-    void, noted = void_for(array, "HDF5", say)
     data.attrs.update(noted)
-    for index, part in array.parts(coding.get("chunks")):
-        if void is not None:
-            part = part.view(void)  # noqa: PLW2901 - the same part
-        elif array.dtype.kind == "U":
-            part = part.astype(object)  # noqa: PLW2901
-        elif array.dtype.kind in "mM":
-            part = part.astype(dtype)  # noqa: PLW2901
-        data[index] = part
+    for index, part in stored.parts(coding.get("chunks")):
+        data[index] = part.astype(object) if dtype.hasobject else part.view(dtype)
 
 
 def _write_attrs(target: Any, attrs: Mapping[str, Any], key: str | None, say: Say) -> None:
@@ -146,10 +144,5 @@ def _write_attrs(target: Any, attrs: Mapping[str, Any], key: str | None, say: Sa
     if text is not None:
         simple[JSON_ATTRIBUTE] = text
     for name, value in simple.items():
-        try:
+        with _noting(name, key, say):
             target[name] = value
-        except RecursionError:
-            raise
-        except (TypeError, ValueError, OSError, RuntimeError) as error:
-            reason = printable(str(error))[:80]
-            say(f"the attribute {printable(name)!r} of {named(key)} is not kept: {reason}")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from npzkit import format as npy
 from npzkit.archive.npzfile import NpzFile
-from npzkit.conversion.arrays import NOTHING, Array, Say
+from npzkit.conversion.arrays import NOTHING, Say
 from npzkit.conversion.npz import array_in
 from npzkit.datasets.opening import holds_index, open
 from npzkit.errors import (
@@ -28,6 +28,7 @@ from npzkit.files.file_objects import UNNAMED, can_read, name_of
 from npzkit.files.locations import open_stream
 from npzkit.files.urls import Location, find_location
 from npzkit.members.keys import SUFFIX, check_key
+from npzkit.reading.blocks import is_taken_by_parts
 
 ARCHIVE_SUFFIX = ".npz"
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt")
@@ -155,27 +156,23 @@ class _Opened(contextlib.ExitStack):
         self._by_path: dict[str, NpzFile] = {}
         self.found: Archives = []
 
-    def take(self, source: NpzFile) -> tuple[str, NpzFile]:
-        """Return an archive that the caller has open, and its name."""
-        path = source.archive_info().path
-        self._check(path)
-        self._note(path or UNNAMED, source)
-        return path or UNNAMED, source
-
-    def open(self, file: str | Location) -> NpzFile:
-        """Open the archive at a path or URL, once."""
-        path, options = file if isinstance(file, Location) else (file, None)
-        self._check(path)
-        if path not in self._by_path:
-            self._by_path[path] = self.enter_context(
-                open(path, allow_pickle=self.allow_pickle, storage_options=options)
-            )
-            self._note(str(file), self._by_path[path])
-        return self._by_path[path]
-
-    def _note(self, name: str, npz: NpzFile) -> None:
-        if all(other is not npz for _, other in self.found):
-            self.found.append((name, npz))
+    def archive(self, source: NpzFile | str | Location) -> tuple[str, NpzFile]:
+        """Return the name of an archive, and the archive, which is opened once."""
+        if isinstance(source, NpzFile):
+            path = source.archive_info().path
+            name = path or UNNAMED
+            self._check(path)
+        else:
+            path, options = source if isinstance(source, Location) else (source, None)
+            name = str(source)
+            self._check(path)
+            if path not in self._by_path:
+                npz = open(path, allow_pickle=self.allow_pickle, storage_options=options)
+                self._by_path[path] = self.enter_context(npz)
+            source = self._by_path[path]
+        if all(other is not source for _, other in self.found):
+            self.found.append((name, source))
+        return name, source
 
     def _check(self, path: str | None) -> None:
         """Raise if it is the file that is written to."""
@@ -189,7 +186,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
     prefix = "" if key is None else f"{key}/"
     allow_pickle = archives.allow_pickle
     if isinstance(source, NpzFile):
-        yield from _in_archive(prefix, *archives.take(source), say)
+        yield from _in_archive(prefix, *archives.archive(source), say)
         return
     if can_read(source):
         load = partial(npy.read_array, source, allow_pickle=allow_pickle)
@@ -201,7 +198,7 @@ def _find(key: str | None, source: Any, archives: _Opened, say: Say) -> Iterator
         is_folder, has_index = stat.S_ISDIR(os.stat(file).st_mode), holds_index(file)
     stem, suffix = os.path.splitext(os.path.basename(getattr(file, "file_name", path)))
     if has_index or (suffix.lower() == ARCHIVE_SUFFIX and not is_folder):
-        yield from _in_archive(prefix, path, archives.open(file), say)
+        yield from _in_archive(prefix, *archives.archive(file), say)
     elif is_folder:
         for item in arrays_in_folder(path, say, allow_pickle=allow_pickle):
             yield item._replace(key=prefix + item.key)
@@ -224,16 +221,14 @@ def _not_packed(path: str, suffix: str) -> ConversionError:
 def _in_archive(prefix: str, path: str, npz: NpzFile, say: Say) -> Iterator[Input]:
     """Yield the arrays of an archive; other members are skipped."""
     for key in npz.files:
-        if npz.info(key).dtype is None:
+        info = npz.info(key)
+        if info.dtype is None:
             say(f"{printable(path)}: skipped {printable(key)!r}, which is not an array")
-        else:
-            array = array_in(npz, key)._replace(key=prefix + key)
-            load = partial(npz.read, key) if array.check is None else partial(_itself, array)
-            yield Input(array.key, path, load, array.attrs, npz.info(key).nbytes, array.work)
-
-
-def _itself(array: Array) -> Array:
-    return array
+            continue
+        name, is_large = prefix + key, is_taken_by_parts(info)
+        load = partial(array_in, npz, key, name) if is_large else partial(npz.read, key)
+        work = info.nbytes * (2 if is_large else 1)
+        yield Input(name, path, load, info.attrs, info.nbytes, work)
 
 
 def arrays_in_folder(folder: str, say: Say, *, allow_pickle: bool = False) -> Iterator[Input]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from npzkit.archive.npzfile import NpzFile
-from npzkit.datasets.opening import open as open_archive
+from npzkit.datasets.opening import opened
 from npzkit.datasets.shardedfile import ShardedFile
 from npzkit.errors import ConversionError, UnsafeNameError, UnsupportedError
 from npzkit.files.urls import Location, find_location
@@ -95,9 +95,7 @@ def kerchunk(
     ...     refs["x/0.0"] == [path, npz.info("x").data_offset, 48]
     True
     """
-    if isinstance(file, NpzFile):
-        return _references(file, keys)
-    with open_archive(file, storage_options=storage_options) as npz:
+    with opened(file, storage_options=storage_options) as npz:
         return _references(npz, keys)
 
 
@@ -114,12 +112,12 @@ def _references(npz: NpzFile, keys: Iterable[str] | None) -> dict[str, Any]:
     for key, info in infos.items():
         try:
             _check(info)
-            chunks = _chunks(info)
-            refs[f"{key}/.zarray"] = _json(_metadata(info, chunks))
+            count = _chunk_count(info)
+            refs[f"{key}/.zarray"] = _json(_metadata(info, count))
         except UnsupportedError as error:
             raise error.locate(path=npz._archive.path, key=key) from None
         refs[f"{key}/.zattrs"] = _json({**info.attrs, DIMENSIONS: list(dims[key])})
-        refs.update(_chunk_references(key, info, chunks, place))
+        refs.update(_chunk_references(key, info, count, place))
     return {"version": 1, "refs": refs}
 
 
@@ -147,17 +145,14 @@ def _place(npz: NpzFile) -> str:
 
 def _check(info: ArrayInfo) -> None:
     """Raise UnsupportedError unless the bytes of the file are those of the array."""
+    remedy = "Choose other arrays: keys=[...]."
     if info.dtype is None:
         raise UnsupportedError("the member is not an array")
     if info.dtype.hasobject:
-        raise UnsupportedError(
-            "an array of Python objects is a pickle, which Zarr cannot read",
-            remedy="Choose other arrays: keys=[...].",
-        )
+        what = "an array of Python objects is a pickle, which Zarr cannot read"
+        raise UnsupportedError(what, remedy=remedy)
     if not _is_known(info.dtype):
-        raise UnsupportedError(
-            f"Zarr has no dtype {info.dtype}", remedy="Choose other arrays: keys=[...]."
-        )
+        raise UnsupportedError(f"Zarr has no dtype {info.dtype}", remedy=remedy)
     if info.method != "stored":
         raise UnsupportedError(
             f"the array is {info.method}, and Zarr reads stored ones alone",
@@ -213,20 +208,19 @@ def _dimensions(infos: Mapping[str, ArrayInfo]) -> dict[str, tuple[str, ...]]:
     return {key: dims if dims is not None else made_up[key] for key, dims in named.items()}
 
 
-def _chunks(info: ArrayInfo) -> tuple[int, ...]:
-    """Return the shape of chunks of the same size that follow each other in the file."""
-    shape = info.shape or ()
-    if info.nbytes <= _CHUNK_SIZE:
-        # Zarr has no chunks of length 0.
-        return tuple(max(length, 1) for length in shape)
-    axis = len(shape) - 1 if info.fortran_order else 0
-    length = shape[axis]
-    most = max(_CHUNK_SIZE // (info.nbytes // length), 1)
-    part = _largest_divisor(length, most)
-    if part * (info.nbytes // length) * 64 < _CHUNK_SIZE:
-        # A prime number of rows: so many references would be no help.
-        part = length
-    return (*shape[:axis], part, *shape[axis + 1 :])
+def _slowest_axis(info: ArrayInfo) -> int:
+    return len(info.shape or ()) - 1 if info.fortran_order else 0
+
+
+def _chunk_count(info: ArrayInfo) -> int:
+    """Return into how many chunks of the same size an array is divided, along its slowest axis."""
+    if info.nbytes <= _CHUNK_SIZE or not info.shape:
+        return 1
+    length = info.shape[_slowest_axis(info)]
+    row_size = info.nbytes // length
+    part = _largest_divisor(length, max(_CHUNK_SIZE // row_size, 1))
+    # A prime number of rows: so many references would be no help.
+    return 1 if part * row_size * 64 < _CHUNK_SIZE else length // part
 
 
 def _largest_divisor(number: int, most: int) -> int:
@@ -235,30 +229,25 @@ def _largest_divisor(number: int, most: int) -> int:
     return max(d for d in (*small, *(number // d for d in small)) if d <= most)
 
 
-def _metadata(info: ArrayInfo, chunks: tuple[int, ...]) -> dict[str, Any]:
+def _metadata(info: ArrayInfo, count: int) -> dict[str, Any]:
     assert info.dtype is not None  # noqa: S101 - checked by the caller
+    # Zarr has no chunks of length 0.
+    chunks = [max(length, 1) for length in info.shape or ()]
+    if chunks:
+        chunks[_slowest_axis(info)] //= count
     return {
-        "zarr_format": 2, "shape": list(info.shape or ()), "chunks": list(chunks),
+        "zarr_format": 2, "shape": list(info.shape or ()), "chunks": chunks,
         "dtype": _descr(info.dtype), "fill_value": None,
         "order": "F" if info.fortran_order else "C", "filters": None, "compressor": None,
     }  # fmt: skip
 
 
-def _chunk_references(
-    key: str, info: ArrayInfo, chunks: tuple[int, ...], place: str
-) -> dict[str, list[Any]]:
+def _chunk_references(key: str, info: ArrayInfo, count: int, place: str) -> dict[str, list[Any]]:
     """Return by its name where each chunk is in the file."""
-    shape = info.shape or ()
-    if not info.nbytes:
-        return {}
-    if not shape:
-        return {f"{key}/0": [place, info.data_offset, info.nbytes]}
-    axis = len(shape) - 1 if info.fortran_order else 0
-    count = shape[axis] // chunks[axis]
+    refs = {}
     size = info.nbytes // count
-    before, after = ["0"] * axis, ["0"] * (len(shape) - axis - 1)
-    return {
-        f"{key}/{'.'.join((*before, str(number), *after))}":
-            [place, info.data_offset + number * size, size]
-        for number in range(count)
-    }  # fmt: skip
+    for number in range(count if size else 0):
+        name = ["0"] * max(len(info.shape or ()), 1)
+        name[_slowest_axis(info)] = str(number)
+        refs[f"{key}/{'.'.join(name)}"] = [place, info.data_offset + number * size, size]
+    return refs

@@ -9,18 +9,19 @@ import contextlib
 import re
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import scipy.io
 
+from npzkit import format as npy
 from npzkit.conversion.arrays import (
     Array,
     Contents,
     Options,
     Say,
     is_c_number,
-    plain_dtype,
     unreadable,
 )
 from npzkit.errors import ConversionError, printable
@@ -59,7 +60,7 @@ def _array(path: str, key: str, shape: tuple[int, ...], kind: str) -> Array:
 def _load(path: str, key: str, kind: str) -> np.ndarray[Any, Any]:
     found = scipy.io.loadmat(path, variable_names=[key], appendmat=False)
     array: np.ndarray[Any, Any] = found[key]
-    return array.astype(bool) if kind == "logical" else array.astype(plain_dtype(array.dtype))
+    return array.astype(bool) if kind == "logical" else array.astype(npy.drop_metadata(array.dtype))
 
 
 def why_unfit(array: Array) -> str | None:
@@ -74,22 +75,13 @@ def why_unfit(array: Array) -> str | None:
     return f"MATLAB has no class for {printable(str(dtype))[:60]}"
 
 
-class _Variables:
-    """Arrays by their names, each read when its turn comes."""
-
-    def __init__(self, arrays: list[Array]) -> None:
-        self._arrays = arrays
-
-    def items(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        for array in self._arrays:
-            yield array.key, array.whole()
-
-
 def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     """Write a file."""
     _tell(contents, say)
+    # All that savemat asks of it: each array is read when its turn comes.
+    variables = SimpleNamespace(items=lambda: ((a.key, a.whole()) for a in contents.arrays))
     scipy.io.savemat(
-        path, _Variables(contents.arrays), appendmat=False, do_compression=options.is_deflated,
+        path, variables, appendmat=False, do_compression=options.is_deflated,
         oned_as="row",
     )  # fmt: skip
 

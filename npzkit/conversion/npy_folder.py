@@ -16,7 +16,6 @@ from npzkit.conversion.arrays import (
     Options,
     Say,
     array_of,
-    as_void,
     unreadable,
     why_not_npy,
 )
@@ -69,9 +68,7 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
 
 
 def _write(target: str, array: Array, say: Say) -> None:
-    void = as_void(array.dtype)
-    if void is not None:
+    stored = array.stored()
+    if stored is not array:
         say(f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which .npy cannot name")
-    data = InFile.made(target, void or array.dtype, array.shape, fortran_order=array.fortran_order)
-    for index, part in array.parts():
-        data[index] = part if void is None else part.view(void)
+    InFile.made(target, stored)

@@ -23,7 +23,6 @@ from npzkit.conversion.arrays import (
     InFile,
     Options,
     Say,
-    as_void,
     named,
     why_not_npy,
 )
@@ -55,13 +54,14 @@ def _arrays(npz: NpzFile, say: Say) -> Iterator[Array]:
         yield array_in(npz, key)
 
 
-def array_in(npz: NpzFile, key: str) -> Array:
-    """Return an array of an archive, which is read in parts if it is large."""
+def array_in(npz: NpzFile, key: str, name: str = "") -> Array:
+    """Return an array of an archive, with another key, read in parts if it is large."""
     info = npz.info(key)
     dtype: Any = info.dtype
     is_large = blocks.is_taken_by_parts(info)
+    read = npz.lazy if is_large else npz.read
     return Array(
-        key, info.shape or (), dtype, partial(npz.lazy if is_large else npz.read, key), info.attrs,
+        name or key, info.shape or (), dtype, partial(read, key), info.attrs,
         fortran_order=bool(info.fortran_order),
         problem="it holds Python objects" if dtype.hasobject else "",
         check=partial(blocks.check_array, npz, key) if is_large else None,
@@ -148,11 +148,7 @@ def _spooled(array: Array, path: str | None) -> Iterator[np.ndarray[Any, Any]]:
     parent = tempfile.gettempdir() if path is None else os.path.dirname(os.path.abspath(path))
     spool = os.path.join(parent, f".npzkit-{secrets.token_hex(8)}.tmp")
     try:
-        dtype = as_void(array.dtype) or array.dtype
-        target = InFile.made(spool, dtype, array.shape, fortran_order=array.fortran_order)
-        for index, part in array.parts():
-            target[index] = part.view(dtype)
-        yield target.mapped().view(array.dtype)
+        yield InFile.made(spool, array.stored()).mapped().view(array.dtype)
     finally:
         # Windows removes no file that is mapped.
         with contextlib.suppress(OSError):

@@ -37,8 +37,6 @@ _METADATA = "__metadata__"
 _OWN = "npzkit"
 """The metadata holds only strings. Under this name it has everything else as JSON."""
 _ALIGNMENT = 8
-_NO_RESERVATION = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV)
-"""From systems that cannot reserve room in a file."""
 
 
 @contextlib.contextmanager
@@ -68,15 +66,13 @@ def _array(
     return Array(key, shape, dtype, partial(InFile, path, dtype, offset, shape), attrs)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def _dtype(name: str) -> Any:
     dtype = _DTYPES[name]
     if hasattr(np, dtype):
-        plain: np.dtype[Any] = np.dtype(dtype)
-        return plain.newbyteorder("<")
+        return np.dtype(dtype).newbyteorder("<")
     import ml_dtypes
 
-    named: np.dtype[Any] = np.dtype(getattr(ml_dtypes, dtype))
-    return named
+    return np.dtype(getattr(ml_dtypes, dtype))
 
 
 def _parse_metadata(
@@ -123,10 +119,8 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
     if options.is_deflated:
         say("safetensors files are not compressed")
     arrays = sorted(contents.arrays, key=lambda array: -array.dtype.itemsize)
-    header: dict[str, Any] = {}
     metadata = _format_metadata(contents)
-    if metadata:
-        header[_METADATA] = metadata
+    header: dict[str, Any] = {_METADATA: metadata} if metadata else {}
     end = 0
     for array in arrays:
         begin, end = end, end + array.nbytes
@@ -155,8 +149,9 @@ def _make_file(path: str, head: bytes, size: int) -> None:
         try:
             os.posix_fallocate(file.fileno(), len(head), size)
         except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in _NO_RESERVATION:
+            if getattr(error, "errno", None) == errno.ENOSPC:
                 raise
+            # From systems that cannot reserve room in a file.
             for start in range(0, size, BLOCK_SIZE):
                 file.write(bytes(min(BLOCK_SIZE, size - start)))
 

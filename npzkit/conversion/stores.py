@@ -7,13 +7,15 @@ library.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from npzkit.conversion.arrays import Array, Say, as_void, named, plain_dtype, unreadable
+from npzkit import format as npy
+from npzkit.conversion.arrays import Array, Each, Say, named, unreadable, viewed_as
 from npzkit.errors import printable
 from npzkit.limits import is_backed
 from npzkit.members.extension_dtypes import DTYPE_ATTRIBUTE, restored_dtype
@@ -58,11 +60,12 @@ def array_in_store(
     if problem:
         return unreadable(key, shape, problem)
     if texts is not None:
-        strings = _Strings(texts, shape, least)
-        return Array(key, shape, strings.dtype, lambda: strings, found, least)
-    dtype = plain_dtype(item.dtype)
+        strings = np.dtype(f"U{_longest(texts, shape, least)}")
+        read = Each(texts, lambda part: np.asarray(np.asarray(part, object), strings))
+        return Array(key, shape, strings, lambda: read, found, least)
+    dtype = npy.drop_metadata(item.dtype)
     restored = restored_dtype(dtype, attrs)
-    values = item if restored is dtype else _Viewed(item, restored)
+    values = item if restored is dtype else Each(item, viewed_as(restored))
     return Array(key, shape, restored, lambda: values, found, least)
 
 
@@ -71,51 +74,25 @@ def say_group(key: str, say: Say) -> None:
     say(f"the attributes of the group {printable(key)!r} are not kept")
 
 
-def void_for(array: Array, store: str, say: Say) -> tuple[np.dtype[Any] | None, dict[str, str]]:
-    """Return the void that a dtype of ml_dtypes is kept as, and the attribute that names it.
-
-    None and no attribute for other dtypes.
-    """
-    void = as_void(array.dtype)
-    if void is None:
-        return None, {}
+def stored_in(array: Array, store: str, say: Say) -> tuple[Array, dict[str, str]]:
+    """Return an array as a store keeps it, and the attribute that names a dtype of ml_dtypes."""
+    stored = array.stored()
+    if stored is array:
+        return array, {}
     say(
         f"{printable(array.key)!r}: {array.dtype} is kept as bytes, which {store} cannot name; "
         "npzkit reads it back"
     )
-    return void, {DTYPE_ATTRIBUTE: array.dtype.name}
+    return stored, {DTYPE_ATTRIBUTE: array.dtype.name}
 
 
-class _Viewed:
-    """An array whose values are read as another dtype of the same size."""
-
-    def __init__(self, array: Any, dtype: np.dtype[Any]) -> None:
-        self._array, self._dtype = array, dtype
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
-        return np.asarray(self._array[index]).view(self._dtype)
-
-
-class _Strings:
-    """An array of strings of any length, read as one of the length of the longest.
-
-    Parameters
-    ----------
-    array : object
-        Indexed by slices, it gives str objects.
-    shape, least : tuple of int
-    """
-
-    def __init__(self, array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> None:
-        self._array = array
-        longest = 1
-        for index in blocks(shape, 64, least):
-            texts = np.asarray(array[index], object).ravel().tolist()
-            longest = max(longest, *map(len, map(str, texts)))
-        self.dtype = np.dtype(f"U{longest}")
-
-    def __getitem__(self, index: tuple[slice, ...]) -> np.ndarray[Any, Any]:
-        return np.asarray(np.asarray(self._array[index], object), self.dtype)
+def _longest(array: Any, shape: tuple[int, ...], least: tuple[int, ...] | None) -> int:
+    """Return the length of the longest of an array's strings, and 1 at least."""
+    longest = 1
+    for index in blocks(shape, 64, least):
+        texts = np.asarray(array[index], object).ravel().tolist()
+        longest = max(longest, *map(len, map(str, texts)))
+    return longest
 
 
 def why_nested(keys: Collection[str], key: str) -> str | None:
@@ -143,19 +120,18 @@ def from_library(attrs: Mapping[str, Any], key: str | None, say: Say) -> dict[st
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; raise ValueError or TypeError if it cannot."""
+    return json.loads(json.dumps(value, default=_from_numpy))
+
+
+def _from_numpy(value: Any) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         if not is_backed(value.shape, value.nbytes):
             # A shape alone may claim lists that would fill the memory.
             raise ValueError
-        value = value.tolist()
+        return value.tolist()
     if isinstance(value, bytes):
         return value.decode("utf-8")
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if value is None or isinstance(value, (str, int, float)):
-        return value
     raise TypeError
 
 

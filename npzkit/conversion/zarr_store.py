@@ -16,8 +16,8 @@ import numpy as np
 import zarr
 import zarr.codecs
 
-from npzkit.conversion.arrays import Array, Contents, Options, Say, as_void, is_c_number
-from npzkit.conversion.stores import array_in_store, from_library, say_group, void_for
+from npzkit.conversion.arrays import Array, Contents, Options, Say, is_c_number
+from npzkit.conversion.stores import array_in_store, from_library, say_group, stored_in
 from npzkit.errors import ConversionError, printable
 from npzkit.reading.blocks import block_shape
 
@@ -64,7 +64,8 @@ def _arrays(root: Any, say: Say) -> Iterator[Array]:
 
 
 def _array(key: str, item: Any, say: Say) -> Array:
-    is_pickled = any(getattr(codec, "codec_id", "") == "pickle" for codec in _codecs(item))
+    codecs = (*item.filters, *item.compressors)
+    is_pickled = any(getattr(codec, "codec_id", "") == "pickle" for codec in codecs)
     return array_in_store(
         key, item, item.attrs.asdict(), say,
         texts=item if item.dtype.char in "TO" else None,
@@ -72,13 +73,9 @@ def _array(key: str, item: Any, say: Say) -> Array:
     )  # fmt: skip
 
 
-def _codecs(item: Any) -> tuple[Any, ...]:
-    return (*item.filters, *item.compressors)
-
-
 def why_unfit(array: Array) -> str | None:
     """Return why Zarr has no type for an array's dtype, or None."""
-    dtype = as_void(array.dtype) or array.dtype
+    dtype = array.stored().dtype
     fields = [dtype[name] for name in dtype.names] if dtype.names else [dtype]
     if all(map(_is_scalar, fields)):
         return None
@@ -105,18 +102,16 @@ def write(path: str, contents: Contents, options: Options, say: Say) -> None:
 
 
 def _write(root: Any, array: Array, options: Options, say: Say, pool: Executor) -> None:
-    void, noted = void_for(array, "Zarr", say)
-    dtype = void or array.dtype
-    chunks = block_shape(array.shape, dtype.itemsize, size=_CHUNK_SIZE)
+    stored, noted = stored_in(array, "Zarr", say)
+    chunks = block_shape(array.shape, stored.dtype.itemsize, size=_CHUNK_SIZE)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         data = root.create_array(
-            array.key, shape=array.shape, dtype=dtype, chunks=chunks,
+            array.key, shape=array.shape, dtype=stored.dtype, chunks=chunks,
             attributes={**array.attrs, **noted}, compressors=_compressor(options),
         )  # fmt: skip
-        for index, part in array.parts(chunks):
-            values = part if void is None else part.view(void)
-            pool.submit(data.__setitem__, index, values).result()
+        for index, part in stored.parts(chunks):
+            pool.submit(data.__setitem__, index, part).result()
     if any("specification" in str(warning.message) for warning in caught):
         say(
             f"{printable(array.key)!r}: version 3 of Zarr has no specification of its dtype yet; "
@@ -130,9 +125,8 @@ def _compressor(options: Options) -> Any:
         return "auto"
     if not options.is_deflated:
         return None
-    level = 6 if options.level is None else options.level
     if options.zarr_format == 2:
         import numcodecs
 
-        return numcodecs.GZip(level)
-    return zarr.codecs.GzipCodec(level=level)
+        return numcodecs.GZip(options.gzip_level)
+    return zarr.codecs.GzipCodec(level=options.gzip_level)

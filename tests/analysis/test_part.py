@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from npzkit.analysis.part import ArrayPart
+from npzkit.analysis.statistics import ArrayPart
 
 
 @given(st.data())

@@ -407,7 +407,7 @@ def test_bars_count_the_bytes_of_one_array(cli, here, monkeypatch, line):
     for name in ("reading.blocks.BLOCK_SIZE", "reading.blocks.PIECE_SIZE", "conversion.extract.PIECE_SIZE",
                  "conversion.tables.PIECE_SIZE", "cli.plotting._BLOCK_SIZE", "cli.show._STEP_SIZE"):  # fmt: skip
         monkeypatch.setattr(f"npzkit.{name}", 1 << 16)
-    monkeypatch.setattr("npzkit.analysis.part._PIECE_SIZE", 1 << 8)
+    monkeypatch.setattr("npzkit.analysis.statistics._PIECE_SIZE", 1 << 8)
     told = []
     monkeypatch.setattr(npzkit.files.progress.Meter, "finish", lambda self: None)
     monkeypatch.setattr(
